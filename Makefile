@@ -25,7 +25,7 @@ DIST        ?= dist
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack soak fuzz mutants clean
+.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows density ratchet vet generate demo bench attack soak fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -100,7 +100,7 @@ test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,
 	{ status=0; \
 	if [ -n "$$raced" ]; then $(GO) test $(RACE) $$options $$raced || status=1; fi; \
 	if [ -n "$$plain" ]; then $(GO) test $$options $$plain || status=1; fi; \
-	for module in $(if $(filter ./...,$(PACKAGES)),test/admission test/ui tools); do $(GO) test -C $$module -count=1 ./... || status=1; done; \
+	for module in $(if $(filter ./...,$(PACKAGES)),test/admission test/multus test/ui tools); do $(GO) test -C $$module -count=1 ./... || status=1; done; \
 	echo $$status >"$$out/status"; } | tee "$$out/log"; \
 	echo "test: the slowest packages:"; \
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
@@ -113,10 +113,10 @@ e2e: build examples ## run pods on a real Kubernetes cluster in private namespac
 	@$(GO) run -C test/e2e ./prepare
 	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_E2E_KEEP),0,$(if $(WEFT_VPP),45m,40m)) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
 
-vm-test: go ## run tests of taps, VLANs, SCTP, tunnels and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,packets,tap,hugepages,replay)
+vm-test: go ## run tests of taps, VLANs, SCTP, tunnels and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,packets,tap,hugepages,workers,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
 
-verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, import rules
+verify: format lint vet tidy generated arrows density ## check format, lint, vet, modules, generated code, import rules, figures of density
 	@echo "verify: ok"
 
 format: go ## check the format of the sources
@@ -150,6 +150,13 @@ generated: go ## check that generated code is up to date
 arrows: go ## check properties of the whole repository, such as the import rules
 	@echo "verify: arrows"
 	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
+
+density: go ## check that the figures of tools/ratchet have not grown (PLACES=1: print what they count)
+	@echo "verify: density"
+	@$(GO) run -C tools ./ratchet $(if $(PLACES),-places) $(CURDIR)
+
+ratchet: go ## write the figures of tools/ratchet
+	@$(GO) run -C tools ./ratchet -write $(CURDIR)
 
 generate: go ## generate code and docs/reference from the .proto files, the API types, the chart and the sources
 	@$(TOOL) buf lint && $(TOOL) buf generate

@@ -41,7 +41,13 @@ func TestPackagesOfTheArchitecturePageExist(t *testing.T) {
 }
 
 func TestForbiddenImportsAreFound(t *testing.T) {
-	allowed := arrows{"pod": {}, "ipnet": {"pod", "ipnet/ipam"}, "ipnet/ipam": {}, "agent": {"pod", "ipnet"}, "internal/netnstest": {}}
+	allowed := arrows{
+		"pod":                {},
+		"ipnet":              {"pod", "ipnet/ipam"},
+		"ipnet/ipam":         {},
+		"agent":              {"pod", "ipnet"},
+		"internal/netnstest": {},
+	}
 	tests := []struct {
 		name, from, to, violation string
 	}{
@@ -49,11 +55,23 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 		{"a package may import packages below it", "agent/state", "agent", ""},
 		{"a third-party package has no rules here", "pod", "golang.org/x/sys/unix", ""},
 		{"a new import is refused", "pod", "ipnet", "pod must not import ipnet (arrow pod -> ipnet)"},
-		{"a reverse import is refused", "ipnet", "agent/state", "ipnet must not import agent/state (arrow ipnet -> agent)"},
-		{"a package below another one has its own rules", "ipnet/ipam", "pod", "ipnet/ipam must not import pod (arrow ipnet/ipam -> pod)"},
-		{"a package without rules is refused", "extra/thing", "", "extra/thing is not in the import rules of ARCHITECTURE.md"},
+		{
+			"a reverse import is refused", "ipnet", "agent/state",
+			"ipnet must not import agent/state (arrow ipnet -> agent)",
+		},
+		{
+			"a package below another one has its own rules", "ipnet/ipam", "pod",
+			"ipnet/ipam must not import pod (arrow ipnet/ipam -> pod)",
+		},
+		{
+			"a package without rules is refused", "extra/thing", "",
+			"extra/thing is not in the import rules of ARCHITECTURE.md",
+		},
 		{"a similar name is another package", "podlike", "", "podlike is not in the import rules of ARCHITECTURE.md"},
-		{"a test package is for tests", "agent", "agent/agenttest", "agent must not import agent/agenttest, which is for tests"},
+		{
+			"a test package is for tests", "agent", "agent/agenttest",
+			"agent must not import agent/agenttest, which is for tests",
+		},
 		{"a test package may use another one", "agent/agenttest", "internal/netnstest", ""},
 	}
 	for _, tt := range tests {
@@ -96,7 +114,8 @@ func (a arrows) violations(graph []pkg) []string {
 
 // violation returns the error of the import of package to by package from, or nothing.
 func (a arrows) violation(from, to string) []string {
-	source, target := a.owner(from), a.owner(to)
+	source := a.owner(from)
+	target := a.owner(to)
 	switch {
 	case isForTests(to) && isForTests(from):
 		return nil

@@ -21,7 +21,9 @@ func TestEachFuzzTargetHasACorpus(t *testing.T) {
 		for name := range names {
 			corpus := filepath.Join(dir, "testdata", "fuzz", name)
 			if files, err := os.ReadDir(corpus); err != nil || len(files) == 0 {
-				t.Errorf("%s has no corpus: run make fuzz PACKAGES=./%s, and copy files that increase its coverage from $(go env GOCACHE)/fuzz to %s", name, dir, corpus)
+				t.Errorf(
+					"%s has no corpus: run make fuzz PACKAGES=./%s, and copy files that increase its coverage from $(go env GOCACHE)/fuzz to %s",
+					name, dir, corpus)
 			}
 		}
 	}

@@ -23,11 +23,13 @@ import (
 
 // referencePlugins are the programs of github.com/containernetworking/plugins.
 var referencePlugins = []string{
-	"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback", "macvlan", "portmap", "ptp", "sbr", "static",
+	"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback", "macvlan",
+	"portmap", "ptp", "sbr", "static",
 	"tap", "tuning", "vlan", "vrf",
 }
 
-// A runtime that searches bin before the directory of the CNI plugins would execute an example instead of a plugin of that name.
+// A runtime that searches bin before the directory of the CNI plugins would execute an example instead of a plugin of
+// that name.
 func TestNoExampleHasTheNameOfACNIPlugin(t *testing.T) {
 	examples, err := os.ReadDir("memif/examples")
 	if err != nil || len(examples) == 0 {
@@ -71,8 +73,10 @@ func TestExamplesAreValidAndPromiseTraffic(t *testing.T) {
 		for _, p := range promises {
 			for _, pod := range p[1:] {
 				label, isLabel := strings.CutPrefix(pod, "app=")
-				if named := strings.Contains(string(manifest), "\n  name: "+pod+"\n") || strings.Contains(string(manifest), "metadata: {name: "+pod+"}"); pod != "" &&
-					!named && !(isLabel && strings.Contains(string(manifest), "labels: {app: "+label+"}")) && !isAddress(pod) {
+				if named := strings.Contains(string(manifest), "\n  name: "+pod+"\n") ||
+					strings.Contains(string(manifest), "metadata: {name: "+pod+"}"); pod != "" &&
+					!named && !(isLabel && strings.Contains(string(manifest), "labels: {app: "+label+"}")) &&
+					!isAddress(pod) {
 					t.Errorf("%s: %s: there is no pod %s", file, p[0], pod)
 				}
 			}
@@ -101,7 +105,8 @@ func checkManifest(manifest []byte) (errs []error) {
 		}
 	}
 	var out, complaints bytes.Buffer
-	if code := ctl.Main(context.Background(), ctl.Env{In: bytes.NewReader(manifest), Out: &out, Err: &complaints}, []string{"lint", "-"}); code != 0 {
+	if code := ctl.Main(context.Background(), ctl.Env{In: bytes.NewReader(manifest), Out: &out, Err: &complaints},
+		[]string{"lint", "-"}); code != 0 {
 		errs = append(errs, fmt.Errorf("weftctl lint: %s%s", out.String(), complaints.String()))
 	}
 	return errs

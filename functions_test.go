@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The commands of docs/functions.md make a program outside of the repository, with the modules that the repository uses.
+// The commands of docs/functions.md make a program outside of the repository, with the modules that the repository
+// uses.
 func TestPageMakesAProgramOutsideOfTheRepository(t *testing.T) {
 	script := ""
 	for _, p := range allPages(t) {

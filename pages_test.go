@@ -60,15 +60,16 @@ func TestLinksOfPagesLeadToFilesAndHeadings(t *testing.T) {
 	}
 }
 
-// languages are those of code blocks. The other blocks are checked below, those of ARCHITECTURE.md by tests of their own; text is output,
-// go is an excerpt of an example, and c is checked by hand.
+// languages are those of code blocks. The other blocks are checked below, those of ARCHITECTURE.md by tests of their
+// own; text is output, go is an excerpt of an example, and c is checked by hand.
 var languages = []string{"sh", "console", "yaml", "json", "text", "arrows", "walk", "c", "go"}
 
-// Each block is a shell script with existing commands, files and targets, or valid YAML. Tests of ctl and cmd/weft-agent check the
-// command lines of these programs.
+// Each block is a shell script with existing commands, files and targets, or valid YAML. Tests of ctl and
+// cmd/weft-agent check the command lines of these programs.
 func TestCodeBlocksOfPagesAreValid(t *testing.T) {
 	targets := targetsOfMake(t)
-	scripts, manifests := 0, 0
+	scripts := 0
+	manifests := 0
 	for _, p := range allPages(t) {
 		for _, b := range p.Blocks {
 			where := fmt.Sprintf("%s:%d", p.Path, b.Line)
@@ -120,7 +121,8 @@ func TestInvalidCodeBlocksAreReported(t *testing.T) {
 	}
 }
 
-// The manifests name an image that make image does not make by default. So each page that applies weft.yaml says how to make it.
+// The manifests name an image that make image does not make by default. So each page that applies weft.yaml says how to
+// make it.
 func TestPagesThatApplyManifestsMakeTheirImage(t *testing.T) {
 	images := found(regexp.MustCompile(`(?m)^ +image: (\S+)$`), read(t, "k8s/manifests/weft.yaml"))
 	if len(images) != 1 {
@@ -133,7 +135,8 @@ func TestPagesThatApplyManifestsMakeTheirImage(t *testing.T) {
 		names := found(made, text)
 		for name := range names {
 			if !images[name] {
-				t.Errorf("%s: make image IMAGE=%s, and the manifests have the image %v", p.Path, name, slices.Sorted(maps.Keys(images)))
+				t.Errorf("%s: make image IMAGE=%s, and the manifests have the image %v", p.Path, name,
+					slices.Sorted(maps.Keys(images)))
 			}
 		}
 		if strings.Contains(text, "-f k8s/manifests/weft.yaml") {
@@ -201,7 +204,8 @@ func checkScript(b pages.Block, targets map[string]bool) (errs []error) {
 				continue
 			}
 			if files, err := filepath.Glob(word); err != nil || len(files) == 0 {
-				errs = append(errs, fmt.Errorf("%s: there is no file %s: %w", c[0], word, errors.Join(err, os.ErrNotExist)))
+				errs = append(errs,
+					fmt.Errorf("%s: there is no file %s: %w", c[0], word, errors.Join(err, os.ErrNotExist)))
 			}
 		}
 	}
@@ -213,7 +217,8 @@ var firstKey = regexp.MustCompile(`^(\{|["\w.-]+:( |\n)|\S+/\S+:\n)`)
 // looksLikeYAML reports whether an unmarked block is YAML: its first line is a key, and it can be read.
 func looksLikeYAML(text string) bool {
 	var any map[string]any
-	return firstKey.MatchString(text) && (yaml.Unmarshal([]byte(text), &any) == nil || strings.Contains(text, "apiVersion:"))
+	return firstKey.MatchString(text) &&
+		(yaml.Unmarshal([]byte(text), &any) == nil || strings.Contains(text, "apiVersion:"))
 }
 
 // checkYAML checks manifests, incomplete manifests, and configurations of the agent.
@@ -230,13 +235,19 @@ func checkYAML(text string) (errs []error) {
 		case object["kind"] != nil:
 			errs = append(errs, checkManifest([]byte(document))...)
 		case object["metadata"] != nil: // of a pod
-			object["apiVersion"], object["kind"] = "v1", "Pod"
+			object["apiVersion"] = "v1"
+			object["kind"] = "Pod"
 			spec, _ := object["spec"].(map[string]any)
 			if spec == nil {
 				spec = map[string]any{}
 			}
 			if spec["containers"] == nil {
-				spec["containers"] = []any{map[string]any{"name": "a", "resources": map[string]any{"limits": map[string]any{"contivpp.io/memif": 16}}}}
+				spec["containers"] = []any{
+					map[string]any{
+						"name":      "a",
+						"resources": map[string]any{"limits": map[string]any{"contivpp.io/memif": 16}},
+					},
+				}
 			}
 			object["spec"] = spec
 			whole, err := yaml.Marshal(object)
@@ -245,7 +256,8 @@ func checkYAML(text string) (errs []error) {
 		case object["interfaces"] != nil && object["version"] != nil: // interfaces.json
 			_, err := memif.ParseDescriptions([]byte(document))
 			errs = append(errs, err)
-		case object["cniVersion"] != nil || object["spec"] != nil || strings.Contains(keys[0], "/"): // CNI, a part of an object, external configuration
+		case object["cniVersion"] != nil || object["spec"] != nil ||
+			strings.Contains(keys[0], "/"): // CNI, a part of an object, external configuration
 		case values()[keys[0]] != nil:
 			errs = append(errs, checkValues("", object, values()))
 		default:

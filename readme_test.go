@@ -26,7 +26,8 @@ func TestREADMEGivesAReasonForEachDependency(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(page), "## Dependencies\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	required, named := found(requirement, string(modules)), found(namedModule, section)
+	required := found(requirement, string(modules))
+	named := found(namedModule, section)
 	if len(required) == 0 || len(named) == 0 {
 		t.Fatalf("found %d modules in go.mod and %d in README.md", len(required), len(named))
 	}

@@ -19,12 +19,14 @@ func TestSupportMatrixHasTheVersionsAndLimitsOfTheCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for row, want := range map[string]string{
-		"Kubernetes":                    minor(t, "test/e2e/pins/kubernetes/go.mod", "k8s.io/kubernetes") + ",",
-		"container runtime":             "containerd " + minor(t, "test/e2e/pins/containerd/go.mod", "github.com/containerd/containerd/v2"),
-		"Multus":                        version(t, "test/chain/go.mod", "gopkg.in/k8snetworkplumbingwg/multus-cni.v4"),
-		"interfaces of a pod besides":   fmt.Sprintf("| %d |", pod.MaxCustomInterfaces),
-		"memif devices of a node":       fmt.Sprintf("at most %d |", devicemanager.MostDevices),
-		"MTU":                           fmt.Sprintf("%d to %d; %d with IPv6", pod.MinMTU(false), pod.MaxMTU, pod.MinMTU(true)),
+		"Kubernetes": minor(t, "test/e2e/pins/kubernetes/go.mod", "k8s.io/kubernetes") + ",",
+		"container runtime": "containerd " +
+			minor(t, "test/e2e/pins/containerd/go.mod", "github.com/containerd/containerd/v2"),
+		"Multus":                      version(t, "test/chain/go.mod", "gopkg.in/k8snetworkplumbingwg/multus-cni.v4"),
+		"interfaces of a pod besides": fmt.Sprintf("| %d |", pod.MaxCustomInterfaces),
+		"memif devices of a node":     fmt.Sprintf("at most %d |", devicemanager.MostDevices),
+		"MTU": fmt.Sprintf("%d to %d; %d with IPv6", pod.MinMTU(false), pod.MaxMTU,
+			pod.MinMTU(true)),
 		"veths on VPP, for each of its": fmt.Sprintf("| %d |", vpp.MaxVethsPerThread),
 	} {
 		line := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(row) + `.*$`).FindString(string(page))

@@ -33,33 +33,42 @@ var served = map[string]grpc.ServiceDesc{
 }
 
 // served by a library: kubeletplugin.Start registers these.
-var servedByDRA = []grpc.ServiceDesc{registerapi.Registration_ServiceDesc, drapb.DRAPlugin_ServiceDesc, drahealth.DRAResourceHealth_ServiceDesc}
+var servedByDRA = []grpc.ServiceDesc{
+	registerapi.Registration_ServiceDesc, drapb.DRAPlugin_ServiceDesc, drahealth.DRAResourceHealth_ServiceDesc,
+}
 
 // listening are the files that listen on sockets, with the beginnings of their rows in the table of sockets.
 var listening = map[string][]string{
 	"agent/web/web.go":             {"TCP 127.0.0.1:9465"},
 	"cmd/weft-agent/controller.go": {"TCP 127.0.0.1:9879"},
-	"agent/serve.go":               {"`/run/weft/agent.sock`"},
+	"agent/socket.go":              {"`/run/weft/agent.sock`"},
 	"agent/debug/debug.go":         {"`/run/weft/debug.sock`"},
 	"agent/ui/serve.go":            {"`/run/weft/ui.sock`", "TCP on loopback (`ui.listen`)"},
 	"ctl/ui.go":                    {"TCP on 127.0.0.1, a random port"},
 	"devicemanager/server.go":      {"kubelet's `device-plugins/weft-memif.sock`"},
-	"k8s/dra/driver.go":            {"kubelet's `plugins_registry/memif.contivpp.io-reg.sock` and `plugins/memif.contivpp.io/dra.sock`"},
-	"vswitch/run.go":               {"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-api.sock.handover`", "`/run/weft/vswitch-stats.sock`"},
+	"k8s/dra/driver.go": {
+		"kubelet's `plugins_registry/memif.contivpp.io-reg.sock` and `plugins/memif.contivpp.io/dra.sock`",
+	},
+	"vswitch/run.go": {
+		"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-api.sock.handover`", "`/run/weft/vswitch-stats.sock`",
+	},
 	"memif/bind.go":                {"`memif.sock`"},
 	"internal/probe/serve.go":      {"TCP and UDP port 8070"},
 	"dataplane/vpp/statsmirror.go": {"a socket in a private directory"},
 }
 
-// profiled is the only file that may serve profiles. Its socket is one of root, and its handlers are registered one by one.
+// profiled is the only file that may serve profiles. Its socket is one of root, and its handlers are registered one by
+// one.
 const profiled = "agent/debug/debug.go"
 
 var (
 	registration = regexp.MustCompile(`\b(Register\w+Server)\(`)
 	route        = regexp.MustCompile(`\.Handle(?:Func)?\("([^"]+)"`)
-	listens      = regexp.MustCompile(`\bnet\.Listen\w*\(|\bListenConfig\b|\b(?:unix|syscall)\.Listen\(|\bunixsocket\.\w+\(`)
-	debugging    = regexp.MustCompile(`"(net/http/pprof|runtime/pprof|expvar|google\.golang\.org/grpc/(reflection|admin|channelz)\S*)"|http\.DefaultServeMux|\bhttp\.Handle(Func)?\(`)
-	named        = regexp.MustCompile("`([a-z0-9.]+\\.[A-Z]\\w+/\\w+|(?:GET|POST|PUT|PATCH|DELETE) /\\S*)`")
+	listens      = regexp.MustCompile(
+		`\bnet\.Listen\w*\(|\bListenConfig\b|\b(?:unix|syscall)\.Listen\(|\bunixsocket\.\w+\(`)
+	debugging = regexp.MustCompile(
+		`"(net/http/pprof|runtime/pprof|expvar|google\.golang\.org/grpc/(reflection|admin|channelz)\S*)"|http\.DefaultServeMux|\bhttp\.Handle(Func)?\(`)
+	named = regexp.MustCompile("`([a-z0-9.]+\\.[A-Z]\\w+/\\w+|(?:GET|POST|PUT|PATCH|DELETE) /\\S*)`")
 )
 
 func TestSecurityPageNamesAllInterfaces(t *testing.T) {
@@ -84,7 +93,8 @@ func TestSecurityPageNamesAllInterfaces(t *testing.T) {
 	}
 	for file, text := range sources {
 		rows := listening[file]
-		if is := listens.MatchString(text); is != (len(rows) > 0) && file != "internal/unixsocket/listen.go" { // its callers are listed
+		// its callers are listed
+		if is := listens.MatchString(text); is != (len(rows) > 0) && file != "internal/unixsocket/listen.go" {
 			t.Errorf("%s listens: %t; the table of sockets has %q", file, is, rows)
 		}
 		for _, row := range rows {
@@ -143,7 +153,8 @@ func productSources(t *testing.T) map[string]string {
 		case entry.IsDir() && (path == "test" || path == "tools" || path == "bin" || strings.HasSuffix(path, "test") ||
 			path == "memif/examples" || path != "." && strings.HasPrefix(entry.Name(), ".")):
 			return fs.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go"):
+		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			strings.HasSuffix(path, ".pb.go"):
 			return nil
 		}
 		text, err := os.ReadFile(path)

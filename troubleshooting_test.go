@@ -15,7 +15,8 @@ import (
 
 const troubleshooting = "docs/troubleshooting.md"
 
-// Each code of pod/errors.go has an entry with a message, a command, a cause and a remedy; each alert has a link to its runbook.
+// Each code of pod/errors.go has an entry with a message, a command, a cause and a remedy; each alert has a link to its
+// runbook.
 func TestTroubleshootingCoversErrorCodesAndAlerts(t *testing.T) {
 	page := read(t, troubleshooting)
 	codes := found(regexp.MustCompile(`(?m)^\tCode\w+ +(?:uint +)?= (\d+)`), read(t, "pod/errors.go"))
@@ -61,7 +62,8 @@ const constant = 14
 func TestMessagesOfTroubleshootingExist(t *testing.T) {
 	formats := formatsOf(t)
 	checked := 0
-	for _, block := range regexp.MustCompile("(?s)\n```text\n(.*?)```").FindAllStringSubmatch(read(t, troubleshooting), -1) {
+	for _, block := range regexp.MustCompile("(?s)\n```text\n(.*?)```").FindAllStringSubmatch(read(t, troubleshooting),
+		-1) {
 		for line := range strings.Lines(block[1]) {
 			line = strings.TrimSpace(line)
 			checked++
@@ -73,7 +75,9 @@ func TestMessagesOfTroubleshootingExist(t *testing.T) {
 	if checked < 20 {
 		t.Errorf("checked %d messages", checked)
 	}
-	for _, line := range []string{"no program has this message", "there is no nitwork \"a\"; there are b", "is not a device namespace"} {
+	for _, line := range []string{
+		"no program has this message", "there is no nitwork \"a\"; there are b", "is not a device namespace",
+	} {
 		if slices.ContainsFunc(formats, func(f *regexp.Regexp) bool { return f.MatchString(line) }) {
 			t.Errorf("%q matches a message", line)
 		}

@@ -36,10 +36,12 @@ func TestNoDiscouragedPhrases(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (path != "." && strings.HasPrefix(entry.Name(), ".") || path == "bin" || entry.Name() == "fuzz") {
+		if entry.IsDir() &&
+			(path != "." && strings.HasPrefix(entry.Name(), ".") || path == "bin" || entry.Name() == "fuzz") {
 			return filepath.SkipDir
 		}
-		if entry.IsDir() || path == "words_test.go" || !slices.Contains([]string{".go", ".md", ".proto", ".txtar", ".yaml"}, filepath.Ext(path)) {
+		if entry.IsDir() || path == "words_test.go" ||
+			!slices.Contains([]string{".go", ".md", ".proto", ".txtar", ".yaml"}, filepath.Ext(path)) {
 			return nil
 		}
 		raw, err := os.ReadFile(path)
@@ -63,7 +65,8 @@ func TestNoDiscouragedPhrases(t *testing.T) {
 
 func TestDiscouragedPhrasesAreFound(t *testing.T) {
 	for text, want := range map[string]int{
-		"// Nobody is told, and whoever asks gets nothing.": 2, "addresses that are none": 1, "others' links": 1, "the agent retries": 0, "nobodyknows": 0,
+		"// Nobody is told, and whoever asks gets nothing.": 2, "addresses that are none": 1, "others' links": 1,
+		"the agent retries": 0, "nobodyknows": 0,
 	} {
 		if got := len(phrasesOf(text)); got != want {
 			t.Errorf("%q: %d phrases, want %d", text, got, want)

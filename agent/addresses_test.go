@@ -13,10 +13,15 @@ import (
 
 // rows: IPM-13
 func TestAddressCheckFindsNoProblemsOnANodeThatLendsAddresses(t *testing.T) {
-	server, strict := k8stest.New(t), false
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", StrictAffinity: &strict}})
+	server := k8stest.New(t)
+	strict := false
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/24", StrictAffinity: &strict},
+	})
 	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{Borrowing: true}},
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       v1.WeftConfigSpec{Addresses: v1.AddressesSpec{Borrowing: true}},
 	})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	file := kubeconfigOf(t, server)

@@ -18,17 +18,19 @@ const (
 	externalSource = "external"
 )
 
-// committer turns the changes of the event loop into transactions of the scheduler. The two packages do not import each other.
+// committer turns the changes of the event loop into transactions of the scheduler. The two packages do not import each
+// other.
 type committer struct {
 	scheduler *kvscheduler.Scheduler
 
-	// keepUnknown forbids pruning: after the loss of the state file an undesired object may belong to a running pod. It is set before
-	// the first resync.
+	// keepUnknown forbids pruning: after the loss of the state file an undesired object may belong to a running pod. It
+	// is set before the first resync.
 	keepUnknown bool
 
 	client *vpp.Client // of the dataplane
 
-	onRefused func(error)               // called after each rebuild of the desired values: nil, or why it was refused as a whole
+	// called after each rebuild of the desired values: nil, or why it was refused as a whole
+	onRefused func(error)
 	onRepair  func(*kvscheduler.Record) // called after each resync with the machine but the first
 }
 
@@ -44,8 +46,8 @@ func (c *committer) Commit(ctx context.Context, ch eventloop.Change) (eventloop.
 	}
 }
 
-// apply commits the values of Weft, then those of external configuration as a source of its own, whose failures do not matter to the
-// first.
+// apply commits the values of Weft, then those of external configuration as a source of its own, whose failures do not
+// matter to the first.
 func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
 	if given := withoutValue(ch.External); len(given) > 0 && ch.Resync == eventloop.None {
 		// A key has one source: external configuration loses it first. If that fails, the commit is refused.
@@ -57,14 +59,14 @@ func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.O
 	}
 	external := c.commitExternal(ctx, ch)
 	out.Transactions = append(out.Transactions, external.Transactions...)
-	out.Operations += external.Operations
+	out.Operations = append(out.Operations, external.Operations...)
 	out.Refused = external.Refused
 	return out, err
 }
 
-// commitExternal commits the values of external configuration; failures are in the records of the transactions. The scheduler refuses a
-// whole transaction for one value with a dependency cycle, or with the key of another source's object. Then the values are committed one
-// by one, so that only such a value is refused.
+// commitExternal commits the values of external configuration; failures are in the records of the transactions. The
+// scheduler refuses a whole transaction for one value with a dependency cycle, or with the key of another source's
+// object. Then the values are committed one by one, so that only such a value is refused.
 func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eventloop.Outcome {
 	out, err := c.commit(ctx, externalSource, ch, ch.External)
 	if !isRefusal(err) {
@@ -76,7 +78,7 @@ func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eve
 	var accepted []eventloop.Setting
 	add := func(made eventloop.Outcome) {
 		out.Transactions = append(out.Transactions, made.Transactions...)
-		out.Operations += made.Operations
+		out.Operations = append(out.Operations, made.Operations...)
 	}
 	for _, s := range ch.External {
 		made, err := c.commit(ctx, externalSource, one, []eventloop.Setting{s})
@@ -99,7 +101,8 @@ var errNoObject = errors.New("value")
 
 // isRefusal reports whether a transaction was refused as a whole.
 func isRefusal(err error) bool {
-	return errors.Is(err, kvscheduler.ErrConflict) || errors.Is(err, kvscheduler.ErrCycle) || errors.Is(err, kvscheduler.ErrUnknownKind) || errors.Is(err, errNoObject)
+	return errors.Is(err, kvscheduler.ErrConflict) || errors.Is(err, kvscheduler.ErrCycle) ||
+		errors.Is(err, kvscheduler.ErrUnknownKind) || errors.Is(err, errNoObject)
 }
 
 // rebuild replaces all desired values by the change, and resyncs with the machine.
@@ -165,7 +168,9 @@ func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.
 	return outcome(rec, err), err
 }
 
-func (c *committer) commit(ctx context.Context, source string, ch eventloop.Change, set []eventloop.Setting) (eventloop.Outcome, error) {
+func (c *committer) commit(
+	ctx context.Context, source string, ch eventloop.Change, set []eventloop.Setting,
+) (eventloop.Outcome, error) {
 	txn, err := c.transaction(source, ch, set)
 	if err != nil {
 		return eventloop.Outcome{Undone: true}, err
@@ -195,7 +200,8 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 	}
 	if ch.Atomic && source == ownSource {
 		// A pod with pending objects must not start.
-		txn.Mode, txn.NoPending = kvscheduler.Atomic, true
+		txn.Mode = kvscheduler.Atomic
+		txn.NoPending = true
 		txn.KeepOthers = true // nor may it cost another pod its objects
 	}
 	for _, s := range set {
@@ -208,8 +214,8 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 	return txn, nil
 }
 
-// Drift lists the operations that a resync with the machine would do, and the objects that wait although they were applied, one line each;
-// none if the machine is as desired.
+// Drift lists the operations that a resync with the machine would do, and the objects that wait although they were
+// applied, one line each; none if the machine is as desired.
 func (c *committer) Drift(ctx context.Context) ([]string, error) {
 	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true})
 	if err != nil {
@@ -243,7 +249,7 @@ func outcome(rec *kvscheduler.Record, err error) eventloop.Outcome {
 	out := eventloop.Outcome{Transactions: []uint64{rec.Seq}, Undone: rec.Undone}
 	for _, op := range rec.Ops {
 		if op.Batch > 0 {
-			out.Operations++
+			out.Operations = append(out.Operations, op.Ref)
 		}
 	}
 	for _, p := range rec.Pending {

@@ -16,7 +16,11 @@ func TestPodDoesNotStartWithPendingObjects(t *testing.T) {
 	c := &committer{onRefused: func(error) {}, scheduler: s, client: vpp.New("/nowhere", vpp.Options{})}
 	pending := eventloop.Setting{Key: routes.Ref("far").String(), Value: "away"}
 	created := eventloop.Setting{Key: vrfs.Ref("a").String(), Value: ""}
-	out, err := c.Commit(t.Context(), eventloop.Change{Atomic: true, Label: "ADD", Set: []eventloop.Setting{created, pending}})
+	out, err := c.Commit(t.Context(), eventloop.Change{
+		Atomic: true,
+		Label:  "ADD",
+		Set:    []eventloop.Setting{created, pending},
+	})
 	if !errors.Is(err, kvscheduler.ErrPending) || !out.Undone {
 		t.Errorf("%v, undone: %v; want a failed ADD", err, out.Undone)
 	}

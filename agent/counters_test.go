@@ -28,7 +28,8 @@ type counterReply struct {
 	}
 }
 
-// counts returns an error unless weftctl counters has packets of a pod in both directions, and the given error counters.
+// counts returns an error unless weftctl counters has packets of a pod in both directions, and the given error
+// counters.
 func (l *lab) counts(name string, reasons ...string) error {
 	text, err := l.Weftctl(l.Context(), "counters", "-o", "json")
 	if err != nil {
@@ -52,10 +53,12 @@ func (l *lab) counts(name string, reasons ...string) error {
 func TestCountersAreShownAndContinueAfterTheDataplaneRestarts(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	stats := l.StatsSocket()
-	if info, err := os.Stat(stats); err != nil || info.Mode().Perm() != 0o600 && dataplane.Prefix() == "" { // VPP's: docs/vpp.md
+	// VPP's: docs/vpp.md
+	if info, err := os.Stat(stats); err != nil || info.Mode().Perm() != 0o600 && dataplane.Prefix() == "" {
 		t.Errorf("stats socket: %v, %v", info, err)
 	}
-	a, b := l.pod("a"), l.pod("b")
+	a := l.pod("a")
+	b := l.pod("b")
 	l.cni("ADD", a, nil)
 	ofB := l.addresses(l.cni("ADD", b, nil))
 	l.mustReach(a, ofB[0])
@@ -68,7 +71,8 @@ func TestCountersAreShownAndContinueAfterTheDataplaneRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.metric(`weft_condition{condition="stats"}`, is(0))
-	if _, err := l.Weftctl(t.Context(), "counters"); err == nil || !strings.Contains(err.Error(), "stats segment not readable") {
+	if _, err := l.Weftctl(t.Context(), "counters"); err == nil ||
+		!strings.Contains(err.Error(), "stats segment not readable") {
 		t.Errorf("weftctl counters without a stats socket: %v", err)
 	}
 	if text, err := l.Weftctl(t.Context(), "status"); err != nil { // an error while the agent is not ready

@@ -8,12 +8,11 @@ import (
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/ipnet/mesh"
-	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
-// linkTypes resolves the configured link types; noTap is why the dataplane cannot create taps, "" if it can. A type that the
-// operator chose stays, even if the dataplane will refuse it.
+// linkTypes resolves the configured link types; noTap is why the dataplane cannot create taps, "" if it can. A type
+// that the operator chose stays, even if the dataplane will refuse it.
 func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 	usual := pod.TypeTap
 	if noTap != "" {
@@ -28,8 +27,9 @@ func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 	return mesh.LinkTypes{Pod: resolve(c.Pods.Interface), Host: resolve(c.Links.HostType), NoTap: noTap}
 }
 
-// chooseLinkTypes asks the dataplane whether it can create taps, and sets the link types accordingly. VPP needs vhost-net for taps;
-// weft-vswitch needs nothing that a node may lack. It retries until it gets a reply: a wrong guess would replace the host link.
+// chooseLinkTypes asks the dataplane whether it can create taps, and sets the link types accordingly. VPP needs
+// vhost-net for taps; weft-vswitch needs nothing that a node may lack. It retries until it gets a reply: a wrong guess
+// would replace the host link.
 func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if a.config.Dataplane.Type != config.VPP {
 		return
@@ -55,18 +55,20 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	}
 }
 
-// maxSegment returns the size of the largest packet that a veth carries unsegmented; 0 is the kernel's limit, which weft-vswitch accepts.
+// maxSegment returns the size of the largest packet that a veth carries unsegmented; 0 is the kernel's limit, which
+// weft-vswitch accepts.
 func maxSegment(c *config.Config) int {
 	if c.Dataplane.Type != config.VPP {
 		return 0
 	}
-	if c.Kubernetes.Mode == config.InCluster && c.Kubernetes.Tunnel != networks.TunnelNone {
+	if c.Kubernetes.TunnelPort() != 0 {
 		return noSegment
 	}
 	return c.Dataplane.Rings().MaxSegment()
 }
 
-// noSegment makes the kernel segment every packet. VPP's af_packet input does not mark IPv4 for a header checksum, by which
-// VPP's segmentation tells IPv4 from IPv6 (25.10 and 26.06, af_packet/node.c and vnet/gso/gso.h): long packets from a veth
-// would leave a tunnel with wrong lengths. The value is above the space for TCP headers, which the kernel subtracts.
+// noSegment makes the kernel segment every packet. VPP's af_packet input does not mark IPv4 for a header checksum, by
+// which VPP's segmentation tells IPv4 from IPv6 (25.10 and 26.06, af_packet/node.c and vnet/gso/gso.h): long packets
+// from a veth would leave a tunnel with wrong lengths. The value is above the space for TCP headers, which the kernel
+// subtracts.
 const noSegment = 512

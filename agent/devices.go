@@ -2,14 +2,16 @@ package agent
 
 import (
 	"context"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/devicemanager"
-	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/k8s/dra"
-	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 )
 
@@ -20,29 +22,31 @@ func (a *Agent) assembleDevices() (err error) {
 		return nil
 	}
 	if d.Memif.Writable && a.config.Dataplane.Type == config.VPP {
-		a.log.Warn("pods may write into the directories of memifs in which VPP sets modes by path: they can change modes of other files",
+		a.log.Warn(
+			"pods may write into the directories of memifs in which VPP sets modes by path: they can change modes of other files",
 			"option", "devices.memif.writable")
 	}
 	a.devices, err = devicemanager.New(devicemanager.Config{
-		Loop:          a.loop,
-		PluginDir:     d.PluginDir,
-		PodResources:  d.PodResources,
-		DeviceInfoDir: d.InfoDir,
-		Root:          d.Memif.Directory,
-		CDIDir:        d.CDIDir,
-		Count:         d.Memif.Count,
-		ContainerPath: d.Memif.MountPath,
-		Claimable:     d.Memif.Claims,
-		Writable:      d.Memif.Writable,
-		NoSecretEnv:   !d.Memif.SecretInEnv,
-		CollectAfter:  d.Memif.CollectAfter,
-		CollectMinAge: d.Memif.CollectAfter,
-		Log:           a.log.With("component", "devicemanager"),
+		Loop:        a.loop,
+		Kubelet:     devicemanager.Kubelet{PluginDir: d.PluginDir, PodResources: d.PodResources},
+		Directories: devicemanager.Directories{Root: d.Memif.Directory, DeviceInfo: d.InfoDir, CDI: d.CDIDir},
+		Mounts: devicemanager.Mounts{
+			Container:   d.Memif.MountPath,
+			Writable:    d.Memif.Writable,
+			NoSecretEnv: !d.Memif.SecretInEnv,
+		},
+		Devices: devicemanager.Devices{
+			Count:     d.Memif.Count,
+			Claimable: d.Memif.Claims,
+			NUMANode:  numaNode(os.DirFS("/"), d.Memif.NUMANode),
+		},
+		Collect: devicemanager.Collect{After: d.Memif.CollectAfter, MinAge: d.Memif.CollectAfter},
+		Log:     a.log.With("component", "devicemanager"),
 	})
 	if err != nil {
 		return err
 	}
-	a.vanished.IsListed = a.devices.Lists
+	a.deletions.vanished.IsListed = a.devices.Lists
 	a.devices.SetHealthy(false) // until the dataplane is connected
 	a.health.Watch(health.Dataplane, a.devices.SetHealthy)
 	return a.assembleDriver()
@@ -58,7 +62,11 @@ func (a *Agent) assembleDriver() error {
 	a.driver, err = a.member.NewDriver(dra.Config{
 		Devices:    a.devices,
 		Limits:     dra.Limits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
-		KubeletDir: filepath.Dir(a.config.Devices.PluginDir), CDIDevice: devicemanager.CDIDevice, Collect: m.CollectAfter,
+		NUMANode:   numaNode(os.DirFS("/"), m.NUMANode),
+		KubeletDir: filepath.Dir(a.config.Devices.PluginDir),
+		CDIDir:     a.config.Devices.CDIDir,
+		CDIDevice:  devicemanager.CDIDevice,
+		Mount:      a.devices.ClaimDirectory, Collect: m.CollectAfter,
 		Log: a.log.With("component", "dra"),
 	})
 	if err != nil {
@@ -73,44 +81,21 @@ func (a *Agent) assembleDriver() error {
 	return nil
 }
 
-// secret returns the function that looks up the secret of an allocation; nil without memifs.
-func (a *Agent) secret() func(string) secret.Text {
-	if a.devices == nil {
-		return nil
+// numaNode returns the NUMA node of the memifs: the configured one, or that of a machine with one. It is nil if the
+// memifs have none: a memif has the node of the worker that polls it, and which one that is, is unknown to the agent.
+func numaNode(root fs.FS, configured int) *int {
+	if configured >= 0 {
+		return &configured
 	}
-	return a.devices.Secret
-}
-
-// grants returns the function that lists the devices granted to a pod; nil without devices.
-func (a *Agent) grants() func(context.Context, pod.ID) ([]pod.Grant, error) {
-	if a.devices == nil {
-		return nil
+	online, err := fs.ReadFile(root, "sys/devices/system/node/online")
+	if err != nil {
+		return nil // a kernel without NUMA
 	}
-	return func(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
-		grants, err := a.devices.Devices(ctx, id)
-		return a.withGroups(id, grants), err
+	only, err := strconv.Atoi(strings.TrimSpace(string(online)))
+	if err != nil {
+		return nil // a list of several
 	}
-}
-
-// claimed returns the function that lists the devices of a pod's claims; nil without devices.
-func (a *Agent) claimed() func(context.Context, pod.ID) ([]pod.Grant, error) {
-	if a.devices == nil {
-		return nil
-	}
-	return func(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
-		grants, err := a.devices.Claimed(ctx, id)
-		return a.withGroups(id, grants), err
-	}
-}
-
-// withGroups completes grants by the groups of the pod's containers, if the API server has them.
-func (a *Agent) withGroups(id pod.ID, grants []pod.Grant) []pod.Grant {
-	for i := range grants {
-		if a.member != nil && grants[i].GID == pod.UnknownGroup {
-			grants[i].GID = a.member.View.Group(id, grants[i].Container)
-		}
-	}
-	return grants
+	return &only
 }
 
 // runDevices serves kubelet once pods can be served, because kubelet takes the first list of devices as complete.

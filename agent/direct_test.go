@@ -39,8 +39,8 @@ func (l *lab) podWithMemif(server *k8stest.Server, name string) (*node.Pod, kube
 	return p, containers[0]
 }
 
-// The dataplane does not see the packets of a direct network, so it cannot enforce a policy there: one that selects either member
-// disconnects both.
+// The dataplane does not see the packets of a direct network, so it cannot enforce a policy there: one that selects
+// either member disconnects both.
 func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
@@ -55,9 +55,11 @@ func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
 			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), want)
 		}
 	}
-	ofA, ofB := requests("a1/memif/pair", `{"a1":{"role":"server"}}`), requests("b1/memif/pair", "")
+	ofA := requests("a1/memif/pair", `{"a1":{"role":"server"}}`)
+	ofB := requests("b1/memif/pair", "")
 	l.cni("ADD", a, ofA)
-	l.eventually("weftctl says that the client is missing", says("peer not connected: no pod of this node is the client of network pair"))
+	l.eventually("weftctl says that the client is missing",
+		says("peer not connected: no pod of this node is the client of network pair"))
 	l.cni("ADD", b, ofB)
 
 	var listener *memif.Listener
@@ -73,7 +75,9 @@ func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(givenB.Mounts[0].HostPath, "d1.sock")
-	client, err := memif.Dial(t.Context(), memif.ClientConfig{Socket: socket, ID: 1, Secret: memif.Secret(givenB.Envs["MEMIF_SECRET"])}, memif.ClientEvents{})
+	client, err := memif.Dial(t.Context(),
+		memif.ClientConfig{Socket: socket, ID: 1, Secret: memif.Secret(givenB.Envs["MEMIF_SECRET"])},
+		memif.ClientEvents{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +86,12 @@ func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
 	l.eventually("weftctl says that it is connected", says("peer connected, b1 of pod lab/b"))
 
 	server.Put("multi-networkpolicies.k8s.cni.cncf.io", &npwg.MultiNetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "deny", Annotations: map[string]string{"k8s.v1.cni.cncf.io/policy-for": "pair"}},
-		Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "lab",
+			Name:        "deny",
+			Annotations: map[string]string{"k8s.v1.cni.cncf.io/policy-for": "pair"},
+		},
+		Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
 	})
 	l.eventually("the policy disconnects the pods", func() bool { return !isConnected() })
 	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {

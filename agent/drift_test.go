@@ -129,15 +129,25 @@ func TestNotifiedDriftIsRepaired(t *testing.T) {
 				d.Fatal(err)
 			}
 		}, "drift repaired: linux.veth/"},
-		"veth deleted in the pod":    {"veth", func(d *driftLab) { d.inPod(netlink.LinkDel) }, "drift repaired: linux.veth/"},
-		"veth set down in the pod":   {"veth", func(d *driftLab) { d.inPod(netlink.LinkSetDown) }, "drift repaired: linux."},
-		"tap deleted in the pod":     {"tap", func(d *driftLab) { d.inPod(netlink.LinkDel) }, "drift repaired: "},
-		"address deleted in the pod": {"veth", func(d *driftLab) { d.inPod(deleteAddresses) }, "drift repaired: linux.address/"},
-		"routes deleted in the pod":  {"tap", func(d *driftLab) { d.inPod(deleteRoutes) }, "drift repaired: linux.route/"},
+		"veth deleted in the pod": {
+			"veth", func(d *driftLab) { d.inPod(netlink.LinkDel) }, "drift repaired: linux.veth/",
+		},
+		"veth set down in the pod": {
+			"veth", func(d *driftLab) { d.inPod(netlink.LinkSetDown) }, "drift repaired: linux.",
+		},
+		"tap deleted in the pod": {"tap", func(d *driftLab) { d.inPod(netlink.LinkDel) }, "drift repaired: "},
+		"address deleted in the pod": {
+			"veth", func(d *driftLab) { d.inPod(deleteAddresses) }, "drift repaired: linux.address/",
+		},
+		"routes deleted in the pod": {
+			"tap", func(d *driftLab) { d.inPod(deleteRoutes) }, "drift repaired: linux.route/",
+		},
 		"interface of the dataplane deleted": {"veth", func(d *driftLab) {
 			host := d.hostLink().Attrs().Name
 			d.inDataplane(func(conn api.Connection) error {
-				_, err := af_packet.NewServiceClient(conn).AfPacketDelete(d.Context(), &af_packet.AfPacketDelete{HostIfName: host})
+				_, err := af_packet.NewServiceClient(conn).AfPacketDelete(d.Context(), &af_packet.AfPacketDelete{
+					HostIfName: host,
+				})
 				return err
 			})
 		}, "drift repaired: vpp.interface/"},
@@ -201,7 +211,8 @@ func deleteRoutes(link netlink.Link) error {
 // The backoff keeps a pod from occupying the agent, and from filling the log.
 func TestObjectThatKeepsDriftingIsRepairedWithBackoff(t *testing.T) {
 	d := newDriftLab(t, "veth", "--audit=24h")
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	over := time.After(20 * time.Second)
 	defer tick.Stop()
 	for flapping := true; flapping; {
 		select {
@@ -211,7 +222,8 @@ func TestObjectThatKeepsDriftingIsRepairedWithBackoff(t *testing.T) {
 			flapping = false
 		}
 	}
-	if n := len(d.driftEvents()); n < 2 || n > 4 { // 3 s after the first loss; then after pauses of 1, 2 and 4 s, again 3 s after a loss
+	// 3 s after the first loss; then after pauses of 1, 2 and 4 s, again 3 s after a loss
+	if n := len(d.driftEvents()); n < 2 || n > 4 {
 		t.Errorf("%d repairs in 20 s, want 2 to 4", n)
 	}
 	d.await(func() bool { return !d.lacksAddress() }, "the repair after the last change")
@@ -233,7 +245,8 @@ func TestDriftIsOnlyReportedIfConfiguredSo(t *testing.T) {
 	d.inPod(deleteAddresses)
 	d.awaitDriftEvent("drift reported: linux.address/")
 	d.await(func() bool { return strings.Contains(d.text("objects"), "Drifted") }, "the phase Drifted")
-	if text := d.text("transactions"); !strings.Contains(text, "drift reported: linux.address/") || !strings.Contains(text, "report") {
+	if text := d.text("transactions"); !strings.Contains(text, "drift reported: linux.address/") ||
+		!strings.Contains(text, "report") {
 		t.Errorf("no transaction reports it:\n%s", text)
 	}
 	events := d.driftEvents()
@@ -259,7 +272,9 @@ func TestAuditRepairsDriftWithoutNotification(t *testing.T) {
 		for err == nil {
 			var table *ip.IPTableDetails
 			if table, err = tables.Recv(); err == nil { // a table without routes returns an error
-				_, _ = rpc.IPRouteAddDel(d.Context(), &ip.IPRouteAddDel{Route: ip.IPRoute{TableID: table.Table.TableID, Prefix: prefix}})
+				_, _ = rpc.IPRouteAddDel(d.Context(), &ip.IPRouteAddDel{
+					Route: ip.IPRoute{TableID: table.Table.TableID, Prefix: prefix},
+				})
 			}
 		}
 		if errors.Is(err, io.EOF) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,9 +51,13 @@ func (l *lab) exhaust() (count int, last *node.Pod, output string) {
 func TestAddFailsWhenPoolIsExhausted(t *testing.T) {
 	server := k8stest.New(t)
 	size := int32(30)
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/29", BlockSize: &size}})
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/29", BlockSize: &size},
+	})
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: "10.9.0.0-30"}, Spec: v1.IPBlockSpec{CIDR: "10.9.0.0/30", Pool: "pods", Node: "n2"},
+		ObjectMeta: metav1.ObjectMeta{Name: "10.9.0.0-30"},
+		Spec:       v1.IPBlockSpec{CIDR: "10.9.0.0/30", Pool: "pods", Node: "n2"},
 	})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	for i := range 20 {
@@ -70,6 +75,36 @@ func TestAddFailsWhenPoolIsExhausted(t *testing.T) {
 	}
 }
 
+// To wait for a further block is in vain, although the pool has free ones.
+func TestAddDoesNotWaitForABlockOnANodeWithTheMostBlocks(t *testing.T) {
+	server := k8stest.New(t)
+	size := int32(30)
+	most := int32(1)
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: &size},
+	})
+	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       v1.WeftConfigSpec{Addresses: v1.AddressesSpec{MaxBlocks: &most}},
+	})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	for i := range 20 {
+		l.put(server, &node.Pod{Name: fmt.Sprint("p", i)}, nil)
+	}
+	l.restartKnown("--kubernetes-block-wait=1m")
+	count, last, _ := l.exhaust()
+	began := time.Now()
+	output := l.fails(last)
+	took := time.Since(began)
+	if code, msg := refusalOf(t, output); count == 0 || code != 100 {
+		t.Errorf("after %d pods ADD failed with %d %s", count, code, msg)
+	}
+	if took > 40*time.Second {
+		t.Errorf("the ADD failed after %s", took)
+	}
+}
+
 func TestStatusFailsWhenPoolsAreExhaustedIfConfiguredSo(t *testing.T) {
 	netnstest.RequireTap(t)
 	l := newLab(t, programs.Build(t))
@@ -84,11 +119,14 @@ func TestStatusFailsWhenPoolsAreExhaustedIfConfiguredSo(t *testing.T) {
 		t.Errorf("STATUS of a node with free addresses: %s", output)
 	}
 	_, last, output := l.exhaust()
-	if code, msg := refusalOf(t, output); code != 100 || !strings.Contains(msg, "pool exhausted: all addresses of pool small are held, 5 by this node; delete pods") {
+	if code, msg := refusalOf(t, output); code != 100 ||
+		!strings.Contains(msg, "pool exhausted: all addresses of pool small are held, 5 by this node; delete pods") {
 		t.Errorf("ADD failed with %d %s", code, msg)
 	}
 	output, _ = l.tries("STATUS", last)
-	if code, msg := refusalOf(t, output); code != 50 || !strings.Contains(msg, "pool exhausted: all 5 addresses that this node has of pool small (10.1.0.0/29) are held; delete pods, or add a pool") {
+	if code, msg := refusalOf(t, output); code != 50 ||
+		!strings.Contains(msg,
+			"pool exhausted: all 5 addresses that this node has of pool small (10.1.0.0/29) are held; delete pods, or add a pool") {
 		t.Errorf("STATUS failed with %d %s", code, msg)
 	}
 }

@@ -41,7 +41,10 @@ func newFileCommitter(t *testing.T) (c *committer, refused *error) {
 
 // fileOn returns a directory that depends on another object.
 func fileOn(path, on string) eventloop.Setting {
-	return eventloop.Setting{Key: wire.Key(wire.KindFile, path), Value: wire.File{Type: wire.Directory, Mode: 0o700, On: on}}
+	return eventloop.Setting{
+		Key:   wire.Key(wire.KindFile, path),
+		Value: wire.File{Type: wire.Directory, Mode: 0o700, On: on},
+	}
 }
 
 func exists(path string) bool {
@@ -50,14 +53,23 @@ func exists(path string) bool {
 }
 
 func TestOnlyAnExternalValueThatMakesACycleIsRefused(t *testing.T) {
-	for name, resync := range map[string]eventloop.Resync{"update": eventloop.None, "upstream": eventloop.Upstream, "full": eventloop.Full} {
+	for name, resync := range map[string]eventloop.Resync{
+		"update":   eventloop.None,
+		"upstream": eventloop.Upstream,
+		"full":     eventloop.Full,
+	} {
 		t.Run(name, func(t *testing.T) {
 			c, refused := newFileCommitter(t)
 			dir := t.TempDir()
-			own, good, a, b := filepath.Join(dir, "own"), filepath.Join(dir, "good"), filepath.Join(dir, "a"), filepath.Join(dir, "b")
+			own := filepath.Join(dir, "own")
+			good := filepath.Join(dir, "good")
+			a := filepath.Join(dir, "a")
+			b := filepath.Join(dir, "b")
 			out, err := c.Commit(t.Context(), eventloop.Change{
 				Event: 1, Resync: resync, Set: []eventloop.Setting{fileOn(own, "")},
-				External: []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a)), fileOn(good, "")},
+				External: []eventloop.Setting{
+					fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a)), fileOn(good, ""),
+				},
 			})
 			if err != nil || *refused != nil {
 				t.Fatalf("own values: %v, %v", err, *refused)
@@ -76,8 +88,14 @@ func TestOnlyAnExternalValueThatMakesACycleIsRefused(t *testing.T) {
 func TestUpstreamResyncWithARefusedValueKeepsOtherObjects(t *testing.T) {
 	c, _ := newFileCommitter(t)
 	dir := t.TempDir()
-	good, old, a, b := filepath.Join(dir, "good"), filepath.Join(dir, "old"), filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	if _, err := c.Commit(t.Context(), eventloop.Change{Event: 1, External: []eventloop.Setting{fileOn(good, ""), fileOn(old, "")}}); err != nil {
+	good := filepath.Join(dir, "good")
+	old := filepath.Join(dir, "old")
+	a := filepath.Join(dir, "a")
+	b := filepath.Join(dir, "b")
+	if _, err := c.Commit(t.Context(), eventloop.Change{
+		Event:    1,
+		External: []eventloop.Setting{fileOn(good, ""), fileOn(old, "")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	kept := filepath.Join(good, "kept")
@@ -86,7 +104,9 @@ func TestUpstreamResyncWithARefusedValueKeepsOtherObjects(t *testing.T) {
 	}
 	out, err := c.Commit(t.Context(), eventloop.Change{
 		Event: 2, Resync: eventloop.Upstream,
-		External: []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a)), fileOn(good, "")},
+		External: []eventloop.Setting{
+			fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a)), fileOn(good, ""),
+		},
 	})
 	if err != nil || len(out.Refused) != 1 {
 		t.Fatalf("%v, refused %q", err, out.Refused)
@@ -100,11 +120,17 @@ func TestOwnValueReplacesAnExternalOneWithTheSameKeyInAFullResync(t *testing.T) 
 	for range 8 { // the order of the sources must not matter
 		c, refused := newFileCommitter(t)
 		path := filepath.Join(t.TempDir(), "x")
-		if _, err := c.Commit(t.Context(), eventloop.Change{Event: 1, External: []eventloop.Setting{fileOn(path, "")}}); err != nil {
+		if _, err := c.Commit(t.Context(), eventloop.Change{
+			Event:    1,
+			External: []eventloop.Setting{fileOn(path, "")},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := c.Commit(t.Context(), eventloop.Change{
-			Event: 2, Resync: eventloop.Full, Set: []eventloop.Setting{fileOn(path, "")}, External: []eventloop.Setting{{Key: wire.Key(wire.KindFile, path)}},
+			Event:    2,
+			Resync:   eventloop.Full,
+			Set:      []eventloop.Setting{fileOn(path, "")},
+			External: []eventloop.Setting{{Key: wire.Key(wire.KindFile, path)}},
 		})
 		if err != nil || *refused != nil || !exists(path) {
 			t.Fatalf("%v, %v, exists: %v", err, *refused, exists(path))
@@ -115,20 +141,23 @@ func TestOwnValueReplacesAnExternalOneWithTheSameKeyInAFullResync(t *testing.T) 
 func TestAgentWithoutAnyObjectIsNotReady(t *testing.T) {
 	c, refused := newFileCommitter(t)
 	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	a := filepath.Join(dir, "a")
+	b := filepath.Join(dir, "b")
 	_, err := c.Commit(t.Context(), eventloop.Change{
-		Event: 1, Resync: eventloop.Full, Set: []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a))},
+		Event:  1,
+		Resync: eventloop.Full,
+		Set:    []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a))},
 	})
 	if err == nil || *refused == nil {
 		t.Fatalf("a rebuild with a cycle: %v, reported %v", err, *refused)
 	}
-	agent := &Agent{scheduler: c.scheduler, health: health.New("", slog.New(slog.DiscardHandler))}
-	agent.noteRefusedRebuild(*refused)
-	if agent.reportShared(); agent.health.Holds(health.Network) {
+	shared := &sharedObjects{scheduler: c.scheduler, health: health.New("", slog.New(slog.DiscardHandler))}
+	shared.noteRefusal(*refused)
+	if shared.report(); shared.health.Holds(health.Network) {
 		t.Error("the condition network holds although no object is desired")
 	}
-	agent.noteRefusedRebuild(nil)
-	if agent.reportShared(); !agent.health.Holds(health.Network) {
+	shared.noteRefusal(nil)
+	if shared.report(); !shared.health.Holds(health.Network) {
 		t.Error("the condition network does not hold after the next rebuild")
 	}
 }
@@ -140,7 +169,9 @@ func externalRoutes(n int) []byte {
 	var text strings.Builder
 	for i := range n {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(i), 0}), 24)
-		fmt.Fprintf(&text, "vpp.route/weft:pods/ip4/%s: {vrf: \"weft:pods/ip4\", prefix: %s, paths: [{type: unreachable}]}\n", prefix, prefix)
+		fmt.Fprintf(&text,
+			"vpp.route/weft:pods/ip4/%s: {vrf: \"weft:pods/ip4\", prefix: %s, paths: [{type: unreachable}]}\n", prefix,
+			prefix)
 	}
 	return []byte(text.String())
 }
@@ -184,12 +215,14 @@ func TestForcedResyncPrunesObjectsThatTheGuardKeeps(t *testing.T) {
 	}
 	l.await(func() bool { return len(l.logged("prune guard")) > 0 }, "the prune guard")
 	for _, args := range [][]string{{"resync"}, {"resync", "--dry-run"}} {
-		if text, err := l.Weftctl(t.Context(), args...); err == nil || !strings.Contains(err.Error()+text, "prune guard") {
+		if text, err := l.Weftctl(t.Context(), args...); err == nil ||
+			!strings.Contains(err.Error()+text, "prune guard") {
 			t.Errorf("weftctl %v: %v, want the prune guard in:\n%s", args, err, text)
 		}
 	}
 	text, err := l.Weftctl(t.Context(), "resync", "--dry-run", "--force")
-	if err != nil || strings.Count(text, "delete vpp.route/weft:pods/ip4/10.77.") != guardedValues-2 || count() != guardedValues {
+	if err != nil || strings.Count(text, "delete vpp.route/weft:pods/ip4/10.77.") != guardedValues-2 ||
+		count() != guardedValues {
 		t.Errorf("a forced dry run: %v, %d objects exist:\n%s", err, count(), text)
 	}
 	if _, err := l.Weftctl(t.Context(), "resync", "--force"); err != nil {

@@ -43,7 +43,11 @@ func (o machineOutside) plug(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: o.card}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(there.Fd()))}
+	cable := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: o.card},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(int(there.Fd())),
+	}
 	cable.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 1, o.card[len(o.card)-1]} // the same after it was unplugged
 	if err := netlink.LinkAdd(cable); err != nil {
 		t.Fatal(err)
@@ -93,7 +97,8 @@ func (o machineOutside) route(t *testing.T, prefix, gateway string) {
 	p := netip.MustParsePrefix(prefix)
 	netnstest.Do(t, o.netns, func() {
 		r := &netlink.Route{
-			Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Gw: netip.MustParseAddr(gateway).AsSlice(),
+			Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+			Gw:  netip.MustParseAddr(gateway).AsSlice(),
 		}
 		if err := netlink.RouteReplace(r); err != nil {
 			t.Fatalf("route to %s via %s: %v", prefix, gateway, err)
@@ -145,10 +150,12 @@ func outsideLab(t *testing.T) (*lab, *k8stest.Server) {
 	t.Helper()
 	server := k8stest.New(t)
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "teal"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.7.0.0/24", "fd00:7::/64"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "teal"},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.7.0.0/24", "fd00:7::/64"}},
 	})
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "red"}, Spec: v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.6.0.0/24", "fd00:6::/64"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "red"},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.6.0.0/24", "fd00:6::/64"}},
 	})
 	l := clusterLabWith(t, server, node.Options{})
 	l.eventually("the agent has the cluster's networks", func() bool {
@@ -219,7 +226,10 @@ func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	}
 
 	openTo(server, "out-teal", "teal", v1.ExternalNode{Interface: "card0"})
-	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card1", IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
+	openTo(server, "out-red", "red", v1.ExternalNode{
+		Interface: "card1",
+		IPs:       []string{"192.0.2.1/24", "2001:db8:2::1/64"},
+	})
 	l.eventually("the status says that both are connected", connected)
 	w.all(l, a, teal, red)
 
@@ -284,8 +294,13 @@ func TestExternalInterfaceWaitsForItsNetworkWithAReason(t *testing.T) {
 	l.eventually("the status has the reason", func() bool {
 		return slices.Equal(statuses(server), []string{`out: there is no network "green" on this node yet`})
 	})
-	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "green"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}})
-	l.eventually("it is connected when its network exists", func() bool { return slices.Equal(statuses(server), []string{"out: "}) })
+	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "green"},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L2},
+	})
+	l.eventually("it is connected when its network exists", func() bool {
+		return slices.Equal(statuses(server), []string{"out: "})
+	})
 	server.Remove("customnetworks.contivpp.io", "", "green")
 	l.eventually("it is released with its network", func() bool {
 		return slices.Equal(statuses(server), []string{`out: there is no network "green" on this node yet`})
@@ -300,13 +315,19 @@ func TestPodsReachOutsideMachinesByAVLAN(t *testing.T) {
 	for id := range 2 {
 		netnstest.Do(t, o.netns, func() { vlans = addVLAN(t, "eth0", 5+id) && vlans })
 	}
-	five, six := int32(5), int32(6)
+	five := int32(5)
+	six := int32(6)
 	openTo(server, "out-teal", "teal", v1.ExternalNode{Interface: "card0", VLAN: &five})
-	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card0", VLAN: &six, IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
+	openTo(server, "out-red", "red", v1.ExternalNode{
+		Interface: "card0",
+		VLAN:      &six,
+		IPs:       []string{"192.0.2.1/24", "2001:db8:2::1/64"},
+	})
 	if !vlans {
 		l.eventually("the status says that VLANs are not supported", func() bool {
 			output := statuses(server)
-			return len(output) == 2 && strings.HasPrefix(output[0], "out-red: ") && strings.Contains(output[0], "create link of VLAN 6 on card0: operation not supported")
+			return len(output) == 2 && strings.HasPrefix(output[0], "out-red: ") &&
+				strings.Contains(output[0], "create link of VLAN 6 on card0: operation not supported")
 		})
 		t.Skip("needs VLAN links, which this kernel lacks (module 8021q)")
 	}
@@ -342,7 +363,10 @@ func addVLAN(t *testing.T, on string, id int) bool {
 		t.Fatal(err)
 	}
 	name := "vlan" + string(rune('0'+id))
-	err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: parent.Attrs().Index}, VlanId: id})
+	err = netlink.LinkAdd(&netlink.Vlan{
+		LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: parent.Attrs().Index},
+		VlanId:    id,
+	})
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Fatal(err)
 	}

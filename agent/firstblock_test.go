@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -28,7 +29,10 @@ func (l *lab) failedEvents() string {
 
 func TestFirstPodOfANetworkSucceedsWithoutAFailedEvent(t *testing.T) {
 	server := k8stest.New(t)
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/24"},
+	})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	a := l.pod("a")
 	l.put(server, a, map[string]string{customInterfaces: "b1/tap/blue"})
@@ -59,11 +63,12 @@ func (b *blockRequests) answer(r *http.Request) int {
 	return 0
 }
 
-// waitingLab is a node of a cluster whose requests for blocks are refused, with pod a on network blue in an ADD. Its output is sent when the
-// ADD ends.
+// waitingLab is a node of a cluster whose requests for blocks are refused, with pod a on network blue in an ADD. Its
+// output is sent when the ADD ends.
 func waitingLab(t *testing.T) (*lab, *blockRequests, *node.Pod, <-chan string) {
 	t.Helper()
-	server, requests := k8stest.New(t), &blockRequests{}
+	server := k8stest.New(t)
+	requests := &blockRequests{}
 	l := clusterLabWith(t, server, node.Options{})
 	l.eventually("the agent has the cluster's objects", func() bool { return len(announced(server)) > 0 })
 	requests.refused.Store(true)
@@ -98,7 +103,8 @@ func TestPodThatWaitsForABlockDelaysNoOtherPodAndIsDeleted(t *testing.T) {
 	l.cni("ADD", other, nil)
 	l.cni("DEL", other, nil)
 	l.cni("DEL", a, nil)
-	if output := within(t, time.Minute, ended); !strings.Contains(output, `"code": 11`) || !strings.Contains(output, "cancelled while it waited for addresses: a DEL of it came") {
+	if output := within(t, time.Minute, ended); !strings.Contains(output, `"code": 11`) ||
+		!strings.Contains(output, "cancelled while it waited for addresses: a DEL for it arrived") {
 		t.Errorf("output of the ADD: %s", output)
 	}
 	requests.refused.Store(false)
@@ -130,7 +136,11 @@ func TestPodsThatWaitForABlockShareOneRequest(t *testing.T) {
 	for i := range 9 {
 		pods = append(pods, l.pod(fmt.Sprint("p", i)))
 	}
-	annotations := map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "b1/tap/blue"}}}
+	annotations := map[string]any{
+		"runtimeConfig": map[string]any{
+			"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "b1/tap/blue"},
+		},
+	}
 	var group sync.WaitGroup
 	for _, p := range pods {
 		group.Go(func() {
@@ -155,23 +165,41 @@ func TestPodsThatWaitForABlockShareOneRequest(t *testing.T) {
 	}
 }
 
+// restartKnown starts the agent again with flags, and waits until it has the cluster's objects.
+func (l *lab) restartKnown(flags ...string) {
+	l.Helper()
+	known := func() int { return len(l.logged("the cluster is known")) }
+	l.eventually("the agent has the cluster's objects", func() bool { return known() > 0 })
+	before := known()
+	if err := errors.Join(l.StopAgent(), l.StartAgent(l.Context(), flags...)); err != nil {
+		l.Fatal(err)
+	}
+	l.eventually("the agent has the cluster's objects again", func() bool { return known() > before })
+}
+
 func TestErrorOfAPodWithoutABlockNamesNetworkAndNodeWhileTheAPIServerIsAway(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
-	l.eventually("the agent has the cluster's objects", func() bool { return len(announced(server)) > 0 })
+	l.restartKnown("--kubernetes-block-wait=1m")
 	server.Disconnect()
 	l.await(func() bool { return l.shows("status", "api-server", "no") }, "the missing API server")
 	a := l.pod("a")
-	annotations := map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "b1/tap/blue"}}}
+	annotations := map[string]any{
+		"runtimeConfig": map[string]any{
+			"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "b1/tap/blue"},
+		},
+	}
 	began := time.Now()
 	output, failed := l.triesWith("ADD", a, annotations)
 	took := time.Since(began)
-	for _, part := range []string{`"code": 11`, "node n1 has no block of addresses of network blue", "condition api-server of weftctl status"} {
+	for _, part := range []string{
+		`"code": 11`, "node n1 has no block of addresses of network blue", "condition api-server of weftctl status",
+	} {
 		if !failed || !strings.Contains(output, part) {
 			t.Errorf("error %s, want %q", output, part)
 		}
 	}
-	if took > 40*time.Second { // the bound is 3 s; kubelet would wait for 2 minutes
+	if took > 40*time.Second { // the bound is 3 s while the API server is away, else a minute
 		t.Errorf("the ADD failed after %s", took)
 	}
 	if events := l.failedEvents(); strings.Count(events, "refused: ") != 1 {
@@ -188,9 +216,11 @@ func TestAnADDWaitsForABlockNoLongerThanConfigured(t *testing.T) {
 	if err := l.StartAgent(t.Context(), "--kubernetes-block-wait=1s"); err != nil {
 		t.Fatal(err)
 	}
-	before, began := requests.count.Load(), time.Now()
+	before := requests.count.Load()
+	began := time.Now()
 	output := l.fails(a)
-	if took := time.Since(began); took > 14*time.Second || !strings.Contains(output, "node n1 has no block of addresses of network blue") {
+	if took := time.Since(began); took > 14*time.Second ||
+		!strings.Contains(output, "node n1 has no block of addresses of network blue") {
 		t.Errorf("after %s: %s", took, output)
 	}
 	if requests.count.Load() == before {

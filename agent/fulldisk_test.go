@@ -138,7 +138,11 @@ func TestFullDiskIsAConditionUntilATrialWriteSucceeds(t *testing.T) {
 // values returns more values than fit into the file's free pages.
 func values(round int) (saved []eventloop.Saved) {
 	for i := range 100 {
-		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketLeases, Key: fmt.Sprintf("%d-%d", round, i), Value: strings.Repeat("x", 1000)})
+		saved = append(saved, eventloop.Saved{
+			Bucket: statefile.BucketLeases,
+			Key:    fmt.Sprintf("%d-%d", round, i),
+			Value:  strings.Repeat("x", 1000),
+		})
 	}
 	return saved
 }
@@ -155,7 +159,8 @@ func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk.dir, unix.MNT_DETACH) })
 	l.start()
-	before, other := l.pod("before"), l.pod("other")
+	before := l.pod("before")
+	other := l.pod("other")
 	l.cni("ADD", before, nil)
 	disk.fill(t)
 	failed := false
@@ -170,7 +175,8 @@ func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 		t.Fatal("no ADD failed on a full disk")
 	}
 	l.awaitStatus("state file cannot be written", true)
-	out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--socket", l.Socket()).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--socket",
+		l.Socket()).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "state: the state file cannot be written") {
 		t.Errorf("weft-agent health: %v: %s", err, out)
 	}
@@ -179,7 +185,8 @@ func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 	}
 	for verb, code := range map[string]string{"ADD": `"code": 11`, "STATUS": `"code": 50`} {
 		err := l.tryCNI(verb, other)
-		if err == nil || !strings.Contains(err.Error(), code) || !strings.Contains(err.Error(), "the state file cannot be written") {
+		if err == nil || !strings.Contains(err.Error(), code) ||
+			!strings.Contains(err.Error(), "the state file cannot be written") {
 			t.Errorf("%s: %v, want %s with the reason", verb, err, code)
 		}
 	}
@@ -194,7 +201,8 @@ func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 func (l *lab) tryCNI(verb string, p *node.Pod) error {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns, "CNI_IFNAME=eth0", "CNI_PATH=/")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
+		"CNI_IFNAME=eth0", "CNI_PATH=/")
 	cmd.Stdin = bytes.NewReader(l.netconf(nil))
 	out, err := cmd.Output()
 	if err != nil {

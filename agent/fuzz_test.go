@@ -20,17 +20,27 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// FuzzStateFile opens a state file with some bytes changed and its end cut off: it is read, refused by version, or moved aside, and values
-// that are saved afterwards exist.
+// FuzzStateFile opens a state file with some bytes changed and its end cut off: it is read, refused by version, or
+// moved aside, and values that are saved afterwards exist.
 func FuzzStateFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "state.db")
 	s, err := statefile.Open(f.Context(), path, quiet)
 	if err != nil {
 		f.Fatal(err)
 	}
-	values := []eventloop.Saved{{Bucket: statefile.BucketAttachments, Key: "a", Value: pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}}}}
+	values := []eventloop.Saved{
+		{
+			Bucket: statefile.BucketAttachments,
+			Key:    "a",
+			Value:  pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}},
+		},
+	}
 	for _, key := range []string{"a", "b", "c"} {
-		values = append(values, eventloop.Saved{Bucket: statefile.BucketLeases, Key: key, Value: strings.Repeat("x", 3000)})
+		values = append(values, eventloop.Saved{
+			Bucket: statefile.BucketLeases,
+			Key:    key,
+			Value:  strings.Repeat("x", 3000),
+		})
 	}
 	if err := errors.Join(s.Save(f.Context(), values), s.Close()); err != nil {
 		f.Fatal(err)
@@ -44,7 +54,8 @@ func FuzzStateFile(f *testing.F) {
 	f.Add(2*page+8, uint64(0xa5a5a5a5a5a5a5a5), uint32(len(intact)))
 	f.Add(3*page, uint64(1<<40), uint32(len(intact)))
 	f.Add(uint32(0), uint64(0), 2*page+100)
-	for at := page * 2; at < uint32(len(intact)); at += page { // kind, count and overflow of each page, and its first element
+	// kind, count and overflow of each page, and its first element
+	for at := page * 2; at < uint32(len(intact)); at += page {
 		f.Add(at+8, uint64(0xffffffff00ff0002), uint32(len(intact)))
 		f.Add(at+16, uint64(0x0000ffffffffffff), uint32(len(intact)))
 	}
@@ -65,7 +76,9 @@ func FuzzStateFile(f *testing.F) {
 			return
 		}
 		read(t, s)
-		if err := errors.Join(s.Save(t.Context(), []eventloop.Saved{{Bucket: statefile.BucketLeases, Key: "new", Value: 7}}), s.Close()); err != nil {
+		if err := errors.Join(
+			s.Save(t.Context(), []eventloop.Saved{{Bucket: statefile.BucketLeases, Key: "new", Value: 7}}),
+			s.Close()); err != nil {
 			t.Fatalf("bytes %x at %d, size %d: %v", change, at, size, err)
 		}
 		s, err = statefile.Open(t.Context(), path, quiet)
@@ -81,16 +94,20 @@ func FuzzStateFile(f *testing.F) {
 }
 
 var fuzzedBuckets = []string{
-	statefile.BucketMeta, statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketNetworks, statefile.BucketDevices,
-	statefile.BucketCluster, statefile.BucketNodes, statefile.BucketBlocks, statefile.BucketPools, statefile.BucketExternals,
-	statefile.BucketApplied, statefile.BucketTransactions, statefile.BucketQuarantine, statefile.BucketChains, eventloop.RecordsBucket,
+	statefile.BucketMeta, statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketNetworks,
+	statefile.BucketDevices,
+	statefile.BucketCluster, statefile.BucketNodes, statefile.BucketBlocks, statefile.BucketPools,
+	statefile.BucketExternals,
+	statefile.BucketApplied, statefile.BucketTransactions, statefile.BucketQuarantine, statefile.BucketChains,
+	eventloop.RecordsBucket,
 }
 
 // FuzzStateEntry puts any entry into a state file. Unreadable entries are skipped, and mark the file as incomplete.
 func FuzzStateEntry(f *testing.F) {
 	for i := range fuzzedBuckets {
 		f.Add(uint8(i), "k", []byte("null"))
-		f.Add(uint8(i), "k", []byte(`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"seq":1,"ref":"a/b"}`))
+		f.Add(uint8(i), "k",
+			[]byte(`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"seq":1,"ref":"a/b"}`))
 	}
 	f.Add(uint8(0), "schema", []byte{1})
 	f.Add(uint8(0), "schema", []byte{0, 0, 0, 2})
@@ -158,7 +175,8 @@ func read(t *testing.T, s *statefile.File) int {
 		t.Error(err)
 	}
 	for e, err := range s.Journal.Load() {
-		_, _ = e, err
+		_ = e
+		_ = err
 	}
 	return len(attachments)
 }

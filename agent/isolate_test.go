@@ -13,10 +13,14 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// The test covers a bug: two running pods had one address, because another node had claimed the block of an absent node.
+// The test covers a bug: two running pods had one address, because another node had claimed the block of an absent
+// node.
 func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 	server := k8stest.New(t)
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/24"},
+	})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	a := l.pod("a")
 	l.put(server, a, nil)
@@ -32,12 +36,14 @@ func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 	}
 	server.Remove("ipblocks.contivpp.io", "", taken.Name)
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: taken.Name}, Spec: v1.IPBlockSpec{CIDR: taken.Spec.CIDR, Pool: "pods", Node: "n2"},
+		ObjectMeta: metav1.ObjectMeta{Name: taken.Name},
+		Spec:       v1.IPBlockSpec{CIDR: taken.Spec.CIDR, Pool: "pods", Node: "n2"},
 	})
 
 	l.eventually("the pod is isolated, with the reason", func() bool {
 		listed, err := l.Weftctl(t.Context(), "quarantine", "list", "-o", "json")
-		return err == nil && strings.Contains(listed, `"lab"`) && strings.Contains(listed, "node n2 owns its address 10.9.0.")
+		return err == nil && strings.Contains(listed, `"lab"`) &&
+			strings.Contains(listed, "node n2 owns its address 10.9.0.")
 	})
 	l.eventually("an Event on the pod has the reason", func() bool {
 		for _, e := range eventsOf(t, server) {
@@ -53,7 +59,8 @@ func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 		c := meta.FindStatusCondition(own.Status.Conditions, v1.ConditionAddresses)
 		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "pod lab/a")
 	})
-	if objects, err := l.Weftctl(t.Context(), "objects", "vpp.interface"); err != nil || strings.Contains(objects, "eth0") {
+	if objects, err := l.Weftctl(t.Context(), "objects", "vpp.interface"); err != nil ||
+		strings.Contains(objects, "eth0") {
 		t.Errorf("the pod's interface still exists in the dataplane: %v\n%s", err, objects)
 	}
 	l.cni("DEL", a, nil)

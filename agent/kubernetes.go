@@ -6,8 +6,8 @@ import (
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
-	"github.com/weftnet/weft/agent/operations"
-	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/agent/pathmtu"
+	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
@@ -21,11 +21,17 @@ func (a *Agent) assembleCluster(ctx context.Context) (err error) {
 	if a.config.Kubernetes.Node, err = a.config.Kubernetes.Name(); err != nil {
 		return err
 	}
-	if a.member, err = cluster.New(cluster.MemberConfig{Config: a.config, State: a.state, Health: a.health, Log: a.log}); err != nil {
+	if a.member, err = cluster.New(cluster.MemberConfig{
+		Config: a.config,
+		State:  a.state,
+		Health: a.health,
+		Log:    a.log,
+	}); err != nil {
 		return err
 	}
+	a.admission.member = a.member
 	defer a.health.Set(health.Started, false, health.FirstResync)
-	return a.serveWhile(ctx, func(ctx context.Context) error { return a.member.Learn(ctx, a.uplink.Card()) })
+	return a.socket.serveWhile(ctx, func(ctx context.Context) error { return a.member.Learn(ctx, a.uplink.Card()) })
 }
 
 // join prepares the node's part in its cluster. The state is restored.
@@ -35,7 +41,14 @@ func (a *Agent) join() error {
 	}
 	a.observers = append(a.observers, a.member.Observe)
 	return a.member.Join(cluster.Parts{
-		Loop: a.loop, Scheduler: a.scheduler, Network: a.network, Networks: a.networks, Pods: a.pods, Replayer: a.replayer, Quarantine: a.quarantine,
+		Loop:       a.loop,
+		Scheduler:  a.scheduler,
+		Network:    a.network,
+		Networks:   a.networks,
+		Pods:       a.pods,
+		Owners:     a.owners,
+		Replayer:   a.replayer,
+		Quarantine: a.quarantine,
 	})
 }
 
@@ -55,72 +68,38 @@ func (a *Agent) tunnelType(c *config.Config) string {
 	return c.Kubernetes.Tunnel
 }
 
-// annotations returns the source of pods' annotations if the runtime does not pass them; nil: there is none.
-func (a *Agent) annotations() func(context.Context, pod.ID) (map[string]string, string, error) {
-	if a.member == nil {
-		return nil
+// assemblePathMTU prepares the measurement of the paths to other nodes, if tunnels lead there.
+func (a *Agent) assemblePathMTU() {
+	c := a.network.Networks.Config
+	if a.member == nil || !c.HasTunnels() || !a.member.Uplink.Address.IsValid() {
+		return
 	}
-	return a.member.View.Annotations
+	a.paths = pathmtu.New(pathmtu.Config{
+		Node:     a.config.Kubernetes.Node,
+		Self:     a.member.Uplink.Address,
+		Needed:   c.MTU + c.Encapsulation(),
+		Overhead: c.Encapsulation(),
+		Peers:    func() []pathmtu.Peer { return peersOf(c, a.member.Others()) },
+		Limit: func(ctx context.Context, mtu int) error {
+			_, err := a.loop.Do(ctx, &pod.SetPathMTU{MTU: mtu})
+			return err
+		},
+		Sufficed: linux.ForgetPathMTU, Health: a.health, Log: a.log.With("component", "pathmtu"),
+	})
 }
 
-// selected returns the function that resolves the networks that pods select; nil: Multus does, or there is no cluster.
-func (a *Agent) selected() func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
-	if a.member == nil || a.config.Kubernetes.Multus {
-		return nil
+// peersOf lists the nodes that tunnels lead to.
+func peersOf(c networks.Config, nodes []pod.Node) (peers []pathmtu.Peer) {
+	for _, n := range nodes {
+		if end := c.EndOf(n); end.IsValid() && n.ID != 0 {
+			peers = append(peers, pathmtu.Peer{Name: n.Name, Address: end})
+		}
 	}
-	return a.member.Selected
+	return peers
 }
 
-// policies returns the source of the rules of pods; nil: policies are not enforced.
-func (a *Agent) policies() attach.Policies {
-	if a.member == nil || a.member.Enforced == nil {
-		return nil
-	}
-	return a.member.Enforced
-}
-
-// explainer returns what explains decisions of policies; nil: policies are not enforced.
-func (a *Agent) explainer() operations.Explainer {
-	if a.member == nil || a.member.Enforced == nil {
-		return nil
-	}
-	return a.member.Enforced
-}
-
-// learn returns the function that reads what policies need to know of a new pod; nil: nothing.
-func (a *Agent) learn() func(context.Context, pod.ID) {
-	if a.member == nil || a.member.Enforced == nil {
-		return nil
-	}
-	return a.member.Enforced.Learn
-}
-
-// forget returns the function that forgets what was read of a pod that could not be connected; nil: nothing was read.
-func (a *Agent) forget() func(pod.ID) {
-	if a.member == nil || a.member.Enforced == nil {
-		return nil
-	}
-	return a.member.Enforced.Forget
-}
-
-// refillable reports whether an ADD was refused because the node lacks addresses that come from the cluster.
-func (a *Agent) refillable(refused error) bool {
-	return a.member != nil && a.member.Blocks.Refillable(refused)
-}
-
-// refill requests more addresses for the node after an ADD was refused, and waits for them.
-func (a *Agent) refill(ctx context.Context, ev *pod.AddPod, refused error) error {
-	return a.member.Blocks.Refill(ctx, ev, refused)
-}
-
-// paused reports whether and why ADDs are refused: the administrator paused them, or the state file cannot be written. DELs are served.
-func (a *Agent) paused() (reason string, paused bool) {
-	reason = a.view().Paused
-	if reason == "" && a.monitor.Try() != nil {
-		reason = a.health.Failure(health.State)
-	}
-	return reason, reason != ""
-}
+// enforces reports whether network policies are enforced.
+func (a *Agent) enforces() bool { return a.member != nil && a.member.Enforced != nil }
 
 // settings returns the configuration in force: as read at the start, with the networks of now.
 func (a *Agent) settings() config.Config {

@@ -51,7 +51,8 @@ func plainClusterLab(t *testing.T, server *k8stest.Server, o node.Options) *lab 
 	})
 	server.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}) // of the pods
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "blue"},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},
 	})
 	o.Kubeconfig = kubeconfigOf(t, server)
 	return newPlainLab(t, programs.Build(t), o)
@@ -81,8 +82,13 @@ func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]st
 		annotations[customInterfaces] = dataplane.CustomInterfaces(extra)
 	}
 	server.Put("pods", &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: p.Name, UID: types.UID("uid-" + p.Name), Annotations: annotations},
-		Spec:       corev1.PodSpec{NodeName: node.Name},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "lab",
+			Name:        p.Name,
+			UID:         types.UID("uid-" + p.Name),
+			Annotations: annotations,
+		},
+		Spec: corev1.PodSpec{NodeName: node.Name},
 	})
 }
 
@@ -122,24 +128,31 @@ func (l *lab) triesWith(verb string, p *node.Pod, more map[string]any) (out stri
 // rows: AWS-33, AWS-41, AWS-47, CAL-06, CAL-30, CIL-06
 func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 	l, server := clusterLab(t)
-	l.eventually("the agent has the cluster's network", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's network", func() bool {
+		return len(l.logged("the cluster is known")) > 0
+	})
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	result := l.cni("ADD", a, nil)
 	addresses := l.addresses(result)
-	if len(addresses) != 3 || !netip.MustParsePrefix("10.8.0.0/24").Contains(addresses[0]) || !netip.MustParsePrefix("10.5.0.0/24").Contains(addresses[2]) {
+	if len(addresses) != 3 || !netip.MustParsePrefix("10.8.0.0/24").Contains(addresses[0]) ||
+		!netip.MustParsePrefix("10.5.0.0/24").Contains(addresses[2]) {
 		t.Errorf("ADD returned %v: want one of each of the node's ranges, and one of network blue", addresses)
 	}
 
-	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: true}})
+	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       v1.WeftConfigSpec{Paused: true},
+	})
 	b := l.pod("b")
 	l.put(server, b, nil)
 	var output string
 	l.eventually("the pause delays pods", func() bool {
 		output = l.fails(b)
-		return strings.Contains(output, `"code": 11`) && len(l.logged(`held up"`)) == 1
+		return strings.Contains(output, `"code": 11`) && len(l.logged(`new pods are paused"`)) == 1
 	})
-	if output, failed := l.tries("STATUS", b); !failed || !strings.Contains(output, `"code": 50`) || !strings.Contains(output, "paused") {
+	if output, failed := l.tries("STATUS", b); !failed || !strings.Contains(output, `"code": 50`) ||
+		!strings.Contains(output, "paused") {
 		t.Errorf("STATUS during a pause: %s", output)
 	}
 	server.Remove("weftconfigs.contivpp.io", "", "default")
@@ -154,14 +167,18 @@ func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	l.check(a, result)
-	if output := l.fails(b); !strings.Contains(output, `"code": 11`) || !strings.Contains(output, "no answer of the API server") {
+	if output := l.fails(b); !strings.Contains(output, `"code": 11`) ||
+		!strings.Contains(output, "no answer of the API server") {
 		t.Errorf("error of an unknown pod: %s", output)
 	}
-	if out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--alive", "--socket",
+		l.Socket()).CombinedOutput(); err != nil {
 		t.Errorf("kubelet would restart the agent without its API server: %v: %s", err, out)
 	}
 	c := l.pod("c") // with annotations of the runtime
-	l.cni("ADD", c, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
+	l.cni("ADD", c, map[string]any{
+		"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+	})
 	l.cni("DEL", c, nil)
 	server.Reconnect()
 	l.eventually("the API server is back", func() bool { return len(l.logged("the cluster is known")) > 1 })

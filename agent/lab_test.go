@@ -65,7 +65,8 @@ func newPlainLab(t *testing.T, dir string, o node.Options) *lab {
 	return l
 }
 
-// removeNodeLinks removes the node's own veths: unlike taps they do not end with the dataplane, and they would disturb the next test.
+// removeNodeLinks removes the node's own veths: unlike taps they do not end with the dataplane, and they would disturb
+// the next test.
 func removeNodeLinks() error {
 	links, err := netlink.LinkList()
 	for _, l := range links {
@@ -99,7 +100,8 @@ func (l *lab) pod(name string) *node.Pod {
 	return p
 }
 
-// cni executes the plugin for a pod, as a runtime does, and returns its output, byte for byte. more is added to the configuration.
+// cni executes the plugin for a pod, as a runtime does, and returns its output, byte for byte. more is added to the
+// configuration.
 func (l *lab) cni(verb string, p *node.Pod, more map[string]any) []byte {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
@@ -127,7 +129,8 @@ func (l *lab) netconf(more map[string]any) []byte {
 		l.Fatal(err)
 	}
 	conf := list.Plugins[0]
-	conf["cniVersion"], conf["name"] = "1.1.0", list.Name
+	conf["cniVersion"] = "1.1.0"
+	conf["name"] = list.Name
 	for key, value := range more {
 		conf[key] = value
 	}
@@ -230,13 +233,16 @@ func (l *lab) logged(words string) (lines []string) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.Contains(line, words) })
+	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+		return !strings.Contains(line, words)
+	})
 }
 
 // await waits until a condition holds.
 func (l *lab) await(holds func() bool, what string) {
 	l.Helper()
-	tick, limit := time.NewTicker(20*time.Millisecond), time.After(30*time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	limit := time.After(30 * time.Second)
 	defer tick.Stop()
 	for !holds() {
 		select {

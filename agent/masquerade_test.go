@@ -72,23 +72,35 @@ func (l *lab) redirectTo(service netip.Addr, to netip.AddrPort) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	family, at := nftables.TableFamilyIPv4, uint32(16)
+	family := nftables.TableFamilyIPv4
+	at := uint32(16)
 	if service.Is6() {
-		family, at = nftables.TableFamilyIPv6, 24
+		family = nftables.TableFamilyIPv6
+		at = 24
 	}
 	dnat := []expr.Any{
-		&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: uint32(len(service.AsSlice())), DestRegister: 1},
+		&expr.Payload{
+			Base:         expr.PayloadBaseNetworkHeader,
+			Offset:       at,
+			Len:          uint32(len(service.AsSlice())),
+			DestRegister: 1,
+		},
 		&expr.Cmp{Register: 1, Data: service.AsSlice()},
 		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
 	}
 	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(family), RegAddrMin: 1}
 	if to.Port() != 0 {
 		dnat = append(dnat, &expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())})
-		translate.RegProtoMin, translate.Specified = 2, true
+		translate.RegProtoMin = 2
+		translate.Specified = true
 	}
 	table := c.AddTable(&nftables.Table{Family: family, Name: "proxy"})
 	chain := c.AddChain(&nftables.Chain{
-		Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+		Name:     "prerouting",
+		Table:    table,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityNATDest,
 	})
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(dnat, translate)})
 	if err := c.Flush(); err != nil {
@@ -117,11 +129,12 @@ func tables(t *testing.T) (names []string) {
 	return names
 }
 
-// A pod reaches a Service whose only pod is itself, and one of another pod, with rules of kube-proxy. After an uninstallation the agent
-// leaves none of its own rules behind.
+// A pod reaches a Service whose only pod is itself, and one of another pod, with rules of kube-proxy. After an
+// uninstallation the agent leaves none of its own rules behind.
 func TestPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
 	l := newLab(t, programs.Build(t))
-	one, other := l.pod("one"), l.pod("other")
+	one := l.pod("one")
+	other := l.pod("other")
 	address := l.addresses(l.cni("ADD", one, nil))[0]
 	l.cni("ADD", other, nil)
 	l.hello(one)

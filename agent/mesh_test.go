@@ -44,7 +44,11 @@ func uplinkOf(t *testing.T) {
 func neighbour(server *k8stest.Server, name string, id int32, block v1.CIDR) {
 	server.Put("nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: []string{string(block)}},
-		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.200.1.%d", id%250+1)}}},
+		Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.200.1.%d", id%250+1)},
+			},
+		},
 	})
 	putAnnouncement(server, name, id, block)
 }
@@ -78,7 +82,9 @@ func hasRoute(t *testing.T, to string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == prefix.String() })
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
+		return r.Dst != nil && r.Dst.String() == prefix.String()
+	})
 }
 
 // rows: AWS-11, CIL-10
@@ -87,17 +93,22 @@ func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 	l := clusterLabWith(t, server, node.Options{})
 	var own v1.NodeNetwork
 	l.eventually("the node announces itself", func() bool {
-		return server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && own.Spec.NodeIDConfirmed && len(own.Status.Networks) == 1
+		return server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && own.Spec.NodeIDConfirmed &&
+			len(own.Status.Networks) == 1
 	})
 	spec := own.Spec
-	if !slices.Equal(spec.Addresses, []v1.IP{"10.200.0.11"}) || spec.Tunnel.Type != v1.TunnelVXLAN || spec.Tunnel.MTU != uplinkMTU ||
-		len(spec.Networks) != 2 || !slices.Equal(spec.Networks[0].CIDRs, []v1.CIDR{"10.8.0.0/24", "fd00:8::/64"}) || own.OwnerReferences[0].UID != "node-uid" {
+	if !slices.Equal(spec.Addresses, []v1.IP{"10.200.0.11"}) || spec.Tunnel.Type != v1.TunnelVXLAN ||
+		spec.Tunnel.MTU != uplinkMTU ||
+		len(spec.Networks) != 2 || !slices.Equal(spec.Networks[0].CIDRs, []v1.CIDR{"10.8.0.0/24", "fd00:8::/64"}) ||
+		own.OwnerReferences[0].UID != "node-uid" {
 		t.Errorf("announced: %+v, owners %+v", spec, own.OwnerReferences)
 	}
 
 	neighbour(server, "n2", spec.NodeID%60000+1, "10.8.2.0/24")
 	neighbour(server, "n3", spec.NodeID%60000+2, "10.8.3.0/24")
-	l.eventually("routes to both nodes exist", func() bool { return hasRoute(t, "10.8.2.0/24") && hasRoute(t, "10.8.3.0/24") })
+	l.eventually("routes to both nodes exist", func() bool {
+		return hasRoute(t, "10.8.2.0/24") && hasRoute(t, "10.8.3.0/24")
+	})
 	a := l.pod("a")
 	l.put(server, a, nil)
 	result := l.cni("ADD", a, nil)
@@ -130,33 +141,41 @@ func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
-// Finding 6 of issue 12: announcements with a stolen token of another node's agent get no route, neither at a running node nor at one that
-// starts.
+// Finding 6 of issue 12: announcements with a stolen token of another node's agent get no route, neither at a running
+// node nor at one that starts.
 func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("servicecidrs.networking.k8s.io", &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
 	})
 	l := clusterLabWith(t, server, node.Options{})
 	neighbour(server, "n2", 60001, "10.8.2.0/24")
 	neighbour(server, "n3", 60002, "10.8.3.0/24")
-	l.eventually("routes to both nodes exist", func() bool { return hasRoute(t, "10.8.2.0/24") && hasRoute(t, "10.8.3.0/24") })
+	l.eventually("routes to both nodes exist", func() bool {
+		return hasRoute(t, "10.8.2.0/24") && hasRoute(t, "10.8.3.0/24")
+	})
 
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: "198.51.100.0-26"}, Spec: v1.IPBlockSpec{CIDR: "198.51.100.0/26", Pool: "ghost", Node: "n2"},
+		ObjectMeta: metav1.ObjectMeta{Name: "198.51.100.0-26"},
+		Spec:       v1.IPBlockSpec{CIDR: "198.51.100.0/26", Pool: "ghost", Node: "n2"},
 	})
 	evil := []v1.CIDR{
-		"169.254.169.254/32", "10.96.0.0/16", "10.96.0.10/32", "128.0.0.0/1", "8.8.8.8/32", "10.200.1.3/32", "10.200.0.11/32", "10.8.3.7/32", "10.8.0.7/32", "198.51.100.0/26",
+		"169.254.169.254/32", "10.96.0.0/16", "10.96.0.10/32", "128.0.0.0/1", "8.8.8.8/32", "10.200.1.3/32",
+		"10.200.0.11/32", "10.8.3.7/32", "10.8.0.7/32", "198.51.100.0/26",
 	}
 	shown := func() bool {
 		status, err := l.Weftctl(t.Context(), "status")
-		return err == nil && strings.Contains(status, "node n2: 169.254.169.254/32 of network default: it has link-local addresses") &&
+		return err == nil &&
+			strings.Contains(status, "node n2: 169.254.169.254/32 of network default: it has link-local addresses") &&
 			strings.Contains(status, fmt.Sprintf("and %d more", len(evil)-2))
 	}
 	for i, granted := range []v1.CIDR{"10.8.2.0/25", "10.8.2.128/25"} {
 		when := fmt.Sprintf("run %d of the agent", i+1)
 		putAnnouncement(server, "n2", 60001, append([]v1.CIDR{granted}, evil...)...)
-		l.eventually("the rest of the announcement is accepted", func() bool { return hasRoute(t, string(granted)) && hasRoute(t, "10.8.3.0/24") })
+		l.eventually("the rest of the announcement is accepted", func() bool {
+			return hasRoute(t, string(granted)) && hasRoute(t, "10.8.3.0/24")
+		})
 		for _, prefix := range evil {
 			if links := wayTo(t, string(prefix)); len(links) > 0 || hasRoute(t, string(prefix)) {
 				t.Errorf("%s: %s has a route through %v", when, prefix, links)
@@ -174,7 +193,10 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	}
 
 	// Prefixes that the cluster grants later are accepted without a new announcement.
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}, Spec: v1.IPPoolSpec{CIDR: "198.51.100.0/24"}})
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "ghost"},
+		Spec:       v1.IPPoolSpec{CIDR: "198.51.100.0/24"},
+	})
 	l.eventually("the block is accepted when its pool exists", func() bool { return hasRoute(t, "198.51.100.0/26") })
 	putAnnouncement(server, "n2", 60001, "10.8.2.0/24")
 	l.eventually("nothing is rejected", func() bool {
@@ -196,7 +218,10 @@ func announced(server *k8stest.Server) []v1.CIDR {
 func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	server := k8stest.New(t)
 	size := int32(30)
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: &size}})
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: &size},
+	})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	held := func() []v1.CIDR { return announced(server) }
 	l.eventually("blocks are claimed in advance, and announced", func() bool { return len(held()) >= 4 })
@@ -204,7 +229,10 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	result := l.cni("ADD", a, nil)
 	addresses := l.addresses(result)
-	if len(addresses) != 2 || !slices.ContainsFunc(held(), func(c v1.CIDR) bool { return netip.MustParsePrefix(string(c)).Contains(addresses[0]) }) {
+	if len(addresses) != 2 ||
+		!slices.ContainsFunc(held(), func(c v1.CIDR) bool {
+			return netip.MustParsePrefix(string(c)).Contains(addresses[0])
+		}) {
 		t.Fatalf("ADD returned %v, blocks are %v", addresses, held())
 	}
 	allocations := func() (list []v1.Allocation) {
@@ -215,11 +243,19 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 		}
 		return slices.DeleteFunc(list, func(a v1.Allocation) bool { return a.Attachment == "node" }) // its own address
 	}
-	want := v1.Allocation{Address: v1.IP(addresses[0].String()), Namespace: "lab", Pod: "a", Attachment: "weft/" + a.ContainerID + "/eth0"}
-	l.eventually("the block's status has the owner of the address", func() bool { return slices.Equal(allocations(), []v1.Allocation{want}) })
+	want := v1.Allocation{
+		Address:    v1.IP(addresses[0].String()),
+		Namespace:  "lab",
+		Pod:        "a",
+		Attachment: "weft/" + a.ContainerID + "/eth0",
+	}
+	l.eventually("the block's status has the owner of the address", func() bool {
+		return slices.Equal(allocations(), []v1.Allocation{want})
+	})
 	var extra v1.IPBlock
 	l.eventually("so has the status of the custom network's block", func() bool {
-		return server.Object("ipblocks.contivpp.io", "", "blue.10.5.0.0-26", &extra) && len(extra.Status.Allocations) == 1
+		return server.Object("ipblocks.contivpp.io", "", "blue.10.5.0.0-26", &extra) &&
+			len(extra.Status.Allocations) == 1
 	})
 	if got := extra.Status.Allocations[0]; got.Pod != "a" || got.Attachment != want.Attachment+"/b1" {
 		t.Errorf("allocations of the custom network: %+v", got)
@@ -227,7 +263,9 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 
 	server.Disconnect() // without its API server the node still gives out what it has, before and after a restart
 	b := l.pod("b")
-	l.cni("ADD", b, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
+	l.cni("ADD", b, map[string]any{
+		"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+	})
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
 		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
@@ -272,14 +310,20 @@ func TestNodeServesPodsOnceItHasAddresses(t *testing.T) {
 		status, _ := l.tries("STATUS", a)
 		add, failed := l.tries("ADD", a)
 		return failed && strings.Contains(status, `"code": 50`) && strings.Contains(add, `"code": 11`) &&
-			strings.Contains(status, "no block of the cluster's pools") && strings.Contains(add, "no block of the cluster's pools")
+			strings.Contains(status, "no block of the cluster's pools") &&
+			strings.Contains(add, "no block of the cluster's pools")
 	})
 	// An administrator may give the node one block of a pool from which the node cannot claim.
 	pool.Spec.Disabled = true
 	server.Put("ippools.contivpp.io", pool)
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: "10.9.0.64-26", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: "node-uid"}}},
-		Spec:       v1.IPBlockSpec{CIDR: "10.9.0.64/26", Pool: "pods", Node: node.Name},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "10.9.0.64-26",
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: "node-uid"},
+			},
+		},
+		Spec: v1.IPBlockSpec{CIDR: "10.9.0.64/26", Pool: "pods", Node: node.Name},
 	})
 	if err := <-started; err != nil {
 		t.Fatal(err)
@@ -324,6 +368,8 @@ func TestNodesReachEachOtherByTheConfiguredTunnel(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.restartAfter(func(string) error { return nil })
-		l.eventually("the route uses "+step.link, func() bool { return slices.Equal(wayTo(t, "10.8.2.0/24"), []string{step.link}) })
+		l.eventually("the route uses "+step.link, func() bool {
+			return slices.Equal(wayTo(t, "10.8.2.0/24"), []string{step.link})
+		})
 	}
 }

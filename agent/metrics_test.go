@@ -30,7 +30,8 @@ func TestMetricsCountRequestsAndEvents(t *testing.T) {
 	l.metric("weft_dataplane_connected", is(1))
 	l.metric(`weft_event_duration_seconds_count{event="Resynchronize",phase="total"}`, atLeast(1))
 	l.metric(`weft_addresses{pool="pods4",state="used"}`, is(0))
-	free, saved := l.now(`weft_addresses{pool="pods4",state="free"}`), l.now("weft_state_commit_seconds_count")
+	free := l.now(`weft_addresses{pool="pods4",state="free"}`)
+	saved := l.now("weft_state_commit_seconds_count")
 	taps := l.now(`weft_objects{kind="vpp.interface",phase="InSync"}`)
 
 	a := l.pod("a")
@@ -56,7 +57,9 @@ func TestMetricsCountRequestsAndEvents(t *testing.T) {
 	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="CHECK"}`, is(1))
 	l.cni("STATUS", a, nil)
 	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="STATUS"}`, is(1))
-	l.cni("GC", a, map[string]any{"cni.dev/valid-attachments": []any{map[string]string{"containerID": a.ContainerID, "ifname": "eth0"}}})
+	l.cni("GC", a, map[string]any{
+		"cni.dev/valid-attachments": []any{map[string]string{"containerID": a.ContainerID, "ifname": "eth0"}},
+	})
 	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="GC"}`, is(1))
 	if err := l.call(t.Context(), "ADD", l.pod("b"), "/nowhere"); err == nil {
 		t.Fatal("an ADD without a namespace succeeds")
@@ -94,13 +97,18 @@ func TestMetricsCountUndoneAndRepairedOperations(t *testing.T) {
 
 // occupyDefaultRoute adds a default route through another link of the sandbox.
 func occupyDefaultRoute(t *testing.T) {
+	occupyRoute(t, &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)})
+}
+
+// occupyRoute adds a route that Weft would add.
+func occupyRoute(t *testing.T, to *net.IPNet) {
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, Mode: netlink.TUNTAP_MODE_TAP}
 	err := netlink.LinkAdd(tap)
 	if err == nil {
 		err = netlink.LinkSetUp(tap)
 	}
 	if err == nil {
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: tap.Index, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: tap.Index, Dst: to})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +116,9 @@ func occupyDefaultRoute(t *testing.T) {
 }
 
 func loseDefaultRoute(t *testing.T) {
-	if err := netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}); err != nil {
+	if err := netlink.RouteDel(&netlink.Route{
+		Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)},
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -117,14 +127,16 @@ func TestMetricsOfPodInterfaces(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, Memifs: 4})
 	l.metric(`weft_devices{state="free"}`, is(4))
 	l.metric(`weft_kubelet_registrations_total{result="ok"}`, atLeast(1))
-	a, b := l.pod("a"), l.pod("b")
+	a := l.pod("a")
+	b := l.pod("b")
 	a.Namespace = "lab"
 	given, err := l.Admit(t.Context(), a, kubelettest.Container{Name: "vnf", Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.metric(`weft_devices{state="allocated"}`, is(1))
-	ofA, ofB := l.addresses(l.cni("ADD", a, memifOfA)), l.addresses(l.cni("ADD", b, nil))
+	ofA := l.addresses(l.cni("ADD", a, memifOfA))
+	ofB := l.addresses(l.cni("ADD", b, nil))
 	l.metric(`weft_devices{state="granted"}`, is(1))
 
 	eth0 := fmt.Sprintf(`{interface="eth0",namespace="lab",pod="a",type=%q}`, dataplane.Tap())
@@ -144,7 +156,12 @@ func TestMetricsOfPodInterfaces(t *testing.T) {
 	m1 := `{interface="m1",namespace="lab",pod="a",type="memif"}`
 	l.metric(`weft_memif_connected{interface="m1",namespace="lab",pod="a"}`, is(0))
 	socket := filepath.Join(given[0].Mounts[0].HostPath, "memif.sock")
-	program, err := memif.Connect(t.Context(), memif.ClientConfig{Socket: socket, ID: 1, Secret: memif.Secret(given[0].Envs["MEMIF_SECRET"]), RingSize: 8})
+	program, err := memif.Connect(t.Context(), memif.ClientConfig{
+		Socket:   socket,
+		ID:       1,
+		Secret:   memif.Secret(given[0].Envs["MEMIF_SECRET"]),
+		RingSize: 8,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +240,8 @@ func TestMetricsShowWaitingRequests(t *testing.T) {
 	for name := range waits {
 		l.metric(name, is(0))
 	}
-	// An event hangs until the agent notices that the dataplane does, after some seconds; a busy machine may miss that time.
+	// An event hangs until the agent notices that the dataplane does, after some seconds; a busy machine may miss that
+	// time.
 	for attempt := 0; attempt < 5 && len(waits) > 0; attempt++ {
 		l.lookWhileOneHangs(pods, waits)
 	}
@@ -282,7 +300,8 @@ func TestEndpointServesBeforeTheSocketExists(t *testing.T) {
 		return conn.Close()
 	})
 	code, text, err := get(t.Context(), "/readyz") // only once
-	if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(text, "started: the first resync has not ended") {
+	if err != nil || code != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "started: the first resync has not ended") {
 		t.Errorf("the endpoint returns %d %q, %v", code, text, err)
 	}
 	l.answers("/healthz", http.StatusServiceUnavailable, "dataplane: not connected")

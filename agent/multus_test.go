@@ -23,7 +23,8 @@ import (
 // define makes a NetworkAttachmentDefinition.
 func define(server *k8stest.Server, namespace, name, config string) {
 	server.Put("network-attachment-definitions.k8s.cni.cncf.io", &npwg.NetworkAttachmentDefinition{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: npwg.NetworkAttachmentDefinitionSpec{Config: config},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       npwg.NetworkAttachmentDefinitionSpec{Config: config},
 	})
 }
 
@@ -91,7 +92,8 @@ func (l *lab) isAnnotated(server *k8stest.Server, p *node.Pod, got []statusEntry
 	status, _ := l.status(server, p)
 	return slices.EqualFunc(status, got, func(s, g statusEntry) bool {
 		at := slices.IndexFunc(got, func(o statusEntry) bool { return o.Interface == g.Interface })
-		return s.Interface == g.Interface && s.MAC == g.MAC && slices.Equal(s.IPs, g.IPs) && s.Name == names[at] && s.Default == (at == 0)
+		return s.Interface == g.Interface && s.MAC == g.MAC && slices.Equal(s.IPs, g.IPs) && s.Name == names[at] &&
+			s.Default == (at == 0)
 	})
 }
 
@@ -100,9 +102,12 @@ const selecting = `[{"name":"blue"},{"name":"wire","namespace":"infra","interfac
 func TestPodGetsSelectedNetworksAndTheStatusAnnotation(t *testing.T) {
 	l, server := clusterLab(t)
 	define(server, "lab", "blue", `{"cniVersion":"1.0.0","type":"weft-cni","mode":"delegate","network":"blue"}`)
-	define(server, "infra", "wire", `{"cniVersion":"1.0.0","name":"wire","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"veth","options":{"mtu":1300}}]}`)
+	define(server, "infra", "wire",
+		`{"cniVersion":"1.0.0","name":"wire","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"veth","options":{"mtu":1300}}]}`)
 	define(server, "lab", "mac", `{"cniVersion":"1.0.0","type":"macvlan"}`)
-	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool {
+		return len(l.logged("the cluster is known")) > 0
+	})
 	a := l.pod("a")
 	server.Fail(func(r *http.Request) int { // an ADD does not wait for the annotation
 		if r.Method == http.MethodPatch {
@@ -113,7 +118,8 @@ func TestPodGetsSelectedNetworksAndTheStatusAnnotation(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap/stub", pod.AnnotationNetworks: selecting})
 	result := l.cni("ADD", a, nil)
 	got := l.links(result)
-	if len(got) != 4 || got[2].Interface != "net1" || len(got[2].IPs) != 1 || !strings.HasPrefix(got[2].IPs[0], "10.5.0.") || got[3].Interface != "w1" || got[3].MAC != "02:00:00:00:00:07" {
+	if len(got) != 4 || got[2].Interface != "net1" || len(got[2].IPs) != 1 ||
+		!strings.HasPrefix(got[2].IPs[0], "10.5.0.") || got[3].Interface != "w1" || got[3].MAC != "02:00:00:00:00:07" {
 		t.Fatalf("ADD returned %+v", got)
 	}
 	l.check(a, result)
@@ -127,7 +133,11 @@ func TestPodGetsSelectedNetworksAndTheStatusAnnotation(t *testing.T) {
 	l.eventually("the next agent annotates the pod", func() bool { return l.isAnnotated(server, a, got, names...) })
 	l.check(a, result)
 
-	for name, want := range map[string]string{"mac": `not a configuration of type weft-cni but \"macvlan\"`, "none": "there is no NetworkAttachmentDefinition lab/none", "a/b/c": "invalid name of a"} {
+	for name, want := range map[string]string{
+		"mac":   `not a configuration of type weft-cni but \"macvlan\"`,
+		"none":  "there is no NetworkAttachmentDefinition lab/none",
+		"a/b/c": "invalid name of a",
+	} {
 		b := l.pod("b-" + name[:1])
 		l.put(server, b, map[string]string{pod.AnnotationNetworks: "blue," + name})
 		if output := l.fails(b); !strings.Contains(output, want) || !strings.Contains(output, "pod lab/"+b.Name) {
@@ -145,7 +155,9 @@ func TestAgentLeavesSelectionAndAnnotationToMultus(t *testing.T) {
 	t.Setenv("WEFT_KUBERNETES_MULTUS", "true")
 	l, server := clusterLab(t)
 	define(server, "lab", "blue", `{"type":"weft-cni","network":"blue"}`)
-	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool {
+		return len(l.logged("the cluster is known")) > 0
+	})
 	a := l.pod("a")
 	l.put(server, a, map[string]string{pod.AnnotationNetworks: "blue"})
 	if got := l.links(l.cni("ADD", a, nil)); len(got) != 1 {
@@ -159,12 +171,16 @@ func TestAgentLeavesSelectionAndAnnotationToMultus(t *testing.T) {
 	}
 }
 
-// Another plugin makes the main interface, which does not change; Weft adds the interfaces of the pod's annotation in the API server.
+// Another plugin makes the main interface, which does not change; Weft adds the interfaces of the pod's annotation in
+// the API server.
 func TestBehindAnotherCNIPodsOfAClusterGetTheInterfacesOfTheirAnnotation(t *testing.T) {
 	l, server := clusterLab(t)
 	define(server, "lab", "blue", `{"type":"weft-cni","network":"blue"}`)
-	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
-	a, bare := l.pod("a"), l.pod("bare")
+	l.eventually("the agent has the cluster's objects", func() bool {
+		return len(l.logged("the cluster is known")) > 0
+	})
+	a := l.pod("a")
+	bare := l.pod("bare")
 	var main netlink.Link
 	err := netns.Do(a.Netns, func() (err error) {
 		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0", MTU: 1480}, PeerName: "other"}
@@ -184,12 +200,15 @@ func TestBehindAnotherCNIPodsOfAClusterGetTheInterfacesOfTheirAnnotation(t *test
 
 	result := l.cni("ADD", a, chained)
 	got := l.links(result)
-	if len(got) != 2 || got[0].Interface != "eth0" || got[0].MAC != "aa:00:00:00:00:01" || got[1].Interface != "b1" || len(got[1].IPs) != 1 {
-		t.Errorf("ADD returned %+v: want the other CNI's interface, and b1 behind it; Weft ignores selections there", got)
+	if len(got) != 2 || got[0].Interface != "eth0" || got[0].MAC != "aa:00:00:00:00:01" || got[1].Interface != "b1" ||
+		len(got[1].IPs) != 1 {
+		t.Errorf("ADD returned %+v: want the other CNI's interface, and b1 behind it; Weft ignores selections there",
+			got)
 	}
 	l.cni("CHECK", a, map[string]any{"mode": "chained", "prevResult": json.RawMessage(result)})
 	l.eventually("the pod is annotated", func() bool { status, _ := l.status(server, a); return len(status) == 2 })
-	if status, _ := l.status(server, a); !status[0].Default || status[0].Interface != "eth0" || status[1].Interface != "b1" || status[1].Name != "blue" {
+	if status, _ := l.status(server, a); !status[0].Default || status[0].Interface != "eth0" ||
+		status[1].Interface != "b1" || status[1].Name != "blue" {
 		t.Errorf("the annotation is %+v", status)
 	}
 	if passed := strings.TrimSpace(string(l.cni("ADD", bare, chained))); passed != before {
@@ -199,7 +218,9 @@ func TestBehindAnotherCNIPodsOfAClusterGetTheInterfacesOfTheirAnnotation(t *test
 	l.cni("DEL", a, chained)
 	err = netns.Do(a.Netns, func() error {
 		is, err := netlink.LinkByName("eth0")
-		if err == nil && (is.Attrs().MTU != main.Attrs().MTU || is.Attrs().HardwareAddr.String() != main.Attrs().HardwareAddr.String() || is.Attrs().Alias != "") {
+		if err == nil &&
+			(is.Attrs().MTU != main.Attrs().MTU ||
+				is.Attrs().HardwareAddr.String() != main.Attrs().HardwareAddr.String() || is.Attrs().Alias != "") {
 			t.Errorf("the main interface is %+v, before %+v", is.Attrs(), main.Attrs())
 		}
 		return err
@@ -210,7 +231,8 @@ func TestBehindAnotherCNIPodsOfAClusterGetTheInterfacesOfTheirAnnotation(t *test
 	if _, text := l.status(server, bare); text != "" {
 		t.Errorf("a pod without an interface of Weft is annotated: %s", text)
 	}
-	if err := exec.CommandContext(t.Context(), l.Program("weftctl"), "--socket", l.Socket(), "status").Run(); err != nil {
+	if err := exec.CommandContext(t.Context(), l.Program("weftctl"), "--socket", l.Socket(),
+		"status").Run(); err != nil {
 		t.Error(err)
 	}
 }

@@ -29,8 +29,8 @@ func (l *lab) startsUnknowing() {
 	}
 }
 
-// waitsFor waits until ADD fails for the reason, and STATUS and weftctl status show it; liveness must hold, so that kubelet does not
-// restart the agent.
+// waitsFor waits until ADD fails for the reason, and STATUS and weftctl status show it; liveness must hold, so that
+// kubelet does not restart the agent.
 func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	l.Helper()
 	var output string
@@ -41,7 +41,8 @@ func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	if !strings.Contains(output, fmt.Sprintf(`"code": %d,`, code)) {
 		l.Errorf("STATUS: %s, want code %d", output, code)
 	}
-	if out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--alive", "--socket",
+		l.Socket()).CombinedOutput(); err != nil {
 		l.Errorf("kubelet would restart the agent: %v: %s", err, out)
 	}
 	if out, err := l.Weftctl(l.Context(), "status"); err == nil || !strings.Contains(err.Error(), reason) {

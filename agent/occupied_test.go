@@ -18,7 +18,8 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// nodeHas adds a single address to the link up0 of the node, as keepalived does, and returns a function that deletes it.
+// nodeHas adds a single address to the link up0 of the node, as keepalived does, and returns a function that deletes
+// it.
 func nodeHas(t *testing.T, address string) (deleted func()) {
 	t.Helper()
 	link, err := netlink.LinkByName("up0")
@@ -54,23 +55,30 @@ func smallLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
 	uplinkOf(t)
-	return newLabWith(t, programs.Build(t), node.Options{Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/28")}}})
+	return newLabWith(t, programs.Build(t), node.Options{
+		Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/28")}},
+	})
 }
 
 func TestAddressesOfTheNodeAreGivenToNoPod(t *testing.T) {
 	netnstest.RequireTap(t)
 	uplinkOf(t)
 	nodeHas(t, "10.1.0.3")
-	l := newLabWith(t, programs.Build(t), node.Options{Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/29")}}})
+	l := newLabWith(t, programs.Build(t), node.Options{
+		Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/29")}},
+	})
 	deleted := nodeHas(t, "10.1.0.5")
-	l.await(func() bool { return l.shows("addresses", "10.1.0.5", "occupied", "link up0 of this node") }, "the later address")
-	if !l.shows("addresses", "10.1.0.3", "occupied", "link up0 of this node") || l.shows("addresses", "10.1.0.1", "occupied") {
+	l.await(func() bool { return l.shows("addresses", "10.1.0.5", "occupied", "link up0 of this node") },
+		"the later address")
+	if !l.shows("addresses", "10.1.0.3", "occupied", "link up0 of this node") ||
+		l.shows("addresses", "10.1.0.1", "occupied") {
 		t.Error("addresses of the node at the start are not shown")
 	}
 	fixed := l.pod("fixed")
 	more := map[string]any{"runtimeConfig": map[string]any{"ips": []string{"10.1.0.5"}}}
 	if output, failed := l.triesWith("ADD", fixed, more); !failed || !strings.Contains(output, `"code": 101`) ||
-		!strings.Contains(output, "address 10.1.0.5 is that of link up0 of this node; ask for another one, or for none, or remove it there") {
+		!strings.Contains(output,
+			"address 10.1.0.5 belongs to link up0 of this node; request another one or none, or remove it there") {
 		t.Errorf("error of a pod that requests the node's address: %s", output)
 	}
 	pods := []*node.Pod{l.pod("a"), l.pod("b"), l.pod("c")}
@@ -82,7 +90,9 @@ func TestAddressesOfTheNodeAreGivenToNoPod(t *testing.T) {
 	if want := []string{"10.1.0.2", "10.1.0.4", "10.1.0.6"}; !slices.Equal(got, want) {
 		t.Errorf("pods got %v, want %v", got, want)
 	}
-	if code, msg := refusalOf(t, l.fails(fixed)); code != 100 || !strings.Contains(msg, "all addresses of pool small are held (2 are skipped because a node has them), 3 by this node") {
+	if code, msg := refusalOf(t, l.fails(fixed)); code != 100 ||
+		!strings.Contains(msg,
+			"all addresses of pool small are held (2 are skipped because a node has them), 3 by this node") {
 		t.Errorf("a pod more is refused with %d: %s", code, msg)
 	}
 	deleted()
@@ -99,8 +109,11 @@ func TestPodWithAnAddressOfTheNodeIsReported(t *testing.T) {
 	p := l.pod("a")
 	result := l.cni("ADD", p, nil)
 	address := l.addresses(result)[0].String()
-	conflict := []string{"node-addresses", "no", "pod lab/a: address " + address + " of interface eth0 is also on link up0 of the node"}
-	settled := []string{"node-addresses", "yes"}
+	conflict := []string{
+		"node-addresses", "not", "ok",
+		"pod lab/a: address " + address + " of interface eth0 is also on link up0 of the node",
+	}
+	settled := []string{"node-addresses", "ok"}
 	if !l.shows("status", settled...) {
 		t.Error("a conflict is shown before there is one")
 	}
@@ -145,23 +158,31 @@ func TestPodOnACustomNetworkMayHaveAnAddressOfTheNode(t *testing.T) {
 	blue := node.Network{Name: "blue", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}}
 	l := newLabWith(t, programs.Build(t), node.Options{Networks: []node.Network{blue}})
 	p := l.pod("a")
-	annotations := map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "b1/tap/blue"}}}
+	annotations := map[string]any{
+		"runtimeConfig": map[string]any{
+			"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "b1/tap/blue"},
+		},
+	}
 	got := l.addresses(l.cni("ADD", p, annotations))
 	defer l.cni("DEL", p, nil)
 	if got[len(got)-1].String() != "10.5.0.2" {
 		t.Errorf("the pod got %v", got)
 	}
-	if !l.shows("status", "node-addresses", "yes") {
+	if !l.shows("status", "node-addresses", "ok") {
 		t.Error("a conflict is shown")
 	}
 }
 
 func TestNodeOfAClusterReportsAPodWithItsAddress(t *testing.T) {
 	server := k8stest.New(t)
-	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/26"}})
+	server.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.9.0.0/26"},
+	})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	nodeHas(t, "10.9.0.60")
-	l.await(func() bool { return l.shows("addresses", "10.9.0.60", "occupied") }, "the address of the node in the block")
+	l.await(func() bool { return l.shows("addresses", "10.9.0.60", "occupied") },
+		"the address of the node in the block")
 	a := l.pod("a")
 	l.put(server, a, nil)
 	address := l.addresses(l.cni("ADD", a, nil))[0].String()

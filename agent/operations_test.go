@@ -12,7 +12,8 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// While the dataplane is down, weftctl status must not show its objects as in sync, and kubelet must not allocate devices.
+// While the dataplane is down, weftctl status must not show its objects as in sync, and kubelet must not allocate
+// devices.
 func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	const memifs = 4
 	l := newLabWith(t, programs.Build(t), node.Options{Memifs: memifs})
@@ -61,7 +62,8 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 	shows("the dataplane's objects are unknown", func(s status) bool {
 		ok, message := repaired(s)
-		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects["Unknown"] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
+		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects["Unknown"] > 0 &&
+			strings.HasSuffix(s.Dataplane, "(not connected)")
 	})
 	l.listsUnknownInterfaces()
 	devices(0)

@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// Plan returns what apply would do with a change now, without doing it: the transactions in the order of apply, each planned on the state
-// before all of them.
+// Plan returns what apply would do with a change now, without doing it: the transactions in the order of apply, each
+// planned on the state before all of them.
 func (c *committer) Plan(ctx context.Context, ch eventloop.Change) (planning.Transactions, error) {
 	var out planning.Transactions
 	if given := withoutValue(ch.External); len(given) > 0 {
@@ -30,7 +30,8 @@ func (c *committer) Plan(ctx context.Context, ch eventloop.Change) (planning.Tra
 	return out, err
 }
 
-// planExternal plans the values of external configuration, together or, if the scheduler refuses them as a whole, one by one.
+// planExternal plans the values of external configuration, together or, if the scheduler refuses them as a whole, one
+// by one.
 func (c *committer) planExternal(ctx context.Context, ch eventloop.Change, out *planning.Transactions) {
 	var values []eventloop.Setting
 	for _, s := range ch.External {
@@ -54,7 +55,9 @@ func (c *committer) planExternal(ctx context.Context, ch eventloop.Change, out *
 	}
 }
 
-func (c *committer) plan(ctx context.Context, source string, ch eventloop.Change, set []eventloop.Setting) (*kvscheduler.Record, error) {
+func (c *committer) plan(
+	ctx context.Context, source string, ch eventloop.Change, set []eventloop.Setting,
+) (*kvscheduler.Record, error) {
 	if len(set) == 0 {
 		return &kvscheduler.Record{}, nil
 	}

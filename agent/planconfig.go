@@ -18,8 +18,9 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// newValues returns the desired values that change if the agent starts with another configuration, and notes on what is not compared. It
-// makes the values of both configurations from the stored state with networks of its own, so that the agent's are not touched.
+// newValues returns the desired values that change if the agent starts with another configuration, and notes on what is
+// not compared. It makes the values of both configurations from the stored state with networks of its own, so that the
+// agent's are not touched.
 func (a *Agent) newValues(ctx context.Context, next config.Config) ([]eventloop.Setting, []string, error) {
 	saved, err := a.saved()
 	if err != nil {
@@ -41,7 +42,8 @@ func (a *Agent) newValues(ctx context.Context, next config.Config) ([]eventloop.
 		notes = append(notes, "changes of the settings kubernetes are not compared: they depend on the API server")
 	}
 	if next.Dataplane != a.config.Dataplane || !reflect.DeepEqual(next.Devices, a.config.Devices) {
-		notes = append(notes, "changes of the settings dataplane and devices are not compared: a start makes them with the dataplane and kubelet")
+		notes = append(notes,
+			"changes of the settings dataplane and devices are not compared: a start makes them with the dataplane and kubelet")
 	}
 	var set []eventloop.Setting
 	for _, key := range slices.Sorted(maps.Keys(after.values)) {
@@ -64,7 +66,8 @@ func (a *Agent) saved() (ipnet.Saved, error) {
 	if err != nil {
 		return saved, err
 	}
-	if saved.Attachments, err = statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments, quiet); err != nil {
+	if saved.Attachments, err = statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments,
+		quiet); err != nil {
 		return saved, err
 	}
 	if saved.Leases, err = statefile.Load[ipam.Lease](a.state, statefile.BucketLeases, quiet); err != nil {

@@ -59,7 +59,8 @@ func TestPodsForwardAndHaveDefaultRoutesAsConfigured(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLabWith(t, dir, tt.options)
-			one, other := l.pod("one"), l.pod("other")
+			one := l.pod("one")
+			other := l.pod("other")
 			before := l.forwards(one)
 			if strings.Join(before, " ") != "0 0" {
 				t.Fatalf("a new namespace forwards: %v", before)

@@ -19,7 +19,9 @@ func TestStatusShowsTheNumberOfUnenforcedNetworkPolicies(t *testing.T) {
 	const resource = "networkpolicies.networking.k8s.io"
 	l, server := clusterLab(t)
 	for i := range 3 {
-		server.Put(resource, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("p%d", i)}})
+		server.Put(resource, &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("p%d", i)},
+		})
 	}
 	shows := func(want string) func() bool {
 		return func() bool {
@@ -27,18 +29,19 @@ func TestStatusShowsTheNumberOfUnenforcedNetworkPolicies(t *testing.T) {
 			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), want)
 		}
 	}
-	l.eventually("status shows no policies", shows("policies yes"))
+	l.eventually("status shows no policies", shows("policies ok"))
 	a := l.pod("a")
 	l.put(server, a, nil)
 	l.cni("ADD", a, nil)
 	restart := func() { l.restartAfter(func(string) error { return nil }) } // it polls at its start
 	restart()
-	l.eventually("status shows the number", shows("policies no network policies: 3 are not enforced; set kubernetes.enforcePolicies: true"))
+	l.eventually("status shows the number",
+		shows("policies not ok network policies: 3 are not enforced; set kubernetes.enforcePolicies: true"))
 	for i := range 3 {
 		server.Remove(resource, "lab", fmt.Sprintf("p%d", i))
 	}
 	restart()
-	l.eventually("status shows no policies", shows("policies yes"))
+	l.eventually("status shows no policies", shows("policies ok"))
 	l.cni("DEL", a, nil)
 }
 
@@ -52,18 +55,21 @@ func TestPoliciesOfTheClusterBecomeACLsOfPods(t *testing.T) {
 			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), want)
 		}
 	}
-	l.eventually("status says that policies are enforced", says("policies yes enforced", "status"))
+	l.eventually("status says that policies are enforced", says("policies ok enforced", "status"))
 	a := l.pod("a")
 	l.put(server, a, nil)
 	address := l.addresses(l.cni("ADD", a, nil))[0].String()
 	l.eventually("a pod without policies is open", says("no policy restricts the pod", "policy", "lab/a"))
-	if text, err := l.Weftctl(t.Context(), "objects", "vpp.interface-acl"); err == nil && strings.Contains(text, "weft-") {
+	if text, err := l.Weftctl(t.Context(), "objects", "vpp.interface-acl"); err == nil &&
+		strings.Contains(text, "weft-") {
 		t.Errorf("it has ACLs: %s", text)
 	}
 	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "deny"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "deny"},
+		Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
 	})
-	l.eventually("the policy isolates it", says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
+	l.eventually("the policy isolates it",
+		says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
 	b := l.pod("b")
 	l.put(server, b, nil)
 	l.cni("ADD", b, nil)
@@ -79,8 +85,10 @@ func TestPoliciesOfTheClusterBecomeACLsOfPods(t *testing.T) {
 		return err == nil && counted.MatchString(strings.Join(strings.Fields(text), " "))
 	})
 	l.cni("DEL", b, nil)
-	l.eventually("a connection is denied", says("denied: 192.0.2.9 -> "+address, "policy", "lab/a", "--from", "192.0.2.9", "--port", "80"))
-	l.eventually("another one is allowed", says("allowed: "+address+" -> 192.0.2.9", "policy", "lab/a", "--to", "192.0.2.9", "--port", "80"))
+	l.eventually("a connection is denied",
+		says("denied: 192.0.2.9 -> "+address, "policy", "lab/a", "--from", "192.0.2.9", "--port", "80"))
+	l.eventually("another one is allowed",
+		says("allowed: "+address+" -> 192.0.2.9", "policy", "lab/a", "--to", "192.0.2.9", "--port", "80"))
 	isDesired := func() bool {
 		text, err := l.Weftctl(t.Context(), "objects", "vpp.interface-acl")
 		return err == nil && strings.Contains(text, "vpp.interface-acl/weft-")
@@ -89,11 +97,12 @@ func TestPoliciesOfTheClusterBecomeACLsOfPods(t *testing.T) {
 
 	server.Disconnect() // the rules hold while the agent restarts without its API server
 	l.restartAfter(func(string) error { return nil })
-	l.eventually("the rules are those of the last run", says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
-	l.eventually("status says so", says("policies no the API server has not shown all policies", "status"))
+	l.eventually("the rules are those of the last run",
+		says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
+	l.eventually("status says so", says("policies not ok the API server has not shown all policies", "status"))
 	l.eventually("its ACLs are still desired", isDesired)
 	server.Reconnect()
-	l.eventually("policies are enforced again", says("policies yes enforced", "status"))
+	l.eventually("policies are enforced again", says("policies ok enforced", "status"))
 	server.Remove("networkpolicies.networking.k8s.io", "lab", "deny")
 	l.eventually("the pod is open again", says("no policy restricts the pod", "policy", "lab/a"))
 	l.cni("DEL", a, nil)

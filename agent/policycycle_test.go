@@ -33,7 +33,7 @@ func newPolicyLab(t *testing.T, pods ...string) *policyLab {
 	server := k8stest.New(t)
 	l := &policyLab{lab: clusterLabWith(t, server, node.Options{EnforcePolicies: true}), server: server,
 		pods: map[string]*node.Pod{}, address: map[string]netip.Addr{}}
-	l.eventually("policies are enforced", l.says("policies yes enforced", "status"))
+	l.eventually("policies are enforced", l.says("policies ok enforced", "status"))
 	for _, name := range pods {
 		l.add(name)
 	}
@@ -84,14 +84,15 @@ func (l *policyLab) answersWithin(from, to string, limit time.Duration) bool {
 	return err == nil
 }
 
-// A pod gets its first policy and loses its last one, again and again: connections that are permitted throughout lose no packet, others pass
-// exactly while no policy denies them, and nothing waits afterwards.
+// A pod gets its first policy and loses its last one, again and again: connections that are permitted throughout lose
+// no packet, others pass exactly while no policy denies them, and nothing waits afterwards.
 func TestPoliciesComeAndGoUnderTraffic(t *testing.T) {
 	l := newPolicyLab(t, "web", "client", "stranger")
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for _, pair := range [][2]string{{"client", "web"}, {"web", "client"}} {
-		from, to := pair[0], pair[1]
+		from := pair[0]
+		to := pair[1]
 		p, err := ping.Open(l.pods[from].Netns, l.address[to])
 		must.Succeed(t, err)
 		running.Go(func() {
@@ -103,14 +104,20 @@ func TestPoliciesComeAndGoUnderTraffic(t *testing.T) {
 		})
 	}
 	for i := range policyCycles {
-		l.eventually(fmt.Sprintf("round %d: a pod without policies answers", i), func() bool { return l.answers("stranger", "web") })
+		l.eventually(fmt.Sprintf("round %d: a pod without policies answers", i), func() bool {
+			return l.answers("stranger", "web")
+		})
 		l.permitOnly("client", "web")
 		l.eventually("the policy isolates the pod", l.says("NetworkPolicy lab/cycle ingress", "policy", "lab/web"))
-		l.eventually(fmt.Sprintf("round %d: the dataplane denies what a policy denies", i), func() bool { return !l.answers("stranger", "web") })
+		l.eventually(fmt.Sprintf("round %d: the dataplane denies what a policy denies", i), func() bool {
+			return !l.answers("stranger", "web")
+		})
 		l.server.Remove(networkPolicies, "lab", "cycle")
 		l.eventually("the pod is open again", l.says("no policy restricts the pod", "policy", "lab/web"))
 	}
-	l.eventually("a pod is connected after its last policy was deleted", func() bool { return l.answers("stranger", "web") })
+	l.eventually("a pod is connected after its last policy was deleted", func() bool {
+		return l.answers("stranger", "web")
+	})
 	stop()
 	running.Wait()
 	l.isSettled()
@@ -119,7 +126,7 @@ func TestPoliciesComeAndGoUnderTraffic(t *testing.T) {
 // isSettled fails if an object waits, or an event took an object down.
 func (l *policyLab) isSettled() {
 	l.Helper()
-	if !l.says("repaired yes", "status")() {
+	if !l.says("repaired ok", "status")() {
 		text, err := l.Weftctl(l.Context(), "status")
 		l.Errorf("objects are not as desired: %v\n%s", err, text)
 	}
@@ -131,8 +138,8 @@ func (l *policyLab) isSettled() {
 	}
 }
 
-// A pod that is added with or without a policy stays connected when its policy ends. A replay of the dataplane connects it only behind the ACL
-// of a policy that came later.
+// A pod that is added with or without a policy stays connected when its policy ends. A replay of the dataplane connects
+// it only behind the ACL of a policy that came later.
 func TestConnectionOfAPodFollowsItsPolicies(t *testing.T) {
 	for name, isPoliced := range map[string]bool{"added with a policy": true, "added without a policy": false} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +169,8 @@ func TestConnectionOfAPodFollowsItsPolicies(t *testing.T) {
 	}
 }
 
-// answeredDuring returns the number of pings that were answered while f ran. Without a dataplane the links of pods are gone.
+// answeredDuring returns the number of pings that were answered while f ran. Without a dataplane the links of pods are
+// gone.
 func (l *policyLab) answeredDuring(from, to string, f func()) (answered int) {
 	l.Helper()
 	ctx, stop := context.WithCancel(l.Context())
@@ -188,18 +196,21 @@ func (l *policyLab) answeredDuring(from, to string, f func()) (answered int) {
 func (l *policyLab) replay() {
 	l.Helper()
 	must.Succeed(l.T, l.KillDataplane())
-	l.eventually("the dataplane is replayed", func() bool { return l.says("repaired yes", "status")() && l.says("dataplane yes", "status")() })
+	l.eventually("the dataplane is replayed", func() bool {
+		return l.says("repaired ok", "status")() && l.says("dataplane ok", "status")()
+	})
 }
 
-// While the API server is away pods come and go: a new pod is closed until its labels are known, and open afterwards, with and without policies
-// in the cluster. Connections that are permitted throughout lose no packet.
+// While the API server is away pods come and go: a new pod is closed until its labels are known, and open afterwards,
+// with and without policies in the cluster. Connections that are permitted throughout lose no packet.
 func TestPodsComeAndGoWhileTheAPIServerIsAway(t *testing.T) {
 	for name, isPoliced := range map[string]bool{"with a policy": true, "without policies": false} {
 		t.Run(name, func(t *testing.T) {
 			l := newPolicyLab(t, "web", "client")
 			if isPoliced {
 				l.permitOnly("client", "web")
-				l.eventually("the policy isolates the pod", l.says("NetworkPolicy lab/cycle ingress", "policy", "lab/web"))
+				l.eventually("the policy isolates the pod",
+					l.says("NetworkPolicy lab/cycle ingress", "policy", "lab/web"))
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
@@ -212,7 +223,9 @@ func TestPodsComeAndGoWhileTheAPIServerIsAway(t *testing.T) {
 				}
 				_ = p.Close()
 			})
-			annotated := map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}}
+			annotated := map[string]any{
+				"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+			}
 			l.server.Disconnect()
 			for i := range 3 {
 				late := fmt.Sprintf("late%d", i)

@@ -20,15 +20,18 @@ import (
 // deniedFor is how long a denied connection must be silent. Its ends send again several times meanwhile.
 const deniedFor = 2 * time.Second
 
-// A change denies two idle connections. The one on which the client sends next has ended. The one on which the server sends next has ended
-// with weft-vswitch, and goes on with VPP, which forgets sessions and opens one for the server's packet: docs/policy.md says so.
+// A change denies two idle connections. The one on which the client sends next has ended. The one on which the server
+// sends next has ended with weft-vswitch, and goes on with VPP, which forgets sessions and opens one for the server's
+// packet: docs/policy.md says so.
 func TestIdleConnectionThatBecomesDenied(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{EnforcePolicies: true})
-	client, target := l.pod("client"), l.pod("target")
+	client := l.pod("client")
+	target := l.pod("target")
 	l.put(server, client, nil)
 	l.put(server, target, nil)
-	from, to := l.addresses(l.cni("ADD", client, nil))[0], l.addresses(l.cni("ADD", target, nil))[0]
+	from := l.addresses(l.cni("ADD", client, nil))[0]
+	to := l.addresses(l.cni("ADD", target, nil))[0]
 	shows := func(words string) bool {
 		text, err := l.Weftctl(t.Context(), "policy", "lab/target")
 		return err == nil && strings.Contains(text, words)
@@ -36,15 +39,20 @@ func TestIdleConnectionThatBecomesDenied(t *testing.T) {
 	const resource = "networkpolicies.networking.k8s.io"
 	server.Put(resource, ingressFrom("permit", from))
 	server.Put(resource, ingressFrom("isolate", to)) // both pods: the server's data are permitted at the client
-	l.eventually("the policies are applied", func() bool { return shows("NetworkPolicy lab/permit") && shows("NetworkPolicy lab/isolate") })
+	l.eventually("the policies are applied", func() bool {
+		return shows("NetworkPolicy lab/permit") && shows("NetworkPolicy lab/isolate")
+	})
 
-	byClient, byServer := l.connected(client, target, to), l.connected(client, target, to)
+	byClient := l.connected(client, target, to)
+	byServer := l.connected(client, target, to)
 	for _, c := range [][2]net.Conn{byClient, byServer} {
 		mustPass(t, c[0], c[1])
 		mustPass(t, c[1], c[0])
 	}
 	server.Remove(resource, "lab", "permit")
-	l.eventually("the client is denied", func() bool { return !shows("NetworkPolicy lab/permit") && shows("NetworkPolicy lab/isolate") })
+	l.eventually("the client is denied", func() bool {
+		return !shows("NetworkPolicy lab/permit") && shows("NetworkPolicy lab/isolate")
+	})
 	if passes(t, byClient[0], byClient[1]) {
 		t.Error("the client's data arrive")
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-var policyFigures = flag.Bool("policy-figures", false, "measure the delay of policies, and ADDs with many of them; make bench ONLY=policy sets it")
+var policyFigures = flag.Bool("policy-figures", false,
+	"measure the delay of policies, and ADDs with many of them; make bench ONLY=policy sets it")
 
 const (
 	figureChanges  = 100
@@ -37,7 +38,8 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return all[min(int(q*float64(len(all))), len(all)-1)]
 }
 
-// TestPolicyFigures prints the time from a change in the API server to its effect on packets, and what policies cost an ADD.
+// TestPolicyFigures prints the time from a change in the API server to its effect on packets, and what policies cost an
+// ADD.
 func TestPolicyFigures(t *testing.T) {
 	if !*policyFigures {
 		t.Skip("a measurement of minutes: make bench ONLY=policy")
@@ -55,16 +57,22 @@ func measureEnforcement(t *testing.T, pods int) {
 	for i := range pods {
 		server.Put("pods", remotePod(i, "peer"))
 	}
-	client, target := l.pod("client"), l.pod("target")
+	client := l.pod("client")
+	target := l.pod("target")
 	l.put(server, client, nil)
 	l.put(server, target, nil)
-	from, to := l.addresses(l.cni("ADD", client, nil))[0], l.addresses(l.cni("ADD", target, nil))[0]
+	from := l.addresses(l.cni("ADD", client, nil))[0]
+	to := l.addresses(l.cni("ADD", target, nil))[0]
 	const resource = "networkpolicies.networking.k8s.io"
-	peers := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "peers"}, Spec: networkingv1.NetworkPolicySpec{
-		PolicyTypes: []networkingv1.PolicyType{"Ingress"}, Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{
-			PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "peer"}},
-		}}}},
-	}}
+	peers := &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "peers"},
+		Spec: networkingv1.NetworkPolicySpec{
+			PolicyTypes: []networkingv1.PolicyType{"Ingress"},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{
+				PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "peer"}},
+			}}}},
+		},
+	}
 	server.Put(resource, peers)
 	p, err := ping.Open(client.Netns, to)
 	must.Succeed(t, err)
@@ -104,8 +112,11 @@ func measureEnforcement(t *testing.T, pods int) {
 		})
 		ends = append(ends, last.Sub(began))
 	}
-	fmt.Printf("policy: from the API server to packets with %d pods as peers: permitted after p50 %s, p99 %s; denied after p50 %s, p99 %s\n", pods,
-		rounded(quantile(begins, 0.5)), rounded(quantile(begins, 0.99)), rounded(quantile(ends, 0.5)), rounded(quantile(ends, 0.99)))
+	fmt.Printf(
+		"policy: from the API server to packets with %d pods as peers: permitted after p50 %s, p99 %s; denied after p50 %s, p99 %s\n",
+		pods,
+		rounded(quantile(begins, 0.5)), rounded(quantile(begins, 0.99)), rounded(quantile(ends, 0.5)),
+		rounded(quantile(ends, 0.99)))
 }
 
 func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
@@ -114,13 +125,18 @@ func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Microsec
 func remotePod(i int, app string) *corev1.Pod {
 	address := netip.AddrFrom4([4]byte{10, 99, byte(i / 250), byte(1 + i%250)}).String()
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("remote-%d", i), Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{NodeName: "other"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "lab",
+			Name:      fmt.Sprintf("remote-%d", i),
+			Labels:    map[string]string{"app": app},
+		},
+		Spec:   corev1.PodSpec{NodeName: "other"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}},
 	}
 }
 
-// measureAdds compares ADDs without policies with those among many policies, of which some select the pod, in alternating blocks.
+// measureAdds compares ADDs without policies with those among many policies, of which some select the pod, in
+// alternating blocks.
 func measureAdds(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{EnforcePolicies: true})
@@ -157,9 +173,13 @@ func measureAdds(t *testing.T) {
 			l.settled(server, false)
 		}
 	}
-	ours, theirs := quantile(with, 0.5), quantile(without, 0.5)
-	fmt.Printf("policy: ADD p50 %s with %d policies, %s without: %.2f (aim: at most 1.2)\n", rounded(ours), figurePolicies, rounded(theirs), float64(ours)/float64(theirs))
-	fmt.Printf("policy: memory of the agent: %d MB with %d policies and %d pods of other nodes, %d MB with these pods and no policies\n", memory[1], figurePolicies, figurePolicies, memory[0])
+	ours := quantile(with, 0.5)
+	theirs := quantile(without, 0.5)
+	fmt.Printf("policy: ADD p50 %s with %d policies, %s without: %.2f (aim: at most 1.2)\n", rounded(ours),
+		figurePolicies, rounded(theirs), float64(ours)/float64(theirs))
+	fmt.Printf(
+		"policy: memory of the agent: %d MB with %d policies and %d pods of other nodes, %d MB with these pods and no policies\n",
+		memory[1], figurePolicies, figurePolicies, memory[0])
 }
 
 // residentMB returns the resident memory of the agent.
@@ -178,11 +198,17 @@ func (l *lab) residentMB() (mb int) {
 
 // policyAmongMany selects the pods of one remote application, or, one of a hundred of them, all pods.
 func policyAmongMany(i int) *networkingv1.NetworkPolicy {
-	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("policy-%d", i)}, Spec: networkingv1.NetworkPolicySpec{
-		PolicyTypes: []networkingv1.PolicyType{"Ingress"}, Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{
-			PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("app-%d", (i+1)%figurePolicies)}},
-		}}}},
-	}}
+	p := &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("policy-%d", i)},
+		Spec: networkingv1.NetworkPolicySpec{
+			PolicyTypes: []networkingv1.PolicyType{"Ingress"},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{
+				PodSelector: &metav1.LabelSelector{
+					MatchLabels: map[string]string{"app": fmt.Sprintf("app-%d", (i+1)%figurePolicies)},
+				},
+			}}}},
+		},
+	}
 	if i%100 > 0 {
 		p.Spec.PodSelector.MatchLabels = map[string]string{"app": fmt.Sprintf("app-%d", i)}
 	}

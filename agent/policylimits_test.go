@@ -31,7 +31,10 @@ type policedLab struct {
 
 func newPolicedLab(t *testing.T) *policedLab {
 	server := k8stest.New(t)
-	return &policedLab{clusterLabWith(t, server, node.Options{EnforcePolicies: true}), server, make(map[string]*node.Pod), make(map[string]netip.Addr)}
+	return &policedLab{
+		clusterLabWith(t, server, node.Options{EnforcePolicies: true}), server, make(map[string]*node.Pod),
+		make(map[string]netip.Addr),
+	}
 }
 
 // add adds a pod and shows its address to the agents.
@@ -39,8 +42,13 @@ func (l *policedLab) add(name, app string) {
 	l.Helper()
 	l.pods[name] = l.pod(name)
 	o := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{NodeName: node.Name}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "lab",
+			Name:      name,
+			UID:       types.UID("uid-" + name),
+			Labels:    map[string]string{"app": app},
+		},
+		Spec: corev1.PodSpec{NodeName: node.Name}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	l.server.Put("pods", o)
 	l.addresses[name] = l.lab.addresses(l.cni("ADD", l.pods[name], nil))[0]
@@ -86,14 +94,22 @@ func (l *policedLab) says(want string, args ...string) func() bool {
 }
 
 func (l *policedLab) policy(name string, spec networkingv1.NetworkPolicySpec) {
-	l.server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name}, Spec: spec})
+	l.server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name},
+		Spec:       spec,
+	})
 }
 
 func podsOf(apps ...string) metav1.LabelSelector {
-	return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: apps}}}
+	return metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: apps},
+		},
+	}
 }
 
-// A policy with more rules than there may be isolates the pods that it selects. It opens none, and other pods and policies are as before.
+// A policy with more rules than there may be isolates the pods that it selects. It opens none, and other pods and
+// policies are as before.
 func TestPolicyOverALimitHarmsNobodyElse(t *testing.T) {
 	l := newPolicedLab(t)
 	l.add("open", "big")     // no policy yet
@@ -101,7 +117,10 @@ func TestPolicyOverALimitHarmsNobodyElse(t *testing.T) {
 	l.add("other", "other")
 	l.add("client", "client")
 	isolate := func(name string, apps ...string) {
-		l.policy(name, networkingv1.NetworkPolicySpec{PodSelector: podsOf(apps...), PolicyTypes: []networkingv1.PolicyType{"Ingress"}})
+		l.policy(name, networkingv1.NetworkPolicySpec{
+			PodSelector: podsOf(apps...),
+			PolicyTypes: []networkingv1.PolicyType{"Ingress"},
+		})
 	}
 	isolate("shut", "bigshut")
 	l.eventually("shut is isolated", func() bool { return !l.answers("client", "shut") })
@@ -111,15 +130,21 @@ func TestPolicyOverALimitHarmsNobodyElse(t *testing.T) {
 	for i := range 300 {
 		p := intstr.FromInt32(int32(1000 + 2*i))
 		big.Ports = append(big.Ports, networkingv1.NetworkPolicyPort{Port: &p})
-		big.From = append(big.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("198.18.%d.%d/32", i/100, 2*(i%100))}})
+		big.From = append(big.From, networkingv1.NetworkPolicyPeer{
+			IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("198.18.%d.%d/32", i/100, 2*(i%100))},
+		})
 	}
 	l.policy("big", networkingv1.NetworkPolicySpec{
-		PodSelector: podsOf("big", "bigshut"), PolicyTypes: []networkingv1.PolicyType{"Ingress"}, Ingress: []networkingv1.NetworkPolicyIngressRule{big},
+		PodSelector: podsOf("big", "bigshut"),
+		PolicyTypes: []networkingv1.PolicyType{"Ingress"},
+		Ingress:     []networkingv1.NetworkPolicyIngressRule{big},
 	})
-	l.eventually("status names the policy", l.says("policies no 1 policies or Services are over a limit of rules: NetworkPolicy lab/big", "status"))
+	l.eventually("status names the policy",
+		l.says("policies not ok 1 policies or Services are over a limit of rules: NetworkPolicy lab/big", "status"))
 	l.eventually("the policy isolates", func() bool { return !l.answers("client", "open") })
 	l.want("with the big policy", "client", map[string]bool{"open": false, "shut": false, "other": true})
-	if !l.says("NetworkPolicy lab/big: it isolates pods, but its rules allow nothing, because it needs 90000 rules", "policy", "lab/open")() {
+	if !l.says("NetworkPolicy lab/big: it isolates pods, but its rules allow nothing, because it needs 90000 rules",
+		"policy", "lab/open")() {
 		text, _ := l.Weftctl(t.Context(), "policy", "lab/open")
 		t.Errorf("weftctl policy does not name the policy:\n%s", text)
 	}
@@ -133,9 +158,11 @@ func TestPolicyOverALimitHarmsNobodyElse(t *testing.T) {
 	l.want("after a restart", "client", map[string]bool{"late": false, "open": false, "shut": false, "other": false})
 
 	l.server.Remove("networkpolicies.networking.k8s.io", "lab", "big")
-	l.eventually("the pods are open again", func() bool { return l.answers("client", "open") && l.answers("client", "late") })
+	l.eventually("the pods are open again", func() bool {
+		return l.answers("client", "open") && l.answers("client", "late")
+	})
 	l.want("without the big policy", "client", map[string]bool{"shut": false, "other": false})
-	l.eventually("status says that all is enforced", l.says("policies yes enforced", "status"))
+	l.eventually("status says that all is enforced", l.says("policies ok enforced", "status"))
 	if failed := l.logged("rules of policies are not set completely"); len(failed) > 0 {
 		t.Errorf("the dataplane refused rules: %s", failed[0])
 	}
@@ -146,14 +173,22 @@ func TestPolicyOverALimitHarmsNobodyElse(t *testing.T) {
 func (l *policedLab) hostileService(ports, addresses int, endpoint netip.Addr) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "s"}}
 	s.Spec.ClusterIPs = []string{"10.96.66.66"}
-	o := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "s-1", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}}}
+	o := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "evil",
+			Name:      "s-1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "s"},
+		},
+	}
 	for n := range ports {
-		name, number := fmt.Sprint("p", n), int32(1000+2*n)
+		name := fmt.Sprint("p", n)
+		number := int32(1000 + 2*n)
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Protocol: "TCP", Port: number})
 		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
 	}
 	for n := range addresses {
-		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, netip.AddrFrom4([4]byte{198, 18, byte(n >> 7), byte(n << 1)}).String())
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs,
+			netip.AddrFrom4([4]byte{198, 18, byte(n >> 7), byte(n << 1)}).String())
 	}
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{}
 	for _, ip := range s.Spec.ExternalIPs { // whichever of these addresses count
@@ -167,7 +202,8 @@ func (l *policedLab) hostileService(ports, addresses int, endpoint netip.Addr) {
 // agentMemoryMB is the memory limit of the agent in the chart.
 const agentMemoryMB = 512
 
-// A Service of another namespace with any number of ports and addresses disconnects no pod, opens none, and delays no ADD.
+// A Service of another namespace with any number of ports and addresses disconnects no pod, opens none, and delays no
+// ADD.
 func TestServiceOfAStrangerDisconnectsNoPod(t *testing.T) {
 	l := newPolicedLab(t)
 	l.add("web", "web")
@@ -175,22 +211,34 @@ func TestServiceOfAStrangerDisconnectsNoPod(t *testing.T) {
 	l.policy("client", networkingv1.NetworkPolicySpec{
 		PodSelector: podsOf("client"), PolicyTypes: []networkingv1.PolicyType{"Egress"},
 		Egress: []networkingv1.NetworkPolicyEgressRule{
-			{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"10.0.0.0/8"}}}}},
-			{To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}},
+			{
+				To: []networkingv1.NetworkPolicyPeer{
+					{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"10.0.0.0/8"}}},
+				},
+			},
+			{
+				To: []networkingv1.NetworkPolicyPeer{
+					{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+				},
+			},
 		},
 	})
 	l.add("client", "client")
 	reach := map[string]bool{"web": true, "secret": false}
-	l.eventually("the policy is enforced", func() bool { return l.answers("client", "web") && !l.answers("client", "secret") })
+	l.eventually("the policy is enforced", func() bool {
+		return l.answers("client", "web") && !l.answers("client", "secret")
+	})
 	for _, addresses := range []int{800, 10_000} {
 		l.hostileService(100, addresses, l.addresses["secret"])
 		what := fmt.Sprintf("with 100 ports at %d addresses", addresses)
-		l.eventually("status names the Service "+what, l.says("Service evil/s: policed pods cannot contact it", "status"))
+		l.eventually("status names the Service "+what,
+			l.says("Service evil/s: policed pods cannot contact it", "status"))
 		l.want(what, "client", reach)
 		name := fmt.Sprint("late", addresses)
 		began := time.Now()
 		l.add(name, "client")
-		t.Logf("%s: ADD of a policed pod takes %s, the agent has %d MB", what, time.Since(began).Round(time.Millisecond), l.residentMB())
+		t.Logf("%s: ADD of a policed pod takes %s, the agent has %d MB", what,
+			time.Since(began).Round(time.Millisecond), l.residentMB())
 		l.want(what+", a new pod", name, reach)
 		for to, want := range map[string]string{"198.18.0.2": "denied", "198.51.100.1": "allowed"} {
 			if !l.says(want+": ", "policy", "lab/"+name, "--to", to, "--port", "1000")() {
@@ -202,7 +250,7 @@ func TestServiceOfAStrangerDisconnectsNoPod(t *testing.T) {
 		}
 	}
 	l.server.Remove("services", "evil", "s")
-	l.eventually("status says that all is enforced", l.says("policies yes enforced", "status"))
+	l.eventually("status says that all is enforced", l.says("policies ok enforced", "status"))
 	l.want("without the Service", "client", reach)
 	if failed := l.logged("rules of policies are not set completely"); len(failed) > 0 {
 		t.Errorf("the dataplane refused rules: %s", failed[0])

@@ -43,7 +43,8 @@ type stream struct {
 
 // run sends numbers until the connection ends or an echo is wrong.
 func (s *stream) run() {
-	sent, back := make([]byte, 1024), make([]byte, 1024)
+	sent := make([]byte, 1024)
+	back := make([]byte, 1024)
 	for n := uint64(1); s.ended == nil; n++ {
 		binary.BigEndian.PutUint64(sent, n)
 		_, err := s.conn.Write(sent)
@@ -61,23 +62,30 @@ func (s *stream) run() {
 
 // ingressFrom is a policy that permits ingress to all pods of the namespace from addresses.
 func ingressFrom(name string, addresses ...netip.Addr) *networkingv1.NetworkPolicy {
-	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}}}
+	p := &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name},
+		Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
+	}
 	for _, a := range addresses {
 		block := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()).String()}
-		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}}})
+		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+			From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}},
+		})
 	}
 	return p
 }
 
-// Connections that stay permitted survive a thousand changes of policies. Those that become denied stop; not with VPP, where the echoes in
-// flight open sessions: TestIdleConnectionThatBecomesDenied.
+// Connections that stay permitted survive a thousand changes of policies. Those that become denied stop; not with VPP,
+// where the echoes in flight open sessions: TestIdleConnectionThatBecomesDenied.
 func TestPolicyChangesKeepPermittedConnections(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{EnforcePolicies: true})
-	client, target := l.pod("client"), l.pod("target")
+	client := l.pod("client")
+	target := l.pod("target")
 	l.put(server, client, nil)
 	l.put(server, target, nil)
-	from, to := l.addresses(l.cni("ADD", client, nil))[0], l.addresses(l.cni("ADD", target, nil))[0]
+	from := l.addresses(l.cni("ADD", client, nil))[0]
+	to := l.addresses(l.cni("ADD", target, nil))[0]
 	shows := func(words string) func() bool {
 		return func() bool {
 			text, err := l.Weftctl(t.Context(), "policy", "lab/target")
@@ -112,9 +120,12 @@ func TestPolicyChangesKeepPermittedConnections(t *testing.T) {
 	l.eventually("the client is denied", func() bool { return !shows("NetworkPolicy lab/permit")() })
 	for i, s := range streams {
 		if dataplane.Prefix() == "" {
-			l.eventually(fmt.Sprintf("connection %d stops", i), func() bool { return time.Since(time.Unix(0, s.last.Load())) > deniedFor })
+			l.eventually(fmt.Sprintf("connection %d stops", i), func() bool {
+				return time.Since(time.Unix(0, s.last.Load())) > deniedFor
+			})
 		}
-		t.Logf("connection %d: %d echoes, the last one %s after the change that denies it", i, s.echoes.Load(), time.Unix(0, s.last.Load()).Sub(denied).Round(time.Millisecond))
+		t.Logf("connection %d: %d echoes, the last one %s after the change that denies it", i, s.echoes.Load(),
+			time.Unix(0, s.last.Load()).Sub(denied).Round(time.Millisecond))
 		must.Succeed(t, s.conn.Close())
 	}
 	running.Wait()

@@ -47,9 +47,13 @@ func tableCases() []tableCase {
 	return []tableCase{
 		{"no policy", nil, func(contact) bool { return true }},
 		{"ingress is denied", one(`{podSelector: {}, policyTypes: [Ingress]}`), func(contact) bool { return false }},
-		{"egress of a pod is denied", one(`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress]}`), func(c contact) bool { return c.from != "a" }},
 		{
-			"ingress from a pod", one(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}`),
+			"egress of a pod is denied", one(`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress]}`),
+			func(c contact) bool { return c.from != "a" },
+		},
+		{
+			"ingress from a pod",
+			one(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}`),
 			toA(func(c contact) bool { return c.from == "b" }),
 		},
 		{
@@ -57,7 +61,8 @@ func tableCases() []tableCase {
 			toA(func(c contact) bool { return c.protocol == "tcp" && c.port == 80 }),
 		},
 		{
-			"a range of ports of UDP", one(`{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{protocol: UDP, port: 81, endPort: 90}]}]}`),
+			"a range of ports of UDP",
+			one(`{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{protocol: UDP, port: 81, endPort: 90}]}]}`),
 			toA(func(c contact) bool { return c.protocol == "udp" && c.port == 81 }),
 		},
 		{
@@ -66,7 +71,8 @@ func tableCases() []tableCase {
 			func(c contact) bool { return c.from != "a" || c.to == "c" && c.protocol == "udp" },
 		},
 		{
-			"a block of addresses with an exception", one(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 10.8.0.0/24, except: [IPV4(b)/32]}}]}]}`),
+			"a block of addresses with an exception",
+			one(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 10.8.0.0/24, except: [IPV4(b)/32]}}]}]}`),
 			toA(func(c contact) bool { return c.from == "c" && !c.ipv6 }),
 		},
 		{
@@ -93,7 +99,9 @@ type truthTable struct {
 func TestPolicyTable(t *testing.T) {
 	server := k8stest.New(t)
 	tt := &truthTable{
-		lab: clusterLabWith(t, server, node.Options{EnforcePolicies: true}), server: server, pods: map[string]*node.Pod{},
+		lab:       clusterLabWith(t, server, node.Options{EnforcePolicies: true}),
+		server:    server,
+		pods:      map[string]*node.Pod{},
 		addresses: map[string][]netip.Addr{}, services: map[string][]netip.Addr{},
 	}
 	for _, name := range []string{"a", "b", "c"} {
@@ -126,8 +134,13 @@ func (tt *truthTable) add(name string) {
 	tt.Helper()
 	p := tt.pod(name)
 	object := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"pod": name}},
-		Spec:       corev1.PodSpec{NodeName: node.Name},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "lab",
+			Name:      name,
+			UID:       types.UID("uid-" + name),
+			Labels:    map[string]string{"pod": name},
+		},
+		Spec: corev1.PodSpec{NodeName: node.Name},
 	}
 	tt.server.Put("pods", object)
 	tt.pods[name], tt.addresses[name] = p, tt.lab.addresses(tt.cni("ADD", p, nil))
@@ -135,7 +148,8 @@ func (tt *truthTable) add(name string) {
 	for _, a := range tt.addresses[name] {
 		object.Status.PodIPs = append(object.Status.PodIPs, corev1.PodIP{IP: a.String()})
 	}
-	object.Status.Phase, object.Status.PodIP = corev1.PodRunning, object.Status.PodIPs[0].IP
+	object.Status.Phase = corev1.PodRunning
+	object.Status.PodIP = object.Status.PodIPs[0].IP
 	tt.server.Put("pods", object)
 	tt.serviceOf(name)
 	for _, port := range []uint16{80, 81} {
@@ -147,14 +161,20 @@ func (tt *truthTable) add(name string) {
 func (tt *truthTable) serviceOf(name string) {
 	tt.Helper()
 	number := byte(len(tt.pods))
-	ips := []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, number}), netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x96, 15: number})}
+	ips := []netip.Addr{
+		netip.AddrFrom4([4]byte{10, 96, 0, number}), netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x96, 15: number}),
+	}
 	tt.services[name] = ips
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name}}
 	var ports []discoveryv1.EndpointPort
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		for _, port := range []int32{80, 81} {
 			id := fmt.Sprint(protocol, port)
-			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: id, Protocol: protocol, Port: port})
+			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
+				Name:     id,
+				Protocol: protocol,
+				Port:     port,
+			})
 			ports = append(ports, discoveryv1.EndpointPort{Name: &id, Port: &port})
 		}
 	}
@@ -162,8 +182,12 @@ func (tt *truthTable) serviceOf(name string) {
 		service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, ip.String())
 		tt.redirectTo(ip, netip.AddrPortFrom(tt.addresses[name][i], 0))
 		tt.server.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("%s-%d", name, i), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			Ports:      ports, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{tt.addresses[name][i].String()}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "lab",
+				Name:      fmt.Sprintf("%s-%d", name, i),
+				Labels:    map[string]string{discoveryv1.LabelServiceName: name},
+			},
+			Ports: ports, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{tt.addresses[name][i].String()}}},
 		})
 	}
 	tt.server.Put("services", service)
@@ -200,7 +224,8 @@ func (tt *truthTable) serve(port uint16) error {
 		}
 	})
 	tt.Cleanup(func() {
-		_, _ = listener.Close(), packets.Close()
+		_ = listener.Close()
+		_ = packets.Close()
 		serving.Wait()
 	})
 	return nil
@@ -210,7 +235,8 @@ func (tt *truthTable) serve(port uint16) error {
 func (tt *truthTable) apply(name, spec string) {
 	tt.Helper()
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name}}
-	must.Succeed(tt.T, yaml.Unmarshal([]byte(strings.ReplaceAll(spec, "IPV4(b)", tt.addresses["b"][0].String())), &p.Spec))
+	must.Succeed(tt.T,
+		yaml.Unmarshal([]byte(strings.ReplaceAll(spec, "IPV4(b)", tt.addresses["b"][0].String())), &p.Spec))
 	if len(p.Spec.PolicyTypes) == 0 { // the API server's default
 		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 	}
@@ -245,7 +271,8 @@ func (tt *truthTable) contacts() map[contact]bool {
 						continue
 					}
 					for _, ipv6 := range []bool{false, true} {
-						all[contact{from, to, protocol, port, ipv6, false}], all[contact{from, to, protocol, port, ipv6, true}] = true, true
+						all[contact{from, to, protocol, port, ipv6, false}] = true
+						all[contact{from, to, protocol, port, ipv6, true}] = true
 					}
 				}
 			}
@@ -266,7 +293,8 @@ func (tt *truthTable) try(c contact) error {
 	}
 	return traffic.Inside(tt.pods[c.from].Netns, func() error {
 		deadline := time.Now().Add(900 * time.Millisecond)
-		conn, err := (&net.Dialer{Deadline: deadline}).DialContext(tt.Context(), c.protocol, netip.AddrPortFrom(address, c.port).String())
+		conn, err := (&net.Dialer{Deadline: deadline}).DialContext(tt.Context(), c.protocol,
+			netip.AddrPortFrom(address, c.port).String())
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,9 @@ func (l *lab) queues(p *node.Pod) string {
 	return strings.Join(all, ", ")
 }
 
-// Taps and veths of pods have the requested queues, or the node's default, and all queues receive packets. Neither a restart of the agent
-// nor the loss of its state file changes anything, although the dataplane does not report the numbers; and nothing is left over.
+// Taps and veths of pods have the requested queues, or the node's default, and all queues receive packets. Neither a
+// restart of the agent nor the loss of its state file changes anything, although the dataplane does not report the
+// numbers; and nothing is left over.
 //
 // rows: CAL-29
 func TestPodsHaveTheRequestedQueues(t *testing.T) {
@@ -43,12 +44,14 @@ func TestPodsHaveTheRequestedQueues(t *testing.T) {
 			}
 			l := newLabWith(t, dir, node.Options{PodInterface: kind, PodQueues: 3, Networks: customNetworks})
 			before := l.snapshot()
-			a, b := l.pod("a"), l.pod("b")
+			a := l.pod("a")
+			b := l.pod("b")
 			ofB := queued
 			if !dataplane.HasTaps() {
 				ofB = nil // a thread of VPP reads 15 queues of veths, and a has 11 of them
 			}
-			resultA, resultB := l.cni("ADD", a, queued), l.cni("ADD", b, ofB)
+			resultA := l.cni("ADD", a, queued)
+			resultB := l.cni("ADD", b, ofB)
 			if got := l.queues(a); got != want {
 				t.Errorf("queues %s, want %s", got, want)
 			}

@@ -23,20 +23,25 @@ func joinsAgain(server *k8stest.Server, uid types.UID, ranges ...string) {
 	server.Put("nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: uid},
 		Spec:       corev1.NodeSpec{PodCIDRs: ranges},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}}},
+		Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}},
+		},
 	})
 }
 
 // areIn reports whether each of the addresses is in one of the prefixes.
 func areIn(addresses []netip.Addr, prefixes []v1.CIDR) bool {
 	return !slices.ContainsFunc(addresses, func(a netip.Addr) bool {
-		return !slices.ContainsFunc(prefixes, func(p v1.CIDR) bool { return netip.MustParsePrefix(string(p)).Contains(a) })
+		return !slices.ContainsFunc(prefixes, func(p v1.CIDR) bool {
+			return netip.MustParsePrefix(string(p)).Contains(a)
+		})
 	})
 }
 
 // announces reports whether the node announces exactly these prefixes.
 func announces(server *k8stest.Server, prefixes []v1.CIDR) bool {
-	output, want := slices.Clone(announced(server)), slices.Clone(prefixes)
+	output := slices.Clone(announced(server))
+	want := slices.Clone(prefixes)
 	slices.Sort(output)
 	slices.Sort(want)
 	return slices.Equal(output, want)
@@ -54,12 +59,15 @@ func TestPodsHaveAddressesOfTheNodesCurrentRanges(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
 	before := l.snapshot()
-	former, ranges := []v1.CIDR{"10.8.0.0/24", "fd00:8::/64"}, []v1.CIDR{"10.8.7.0/24", "fd00:8:0:7::/64"}
+	former := []v1.CIDR{"10.8.0.0/24", "fd00:8::/64"}
+	ranges := []v1.CIDR{"10.8.7.0/24", "fd00:8:0:7::/64"}
 	l.eventually("the ranges are announced", func() bool { return announces(server, former) })
 	pods := []*node.Pod{l.pod("a"), l.pod("b"), l.pod("c")}
 	var results [3][]byte
 	add := func(i int) []netip.Addr { // with annotations of the runtime
-		results[i] = l.cni("ADD", pods[i], map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
+		results[i] = l.cni("ADD", pods[i], map[string]any{
+			"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+		})
 		return l.addresses(results[i])
 	}
 	old := add(0)
@@ -71,13 +79,15 @@ func TestPodsHaveAddressesOfTheNodesCurrentRanges(t *testing.T) {
 	}
 	joinsAgain(server, "another-uid", "10.8.7.0/24", "fd00:8:0:7::/64")
 	l.start()
-	if n := len(l.logged("what was known serves")); n != 1 {
+	if n := len(l.logged("using the last known one")); n != 1 {
 		t.Errorf("the missing API server was logged %d times", n)
 	}
 	old = append(old, add(1)...)
 	server.Reconnect()
 	all := slices.Concat(ranges, singles(old))
-	l.eventually("the new ranges are announced, and addresses of existing pods", func() bool { return announces(server, all) })
+	l.eventually("the new ranges are announced, and addresses of existing pods", func() bool {
+		return announces(server, all)
+	})
 	reached := append(add(2), old...)
 	if !areIn(old, former) || !areIn(reached[:2], ranges) {
 		t.Errorf("first pods had %v, the last one has %v", old, reached[:2])
@@ -96,7 +106,9 @@ func TestPodsHaveAddressesOfTheNodesCurrentRanges(t *testing.T) {
 
 	l.cni("DEL", pods[0], nil)
 	l.cni("DEL", pods[1], nil)
-	l.eventually("the former ranges are not announced", func() bool { return announces(server, ranges) && !hasRoute(t, "10.8.0.0/24") })
+	l.eventually("the former ranges are not announced", func() bool {
+		return announces(server, ranges) && !hasRoute(t, "10.8.0.0/24")
+	})
 	for _, line := range l.snapshot().Since(before) {
 		if strings.HasPrefix(line, "+") && (strings.Contains(line, "10.8.0.") || strings.Contains(line, "fd00:8::")) {
 			t.Error("left over of the former ranges:", line)

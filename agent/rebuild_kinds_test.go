@@ -47,7 +47,11 @@ var mixed = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.po
 }}}
 
 var customNetworks = []node.Network{
-	{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")}},
+	{
+		Name:  "red",
+		Type:  "L3",
+		CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")},
+	},
 	{Name: "bare", Type: "L2"},
 	{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}, AntiSpoof: true},
 }
@@ -72,7 +76,9 @@ func TestLostStateFileCostsNoPodAnInterface(t *testing.T) {
 		"tap":                  {"tap", os.Remove},
 		"veth":                 {"veth", os.Remove},
 		"no readable networks": {"tap", garble(statefile.BucketNetworks)},
-		"no readable entry":    {"veth", garble(statefile.BucketNetworks, statefile.BucketAttachments, statefile.BucketLeases)},
+		"no readable entry": {
+			"veth", garble(statefile.BucketNetworks, statefile.BucketAttachments, statefile.BucketLeases),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.kind == "tap" {
@@ -80,8 +86,10 @@ func TestLostStateFileCostsNoPodAnInterface(t *testing.T) {
 			}
 			l := networkLab(t, dir, tt.kind)
 			before := l.snapshot()
-			a, b := l.pod("a"), l.pod("b")
-			resultA, resultB := l.cni("ADD", a, mixed), l.cni("ADD", b, mixed)
+			a := l.pod("a")
+			b := l.pod("b")
+			resultA := l.cni("ADD", a, mixed)
+			resultB := l.cni("ADD", b, mixed)
 			if !bytes.Contains(resultA, []byte(`"v1"`)) {
 				t.Fatalf("interfaces are missing: %s", resultA)
 			}
@@ -168,7 +176,8 @@ func TestHostLinkIsNotAPodsWhenTheStateFileIsLost(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
 	restart := func(change func() error) {
 		t.Helper()
-		if err := errors.Join(l.KillAgent(), change(), l.StartAgent(t.Context(), "--host-link-type", "veth")); err != nil {
+		if err := errors.Join(l.KillAgent(), change(),
+			l.StartAgent(t.Context(), "--host-link-type", "veth")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -30,7 +30,10 @@ func TestLostStateFileCostsNoPodItsMemifs(t *testing.T) {
 			before := l.snapshot()
 			a := l.pod("a")
 			a.Namespace = "lab"
-			_, err := l.Admit(t.Context(), a, kubelettest.Container{Name: "init", Init: true}, kubelettest.Container{Name: "vnf", Limit: 5})
+			_, err := l.Admit(t.Context(), a, kubelettest.Container{Name: "init", Init: true}, kubelettest.Container{
+				Name:  "vnf",
+				Limit: 5,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

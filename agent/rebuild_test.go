@@ -23,7 +23,9 @@ var losses = map[string]func(path string) error{
 	"deleted by hand":         os.Remove,
 	"empty":                   func(path string) error { return os.Truncate(path, 0) },
 	"with unreadable entries": garble(statefile.BucketAttachments),
-	"not a database":          func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
+	"not a database": func(path string) error {
+		return os.WriteFile(path, []byte("no database at all"), 0o600)
+	},
 }
 
 // garble makes all entries of buckets unreadable, in an intact file.
@@ -55,9 +57,11 @@ func TestLostStateFileCostsNoPodItsNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, dir)
 			before := l.snapshot()
-			a, b := l.pod("a"), l.pod("b")
+			a := l.pod("a")
+			b := l.pod("b")
 			mac := map[string]any{"runtimeConfig": map[string]any{"mac": "02:11:22:33:44:55"}}
-			resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, mac)
+			resultA := l.cni("ADD", a, nil)
+			resultB := l.cni("ADD", b, mac)
 			connected := l.snapshot()
 
 			l.restartAfter(lose)
@@ -106,8 +110,10 @@ func (l *lab) restartAfter(do func(path string) error) {
 func TestLinkWithoutAnOwnerIsKeptUntilItIsKnown(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	before := l.snapshot()
-	a, b := l.pod("a"), l.pod("b")
-	resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, nil)
+	a := l.pod("a")
+	b := l.pod("b")
+	resultA := l.cni("ADD", a, nil)
+	resultB := l.cni("ADD", b, nil)
 	alias := l.setAlias(b, "")
 	l.restartAfter(os.Remove)
 	l.restartAfter(func(string) error { return nil }) // the rebuild is still incomplete
@@ -162,7 +168,9 @@ func TestPodThatChangedTheAliasOfItsLinkKeepsItsTap(t *testing.T) {
 		link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0", Index: index}}
 		err := errors.Join(
 			netlink.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), netlink.LinkSetMTU(link, 1400),
-			netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 1, 0, 99), Mask: net.CIDRMask(32, 32)}}))
+			netlink.AddrAdd(link, &netlink.Addr{
+				IPNet: &net.IPNet{IP: net.IPv4(10, 1, 0, 99), Mask: net.CIDRMask(32, 32)},
+			}))
 		if err != nil {
 			t.Fatal(err)
 		}

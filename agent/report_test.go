@@ -34,8 +34,11 @@ func eventsOf(t *testing.T, server *k8stest.Server) []corev1.Event {
 func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
-	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
-	unknown, taken := l.pod("unknown"), l.pod("taken")
+	l.eventually("the agent has the cluster's objects", func() bool {
+		return len(l.logged("the cluster is known")) > 0
+	})
+	unknown := l.pod("unknown")
+	taken := l.pod("taken")
 	l.put(server, unknown, map[string]string{"contivpp.io/custom-if": "b1/tap/nowhere"})
 	l.put(server, taken, nil)
 	netnstest.Do(t, taken.Netns, func() { occupyDefaultRoute(t) })
@@ -52,13 +55,16 @@ func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 		}
 		return len(list) == 2 && output[unknown.Name].Count == 3
 	})
-	for p, words := range map[*node.Pod]string{unknown: "nowhere", taken: "making a route in the pod failed: "} {
+	for p, begin := range map[*node.Pod]string{
+		unknown: `interface b1: unknown network "nowhere"`,
+		taken:   "interface eth0 of network default: making a route in the pod failed: ",
+	} {
 		e := output[p.Name]
 		if e.Type != "Warning" || e.Reason != "WeftAddFailed" || string(e.InvolvedObject.UID) != "uid-"+p.Name {
 			t.Errorf("Event of %s: %+v", p.Name, e)
 		}
-		if !strings.HasPrefix(e.Message, "interface eth0 of network ") || !strings.Contains(e.Message, words) || strings.Contains(e.Message, p.ContainerID[:12]) {
-			t.Errorf("message of %s is %q, want %q, without the sandbox", p.Name, e.Message, words)
+		if !strings.HasPrefix(e.Message, begin) || strings.Contains(e.Message, p.ContainerID[:12]) {
+			t.Errorf("message of %s is %q, want %q, without the sandbox", p.Name, e.Message, begin)
 		}
 	}
 	if !strings.HasSuffix(output[taken.Name].Message, "; everything of it was undone") {
@@ -75,15 +81,19 @@ func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 	const resource = "podinterfaces.contivpp.io"
 	l, server := clusterLab(t)
-	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
-	a, b := l.pod("a"), l.pod("b")
+	l.eventually("the agent has the cluster's objects", func() bool {
+		return len(l.logged("the cluster is known")) > 0
+	})
+	a := l.pod("a")
+	b := l.pod("b")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	l.put(server, b, nil)
 	l.eventually("the agent has network blue", func() bool { return len(l.logged("(from cluster)")) > 0 })
 	l.cni("ADD", a, nil)
 	var got v1.PodInterfaces
 	l.eventually("the PodInterface of a exists", func() bool { return server.Object(resource, "lab", a.Name, &got) })
-	if string(got.Node) != node.Name || got.PodUID != "uid-"+a.Name || got.Sandbox != a.ContainerID || len(got.Interfaces) != 2 || got.Interfaces[1].Network != "blue" {
+	if string(got.Node) != node.Name || got.PodUID != "uid-"+a.Name || got.Sandbox != a.ContainerID ||
+		len(got.Interfaces) != 2 || got.Interfaces[1].Network != "blue" {
 		t.Errorf("it is %+v", got)
 	}
 	l.cni("ADD", b, nil)
@@ -92,14 +102,25 @@ func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 		server.Remove(resource, "lab", a.Name)
 		return nil
 	})
-	l.eventually("a missing PodInterface is created after a restart", func() bool { return server.Object(resource, "lab", a.Name, &got) })
+	l.eventually("a missing PodInterface is created after a restart", func() bool {
+		return server.Object(resource, "lab", a.Name, &got)
+	})
 	l.cni("DEL", a, nil)
-	l.eventually("the PodInterface of a is deleted", func() bool { return !server.Object(resource, "lab", a.Name, &got) })
-	off := &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{PodInterfaces: ptr.To(false)}}
+	l.eventually("the PodInterface of a is deleted", func() bool {
+		return !server.Object(resource, "lab", a.Name, &got)
+	})
+	off := &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       v1.WeftConfigSpec{PodInterfaces: ptr.To(false)},
+	}
 	server.Put("weftconfigs.contivpp.io", off)
-	l.eventually("PodInterfaces are deleted when the setting is false", func() bool { return !server.Object(resource, "lab", b.Name, &got) })
+	l.eventually("PodInterfaces are deleted when the setting is false", func() bool {
+		return !server.Object(resource, "lab", b.Name, &got)
+	})
 	server.Remove("weftconfigs.contivpp.io", "", "default")
-	l.eventually("PodInterfaces are written without a WeftConfig", func() bool { return server.Object(resource, "lab", b.Name, &got) })
+	l.eventually("PodInterfaces are written without a WeftConfig", func() bool {
+		return server.Object(resource, "lab", b.Name, &got)
+	})
 	l.cni("DEL", b, nil)
 }
 
@@ -107,7 +128,11 @@ func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 func TestUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	a := l.pod("a")
-	l.put(server, a, map[string]string{"contivpp.io/custom-if-2": "t1/tap", "contivpp.io/custom-fi": "t1/tap", "contivpp.io/microservice-label": "x"})
+	l.put(server, a, map[string]string{
+		"contivpp.io/custom-if-2":        "t1/tap",
+		"contivpp.io/custom-fi":          "t1/tap",
+		"contivpp.io/microservice-label": "x",
+	})
 	l.cni("ADD", a, nil)
 	want := []string{
 		"unknown annotation contivpp.io/custom-fi; did you mean contivpp.io/custom-if?",
@@ -139,15 +164,18 @@ func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 		}
 		return texts
 	}
-	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"})                            // not reported
-	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // takes effect at once
+	// not reported
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"})
+	// takes effect at once
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
 	l.eventually("the edit is reported", func() bool {
 		return slices.Equal(reported(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
 	})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "kubernetes.io/ingress-bandwidth": "1M"})
 	l.eventually("a bandwidth limit that comes too late is reported", func() bool {
-		return slices.Contains(reported(), "a: kubernetes.io/ingress-bandwidth takes effect when the pod is created again")
+		return slices.Contains(reported(),
+			"a: kubernetes.io/ingress-bandwidth takes effect when the pod is created again")
 	})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
 	l.eventually("the edit of the selection of networks is reported", func() bool {

@@ -20,8 +20,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and leases; devices
-// stay.
+// restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and
+// leases; devices stay.
 func (a *Agent) restore() error {
 	if err := a.forgetLastBoot(); err != nil {
 		return err
@@ -69,17 +69,21 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
-	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
+	saved.Attachments = attachments
+	saved.Leases = leases
+	saved.Networks = networks
 	if err := a.loadRules(&saved); err != nil {
 		return err
 	}
 	a.network.Restore(saved)
+	a.paths.Restore(a.network.Mesh.PathMTU())
 	a.pods.Restore(attachments)
 	a.quarantine.Restore(suspicions, attachments)
 	a.chains.Restore(chains, attachments)
 	a.network.Pods.SetWithheld(a.quarantine.Keys())
 	a.loop.Restore(records)
-	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
+	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices),
+		"networks", len(networks), "records", len(records))
 	return nil
 }
 
@@ -95,7 +99,8 @@ func (a *Agent) loadRules(saved *ipnet.Saved) (err error) {
 	return err
 }
 
-// savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there is a cluster.
+// savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there
+// is a cluster.
 func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	if a.member == nil {
 		return saved, nil
@@ -110,7 +115,9 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 		return saved, err
 	}
 	if a.config.Kubernetes.Addresses != config.OfPools {
-		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b networks.SavedBlock) bool { return b.Block.Network == "" })
+		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b networks.SavedBlock) bool {
+			return b.Block.Network == ""
+		})
 	}
 	pools, err := statefile.Load[networks.SavedPools](a.state, statefile.BucketPools, a.log)
 	switch {
@@ -136,6 +143,7 @@ func (a *Agent) forgetLastBoot() error {
 		return nil
 	}
 	a.log.Info("node was rebooted, deleting attachments and leases", "boot", boot)
-	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains,
+	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied,
+		statefile.BucketQuarantine, statefile.BucketChains,
 		statefile.BucketRules, statefile.BucketLists)
 }

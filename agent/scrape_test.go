@@ -90,7 +90,8 @@ func (l *lab) metric(name string, pleases func(float64) bool) {
 		if !there {
 			beginning, _, _ := strings.Cut(name, "{")
 			isLike := func(other string) bool { return !strings.HasPrefix(other, beginning) }
-			return fmt.Errorf("missing; similar metrics: %v", slices.DeleteFunc(slices.Sorted(maps.Keys(values)), isLike))
+			return fmt.Errorf("missing; similar metrics: %v",
+				slices.DeleteFunc(slices.Sorted(maps.Keys(values)), isLike))
 		}
 		if !pleases(value) {
 			return fmt.Errorf("the value is %v", value)

@@ -38,12 +38,17 @@ func TestWeftctlShowsTheAgentsConfiguration(t *testing.T) {
 	if err := os.WriteFile(copied, []byte(shown()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	told, tells := read(l.Config()), read(copied)
+	told := read(l.Config())
+	tells := read(copied)
 	if got, want := tells.String(), told.String(); got != want || tells.Addresses.CoolDown != 1234*time.Millisecond {
 		t.Errorf("it runs with\n%s\nand was told\n%s", got, want)
 	}
-	if err := l.SetNetworks([]node.Network{{Name: "teal", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24")}}}); err != nil {
+	if err := l.SetNetworks([]node.Network{
+		{Name: "teal", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24")}},
+	}); err != nil {
 		t.Fatal(err)
 	}
-	l.eventually("weftctl shows a network that was added later", func() bool { return strings.Contains(shown(), `"teal"`) })
+	l.eventually("weftctl shows a network that was added later", func() bool {
+		return strings.Contains(shown(), `"teal"`)
+	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// A pod with a fixed address is recreated. A neighbour that knows the address learns the new MAC without sending anything: with the former
-// MAC it would not reach the pod until the entry is probed, which took up to 49 s.
+// A pod with a fixed address is recreated. A neighbour that knows the address learns the new MAC without sending
+// anything: with the former MAC it would not reach the pod until the entry is probed, which took up to 49 s.
 func TestNeighboursLearnTheMACOfARecreatedPod(t *testing.T) {
 	for _, kind := range []string{"tap", "veth"} {
 		t.Run(kind, func(t *testing.T) {
@@ -23,11 +23,13 @@ func TestNeighboursLearnTheMACOfARecreatedPod(t *testing.T) {
 			cidrs := []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24"), netip.MustParsePrefix("fd00:5::/64")}
 			must.Succeed(t, l.SetNetworks([]node.Network{{Name: "blue", Type: "L2", CIDRs: cidrs}}))
 			must.Succeed(t, errors.Join(l.StopAgent(), l.StartAgent(t.Context())))
-			neighbour, first := l.pod("neighbour"), l.pod("recreated")
+			neighbour := l.pod("neighbour")
+			first := l.pod("recreated")
 			fixed := []netip.Addr{netip.MustParseAddr("10.5.0.7"), netip.MustParseAddr("fd00:5::7")}
 			addresses := `{"t1":{"ips":["10.5.0.7","fd00:5::7"]}}`
 			l.cni("ADD", neighbour, annotated(map[string]string{customInterfaces: "t1/" + kind + "/blue"}))
-			l.cni("ADD", first, annotated(map[string]string{customInterfaces: "t1/" + kind + "/blue", customOptions: addresses}))
+			l.cni("ADD", first,
+				annotated(map[string]string{customInterfaces: "t1/" + kind + "/blue", customOptions: addresses}))
 			for _, a := range fixed {
 				l.mustReach(neighbour, a)
 				l.knows(neighbour, a, first)
@@ -35,7 +37,8 @@ func TestNeighboursLearnTheMACOfARecreatedPod(t *testing.T) {
 			l.cni("DEL", first, nil)
 			second, err := l.NewSandbox(first, "recreated-again")
 			must.Succeed(t, err)
-			l.cni("ADD", second, annotated(map[string]string{customInterfaces: "t1/" + kind + "/blue", customOptions: addresses}))
+			l.cni("ADD", second,
+				annotated(map[string]string{customInterfaces: "t1/" + kind + "/blue", customOptions: addresses}))
 			for _, a := range fixed {
 				l.knows(neighbour, a, second)
 			}

@@ -17,7 +17,8 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// startHere starts the agent in this process, without its background work. before is called with the agent before its start.
+// startHere starts the agent in this process, without its background work. before is called with the agent before its
+// start.
 func (l *lab) startHere(before func(a *Agent)) *Agent {
 	l.Helper()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -72,7 +73,7 @@ func TestQueuedDeletesAreDoneBeforeTheAgentIsReady(t *testing.T) {
 	if left := started.pods.Attachments(); deleted != 1 || len(left) > 0 || !started.health.Holds(health.Started) {
 		t.Errorf("%d DELs were executed; attachments: %v", deleted, left)
 	}
-	if n, err := started.queue.Len(); n != 0 || err != nil {
+	if n, err := started.deletions.queue.Len(); n != 0 || err != nil {
 		t.Errorf("the queue has %d entries (%v)", n, err)
 	}
 }
@@ -80,7 +81,8 @@ func TestQueuedDeletesAreDoneBeforeTheAgentIsReady(t *testing.T) {
 // The node was rebooted, or the runtime was killed with the pods.
 func TestSandboxesThatVanishedWhileTheAgentWasDownAreFoundAtItsStart(t *testing.T) {
 	l := newLab(t, programs.Build(t))
-	a, b := l.pod("a"), l.pod("b")
+	a := l.pod("a")
+	b := l.pod("b")
 	l.cni("ADD", a, nil)
 	l.cni("ADD", b, nil)
 	if err := errors.Join(l.StopAgent(), a.Remove()); err != nil {
@@ -90,7 +92,7 @@ func TestSandboxesThatVanishedWhileTheAgentWasDownAreFoundAtItsStart(t *testing.
 	if n := len(started.pods.Attachments()); n != 2 {
 		t.Errorf("after one poll there are %d attachments, want both", n)
 	}
-	started.vanished.Poll(t.Context(), started.pods.Attachments())
+	started.deletions.vanished.Poll(t.Context(), started.pods.Attachments())
 	if left := started.pods.Attachments(); len(left) != 1 || left[0].Pod.Name != "b" {
 		t.Errorf("the first poll after the start leaves %v, want only pod b", left)
 	}
@@ -104,7 +106,8 @@ func TestSandboxesThatVanishAreCollectedWhileTheAgentRuns(t *testing.T) {
 	if err := l.StartAgent(t.Context(), "--audit=1s"); err != nil {
 		t.Fatal(err)
 	}
-	a, b := l.pod("a"), l.pod("b")
+	a := l.pod("a")
+	b := l.pod("b")
 	l.cni("ADD", a, nil)
 	l.cni("ADD", b, nil)
 	if err := a.Remove(); err != nil {

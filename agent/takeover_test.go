@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/test/must"
 )
 
-// takeovers are what programs in pods do with eth0, given the pod's network namespace. They return the namespace where the pod's address
-// is afterwards.
+// takeovers are what programs in pods do with eth0, given the pod's network namespace. They return the namespace where
+// the pod's address is afterwards.
 func takeovers() map[string]func(t *testing.T, netns string) string {
 	return map[string]func(t *testing.T, netns string) string{
 		"renamed": func(t *testing.T, netns string) string {
@@ -53,9 +53,9 @@ func takeovers() map[string]func(t *testing.T, netns string) string {
 	}
 }
 
-// bindVirtualMachine does what KubeVirt's bridge binding does (virt-launcher, "bridge" of the interface): eth0 becomes the port eth0-nic of a
-// bridge with another MAC, a dummy with the pod's address has the name eth0, and the machine has the pod's MAC and address. The machine is a
-// namespace with a veth to the bridge.
+// bindVirtualMachine does what KubeVirt's bridge binding does (virt-launcher, "bridge" of the interface): eth0 becomes
+// the port eth0-nic of a bridge with another MAC, a dummy with the pod's address has the name eth0, and the machine has
+// the pod's MAC and address. The machine is a namespace with a veth to the bridge.
 func bindVirtualMachine(t *testing.T, netns string) string {
 	machine := netnstest.New(t)
 	to, err := os.Open(machine)
@@ -73,9 +73,12 @@ func bindVirtualMachine(t *testing.T, netns string) string {
 		must.Succeed(t, netlink.LinkSetName(link, "eth0-nic"))
 		must.Succeed(t, netlink.LinkSetHardwareAddr(link, []byte{2, 7, 7, 7, 7, 7}))
 		bridge := newBridge(t, []byte{2, 7, 7, 7, 7, 8})
-		must.Succeed(t, errors.Join(netlink.LinkSetMaster(link, bridge), netlink.LinkSetUp(link), netlink.LinkSetUp(bridge)))
+		must.Succeed(t,
+			errors.Join(netlink.LinkSetMaster(link, bridge), netlink.LinkSetUp(link), netlink.LinkSetUp(bridge)))
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "tap0", MasterIndex: bridge.Attrs().Index})
-		pair.PeerName, pair.PeerHardwareAddr, pair.PeerNamespace = "enp1s0", mac, netlink.NsFd(int(to.Fd()))
+		pair.PeerName = "enp1s0"
+		pair.PeerHardwareAddr = mac
+		pair.PeerNamespace = netlink.NsFd(int(to.Fd()))
 		must.Succeed(t, errors.Join(netlink.LinkAdd(pair), netlink.LinkSetUp(pair)))
 		dummy := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}} // kernels without dummy links have bridges
 		must.Succeed(t, netlink.LinkAdd(dummy))
@@ -94,7 +97,8 @@ type linkConfig struct {
 	routes     []netlink.Route
 }
 
-// takenDown sets eth0 down, which a rename may need, and returns it with its configuration. It runs in the pod's namespace.
+// takenDown sets eth0 down, which a rename may need, and returns it with its configuration. It runs in the pod's
+// namespace.
 func takenDown(t *testing.T) (link netlink.Link, c linkConfig) {
 	t.Helper()
 	link = mustLink(t, "eth0")
@@ -149,20 +153,20 @@ func newBridge(t *testing.T, mac []byte) netlink.Link {
 	return mustLink(t, "k6t-eth0")
 }
 
-// A program in a pod takes eth0 over. The agent leaves it alone: no drift, CHECK succeeds, the audit finds nothing, packets flow, also
-// after the agent was killed and started. DEL leaves nothing.
+// A program in a pod takes eth0 over. The agent leaves it alone: no drift, CHECK succeeds, the audit finds nothing,
+// packets flow, also after the agent was killed and started. DEL leaves nothing.
 func TestInterfaceThatThePodTookOverIsLeftAlone(t *testing.T) {
 	for _, linkType := range []string{"tap", "veth"} {
 		for name, take := range takeovers() {
 			t.Run(linkType+" "+name, func(t *testing.T) {
 				d := newDriftLab(t, linkType, "--audit=2s")
 				where := take(t, d.pod.Netns)
-				d.undisturbed(2 * podPatience)
+				d.undisturbed(2 * podGrace)
 				d.audited()
 				if err := errors.Join(d.KillAgent(), d.StartAgent(t.Context(), "--audit=2s")); err != nil {
 					t.Fatal(err)
 				}
-				d.undisturbed(podPatience)
+				d.undisturbed(podGrace)
 				d.text("resync", "downstream")
 				d.undisturbed(0)
 				d.cni("DEL", d.pod, nil)
@@ -173,8 +177,8 @@ func TestInterfaceThatThePodTookOverIsLeftAlone(t *testing.T) {
 	}
 }
 
-// podPatience is the time for which the agent waits for a program in a pod.
-const podPatience = 3 * time.Second
+// podGrace is the time for which the agent waits for a program in a pod.
+const podGrace = 3 * time.Second
 
 // undisturbed waits, and fails the test if the pod is not connected and as the ADD promised, or if drift was repaired.
 func (d *driftLab) undisturbed(wait time.Duration) {
@@ -206,7 +210,9 @@ func (d *driftLab) hasNoLinkOfWeft(netns string) {
 	netnstest.Do(d, netns, func() {
 		links, err := netlink.LinkList()
 		must.Succeed(d.T, err)
-		if slices.ContainsFunc(links, func(l netlink.Link) bool { return strings.HasPrefix(l.Attrs().Alias, "weft:") }) {
+		if slices.ContainsFunc(links, func(l netlink.Link) bool {
+			return strings.HasPrefix(l.Attrs().Alias, "weft:")
+		}) {
 			d.Errorf("a link of Weft is left in %s", netns)
 		}
 	})

@@ -23,8 +23,10 @@ const (
 // traced executes the plugin as a runtime with a trace does.
 func (l *lab) traced(p *node.Pod, trace string) error {
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns, "CNI_IFNAME=eth0", "CNI_PATH=/",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name, "TRACEPARENT=00-"+trace+"-"+runtimeSpan+"-01", "TRACESTATE=weft=é")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
+		"CNI_IFNAME=eth0", "CNI_PATH=/",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name,
+		"TRACEPARENT=00-"+trace+"-"+runtimeSpan+"-01", "TRACESTATE=weft=é")
 	cmd.Stdin = strings.NewReader(string(l.netconf(nil)))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -46,11 +48,14 @@ func TestTraceOfTheRuntimeLeadsToTheDataplane(t *testing.T) {
 	}
 	trees := map[string][]string{
 		goodTrace: {
-			"CNI ADD\n  event AddPod\n", "\n    load\n", "\n    queue\n", "\n    handlers\n      handler podmanager\n", "\n      handler ipnet\n",
-			"\n    commit\n      transaction\n        plan\n", "\n        create vpp.interface\n", "\n        create linux.route\n", "\n    save\n",
+			"CNI ADD\n  event AddPod\n", "\n    load\n", "\n    queue\n",
+			"\n    handlers\n      handler podmanager\n", "\n      handler ipnet\n",
+			"\n    commit\n      transaction\n        plan\n", "\n        create vpp.interface\n",
+			"\n        create linux.route\n", "\n    save\n",
 		},
 		badTrace: {
-			"CNI ADD !\n  event AddPod !\n", "\n    commit !\n      transaction !\n", "\n        create linux.route !\n",
+			"CNI ADD !\n  event AddPod !\n",
+			"\n    commit !\n      transaction !\n", "\n        create linux.route !\n",
 			"\n        rollback\n          delete ", "\n    undo\n",
 		},
 	}

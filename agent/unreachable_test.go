@@ -38,9 +38,13 @@ func TestUnusedAddressOfThePoolIsUnreachableAtOnce(t *testing.T) {
 // answerTo sends echo requests, as many as Tries says, and describes the response.
 func answerTo(t *testing.T, netns string, to netip.Addr) string {
 	t.Helper()
-	network, protocol, request := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho)
+	network := "ip4:icmp"
+	protocol := 1
+	request := icmp.Type(ipv4.ICMPTypeEcho)
 	if to.Is6() {
-		network, protocol, request = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest
+		network = "ip6:ipv6-icmp"
+		protocol = 58
+		request = ipv6.ICMPTypeEchoRequest
 	}
 	var conn *icmp.PacketConn
 	var err error
@@ -90,7 +94,8 @@ func failure(t *testing.T, conn *icmp.PacketConn, protocol int) string {
 		switch m.Type {
 		case ipv4.ICMPTypeDestinationUnreachable, ipv4.ICMPTypeTimeExceeded,
 			ipv6.ICMPTypeDestinationUnreachable, ipv6.ICMPTypeTimeExceeded:
-			return fmt.Sprintf("%s %d from %s", m.Type, m.Code, from.(*net.IPAddr).IP) // its zone is a link of another namespace
+			// its zone is a link of another namespace
+			return fmt.Sprintf("%s %d from %s", m.Type, m.Code, from.(*net.IPAddr).IP)
 		}
 	}
 }

@@ -66,28 +66,35 @@ func (l *lab) state(p *node.Pod) string {
 	return strings.TrimSpace(story.State + " " + story.Cause)
 }
 
-// A program with NET_ADMIN adds thousands of addresses. Operators see which pod is not checked, until it is again, or is deleted.
+// A program with NET_ADMIN adds thousands of addresses. Operators see which pod is not checked, until it is again, or
+// is deleted.
 func TestAPodThatFillsItsNamespaceIsReportedAloneUntilItIsReadAgain(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
 	if err := errors.Join(l.StopAgent(), l.StartAgent(t.Context(), "--audit=1s")); err != nil {
 		t.Fatal(err)
 	}
-	a, b := l.pod("a"), l.pod("b")
+	a := l.pod("a")
+	b := l.pod("b")
 	for _, p := range []*node.Pod{a, b} {
 		l.put(server, p, nil)
 		l.cni("ADD", p, nil)
 	}
 	fill := func() {
 		t.Helper()
-		l.changeAddresses(a, func(h *netlink.Handle, l netlink.Link, addr *netlink.Addr) error { return h.AddrAdd(l, addr) })
-		l.eventually("the condition names the pod", func() bool { return strings.Contains(l.notChecked(), "pod lab/a") })
+		l.changeAddresses(a, func(h *netlink.Handle, l netlink.Link, addr *netlink.Addr) error {
+			return h.AddrAdd(l, addr)
+		})
+		l.eventually("the condition names the pod", func() bool {
+			return strings.Contains(l.notChecked(), "pod lab/a")
+		})
 	}
 	fill()
 	if message := l.notChecked(); strings.Contains(message, "lab/b") {
 		t.Errorf("the condition names another pod: %s", message)
 	}
-	if state := l.state(a); !strings.HasPrefix(state, "degraded objects in the pod are neither checked nor repaired: linux.address: more objects") {
+	if state := l.state(a); !strings.HasPrefix(state,
+		"degraded objects in the pod are neither checked nor repaired: linux.address: more objects") {
 		t.Errorf("weftctl pod lab/a: %s", state)
 	}
 	if state := l.state(b); state != "running" {
@@ -101,7 +108,9 @@ func TestAPodThatFillsItsNamespaceIsReportedAloneUntilItIsReadAgain(t *testing.T
 		}
 		return false
 	})
-	l.changeAddresses(a, func(h *netlink.Handle, l netlink.Link, addr *netlink.Addr) error { return h.AddrDel(l, addr) })
+	l.changeAddresses(a, func(h *netlink.Handle, l netlink.Link, addr *netlink.Addr) error {
+		return h.AddrDel(l, addr)
+	})
 	l.eventually("the condition holds when the objects are read again", func() bool { return l.notChecked() == "" })
 	if state := l.state(a); state != "running" {
 		t.Errorf("weftctl pod lab/a: %s", state)

@@ -18,7 +18,8 @@ func TestWeftctlGCShowsTheMissingEvidenceOfASandboxsEnd(t *testing.T) {
 	socket := testcri.Serve(t, &testcri.Runtime{Sandboxes: listed.Load})
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{RuntimeSocket: socket, Memifs: 2})
-	a, b := l.pod("a"), l.pod("b")
+	a := l.pod("a")
+	b := l.pod("b")
 	for _, p := range []*node.Pod{a, b} {
 		l.put(server, p, nil)
 		l.cni("ADD", p, nil)
@@ -31,9 +32,13 @@ func TestWeftctlGCShowsTheMissingEvidenceOfASandboxsEnd(t *testing.T) {
 		return out
 	}
 	server.Remove("pods", "lab", "a")
-	l.eventually("kubelet reports no sandbox", func() bool { return strings.Contains(gc("--dry-run"), " of 10m0s without a sandbox") })
+	l.eventually("kubelet reports no sandbox", func() bool {
+		return strings.Contains(gc("--dry-run"), " of 10m0s without a sandbox")
+	})
 	listed.Store(&[]*cri.PodSandbox{{Id: b.ContainerID}})
-	l.eventually("the runtime reports no sandbox", func() bool { return strings.Contains(gc(), " of 1m0s without a sandbox") })
+	l.eventually("the runtime reports no sandbox", func() bool {
+		return strings.Contains(gc(), " of 1m0s without a sandbox")
+	})
 	listed.Store(&[]*cri.PodSandbox{{Id: a.ContainerID}, {Id: b.ContainerID}})
 	l.eventually("the runtime reports the sandbox", func() bool {
 		return strings.Contains(gc("--dry-run"), "kept: the container runtime still has the sandbox")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -35,7 +35,9 @@ type envArgs struct {
 
 // The syntax of Kubernetes' names (RFC 1123).
 var (
-	dnsLabel     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
+	dnsLabel = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	})
 	dnsSubdomain = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	})
@@ -47,12 +49,16 @@ const maxSubdomain = 253
 func parseArgs(text string) (*envArgs, error) {
 	var args envArgs
 	if err := types.LoadArgs(text, &args); err != nil {
-		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: %s", withoutValues(strings.TrimPrefix(err.Error(), "ARGS: "), text))
+		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: %s",
+			withoutValues(strings.TrimPrefix(err.Error(), "ARGS: "), text))
 	}
-	namespace, name, uid := string(args.K8S_POD_NAMESPACE), string(args.K8S_POD_NAME), string(args.K8S_POD_UID)
+	namespace := string(args.K8S_POD_NAMESPACE)
+	name := string(args.K8S_POD_NAME)
+	uid := string(args.K8S_POD_UID)
 	switch {
 	case (namespace == "") != (name == ""):
-		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are required together")
+		return nil, errorf(types.ErrInvalidEnvironmentVariables,
+			"CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are required together")
 	case namespace != "" && !dnsLabel().MatchString(namespace):
 		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: invalid K8S_POD_NAMESPACE %.80q", namespace)
 	case name != "" && (len(name) > maxSubdomain || !dnsSubdomain().MatchString(name)):
@@ -119,8 +125,9 @@ func (c *call) validateKey() error {
 	return nil
 }
 
-// validateNetns rejects the plugin's own network namespace, which is the runtime's, and files that are not network namespaces. It
-// opens the path with O_PATH, because an open of a FIFO blocks. The agent reports a path that does not exist.
+// validateNetns rejects the plugin's own network namespace, which is the runtime's, and files that are not network
+// namespaces. It opens the path with O_PATH, because an open of a FIFO blocks. The agent reports a path that does not
+// exist.
 func (c *call) validateNetns() error {
 	if c.ownNetnsAllowed() {
 		return nil
@@ -132,7 +139,8 @@ func (c *call) validateNetns() error {
 	defer unix.Close(fd)
 	var system unix.Statfs_t
 	var there, own unix.Stat_t
-	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &there), unix.Stat("/proc/thread-self/ns/net", &own)); err != nil {
+	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &there),
+		unix.Stat("/proc/thread-self/ns/net", &own)); err != nil {
 		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s: %v", c.Netns, err)
 	}
 	switch {
@@ -152,24 +160,29 @@ type cniArgs struct {
 	} `json:"cni"`
 }
 
-// requestedAddresses returns the requested IP addresses and MAC. runtimeConfig takes precedence over args, and args over CNI_ARGS.
+// requestedAddresses returns the requested IP addresses and MAC. runtimeConfig takes precedence over args, and args
+// over CNI_ARGS.
 func (c *call) requestedAddresses(env *envArgs) (ips []string, mac string, err error) {
 	var args cniArgs
 	if json.Unmarshal(c.conf.Args, &args) != nil {
 		args = cniArgs{} // invalid args are ignored
 	}
-	if err := c.conf.RuntimeConfig.validateCapabilities(); err != nil && !c.role.ipam { // weft-ipam gets the capabilities of its caller
+	// weft-ipam gets the capabilities of its caller
+	if err := c.conf.RuntimeConfig.validateCapabilities(); err != nil && !c.role.ipam {
 		return nil, "", err
 	}
 	ips = firstList(c.conf.RuntimeConfig.IPs, args.CNI.IPs, splitList(string(env.IP)))
 	for _, ip := range ips {
 		if !isAddress(ip) {
-			return nil, "", errorf(types.ErrInvalidNetworkConfig, "%s: requested address %.60q is invalid: use an IPv4 or IPv6 address, with or without a prefix length", c.name(env.pod()), ip)
+			return nil, "", errorf(types.ErrInvalidNetworkConfig,
+				"%s: requested address %.60q is invalid: use an IPv4 or IPv6 address, with or without a prefix length",
+				c.name(env.pod()), ip)
 		}
 	}
 	mac = cmp.Or(c.conf.RuntimeConfig.MAC, args.CNI.MAC, string(env.MAC))
-	if hw, err := net.ParseMAC(mac); mac != "" && (err != nil || len(hw) != 6) {
-		return nil, "", errorf(types.ErrInvalidNetworkConfig, "%s: requested MAC %.60q is invalid: use six octets as 02:00:00:00:00:01", c.name(env.pod()), mac)
+	if _, err := netaddr.ParseMAC(mac); mac != "" && err != nil {
+		return nil, "", errorf(types.ErrInvalidNetworkConfig,
+			"%s: requested MAC %.60q is invalid: use six octets as 02:00:00:00:00:01", c.name(env.pod()), mac)
 	}
 	return ips, mac, nil
 }

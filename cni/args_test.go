@@ -37,8 +37,11 @@ func TestParseArgs(t *testing.T) {
 }
 
 func TestErrorsOfArgsContainNoValues(t *testing.T) {
-	for _, args := range []string{"TOKEN=hush", "A=b;TOKEN=hush", `TOKEN="hush`, "TOKEN==hush", "TOKEN=hush=", "TOKEN=\x01hush"} {
-		if _, err := parseArgs(args); err == nil || !strings.Contains(err.Error(), "TOKEN") || strings.Contains(err.Error(), "hush") {
+	for _, args := range []string{
+		"TOKEN=hush", "A=b;TOKEN=hush", `TOKEN="hush`, "TOKEN==hush", "TOKEN=hush=", "TOKEN=\x01hush",
+	} {
+		if _, err := parseArgs(args); err == nil || !strings.Contains(err.Error(), "TOKEN") ||
+			strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -48,7 +51,11 @@ func FuzzArgs(f *testing.F) {
 	f.Add("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=0b1c", "eth0", "/run/netns/a")
 	f.Add("CommonArgs=1;=;;", "a b", "x")
 	f.Fuzz(func(t *testing.T, text, ifName, netns string) {
-		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: ifName, Netns: netns}, conf: private.defaults()}
+		c := &call{
+			plugin:  &plugin{},
+			CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: ifName, Netns: netns},
+			conf:    private.defaults(),
+		}
 		if c.validateEnvironment() == nil && (strings.ContainsAny(ifName, " \t\n%") || !strings.HasPrefix(netns, "/")) {
 			t.Errorf("accepted %q in %q", ifName, netns)
 		}

@@ -38,18 +38,22 @@ type endpoint struct {
 type reply interface{ GetError() *weftv1.Error }
 
 // method is a method expression of the gRPC client.
-type method[Q any, R reply] func(agent weftv1.RemoteCNIClient, ctx context.Context, req Q, opts ...grpc.CallOption) (R, error)
+type method[Q any, R reply] func(
+	agent weftv1.RemoteCNIClient, ctx context.Context, req Q, opts ...grpc.CallOption,
+) (R, error)
 
 // ask calls a method of the agent. The error is an unreachableError or a gRPC status.
 func ask[Q any, R reply](ctx context.Context, e endpoint, call method[Q, R], req Q) (R, error) {
-	began, limit := time.Now(), e.unreachable
+	began := time.Now()
+	limit := e.unreachable
 	for {
 		answer, err := askOnce(ctx, e.socket, call, req)
 		if err == nil && !isStarting(answer) {
 			return answer, nil
 		}
 		if isRestarting(err) && limit < e.starting {
-			began, limit = time.Now(), e.starting
+			began = time.Now()
+			limit = e.starting
 		}
 		if !isRetryable(err) || time.Since(began)+2*retryInterval > limit || !pause(ctx, retryInterval) {
 			return answer, err
@@ -57,7 +61,8 @@ func ask[Q any, R reply](ctx context.Context, e endpoint, call method[Q, R], req
 	}
 }
 
-// isRestarting reports whether the agent accepted the connection and does not serve yet. A nil error is a starting reply.
+// isRestarting reports whether the agent accepted the connection and does not serve yet. A nil error is a starting
+// reply.
 func isRestarting(err error) bool { return err == nil || status.Code(err) == codes.Unavailable }
 
 func isRetryable(err error) bool {
@@ -170,9 +175,11 @@ func sanitise(command string, e *types.Error) *types.Error {
 	if details == "" {
 		details = rest
 	}
-	msg, details = line.Of(msg, line.Error), line.Of(details, line.Error)
+	msg = line.Of(msg, line.Error)
+	details = line.Of(details, line.Error)
 	if command == "DEL" {
-		msg, details = hideNotFound(msg), hideNotFound(details)
+		msg = hideNotFound(msg)
+		details = hideNotFound(details)
 	}
 	return types.NewError(e.Code, msg, details)
 }

@@ -26,7 +26,8 @@ func askAdd(t *testing.T, e endpoint) (*weftv1.AddReply, error) {
 
 func TestAskWaitsForAnAgentThatRestartsDuringTheCall(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	first, second := &cnitest.Agent{}, &cnitest.Agent{}
+	first := &cnitest.Agent{}
+	second := &cnitest.Agent{}
 	first.Behave(cnitest.Hang)
 	stop := first.Listen(t, socket)
 	served := make(chan error, 1)
@@ -105,12 +106,14 @@ func TestAskRetriesWhileNoProcessListens(t *testing.T) {
 }
 
 func TestAskStopsRetryingWhenTheContextEnds(t *testing.T) {
-	agent, socket := &cnitest.Agent{}, filepath.Join(t.TempDir(), "s")
+	agent := &cnitest.Agent{}
+	socket := filepath.Join(t.TempDir(), "s")
 	agent.Behave(cnitest.Starting)
 	agent.Listen(t, socket)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*retryInterval)
 	defer cancel()
-	answer, err := ask(ctx, endpoint{socket: socket, starting: time.Hour}, weftv1.RemoteCNIClient.Add, &weftv1.AddRequest{})
+	answer, err := ask(ctx, endpoint{socket: socket, starting: time.Hour}, weftv1.RemoteCNIClient.Add,
+		&weftv1.AddRequest{})
 	if err == nil && !isStarting(answer) || ctx.Err() == nil {
 		t.Errorf("%v, %v", answer, err)
 	}
@@ -132,7 +135,9 @@ func TestErrorOfAnUnreachableAgent(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), "/s") != 1 {
 		t.Errorf("it names the path once, and wraps the kernel's error: %v", err)
 	}
-	if got := (&unreachableError{"/run/a.sock", errors.New("why")}).Error(); got != "agent not reachable at /run/a.sock: why" {
+	if got := (&unreachableError{
+		"/run/a.sock", errors.New("why"),
+	}).Error(); got != "agent not reachable at /run/a.sock: why" {
 		t.Error(got)
 	}
 }

@@ -71,7 +71,9 @@ func specification() string {
 func (t terminal) checkAgent(socket, version string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTime)
 	defer cancel()
-	_, err := askStatus(ctx, socket, &weftv1.StatusRequest{Caller: &weftv1.Caller{Version: version, Protocol: weftv1.Protocol}})
+	_, err := askStatus(ctx, socket, &weftv1.StatusRequest{
+		Caller: &weftv1.Caller{Version: version, Protocol: weftv1.Protocol},
+	})
 	if err == nil {
 		t.print(t.out, "the agent at "+socket+" is ready\n")
 		return exitOK

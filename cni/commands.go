@@ -79,13 +79,15 @@ func (c *call) addRequest() (*weftv1.AddRequest, error) {
 		InterfaceNetwork: c.conf.Network, InterfaceType: c.conf.InterfaceType, InterfaceOptions: string(c.conf.Options),
 	}
 	if req.Mode != modeChained { // the plugin before has applied them to the main interface
-		req.Ips, req.Mac = ips, mac
+		req.Ips = ips
+		req.Mac = mac
 	}
 	if req.Pools = c.conf.Pools; c.conf.Pool != "" {
 		req.Pools = []string{c.conf.Pool}
 	}
 	if given := c.conf.RuntimeConfig.Annotations; given != nil {
-		req.Annotations, req.HasAnnotations = agentAnnotations(*given), true
+		req.Annotations = agentAnnotations(*given)
+		req.HasAnnotations = true
 	}
 	return req, nil
 }
@@ -163,8 +165,11 @@ func check(c *call) error {
 		return errorf(types.ErrInvalidNetworkConfig, "CHECK needs prevResult, the result of the ADD")
 	}
 	req := c.checkRequest(prev)
-	req.Caller, req.Attachment, req.Pod = c.caller(), c.attachment(), env.pod()
-	req.Netns, req.Mode = c.Netns, c.mode()
+	req.Caller = c.caller()
+	req.Attachment = c.attachment()
+	req.Pod = env.pod()
+	req.Netns = c.Netns
+	req.Mode = c.mode()
 
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
@@ -175,8 +180,8 @@ func check(c *call) error {
 	return c.forward(ctx, "CHECK")
 }
 
-// checkRequest contains prevResult. It omits addresses without an interface unless the plugin is weft-ipam: weft-cni never
-// returns one.
+// checkRequest contains prevResult. It omits addresses without an interface unless the plugin is weft-ipam: weft-cni
+// never returns one.
 func (c *call) checkRequest(prev *types100.Result) *weftv1.CheckRequest {
 	req := &weftv1.CheckRequest{}
 	if prev == nil {
@@ -220,9 +225,9 @@ type delLimits struct {
 
 var defaultDelLimits = delLimits{call: 30 * time.Second, lock: 10 * time.Second, last: 5 * time.Second}
 
-// del deletes the attachment, and then has the third-party IPAM plugin release its addresses, also if the DEL was only queued.
-// If the agent refuses the DEL, the addresses stay and the runtime retries. A plugin that needs the interface (dhcp) is called
-// first; if it fails, the attachment is deleted nevertheless.
+// del deletes the attachment, and then has the third-party IPAM plugin release its addresses, also if the DEL was only
+// queued. If the agent refuses the DEL, the addresses stay and the runtime retries. A plugin that needs the interface
+// (dhcp) is called first; if it fails, the attachment is deleted nevertheless.
 func del(c *call) error {
 	if p := c.ipamPlugin(); p != nil && needsInterface(p.name) {
 		return joinErrors(c.releaseAddresses(), c.deleteAttachment())
@@ -233,8 +238,8 @@ func del(c *call) error {
 	return c.releaseAddresses()
 }
 
-// deleteAttachment needs only the key: no namespace, no prevResult, no arguments. If the key is invalid, no attachment has it
-// and the DEL succeeds without the agent: the runtime would retry a failing DEL forever.
+// deleteAttachment needs only the key: no namespace, no prevResult, no arguments. If the key is invalid, no attachment
+// has it and the DEL succeeds without the agent: the runtime would retry a failing DEL forever.
 func (c *call) deleteAttachment() error {
 	if err := c.validateKey(); err != nil {
 		c.log.Info("nothing to delete", "err", err)
@@ -269,11 +274,12 @@ func isUnavailable(answer *weftv1.DeleteReply, err error) bool {
 	}
 	_, unreachable := errors.AsType[*unreachableError](err)
 	code := status.Code(err)
-	return unreachable || code == codes.Unavailable || code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
+	return unreachable || code == codes.Unavailable || code == codes.DeadlineExceeded ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
-// enqueue queues the DEL for the next start of the agent. Under the lock of the queue, which excludes a starting agent, it
-// first tries the agent once more.
+// enqueue queues the DEL for the next start of the agent. Under the lock of the queue, which excludes a starting agent,
+// it first tries the agent once more.
 func (c *call) enqueue(req *weftv1.DeleteRequest) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.plugin.del.lock)
 	defer cancel()
@@ -303,9 +309,9 @@ func (c *call) enqueue(req *weftv1.DeleteRequest) error {
 // gcTime is less than CRI-O's timeout of 30 seconds.
 const gcTime = 25 * time.Second
 
-// gc removes all attachments that are not in the list of valid attachments, which may be empty or null. Without a list it
-// removes nothing and succeeds: cnitool, and libcni without arguments, send a DEL for each cached attachment and then a GC
-// without a list.
+// gc removes all attachments that are not in the list of valid attachments, which may be empty or null. Without a list
+// it removes nothing and succeeds: cnitool, and libcni without arguments, send a DEL for each cached attachment and
+// then a GC without a list.
 func gc(c *call) error {
 	ctx, cancel := context.WithTimeout(context.Background(), gcTime)
 	defer cancel()
@@ -331,8 +337,8 @@ const (
 	reachTime  = time.Second
 )
 
-// grace is how long STATUS succeeds after the agent stopped serving. Meanwhile ADDs fail with code 11 and are retried, which
-// costs less than a node that is not ready.
+// grace is how long STATUS succeeds after the agent stopped serving. Meanwhile ADDs fail with code 11 and are retried,
+// which costs less than a node that is not ready.
 const grace = time.Minute
 
 func reportStatus(c *call) error {
@@ -349,7 +355,8 @@ func reportStatus(c *call) error {
 // whether the agent does not answer in time, is not reachable or starts.
 func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) (unavailable bool, err error) {
 	answer, err := ask(ctx, endpoint{socket: socket, unreachable: reachTime}, weftv1.RemoteCNIClient.Status, req)
-	unavailable = err != nil && isRetryable(err) || status.Code(err) == codes.DeadlineExceeded || answer.GetError().GetDetails() == detailRestoring
+	unavailable = err != nil && isRetryable(err) || status.Code(err) == codes.DeadlineExceeded ||
+		answer.GetError().GetDetails() == detailRestoring
 	return unavailable, toStatusError(callError("status", err, answer.GetError()))
 }
 

@@ -39,9 +39,11 @@ func newRuntime(t *testing.T) *runtime {
 	t.Helper()
 	r := withoutAgent(t)
 	r.Answer = &weftv1.AddReply{
-		Interfaces: []*weftv1.Interface{{Name: "eth0", Mac: "02:00:00:00:00:01", Mtu: 1450, Sandbox: "/run/netns/blue"}},
-		Ips:        []*weftv1.IP{{Address: "10.1.1.7/32", Gateway: "169.254.1.1"}},
-		Routes:     []*weftv1.Route{{Destination: "0.0.0.0/0", Gateway: "169.254.1.1"}},
+		Interfaces: []*weftv1.Interface{
+			{Name: "eth0", Mac: "02:00:00:00:00:01", Mtu: 1450, Sandbox: "/run/netns/blue"},
+		},
+		Ips:    []*weftv1.IP{{Address: "10.1.1.7/32", Gateway: "169.254.1.1"}},
+		Routes: []*weftv1.Route{{Destination: "0.0.0.0/0", Gateway: "169.254.1.1"}},
 	}
 	r.Listen(t, r.socket)
 	return r
@@ -52,7 +54,12 @@ func withoutAgent(t *testing.T) *runtime {
 	dir := t.TempDir()
 	return &runtime{
 		Agent: &cnitest.Agent{}, t: t, dir: dir, socket: filepath.Join(dir, "agent.sock"), keys: make(map[string]any),
-		args: skel.CmdArgs{ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/blue", Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"},
+		args: skel.CmdArgs{
+			ContainerID: "c1",
+			IfName:      "eth0",
+			Netns:       "/run/netns/blue",
+			Args:        "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web",
+		},
 	}
 }
 
@@ -60,7 +67,8 @@ func withoutAgent(t *testing.T) *runtime {
 func (r *runtime) call(command string) (string, error) {
 	r.t.Helper()
 	object := map[string]any{
-		"cniVersion": "1.1.0", "name": "weft", "type": "weft-cni", "socket": r.socket, "deleteQueue": filepath.Join(r.dir, "queue"), "dialTimeout": "50ms",
+		"cniVersion": "1.1.0", "name": "weft", "type": "weft-cni", "socket": r.socket,
+		"deleteQueue": filepath.Join(r.dir, "queue"), "dialTimeout": "50ms",
 	}
 	for key, value := range r.keys {
 		object[key] = value
@@ -74,7 +82,13 @@ func (r *runtime) call(command string) (string, error) {
 	p := &plugin{role: role{ipam: r.ipam}, version: "v1", command: command, override: "1",
 		del: delLimits{call: 5 * time.Second, lock: 5 * time.Second, last: time.Second}}
 	verbs := p.verbs()
-	do := map[string]func(*skel.CmdArgs) error{"ADD": verbs.Add, "DEL": verbs.Del, "CHECK": verbs.Check, "STATUS": verbs.Status, "GC": verbs.GC}[command]
+	do := map[string]func(*skel.CmdArgs) error{
+		"ADD":    verbs.Add,
+		"DEL":    verbs.Del,
+		"CHECK":  verbs.Check,
+		"STATUS": verbs.Status,
+		"GC":     verbs.GC,
+	}[command]
 	return captured(r.t, func() error { return do(&args) })
 }
 
@@ -138,7 +152,8 @@ func TestAddRequestsTheAttachmentOfThePod(t *testing.T) {
 	r := newRuntime(t)
 	req, out := succeeds[*weftv1.AddRequest](r, "ADD")
 	want := &weftv1.Attachment{Network: "weft", ContainerId: "c1", IfName: "eth0"}
-	if !proto.Equal(req.GetAttachment(), want) || req.GetPod().GetName() != "web" || req.GetPod().GetNamespace() != "shop" ||
+	if !proto.Equal(req.GetAttachment(), want) || req.GetPod().GetName() != "web" ||
+		req.GetPod().GetNamespace() != "shop" ||
 		req.GetNetns() != "/run/netns/blue" || req.GetCaller().GetVersion() != "v1" || req.GetHasAnnotations() {
 		t.Errorf("the request is %v", req)
 	}
@@ -147,14 +162,21 @@ func TestAddRequestsTheAttachmentOfThePod(t *testing.T) {
 		IPs        []struct{ Address string }
 		Routes     []struct{ Dst string }
 	}
-	if err := json.Unmarshal([]byte(out), &result); err != nil || result.CNIVersion != "1.1.0" || len(result.IPs) != 1 || result.IPs[0].Address != "10.1.1.7/32" ||
+	if err := json.Unmarshal([]byte(out), &result); err != nil || result.CNIVersion != "1.1.0" ||
+		len(result.IPs) != 1 ||
+		result.IPs[0].Address != "10.1.1.7/32" ||
 		len(result.Routes) != 1 || !strings.HasSuffix(out, "\n") {
 		t.Errorf("the result is %s (%v)", out, err)
 	}
 }
 
 func TestAddPrintsTheResultInTheConfiguredVersion(t *testing.T) {
-	for version, key := range map[string]string{"0.2.0": `"ip4"`, "0.4.0": `"version": "4"`, "1.0.0": `"interfaces"`, "1.1.0": `"mtu"`} {
+	for version, key := range map[string]string{
+		"0.2.0": `"ip4"`,
+		"0.4.0": `"version": "4"`,
+		"1.0.0": `"interfaces"`,
+		"1.1.0": `"mtu"`,
+	} {
 		r := newRuntime(t)
 		r.keys["cniVersion"] = version
 		if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, key) {
@@ -166,7 +188,8 @@ func TestAddPrintsTheResultInTheConfiguredVersion(t *testing.T) {
 func TestAddSendsTheAnnotationsThatTheAgentReads(t *testing.T) {
 	r := newRuntime(t)
 	r.keys["runtimeConfig"] = map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
-		"contivpp.io/custom-if": "t1/tap", "k8s.v1.cni.cncf.io/networks": "blue", "kubernetes.io/ingress-bandwidth": "1M", "example.org/large": strings.Repeat("x", 1000),
+		"contivpp.io/custom-if": "t1/tap", "k8s.v1.cni.cncf.io/networks": "blue",
+		"kubernetes.io/ingress-bandwidth": "1M", "example.org/large": strings.Repeat("x", 1000),
 	}}
 	req, _ := succeeds[*weftv1.AddRequest](r, "ADD")
 	want := []string{"contivpp.io/custom-if", "k8s.v1.cni.cncf.io/networks", "kubernetes.io/ingress-bandwidth"}
@@ -182,12 +205,19 @@ func TestRuntimeConfigTakesPrecedenceOverArgs(t *testing.T) {
 		args    string
 		ip, mac string
 	}{
-		"CNI_ARGS":      {nil, "IP=10.1.1.4;MAC=02:00:00:00:00:44", "10.1.1.4", "02:00:00:00:00:44"},
-		"args":          {map[string]any{"args": args}, "IP=10.1.1.4", "10.1.1.3", "02:00:00:00:00:33"},
-		"runtimeConfig": {map[string]any{"args": args, "runtimeConfig": map[string]any{"ips": []string{"10.1.1.2"}, "mac": "02:00:00:00:00:22"}}, "", "10.1.1.2", "02:00:00:00:00:22"},
+		"CNI_ARGS": {nil, "IP=10.1.1.4;MAC=02:00:00:00:00:44", "10.1.1.4", "02:00:00:00:00:44"},
+		"args":     {map[string]any{"args": args}, "IP=10.1.1.4", "10.1.1.3", "02:00:00:00:00:33"},
+		"runtimeConfig": {
+			map[string]any{
+				"args":          args,
+				"runtimeConfig": map[string]any{"ips": []string{"10.1.1.2"}, "mac": "02:00:00:00:00:22"},
+			},
+			"", "10.1.1.2", "02:00:00:00:00:22",
+		},
 	} {
 		r := newRuntime(t)
-		r.keys, r.args.Args = tt.keys, tt.args
+		r.keys = tt.keys
+		r.args.Args = tt.args
 		req, _ := succeeds[*weftv1.AddRequest](r, "ADD")
 		if !slices.Equal(req.GetIps(), []string{tt.ip}) || req.GetMac() != tt.mac {
 			t.Errorf("%s: addresses %v, MAC %s", name, req.GetIps(), req.GetMac())
@@ -201,17 +231,32 @@ func TestAddRejectsInvalidRequests(t *testing.T) {
 		code   uint
 		word   string
 	}{
-		"an invalid address":  {func(r *runtime) { r.args.Args = "IP=10.1.1" }, types.ErrInvalidNetworkConfig, "10.1.1"},
-		"an invalid MAC":      {func(r *runtime) { r.args.Args = "MAC=02:00" }, types.ErrInvalidNetworkConfig, "02:00"},
-		"an EUI-64":           {func(r *runtime) { r.args.Args = "MAC=02:00:00:00:00:00:00:01" }, types.ErrInvalidNetworkConfig, "six octets"},
-		"a netns with a line": {func(r *runtime) { r.args.Netns = "/run/netns/a\nb" }, types.ErrInvalidEnvironmentVariables, "CNI_NETNS"},
+		"an invalid address": {
+			func(r *runtime) { r.args.Args = "IP=10.1.1" }, types.ErrInvalidNetworkConfig, "10.1.1",
+		},
+		"an invalid MAC": {func(r *runtime) { r.args.Args = "MAC=02:00" }, types.ErrInvalidNetworkConfig, "02:00"},
+		"an EUI-64": {
+			func(r *runtime) { r.args.Args = "MAC=02:00:00:00:00:00:00:01" }, types.ErrInvalidNetworkConfig,
+			"six octets",
+		},
+		"a netns with a line": {
+			func(r *runtime) { r.args.Netns = "/run/netns/a\nb" }, types.ErrInvalidEnvironmentVariables, "CNI_NETNS",
+		},
 		"a bandwidth limit": {func(r *runtime) {
 			r.keys["runtimeConfig"] = map[string]any{"bandwidth": map[string]int{"ingressRate": 1}}
 		}, types.ErrInvalidNetworkConfig, "bandwidth"},
-		"port mappings":         {func(r *runtime) { r.keys["runtimeConfig"] = map[string]any{"portMappings": []int{80}} }, types.ErrInvalidNetworkConfig, "portmap"},
-		"an unknown key":        {func(r *runtime) { r.keys["sokcet"] = "x" }, types.ErrInvalidNetworkConfig, "socket"},
-		"a chain without a pod": {func(r *runtime) { r.keys["mode"] = "chained" }, types.ErrInvalidNetworkConfig, "prevResult"},
-		"a long container id":   {func(r *runtime) { r.args.ContainerID = strings.Repeat("c", 300) }, types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID"},
+		"port mappings": {
+			func(r *runtime) { r.keys["runtimeConfig"] = map[string]any{"portMappings": []int{80}} },
+			types.ErrInvalidNetworkConfig, "portmap",
+		},
+		"an unknown key": {func(r *runtime) { r.keys["sokcet"] = "x" }, types.ErrInvalidNetworkConfig, "socket"},
+		"a chain without a pod": {
+			func(r *runtime) { r.keys["mode"] = "chained" }, types.ErrInvalidNetworkConfig, "prevResult",
+		},
+		"a long container id": {
+			func(r *runtime) { r.args.ContainerID = strings.Repeat("c", 300) }, types.ErrInvalidEnvironmentVariables,
+			"CNI_CONTAINERID",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRuntime(t)
@@ -262,7 +307,8 @@ func TestWeftIPAMHasAnAttachmentOfItsOwn(t *testing.T) {
 	own := map[string]any{"type": "weft-ipam", "socket": r.socket, "pool": "blue"}
 	r.keys["ipam"] = own
 	req, _ := succeeds[*weftv1.AddRequest](r, "ADD")
-	if req.GetAttachment().GetNetwork() != "weft.weft-ipam" || req.GetMode() != "ipam" || !slices.Equal(req.GetPools(), []string{"blue"}) {
+	if req.GetAttachment().GetNetwork() != "weft.weft-ipam" || req.GetMode() != "ipam" ||
+		!slices.Equal(req.GetPools(), []string{"blue"}) {
 		t.Errorf("the request is %v", req)
 	}
 }
@@ -272,7 +318,8 @@ func TestCheckSendsPrevResult(t *testing.T) {
 	_, result := succeeds[*weftv1.AddRequest](r, "ADD")
 	r.keys["prevResult"] = json.RawMessage(result)
 	req, _ := succeeds[*weftv1.CheckRequest](r, "CHECK")
-	if len(req.GetInterfaces()) != 1 || req.GetInterfaces()[0].GetMtu() != 1450 || len(req.GetIps()) != 1 || req.GetIps()[0].GetAddress() != "10.1.1.7/32" || len(req.GetRoutes()) != 1 {
+	if len(req.GetInterfaces()) != 1 || req.GetInterfaces()[0].GetMtu() != 1450 || len(req.GetIps()) != 1 ||
+		req.GetIps()[0].GetAddress() != "10.1.1.7/32" || len(req.GetRoutes()) != 1 {
 		t.Errorf("the request is %v", req)
 	}
 	r.Error = &weftv1.Error{Code: 110, Msg: "route missing"}
@@ -286,8 +333,10 @@ func TestCheckNeedsAPrevResult(t *testing.T) {
 
 func TestDelNeedsOnlyTheKey(t *testing.T) {
 	r := newRuntime(t)
-	r.args.Netns, r.args.Args = "", ""
-	r.keys["timeout"], r.keys["unknown"] = "never", true // no ADD would be served with these
+	r.args.Netns = ""
+	r.args.Args = ""
+	r.keys["timeout"] = "never"
+	r.keys["unknown"] = true // no ADD would be served with these
 	req, _ := succeeds[*weftv1.DeleteRequest](r, "DEL")
 	if req.GetAttachment().GetContainerId() != "c1" || req.GetAttachment().GetIfName() != "eth0" {
 		t.Errorf("the request is %v", req)
@@ -314,7 +363,10 @@ func TestDelWithoutAnAgentIsQueuedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var queued []string
-	_, failed, err := queue.Drain(t.Context(), func(e deletequeue.Entry) error { queued = append(queued, e.Key().String()); return nil })
+	_, failed, err := queue.Drain(t.Context(), func(e deletequeue.Entry) error {
+		queued = append(queued, e.Key().String())
+		return nil
+	})
 	if err != nil || failed > 0 || !slices.Equal(queued, []string{"weft/c1/eth0"}) {
 		t.Errorf("queued: %v, %d failed, %v", queued, failed, err)
 	}
@@ -328,7 +380,12 @@ func TestDelReturnsTheErrorOfTheAgent(t *testing.T) {
 }
 
 func TestStatusReturnsOnlyCodesOfTheSpecification(t *testing.T) {
-	for code, want := range map[uint32]uint{11: types.ErrPluginNotAvailable, 50: types.ErrPluginNotAvailable, 51: types.ErrLimitedConnectivity, 103: types.ErrPluginNotAvailable} {
+	for code, want := range map[uint32]uint{
+		11:  types.ErrPluginNotAvailable,
+		50:  types.ErrPluginNotAvailable,
+		51:  types.ErrLimitedConnectivity,
+		103: types.ErrPluginNotAvailable,
+	} {
 		r := newRuntime(t)
 		r.Error = &weftv1.Error{Code: code, Msg: "why"}
 		r.Behave(cnitest.Refuse)
@@ -355,7 +412,9 @@ func TestGCSendsTheValidAttachments(t *testing.T) {
 		valid any
 		want  int
 	}{
-		"two":   {[]map[string]string{{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "eth0"}}, 2},
+		"two": {
+			[]map[string]string{{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "eth0"}}, 2,
+		},
 		"empty": {[]map[string]string{}, 0},
 		"null":  {nil, 0},
 	} {
@@ -380,7 +439,10 @@ func TestThePluginsOwnNetworkNamespaceIsRejected(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, word := range map[string]string{fmt.Sprintf("/proc/%d/ns/net", os.Getpid()): "runtime itself", file: "not a network namespace"} {
+	for path, word := range map[string]string{
+		fmt.Sprintf("/proc/%d/ns/net", os.Getpid()): "runtime itself",
+		file: "not a network namespace",
+	} {
 		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{Netns: path}}
 		if err := c.validateNetns(); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", path, err)
@@ -427,7 +489,8 @@ func TestDelIsQueuedOnlyIfTheAgentDidNotProcessIt(t *testing.T) {
 			t.Fatal(openErr)
 		}
 		if n, lenErr := queue.Len(); n != tt.queued || lenErr != nil || code != tt.want {
-			t.Errorf("%s: %d DELs are queued, want %d; error %v, want code %d (%v)", name, n, tt.queued, err, tt.want, lenErr)
+			t.Errorf("%s: %d DELs are queued, want %d; error %v, want code %d (%v)", name, n, tt.queued, err, tt.want,
+				lenErr)
 		}
 	}
 }
@@ -458,7 +521,11 @@ func TestDelReturnsTryAgainLaterWhileTheQueueIsLocked(t *testing.T) {
 }
 
 func TestDelSendsThePodOnlyIfTheArgsAreValid(t *testing.T) {
-	for args, want := range map[string]string{"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web": "web", "K8S_POD_NAME=web": "", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;A": ""} {
+	for args, want := range map[string]string{
+		"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web":   "web",
+		"K8S_POD_NAME=web":                          "",
+		"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;A": "",
+	} {
 		r := newRuntime(t)
 		r.args.Args = args
 		if req, _ := succeeds[*weftv1.DeleteRequest](r, "DEL"); req.GetPod().GetName() != want {
@@ -487,10 +554,15 @@ func TestDelOfATooLongNetworkNameSucceeds(t *testing.T) {
 func TestAddSendsTheInterfaceOfModeDelegate(t *testing.T) {
 	r := newRuntime(t)
 	r.args.IfName = "net1"
-	r.keys["mode"], r.keys["network"], r.keys["interfaceType"], r.keys["options"] = "delegate", "blue", "memif", map[string]int{"ringSize": 512}
-	r.keys["deviceID"], r.keys["runtimeConfig"] = "memif-2", map[string]any{"deviceID": "memif-1"}
+	r.keys["mode"] = "delegate"
+	r.keys["network"] = "blue"
+	r.keys["interfaceType"] = "memif"
+	r.keys["options"] = map[string]int{"ringSize": 512}
+	r.keys["deviceID"] = "memif-2"
+	r.keys["runtimeConfig"] = map[string]any{"deviceID": "memif-1"}
 	req, _ := succeeds[*weftv1.AddRequest](r, "ADD")
-	if req.GetMode() != "delegate" || req.GetInterfaceNetwork() != "blue" || req.GetInterfaceType() != "memif" || req.GetInterfaceOptions() != `{"ringSize":512}` ||
+	if req.GetMode() != "delegate" || req.GetInterfaceNetwork() != "blue" || req.GetInterfaceType() != "memif" ||
+		req.GetInterfaceOptions() != `{"ringSize":512}` ||
 		req.GetDeviceId() != "memif-1" || req.GetAttachment().GetIfName() != "net1" {
 		t.Errorf("the request is %v", req)
 	}
@@ -500,7 +572,8 @@ func TestAddInAChainKeepsPrevResult(t *testing.T) {
 	r := newRuntime(t)
 	r.keys["mode"] = "chained"
 	r.keys["prevResult"] = json.RawMessage(`{"cniVersion":"1.1.0","ips":[{"address":"10.9.0.2/24"}],"vendor":{"a":1}}`)
-	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, "10.9.0.2/24") || !strings.Contains(out, "10.1.1.7/32") || strings.Contains(out, "vendor") {
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, "10.9.0.2/24") ||
+		!strings.Contains(out, "10.1.1.7/32") || strings.Contains(out, "vendor") {
 		t.Errorf("the reply is appended: %s", out)
 	}
 	r.Answer = nil
@@ -508,7 +581,8 @@ func TestAddInAChainKeepsPrevResult(t *testing.T) {
 		t.Errorf("nothing is appended, and unknown members are kept: %s", out)
 	}
 	r.keys["cniVersion"] = "1.0.0"
-	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, `"cniVersion": "1.0.0"`) || strings.Contains(out, "vendor") {
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, `"cniVersion": "1.0.0"`) ||
+		strings.Contains(out, "vendor") {
 		t.Errorf("another version is converted: %s", out)
 	}
 }

@@ -41,8 +41,8 @@ type specConf struct {
 	Valid validAttachments `json:"cni.dev/valid-attachments"`
 }
 
-// validAttachments lists the attachments that a GC keeps. null is an empty list, which CRI-O sends for a network without pods; a
-// missing key is not.
+// validAttachments lists the attachments that a GC keeps. null is an empty list, which CRI-O sends for a network
+// without pods; a missing key is not.
 type validAttachments struct {
 	present bool
 	list    []types.GCAttachment
@@ -90,8 +90,8 @@ type runtimeConfig struct {
 	CgroupPath json.RawMessage `json:"cgroupPath"`
 }
 
-// validateCapabilities returns an error if the runtime requests a capability that Weft does not implement. Ignoring it would
-// start a pod without, for example, its bandwidth limit.
+// validateCapabilities returns an error if the runtime requests a capability that Weft does not implement. Ignoring it
+// would start a pod without, for example, its bandwidth limit.
 func (r *runtimeConfig) validateCapabilities() error {
 	for _, requested := range []struct {
 		capability string
@@ -107,7 +107,9 @@ func (r *runtimeConfig) validateCapabilities() error {
 		{"cgroupPath", r.CgroupPath, "weft-cni does not use cgroups"},
 	} {
 		if !jsonempty.Is(requested.value) {
-			return errorf(types.ErrInvalidNetworkConfig, "capability %s: %s; remove it from the capabilities of weft-cni", requested.capability, requested.reason)
+			return errorf(types.ErrInvalidNetworkConfig,
+				"capability %s: %s; remove it from the capabilities of weft-cni", requested.capability,
+				requested.reason)
 		}
 	}
 	return nil
@@ -115,7 +117,10 @@ func (r *runtimeConfig) validateCapabilities() error {
 
 // The keys of a plugin object. The specification also reserves the prefix reserved.
 var (
-	ownKeys  = []string{"socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile", "network", "interfaceType", "options"}
+	ownKeys = []string{
+		"socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile", "network", "interfaceType",
+		"options",
+	}
 	specKeys = []string{
 		"cniVersion", "cniVersions", "name", "type", "disableCheck", "disableGC", "loadOnlyInlinedPlugins",
 		"capabilities", "runtimeConfig", "args", "prevResult", "ipam", "ipMasq", "dns",
@@ -201,7 +206,8 @@ func (c *conf) applyValid(left [][]byte, n node) {
 	for {
 		rest := slices.DeleteFunc(slices.Clone(left), func(member []byte) bool {
 			trial := c.weftConf
-			valid := json.Unmarshal(member, &trial) == nil && n.admits(trial.nodeSettings) == nil && trial.validate() == nil
+			valid := json.Unmarshal(member, &trial) == nil && n.admits(trial.nodeSettings) == nil &&
+				trial.validate() == nil
 			if valid {
 				c.weftConf = trial
 			}
@@ -248,7 +254,8 @@ func (c *specConf) decode(b []byte) error {
 	return nil
 }
 
-// withoutEmpty omits keys with an empty value, which are the same as missing ones. The list of valid attachments may be empty.
+// withoutEmpty omits keys with an empty value, which are the same as missing ones. The list of valid attachments may be
+// empty.
 func withoutEmpty(object []byte) []byte {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(object, &keys) != nil {
@@ -274,7 +281,8 @@ func rejectUnknownKeys(ours []byte, r role) error {
 		if strings.HasPrefix(key, reserved) || slices.Contains(known, key) {
 			continue
 		}
-		return errorf(types.ErrInvalidNetworkConfig, "network configuration: unknown key %q%s, did you mean %q?", key, r.where(), nearest(key, known))
+		return errorf(types.ErrInvalidNetworkConfig, "network configuration: unknown key %q%s, did you mean %q?", key,
+			r.where(), nearest(key, known))
 	}
 	return nil
 }
@@ -296,7 +304,8 @@ func (c *weftConf) validate() error {
 	case c.DialTimeout <= 0 || time.Duration(c.DialTimeout) > maxDialTimeout:
 		return fmt.Errorf("dialTimeout %s is not above 0 and at most %s", time.Duration(c.DialTimeout), maxDialTimeout)
 	case c.Mode != modeDelegate && (c.Network != "" || c.InterfaceType != "" || c.Options != nil):
-		return fmt.Errorf("network, interfaceType and options need mode delegate: in mode %s pods are on the network default", c.Mode)
+		return fmt.Errorf(
+			"network, interfaceType and options need mode delegate: in mode %s pods are on the network default", c.Mode)
 	case c.Pool != "" && len(c.Pools) > 0:
 		return errors.New("pool and pools are mutually exclusive")
 	case slices.Contains(c.Pools, ""):
@@ -330,7 +339,8 @@ const (
 	modeDelegate = "delegate"
 )
 
-// addPrevResult returns the result of the plugins before this one. It is required in mode chained. Other modes ignore an invalid one.
+// addPrevResult returns the result of the plugins before this one. It is required in mode chained. Other modes ignore
+// an invalid one.
 func (c *call) addPrevResult() (*types100.Result, error) {
 	if c.ipam {
 		return nil, nil
@@ -343,13 +353,14 @@ func (c *call) addPrevResult() (*types100.Result, error) {
 	case err != nil:
 		return nil, errorf(types.ErrInvalidNetworkConfig, "%v", err)
 	case prev == nil:
-		return nil, errorf(types.ErrInvalidNetworkConfig, "mode chained needs prevResult: weft-cni cannot be the first plugin of the list")
+		return nil, errorf(types.ErrInvalidNetworkConfig,
+			"mode chained needs prevResult: weft-cni cannot be the first plugin of the list")
 	}
 	return prev, nil
 }
 
-// passThrough returns prevResult byte for byte if an ADD in a chain adds nothing to it, to keep members that the library does
-// not know. It returns nil if members are added, or if prevResult has another version.
+// passThrough returns prevResult byte for byte if an ADD in a chain adds nothing to it, to keep members that the
+// library does not know. It returns nil if members are added, or if prevResult has another version.
 func (c *call) passThrough(answer *weftv1.AddReply) *verbatim {
 	if c.mode() != modeChained || len(answer.GetInterfaces())+len(answer.GetIps())+len(answer.GetRoutes()) > 0 {
 		return nil
@@ -360,7 +371,8 @@ func (c *call) passThrough(answer *weftv1.AddReply) *verbatim {
 	var prev struct {
 		CNIVersion string `json:"cniVersion"`
 	}
-	if json.Unmarshal(c.StdinData, &conf) != nil || json.Unmarshal(conf.Prev, &prev) != nil || prev.CNIVersion != c.conf.CNIVersion {
+	if json.Unmarshal(c.StdinData, &conf) != nil || json.Unmarshal(conf.Prev, &prev) != nil ||
+		prev.CNIVersion != c.conf.CNIVersion {
 		return nil
 	}
 	return &verbatim{conf.Prev, os.Stdout}
@@ -459,6 +471,7 @@ func (n *nesting) checkKey(token json.Token) error {
 	if in.seen[key] {
 		return fmt.Errorf("key %q is given twice", key)
 	}
-	in.seen[key], in.value = true, true
+	in.seen[key] = true
+	in.value = true
 	return nil
 }

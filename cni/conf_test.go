@@ -49,7 +49,8 @@ func textOfError(err error) string {
 
 func TestNearestKey(t *testing.T) {
 	for key, want := range map[string]string{
-		"Socket": "socket", "log_level": "logLevel", "deletequeue": "deleteQueue", "time-out": "timeout", "capability": "capabilities",
+		"Socket": "socket", "log_level": "logLevel", "deletequeue": "deleteQueue", "time-out": "timeout",
+		"capability": "capabilities",
 	} {
 		if got := nearest(key, role{}.keys()); got != want {
 			t.Errorf("for %s it is %s, want %s", key, got, want)
@@ -62,9 +63,11 @@ func TestEmptyValuesOfAConfigurationAreTheSameAsMissingKeys(t *testing.T) {
 	for _, r := range []role{{}, {ipam: true}} {
 		parsed := func(member string) *conf {
 			t.Helper()
-			outer, inner := member, ""
+			outer := member
+			inner := ""
 			if r.ipam {
-				outer, inner = "", member
+				outer = ""
+				inner = member
 			}
 			c, err := private.parse([]byte(`{"type":"bridge"`+outer+`,"ipam":{"type":"weft-ipam"`+inner+`}}`), r)
 			if err != nil {
@@ -105,20 +108,29 @@ func TestDelIgnoresInvalidKeysOfTheConfiguration(t *testing.T) {
 // Without Multus the agent reads the definitions, so it must accept the same keys.
 func TestTheAgentAcceptsTheKeysOfThePlugin(t *testing.T) {
 	for _, key := range slices.Concat(ownKeys, specKeys) {
-		value := map[string]string{"network": `"blue"`, "interfaceType": `"tap"`, "options": `{"mtu":1400}`, "args": `{"cni":{}}`}[key]
+		value := map[string]string{
+			"network":       `"blue"`,
+			"interfaceType": `"tap"`,
+			"options":       `{"mtu":1400}`,
+			"args":          `{"cni":{}}`,
+		}[key]
 		if key == "type" || key == "ipam" { // the agent restricts their values
 			continue
 		}
-		if _, err := pod.ParseDefinition(fmt.Sprintf(`{"type":"weft-cni",%q:%s}`, key, cmp.Or(value, `"x"`))); err != nil {
+		if _, err := pod.ParseDefinition(fmt.Sprintf(`{"type":"weft-cni",%q:%s}`, key,
+			cmp.Or(value, `"x"`))); err != nil {
 			t.Errorf("the agent refuses what the plugin knows: %v", err)
 		}
 	}
 }
 
 func FuzzConf(f *testing.F) {
-	f.Add([]byte(`{"name":"n","mode":"delegate","network":"blue","interfaceType":"memif","options":{"mtu":1400},"deviceID":"memif-1","pciBusID":"memif-1"}`))
-	f.Add([]byte(`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","timeout":"1s","runtimeConfig":{"ips":["1.1.1.1"]}}`))
-	f.Add([]byte(`{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.1.1.1/24","interface":9}],"interfaces":[null]},"cniVersion":"1.0.0"}`))
+	f.Add([]byte(
+		`{"name":"n","mode":"delegate","network":"blue","interfaceType":"memif","options":{"mtu":1400},"deviceID":"memif-1","pciBusID":"memif-1"}`))
+	f.Add([]byte(
+		`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","timeout":"1s","runtimeConfig":{"ips":["1.1.1.1"]}}`))
+	f.Add([]byte(
+		`{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.1.1.1/24","interface":9}],"interfaces":[null]},"cniVersion":"1.0.0"}`))
 	f.Add([]byte(`{"ipam":{"type":3},"dns":[]}`))
 	f.Add([]byte(`[{}]`))
 	f.Add([]byte(`{"name":"x","mode":"bridge","mtu":1400,"ipam":{"type":"weft-ipam","socket":"/s","logFile":""}}`))
@@ -149,9 +161,13 @@ func fuzzConf(t *testing.T, stdin []byte, r role) {
 // Some members are valid only together with others, and one is invalid.
 func TestDelReadsItsConfigurationDeterministically(t *testing.T) {
 	for range 100 {
-		c := private.parseForDel([]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`), role{})
-		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" || c.LogLevel != private.defaults().LogLevel {
-			t.Fatalf("mode %q, network %q, interfaceType %q, logLevel %q", c.Mode, c.Network, c.InterfaceType, c.LogLevel)
+		c := private.parseForDel(
+			[]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`),
+			role{})
+		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" ||
+			c.LogLevel != private.defaults().LogLevel {
+			t.Fatalf("mode %q, network %q, interfaceType %q, logLevel %q", c.Mode, c.Network, c.InterfaceType,
+				c.LogLevel)
 		}
 	}
 }
@@ -196,7 +212,8 @@ func TestLimitsOfTheConfigurationOfWeftIPAM(t *testing.T) {
 		`"network":"blue"`:         `unknown key "network" in ipam`,
 		`"cni.dev/x":1`:            "",
 	} {
-		_, err := private.parse([]byte(`{"cniVersion":"1.1.0","name":"weft","ipam":{"type":"weft-ipam",`+members+`}}`), role{ipam: true})
+		_, err := private.parse([]byte(`{"cniVersion":"1.1.0","name":"weft","ipam":{"type":"weft-ipam",`+members+`}}`),
+			role{ipam: true})
 		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", members, got, want)
 		}
@@ -223,7 +240,12 @@ func TestIPAMPluginsOfWeftCNI(t *testing.T) {
 		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", members, got, want)
 		}
-		if err == nil && ((&call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{}, conf: c}).ipamPlugin() == nil) != (c.IPAM.Type == ipamName) {
+		if err == nil &&
+			((&call{
+				plugin:  &plugin{},
+				CmdArgs: &skel.CmdArgs{},
+				conf:    c,
+			}).ipamPlugin() == nil) != (c.IPAM.Type == ipamName) {
 			t.Errorf("%s: the agent allocates addresses for weft-ipam only", members)
 		}
 	}
@@ -231,13 +253,24 @@ func TestIPAMPluginsOfWeftCNI(t *testing.T) {
 
 // A DEL must not execute a program that its ADD did not execute.
 func TestDelExecutesNoInvalidIPAMPlugin(t *testing.T) {
-	for _, members := range []string{`"ipam":{"type":"../../bin/sh"}`, `"ipam":{"type":"weft-cni"}`, `"ipam":{"type":"host-local"},"mode":"chained"`, `"ipam":7`} {
-		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{}, conf: private.parseForDel([]byte(`{"name":"weft",`+members+`}`), role{})}
+	for _, members := range []string{
+		`"ipam":{"type":"../../bin/sh"}`, `"ipam":{"type":"weft-cni"}`, `"ipam":{"type":"host-local"},"mode":"chained"`,
+		`"ipam":7`,
+	} {
+		c := &call{
+			plugin:  &plugin{},
+			CmdArgs: &skel.CmdArgs{},
+			conf:    private.parseForDel([]byte(`{"name":"weft",`+members+`}`), role{}),
+		}
 		if p := c.ipamPlugin(); p != nil {
 			t.Errorf("%s: it executes %q", members, p.name)
 		}
 	}
-	c := &call{plugin: &plugin{role: role{ipam: true}}, CmdArgs: &skel.CmdArgs{}, conf: private.parseForDel([]byte(`{"name":"weft","ipam":{"type":"weft-ipam"}}`), role{ipam: true})}
+	c := &call{
+		plugin:  &plugin{role: role{ipam: true}},
+		CmdArgs: &skel.CmdArgs{},
+		conf:    private.parseForDel([]byte(`{"name":"weft","ipam":{"type":"weft-ipam"}}`), role{ipam: true}),
+	}
 	if c.ipamPlugin() != nil {
 		t.Error("weft-ipam executes itself")
 	}

@@ -19,15 +19,17 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// runIn runs the binary with the environment changed by set, and returns the error that it prints. The test fails if the plugin
-// does not end.
+// runIn runs the binary with the environment changed by set, and returns the error that it prints. The test fails if
+// the plugin does not end.
 func runIn(t *testing.T, dir string, set ...string) *types.Error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "weft-cni"))
-	cmd.Env = append([]string{"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin",
-		PathsVariable + "=" + PathsFromConfiguration}, set...)
+	cmd.Env = append([]string{
+		"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin",
+		PathsVariable + "=" + PathsFromConfiguration,
+	}, set...)
 	cmd.Stdin = bytes.NewBufferString(fmt.Sprintf(
 		`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","socket":%q,"deleteQueue":%q,"prevResult":{"cniVersion":"1.1.0"}}`,
 		filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")))
@@ -53,7 +55,8 @@ func TestAFIFOAsNetworkNamespaceDoesNotBlockThePlugin(t *testing.T) {
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if e := runIn(t, dir, "CNI_COMMAND=ADD", "CNI_NETNS="+fifo); e == nil || e.Code != 8 || !strings.Contains(e.Msg, "not a network namespace") {
+	if e := runIn(t, dir, "CNI_COMMAND=ADD", "CNI_NETNS="+fifo); e == nil || e.Code != 8 ||
+		!strings.Contains(e.Msg, "not a network namespace") {
 		t.Errorf("ADD: %v", e)
 	}
 	for _, verb := range []string{"CHECK", "DEL"} { // the agent checks it, or it is not needed
@@ -112,12 +115,19 @@ func TestAddRejectsReservedInterfaceNames(t *testing.T) {
 // An error may quote an annotation of 16 KiB.
 func TestErrorsAreBounded(t *testing.T) {
 	dir := t.TempDir()
-	agent := &cnitest.Agent{Error: &weftv1.Error{Code: 103, Msg: "pod a/b: " + strings.Repeat("€", 6000), Details: strings.Repeat("x", 20000)}}
+	agent := &cnitest.Agent{
+		Error: &weftv1.Error{
+			Code:    103,
+			Msg:     "pod a/b: " + strings.Repeat("€", 6000),
+			Details: strings.Repeat("x", 20000),
+		},
+	}
 	agent.Behave(cnitest.Refuse)
 	agent.Listen(t, filepath.Join(dir, "agent.sock"))
 	for _, verb := range []string{"ADD", "CHECK", "DEL"} {
 		e := runIn(t, dir, "CNI_COMMAND="+verb)
-		if e == nil || len(e.Msg) > 2048 || len(e.Details) > 2048 || !utf8.ValidString(e.Msg) || strings.ContainsRune(e.Msg, utf8.RuneError) {
+		if e == nil || len(e.Msg) > 2048 || len(e.Details) > 2048 || !utf8.ValidString(e.Msg) ||
+			strings.ContainsRune(e.Msg, utf8.RuneError) {
 			t.Fatalf("%s: %d and %d bytes", verb, len(e.Msg), len(e.Details))
 		}
 		if e.Code != 103 || !strings.HasPrefix(e.Msg, "pod a/b: €") || !strings.HasSuffix(e.Msg, " bytes cut)") {

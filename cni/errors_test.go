@@ -18,14 +18,16 @@ func TestCodesOfFailedCalls(t *testing.T) {
 		code uint
 		text string
 	}{
-		"no process listens": {&unreachableError{"/run/a.sock", context.DeadlineExceeded}, 11, "agent not reachable at /run/a.sock: "},
-		"too slow":           {status.Error(codes.DeadlineExceeded, "x"), 106, "did not answer in time"},
-		"went away":          {status.Error(codes.Unavailable, "EOF"), 11, "went away"},
-		"the caller left":    {status.Error(codes.Canceled, "context canceled"), 106, "context canceled"},
-		"queue is full":      {status.Error(codes.ResourceExhausted, "queue"), 11, "queue"},
-		"not root":           {status.Error(codes.PermissionDenied, "user 7"), 999, "refuses this caller: user 7"},
-		"old agent":          {status.Error(codes.Unimplemented, "unknown method"), 107, "older than the plugin"},
-		"a panic":            {status.Error(codes.Internal, "panic: x"), 999, "panic: x"},
+		"no process listens": {
+			&unreachableError{"/run/a.sock", context.DeadlineExceeded}, 11, "agent not reachable at /run/a.sock: ",
+		},
+		"too slow":        {status.Error(codes.DeadlineExceeded, "x"), 106, "did not answer in time"},
+		"went away":       {status.Error(codes.Unavailable, "EOF"), 11, "went away"},
+		"the caller left": {status.Error(codes.Canceled, "context canceled"), 106, "context canceled"},
+		"queue is full":   {status.Error(codes.ResourceExhausted, "queue"), 11, "queue"},
+		"not root":        {status.Error(codes.PermissionDenied, "user 7"), 999, "refuses this caller: user 7"},
+		"old agent":       {status.Error(codes.Unimplemented, "unknown method"), 107, "older than the plugin"},
+		"a panic":         {status.Error(codes.Internal, "panic: x"), 999, "panic: x"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -33,18 +33,20 @@ func (c *conf) validateIPAMType(r role) error {
 	return nil
 }
 
-// needsInterface reports whether the IPAM plugin requests and releases addresses through the pod's interface. Other plugins
-// are executed before the interface exists.
+// needsInterface reports whether the IPAM plugin requests and releases addresses through the pod's interface. Other
+// plugins are executed before the interface exists.
 func needsInterface(name string) bool { return name == "dhcp" }
 
-// validateInterfaceIPAM rejects an IPAM plugin that needs the interface, unless that can be on an L2 network. The agent checks
-// the type of the network.
+// validateInterfaceIPAM rejects an IPAM plugin that needs the interface, unless that can be on an L2 network. The agent
+// checks the type of the network.
 func (c *conf) validateInterfaceIPAM(r role) error {
-	canBeL2 := c.Mode == modeDelegate && c.InterfaceType != "memif" && !slices.Contains([]string{"", "default", "stub"}, c.Network)
+	canBeL2 := c.Mode == modeDelegate && c.InterfaceType != "memif" &&
+		!slices.Contains([]string{"", "default", "stub"}, c.Network)
 	if r.ipam || !needsInterface(c.IPAM.Type) || canBeL2 {
 		return nil
 	}
-	return fmt.Errorf("ipam.type %q needs mode %s, interfaceType tap or veth, and a network of type L2 without cidrs; remove ipam, or use another plugin",
+	return fmt.Errorf(
+		"ipam.type %q needs mode %s, interfaceType tap or veth, and a network of type L2 without cidrs; remove ipam, or use another plugin",
 		c.IPAM.Type, modeDelegate)
 }
 
@@ -82,7 +84,8 @@ func (c *call) forward(ctx context.Context, verb string) error {
 	return nil
 }
 
-// releaseAddresses executes the DEL of the IPAM plugin. It has its own timeout, because that of an ADD may have expired.
+// releaseAddresses executes the DEL of the IPAM plugin. It has its own timeout, because that of an ADD may have
+// expired.
 func (c *call) releaseAddresses() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.plugin.del.call)
 	defer cancel()
@@ -146,7 +149,8 @@ func (p *ipamPlugin) verbError(ctx context.Context, verb string, err error) erro
 	case !ok:
 		return errorf(types.ErrInternal, "%s%v", what, err)
 	case e.Code == 0 || e.Code >= 100:
-		return types.NewError(types.ErrInternal, what+e.Msg, strings.TrimSuffix(fmt.Sprintf("its code %d: %s", e.Code, e.Details), ": "))
+		return types.NewError(types.ErrInternal, what+e.Msg,
+			strings.TrimSuffix(fmt.Sprintf("its code %d: %s", e.Code, e.Details), ": "))
 	}
 	return types.NewError(e.Code, what+e.Msg, e.Details)
 }
@@ -156,9 +160,11 @@ func joinErrors(first, second error) error {
 	if first == nil || second == nil {
 		return errors.Join(first, second)
 	}
-	code, details := types.ErrInternal, ""
+	code := types.ErrInternal
+	details := ""
 	if e, ok := errors.AsType[*types.Error](first); ok {
-		code, details = e.Code, e.Details
+		code = e.Code
+		details = e.Details
 		first = errors.New(e.Msg)
 	}
 	if e, ok := errors.AsType[*types.Error](second); ok {
@@ -173,8 +179,8 @@ type addition struct {
 	prev *types100.Result
 }
 
-// addWithIPAM is an ADD with addresses of a third-party IPAM plugin. It does not execute the plugin if the attachment already
-// exists: the undo of a second ADD would release the address of the first.
+// addWithIPAM is an ADD with addresses of a third-party IPAM plugin. It does not execute the plugin if the attachment
+// already exists: the undo of a second ADD would release the address of the first.
 func (c *call) addWithIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
 	if _, err := p.path(); err != nil {
 		return err // before an operation whose undo needs the plugin
@@ -207,9 +213,9 @@ func (c *call) addWithIPAM(ctx context.Context, p *ipamPlugin, a addition) error
 	return c.withUndoError(failure, c.releaseAddresses())
 }
 
-// addWithInterfaceIPAM is an ADD whose IPAM plugin needs the interface. The agent creates the interface without addresses, and
-// gets them in a second call. Until then the attachment awaits addresses, even after a restart of the agent. A failure
-// deletes the attachment.
+// addWithInterfaceIPAM is an ADD whose IPAM plugin needs the interface. The agent creates the interface without
+// addresses, and gets them in a second call. Until then the attachment awaits addresses, even after a restart of the
+// agent. A failure deletes the attachment.
 func (c *call) addWithInterfaceIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
 	what := "add " + c.name(a.req.GetPod())
 	a.req.AwaitsAddresses = true
@@ -238,8 +244,8 @@ func (c *call) askFind(ctx context.Context, req *weftv1.AddRequest) (*weftv1.Fin
 	return ask(ctx, c.addEndpoint(), weftv1.RemoteCNIClient.Find, find)
 }
 
-// outcomeUnknown reports whether the agent may have connected the sandbox, or may still do so. If so, addresses must not be
-// released before a DEL.
+// outcomeUnknown reports whether the agent may have connected the sandbox, or may still do so. If so, addresses must
+// not be released before a DEL.
 func outcomeUnknown(err error) bool {
 	_, unreachable := errors.AsType[*unreachableError](err)
 	return err != nil && !unreachable
@@ -261,12 +267,23 @@ func (c *call) withUndoError(reason, undo error) error {
 // setDelegated copies the result of a third-party IPAM plugin into the request.
 func setDelegated(req *weftv1.AddRequest, leased *types100.Result) {
 	for _, ip := range leased.IPs {
-		req.DelegatedIps = append(req.DelegatedIps, &weftv1.IP{Address: ip.Address.String(), Gateway: ipText(ip.Gateway)})
+		req.DelegatedIps = append(req.DelegatedIps, &weftv1.IP{
+			Address: ip.Address.String(),
+			Gateway: ipText(ip.Gateway),
+		})
 	}
 	for _, r := range leased.Routes {
-		req.DelegatedRoutes = append(req.DelegatedRoutes, &weftv1.Route{Destination: r.Dst.String(), Gateway: ipText(r.GW)})
+		req.DelegatedRoutes = append(req.DelegatedRoutes, &weftv1.Route{
+			Destination: r.Dst.String(),
+			Gateway:     ipText(r.GW),
+		})
 	}
 	if d := leased.DNS; !d.IsEmpty() {
-		req.DelegatedDns = &weftv1.DNS{Nameservers: d.Nameservers, Domain: d.Domain, Search: d.Search, Options: d.Options}
+		req.DelegatedDns = &weftv1.DNS{
+			Nameservers: d.Nameservers,
+			Domain:      d.Domain,
+			Search:      d.Search,
+			Options:     d.Options,
+		}
 	}
 }

@@ -35,7 +35,8 @@ func FuzzForeignResult(f *testing.F) {
 		`{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["1.1.1.1"]}}`,
 		`{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}]}`,
 		`{"cniVersion":"0.2.0","ip4":{"ip":"10.1.2.3/24","routes":[null]}}`,
-		`{"cniVersion":"1.0.0","ips":[null]}`, `{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24"}],"routes":[null]}`,
+		`{"cniVersion":"1.0.0","ips":[null]}`,
+		`{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24"}],"routes":[null]}`,
 		`{"cniVersion":"1.0.0","ips":[{}]}`, `{"cniVersion":"9"}`, `null`, ``,
 	} {
 		f.Add([]byte(text))
@@ -80,8 +81,13 @@ func TestLeaseRejectsIncompleteResults(t *testing.T) {
 		`{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24"}],"routes":[{}]}`:                   errIncomplete.Error(),
 		`{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24"}],"routes":[{"dst":"10.0.0.0/8"}]}`: "",
 	} {
-		_, err := (&ipamPlugin{name: "host-local", stdin: []byte(`{"cniVersion":"1.0.0"}`), exec: printing{text: []byte(text)}}).lease(t.Context())
-		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) || err != nil && !strings.HasPrefix(got, "ADD of ipam host-local: ") {
+		_, err := (&ipamPlugin{
+			name:  "host-local",
+			stdin: []byte(`{"cniVersion":"1.0.0"}`),
+			exec:  printing{text: []byte(text)},
+		}).lease(t.Context())
+		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) ||
+			err != nil && !strings.HasPrefix(got, "ADD of ipam host-local: ") {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
@@ -95,13 +101,32 @@ func TestErrorsOfAnIPAMPluginKeepOnlyCodesOfTheSpecification(t *testing.T) {
 		err  error
 		want types.Error
 	}{
-		"a code of the specification": {t.Context(), types.NewError(11, "busy", "later"), types.Error{Code: 11, Msg: "DEL of ipam dhcp: busy", Details: "later"}},
-		"a code of the plugin":        {t.Context(), types.NewError(100, "no lease", "eth0"), types.Error{Code: 999, Msg: "DEL of ipam dhcp: no lease", Details: "its code 100: eth0"}},
-		"the last code below 100":     {t.Context(), types.NewError(99, "x", ""), types.Error{Code: 99, Msg: "DEL of ipam dhcp: x"}},
-		"no details":                  {t.Context(), types.NewError(200, "no lease", ""), types.Error{Code: 999, Msg: "DEL of ipam dhcp: no lease", Details: "its code 200"}},
-		"no code":                     {t.Context(), types.NewError(0, "odd", ""), types.Error{Code: 999, Msg: "DEL of ipam dhcp: odd", Details: "its code 0"}},
-		"not executable":              {t.Context(), os.ErrPermission, types.Error{Code: 999, Msg: "DEL of ipam dhcp: permission denied"}},
-		"a timeout":                   {ended, types.NewError(11, "signal: killed", ""), types.Error{Code: 106, Msg: "DEL of ipam dhcp: it did not answer in time"}},
+		"a code of the specification": {
+			t.Context(), types.NewError(11, "busy", "later"),
+			types.Error{Code: 11, Msg: "DEL of ipam dhcp: busy", Details: "later"},
+		},
+		"a code of the plugin": {
+			t.Context(), types.NewError(100, "no lease", "eth0"),
+			types.Error{Code: 999, Msg: "DEL of ipam dhcp: no lease", Details: "its code 100: eth0"},
+		},
+		"the last code below 100": {
+			t.Context(), types.NewError(99, "x", ""), types.Error{Code: 99, Msg: "DEL of ipam dhcp: x"},
+		},
+		"no details": {
+			t.Context(), types.NewError(200, "no lease", ""),
+			types.Error{Code: 999, Msg: "DEL of ipam dhcp: no lease", Details: "its code 200"},
+		},
+		"no code": {
+			t.Context(), types.NewError(0, "odd", ""),
+			types.Error{Code: 999, Msg: "DEL of ipam dhcp: odd", Details: "its code 0"},
+		},
+		"not executable": {
+			t.Context(), os.ErrPermission, types.Error{Code: 999, Msg: "DEL of ipam dhcp: permission denied"},
+		},
+		"a timeout": {
+			ended, types.NewError(11, "signal: killed", ""),
+			types.Error{Code: 106, Msg: "DEL of ipam dhcp: it did not answer in time"},
+		},
 	} {
 		err := (&ipamPlugin{name: "dhcp"}).verbError(tt.ctx, "DEL", tt.err)
 		if got, is := errors.AsType[*types.Error](err); !is || *got != tt.want {
@@ -111,12 +136,15 @@ func TestErrorsOfAnIPAMPluginKeepOnlyCodesOfTheSpecification(t *testing.T) {
 }
 
 func TestJoinedErrorsHaveTheCodeOfTheFirst(t *testing.T) {
-	agent, plugin := types.NewError(103, "refused", "see the docs"), types.NewError(11, "busy", "later")
+	agent := types.NewError(103, "refused", "see the docs")
+	plugin := types.NewError(11, "busy", "later")
 	for name, tt := range map[string]struct {
 		first, second error
 		want          types.Error
 	}{
-		"two CNI errors":      {agent, plugin, types.Error{Code: 103, Msg: "refused; and busy", Details: "see the docs"}},
+		"two CNI errors": {
+			agent, plugin, types.Error{Code: 103, Msg: "refused; and busy", Details: "see the docs"},
+		},
 		"a plain first error": {os.ErrPermission, plugin, types.Error{Code: 999, Msg: "permission denied; and busy"}},
 	} {
 		if got, is := errors.AsType[*types.Error](joinErrors(tt.first, tt.second)); !is || *got != tt.want {
@@ -143,7 +171,9 @@ func TestTheIPAMPluginGetsTheEnvironmentOfTheRuntime(t *testing.T) {
 		"false": {"CNI_ARGS=A=b", "CNI_COMMAND=DEL", "CNI_NETNS_OVERRIDE=false"},
 	} {
 		env := ipamEnv{"DEL", override}.AsEnv()
-		got := slices.DeleteFunc(slices.Sorted(slices.Values(env)), func(pair string) bool { return !strings.HasPrefix(pair, "CNI_") })
+		got := slices.DeleteFunc(slices.Sorted(slices.Values(env)), func(pair string) bool {
+			return !strings.HasPrefix(pair, "CNI_")
+		})
 		if !slices.Equal(got, want) {
 			t.Errorf("override %q: %v, want %v", override, got, want)
 		}
@@ -152,8 +182,12 @@ func TestTheIPAMPluginGetsTheEnvironmentOfTheRuntime(t *testing.T) {
 
 func TestDelegatedAddressesAreSentInTheFormOfTheAgent(t *testing.T) {
 	var req weftv1.AddRequest
-	setDelegated(&req, &types100.Result{IPs: []*types100.IPConfig{{Address: cidr(t, "10.7.0.9/16")}}, Routes: []*types.Route{{Dst: cidr(t, "::/0")}}})
-	if ip := req.GetDelegatedIps()[0]; ip.GetAddress() != "10.7.0.9/16" || ip.GetGateway() != "" || req.GetDelegatedRoutes()[0].GetGateway() != "" {
+	setDelegated(&req, &types100.Result{
+		IPs:    []*types100.IPConfig{{Address: cidr(t, "10.7.0.9/16")}},
+		Routes: []*types.Route{{Dst: cidr(t, "::/0")}},
+	})
+	if ip := req.GetDelegatedIps()[0]; ip.GetAddress() != "10.7.0.9/16" || ip.GetGateway() != "" ||
+		req.GetDelegatedRoutes()[0].GetGateway() != "" {
 		t.Errorf("a missing gateway is sent as %q", ip.GetGateway())
 	}
 	if req.GetDelegatedDns() != nil {
@@ -162,7 +196,8 @@ func TestDelegatedAddressesAreSentInTheFormOfTheAgent(t *testing.T) {
 }
 
 func TestOutcomeOfAFailedAdd(t *testing.T) {
-	if outcomeUnknown(nil) || outcomeUnknown(&unreachableError{"/run/a.sock", os.ErrNotExist}) || !outcomeUnknown(context.DeadlineExceeded) {
+	if outcomeUnknown(nil) || outcomeUnknown(&unreachableError{"/run/a.sock", os.ErrNotExist}) ||
+		!outcomeUnknown(context.DeadlineExceeded) {
 		t.Error("only a call that reached the agent, and has no reply, has an unknown outcome")
 	}
 }

@@ -25,7 +25,8 @@ func jsonKeys(of reflect.Type) (keys []string) {
 	return keys
 }
 
-// docs/security.md says of each key that the plugin reads who may set it and what it can do. A key that a struct gets is missing there.
+// docs/security.md says of each key that the plugin reads who may set it and what it can do. A key that a struct gets
+// is missing there.
 func TestEachKeyOfAConfigurationIsInTheTableOfTheSecurityPage(t *testing.T) {
 	text, err := os.ReadFile("../docs/security.md")
 	if err != nil {
@@ -45,7 +46,9 @@ func TestEachKeyOfAConfigurationIsInTheTableOfTheSecurityPage(t *testing.T) {
 		}
 	}
 	read := map[string]bool{"runtimeConfig": true}
-	for _, of := range []reflect.Type{reflect.TypeFor[conf](), reflect.TypeFor[runtimeConfig](), reflect.TypeFor[nodeSettings]()} {
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[conf](), reflect.TypeFor[runtimeConfig](), reflect.TypeFor[nodeSettings](),
+	} {
 		for _, key := range jsonKeys(of) {
 			read[key] = true
 		}

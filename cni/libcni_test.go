@@ -24,8 +24,10 @@ func TestLibcniCallsAllVerbs(t *testing.T) {
 	runtime := libcni.NewCNIConfigWithCacheDir([]string{binaries}, filepath.Join(dir, "cache"), nil)
 	container := &libcni.RuntimeConf{
 		ContainerID: "c1", NetNS: netns, IfName: "eth0",
-		Args:           [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "cart"}},
-		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{"contivpp.io/custom-if": "tap1/tap"}},
+		Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "cart"}},
+		CapabilityArgs: map[string]any{
+			"io.kubernetes.cri.pod-annotations": map[string]string{"contivpp.io/custom-if": "tap1/tap"},
+		},
 	}
 	ctx := t.Context()
 
@@ -65,7 +67,9 @@ func TestGCWithAnEmptyListRemovesAllAttachments(t *testing.T) {
 			agent := &cnitest.Agent{}
 			agent.Listen(t, filepath.Join(dir, "agent.sock"))
 			runtime := libcni.NewCNIConfigWithCacheDir([]string{binaries}, filepath.Join(dir, "cache"), nil)
-			if err := runtime.GCNetworkList(t.Context(), conflist(t, dir), &libcni.GCArgs{ValidAttachments: none}); err != nil {
+			if err := runtime.GCNetworkList(t.Context(), conflist(t, dir), &libcni.GCArgs{
+				ValidAttachments: none,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			requests := agent.Requests()
@@ -82,8 +86,13 @@ func TestLibcniGCWithoutArgumentsRemovesNothing(t *testing.T) {
 	dir := t.TempDir()
 	agent := &cnitest.Agent{Answer: answer("/run/netns/blue")}
 	agent.Listen(t, filepath.Join(dir, "agent.sock"))
-	runtime, list := libcni.NewCNIConfigWithCacheDir([]string{binaries}, filepath.Join(dir, "cache"), nil), conflist(t, dir)
-	if _, err := runtime.AddNetworkList(t.Context(), list, &libcni.RuntimeConf{ContainerID: "c1", NetNS: "/run/netns/blue", IfName: "eth0"}); err != nil {
+	runtime := libcni.NewCNIConfigWithCacheDir([]string{binaries}, filepath.Join(dir, "cache"), nil)
+	list := conflist(t, dir)
+	if _, err := runtime.AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
+		ContainerID: "c1",
+		NetNS:       "/run/netns/blue",
+		IfName:      "eth0",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := runtime.GCNetworkList(t.Context(), list, nil); err != nil {
@@ -106,7 +115,8 @@ func wantRequests(t *testing.T, requests []proto.Message, want ...proto.Message)
 
 func conflist(t *testing.T, dir string) *libcni.NetworkConfigList {
 	t.Helper()
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","cniVersions":["0.4.0","1.0.0","1.1.0"],"name":"weft",
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil,
+		`{"cniVersion":"1.1.0","cniVersions":["0.4.0","1.0.0","1.1.0"],"name":"weft",
 		"plugins":[{"type":"weft-cni","socket":%q,"deleteQueue":%q,
 		"capabilities":{"ips":true,"mac":true,"deviceID":true,"io.kubernetes.cri.pod-annotations":true}}]}`,
 		filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")))

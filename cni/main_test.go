@@ -30,7 +30,8 @@ func (r run) Run() int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binaries = dir
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", filepath.Join(dir, "weft-cni"), "../cmd/weft-cni")
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o",
+		filepath.Join(dir, "weft-cni"), "../cmd/weft-cni")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build weft-cni: %v\n%s", err, out)
@@ -46,7 +47,9 @@ func (r run) Run() int {
 	}
 	code := r.M.Run()
 	// lumberjack never ends this goroutine; the plugin is a short process
-	if err := goleak.Find(goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")); err != nil && code == 0 {
+	if err := goleak.Find(goleak.IgnoreTopFunction(
+		"gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")); err != nil &&
+		code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

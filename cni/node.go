@@ -15,9 +15,9 @@ import (
 	"github.com/weftnet/weft/internal/jsonerror"
 )
 
-// node has the settings of the plugin that are the node's: paths that root uses, and what it writes there. A network configuration may come
-// from a NetworkAttachmentDefinition, which a tenant may write, and nothing in it tells whose it is. So a configuration may repeat these
-// settings, and not change them.
+// node has the settings of the plugin that are the node's: paths that root uses, and what it writes there. A network
+// configuration may come from a NetworkAttachmentDefinition, which a tenant may write, and nothing in it tells whose it
+// is. So a configuration may repeat these settings, and not change them.
 type node struct {
 	nodeSettings
 
@@ -40,8 +40,8 @@ func defaultSettings() nodeSettings {
 // nodeFile is the name of the node's file, in the directory of the program, where only root can write.
 const nodeFile = "weft-cni.json"
 
-// With this variable in the environment of the runtime, its network configurations may have any paths, as those of private nodes. Nothing that
-// a pod or a NetworkAttachmentDefinition contains gets into that environment.
+// With this variable in the environment of the runtime, its network configurations may have any paths, as those of
+// private nodes. Nothing that a pod or a NetworkAttachmentDefinition contains gets into that environment.
 const (
 	PathsVariable          = "WEFT_CNI_PATHS"
 	PathsFromConfiguration = "configuration"
@@ -93,7 +93,8 @@ func onlyOwnersFile(file *os.File) error {
 		return err
 	}
 	stat, is := info.Sys().(*syscall.Stat_t)
-	if !is || !info.Mode().IsRegular() || stat.Uid != 0 && int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+	if !is || !info.Mode().IsRegular() || stat.Uid != 0 && int(stat.Uid) != os.Geteuid() ||
+		info.Mode().Perm()&0o022 != 0 {
 		return errors.New("it must be a regular file of root that only root can write")
 	}
 	return nil
@@ -123,7 +124,8 @@ func (n node) admits(s nodeSettings) error {
 		{"logLevel", s.LogLevel, n.LogLevel}, {"logFile", s.LogFile, n.LogFile},
 	} {
 		if setting.asked != setting.has {
-			return fmt.Errorf("%s %q is not the node's, which is %q: this setting comes from %s on the node and from no network configuration; remove the key, or change the node's file",
+			return fmt.Errorf(
+				"%s %q is not the node's, which is %q: this setting comes from %s on the node and from no network configuration; remove the key, or change the node's file",
 				setting.key, setting.asked, setting.has, n.file)
 		}
 	}

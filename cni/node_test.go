@@ -25,19 +25,27 @@ func settingsOf(s *nodeSettings) map[string]reflect.Value {
 	return fields
 }
 
-// Each setting that the node has can be repeated by a configuration, and no configuration can change it: an ADD is refused, a DEL ignores the
-// key. That is so for all modes, and for weft-ipam.
+// Each setting that the node has can be repeated by a configuration, and no configuration can change it: an ADD is
+// refused, a DEL ignores the key. That is so for all modes, and for weft-ipam.
 func TestNoConfigurationChangesSettingsOfTheNode(t *testing.T) {
 	n := node{nodeSettings: defaultSettings(), file: "/opt/cni/bin/weft-cni.json"}
 	for key, has := range settingsOf(&n.nodeSettings) {
 		for _, mode := range modes {
-			other := nodeSettings{Socket: "/tmp/a.sock", DeleteQueue: "/tmp/q", LogLevel: "debug", LogFile: "/etc/ld.so.preload"}
+			other := nodeSettings{
+				Socket:      "/tmp/a.sock",
+				DeleteQueue: "/tmp/q",
+				LogLevel:    "debug",
+				LogFile:     "/etc/ld.so.preload",
+			}
 			value := settingsOf(&other)[key].String()
-			own := `{"cniVersion":"1.0.0","name":"x","type":"weft-cni","mode":"` + mode + `","` + key + `":"` + value + `"}`
-			ipam := `{"cniVersion":"1.0.0","name":"x","type":"macvlan","ipam":{"type":"weft-ipam","` + key + `":"` + value + `"}}`
+			own := `{"cniVersion":"1.0.0","name":"x","type":"weft-cni","mode":"` + mode + `","` + key + `":"` + value +
+				`"}`
+			ipam := `{"cniVersion":"1.0.0","name":"x","type":"macvlan","ipam":{"type":"weft-ipam","` + key + `":"` +
+				value + `"}}`
 			for r, conf := range map[role]string{{}: own, {ipam: true}: ipam} {
 				_, err := n.parse([]byte(conf), r)
-				if err == nil || !strings.Contains(err.Error(), key+` "`+value+`" is not the node's`) || !strings.Contains(err.Error(), n.file) {
+				if err == nil || !strings.Contains(err.Error(), key+` "`+value+`" is not the node's`) ||
+					!strings.Contains(err.Error(), n.file) {
 					t.Errorf("%s: %v", conf, err)
 				}
 				if got := n.parseForDel([]byte(conf), r).nodeSettings; got != n.nodeSettings {
@@ -51,15 +59,22 @@ func TestNoConfigurationChangesSettingsOfTheNode(t *testing.T) {
 	}
 }
 
-// The program itself, started as Multus starts it, on a node with settings of its own: a DEL without an agent is queued there.
+// The program itself, started as Multus starts it, on a node with settings of its own: a DEL without an agent is queued
+// there.
 func TestDelegateConfigurationDoesNotWriteFiles(t *testing.T) {
 	for _, verb := range []string{"ADD", "CHECK", "STATUS", "GC", "DEL"} {
-		onNode, tenants := t.TempDir(), t.TempDir()
+		onNode := t.TempDir()
+		tenants := t.TempDir()
 		program := filepath.Join(onNode, "weft-cni")
 		if err := os.Link(filepath.Join(binaries, "weft-cni"), program); err != nil {
 			t.Fatal(err)
 		}
-		settings, err := json.Marshal(nodeSettings{Socket: onNode + "/agent.sock", DeleteQueue: onNode + "/queue", LogLevel: "info", LogFile: onNode + "/log"})
+		settings, err := json.Marshal(nodeSettings{
+			Socket:      onNode + "/agent.sock",
+			DeleteQueue: onNode + "/queue",
+			LogLevel:    "info",
+			LogFile:     onNode + "/log",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,9 +82,13 @@ func TestDelegateConfigurationDoesNotWriteFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), program)
-		cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=c1", "CNI_IFNAME=net1", "CNI_NETNS=/proc/self/ns/net", "CNI_PATH=/opt/cni/bin"}
+		cmd.Env = []string{
+			"CNI_COMMAND=" + verb, "CNI_CONTAINERID=c1", "CNI_IFNAME=net1", "CNI_NETNS=/proc/self/ns/net",
+			"CNI_PATH=/opt/cni/bin",
+		}
 		cmd.Stdin = strings.NewReader(`{"cniVersion":"1.1.0","name":"tenant","type":"weft-cni","mode":"delegate","logFile":"` + tenants +
-			`/ld.so.preload","logLevel":"debug","socket":"` + tenants + `/s","deleteQueue":"` + tenants + `/q","prevResult":{"cniVersion":"1.1.0"}}`)
+			`/ld.so.preload","logLevel":"debug","socket":"` + tenants + `/s","deleteQueue":"` + tenants +
+			`/q","prevResult":{"cniVersion":"1.1.0"}}`)
 		out, err := cmd.Output()
 		queued, _ := filepath.Glob(onNode + "/queue/*.json")
 		switch {
@@ -86,7 +105,12 @@ func TestDelegateConfigurationDoesNotWriteFiles(t *testing.T) {
 
 func TestSettingsComeFromTheFileOfTheNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), nodeFile)
-	want := nodeSettings{Socket: "/run/other/agent.sock", DeleteQueue: "/var/lib/other", LogLevel: "warn", LogFile: "/var/log/weft-cni.log"}
+	want := nodeSettings{
+		Socket:      "/run/other/agent.sock",
+		DeleteQueue: "/var/lib/other",
+		LogLevel:    "warn",
+		LogFile:     "/var/log/weft-cni.log",
+	}
 	raw, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +148,8 @@ func TestSettingsComeFromTheFileOfTheNode(t *testing.T) {
 	}
 }
 
-// The file is opened by root, and its directory may be wrong: what is not a regular file is neither followed nor waited for.
+// The file is opened by root, and its directory may be wrong: what is not a regular file is neither followed nor waited
+// for.
 func TestSettingsComeFromARegularFile(t *testing.T) {
 	raw, err := json.Marshal(defaultSettings())
 	if err != nil {

@@ -86,7 +86,8 @@ func serve(p *plugin, verbs skel.CNIFuncs) int {
 // isInvalidDel reports whether a DEL names a container or an interface that skel rejects, and has rejected in the ADD.
 // Such a DEL succeeds, because the runtime would retry it forever. A DEL without a name stays an error.
 func isInvalidDel() bool {
-	container, name := os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME")
+	container := os.Getenv("CNI_CONTAINERID")
+	name := os.Getenv("CNI_IFNAME")
 	return container != "" && name != "" &&
 		(utils.ValidateContainerID(container) != nil || utils.ValidateInterfaceName(name) != nil)
 }
@@ -152,8 +153,8 @@ func (c *call) run(do func(*call) error) (err error) {
 	return do(c)
 }
 
-// readConf is lenient for a DEL, which must work even if the configuration has become invalid since the ADD. The settings of the node must be
-// readable: they say where the DEL goes.
+// readConf is lenient for a DEL, which must work even if the configuration has become invalid since the ADD. The
+// settings of the node must be readable: they say where the DEL goes.
 func (p *plugin) readConf(stdin []byte) (*conf, error) {
 	n, err := readNode()
 	switch {
@@ -195,8 +196,8 @@ func (r role) name() string {
 	return pluginName
 }
 
-// ownObject returns the JSON object that holds Weft's keys: for weft-ipam the object ipam, because the other keys belong to
-// the plugin that calls it.
+// ownObject returns the JSON object that holds Weft's keys: for weft-ipam the object ipam, because the other keys
+// belong to the plugin that calls it.
 func (r role) ownObject(stdin []byte) ([]byte, error) {
 	if !r.ipam {
 		return stdin, nil
@@ -233,8 +234,8 @@ func (r role) where() string {
 	return ""
 }
 
-// network returns the network name of the attachment's key. weft-ipam has a name of its own, because one list may contain
-// weft-cni and weft-ipam for the same sandbox and interface name, and both receive a DEL.
+// network returns the network name of the attachment's key. weft-ipam has a name of its own, because one list may
+// contain weft-cni and weft-ipam for the same sandbox and interface name, and both receive a DEL.
 func (r role) network(name string) string {
 	if r.ipam {
 		return name + "." + ipamName

@@ -13,7 +13,8 @@ import (
 
 func TestTheRoleDependsOnTheNameOfTheProgram(t *testing.T) {
 	for argv0, want := range map[string]string{
-		"weft-cni": pluginName, "/opt/cni/bin/weft-cni": pluginName, "weft-ipam": ipamName, "/opt/cni/bin/weft-ipam": ipamName, "./weft-ipam.old": pluginName, "": pluginName,
+		"weft-cni": pluginName, "/opt/cni/bin/weft-cni": pluginName, "weft-ipam": ipamName,
+		"/opt/cni/bin/weft-ipam": ipamName, "./weft-ipam.old": pluginName, "": pluginName,
 	} {
 		if got := roleOf(argv0).name(); got != want {
 			t.Errorf("%q is %s, want %s", argv0, got, want)
@@ -44,7 +45,14 @@ func TestADelWithAnInvalidNameIsRecognised(t *testing.T) {
 }
 
 func TestTheOwnNetworkNamespaceNeedsAnOverride(t *testing.T) {
-	for override, want := range map[string]bool{"": false, "0": false, "false": false, "1": true, "true": true, "TRUE": true} {
+	for override, want := range map[string]bool{
+		"":      false,
+		"0":     false,
+		"false": false,
+		"1":     true,
+		"true":  true,
+		"TRUE":  true,
+	} {
 		if got := (&plugin{override: override}).ownNetnsAllowed(); got != want {
 			t.Errorf("%s=%q: %t", netnsOverride, override, got)
 		}
@@ -56,10 +64,12 @@ func TestAPanicOfAVerbIsLoggedAndReturned(t *testing.T) {
 	c := callOf(role{}, func(c *conf) { c.LogFile = path })
 	err := c.run(func(*call) error { panic("index out of range") })
 	c.log.close()
-	if e, is := errors.AsType[*types.Error](err); !is || e.Code != types.ErrInternal || !strings.Contains(e.Msg, "index out of range") {
+	if e, is := errors.AsType[*types.Error](err); !is || e.Code != types.ErrInternal ||
+		!strings.Contains(e.Msg, "index out of range") {
 		t.Errorf("the error is %v", err)
 	}
-	if text := readFile(t, path); !strings.Contains(text, "level=ERROR msg=panic") || !strings.Contains(text, "TestAPanicOfAVerb") {
+	if text := readFile(t, path); !strings.Contains(text, "level=ERROR msg=panic") ||
+		!strings.Contains(text, "TestAPanicOfAVerb") {
 		t.Errorf("the log has no stack: %s", text)
 	}
 }
@@ -76,7 +86,10 @@ func readFile(t *testing.T, path string) string {
 func TestTheLogHasMessagesFromItsLevel(t *testing.T) {
 	for level, want := range map[string]int{"debug": 4, "info": 3, "warn": 2, "error": 1, "": 3} {
 		path := filepath.Join(t.TempDir(), "cni.log")
-		c := callOf(role{}, func(c *conf) { c.LogFile, c.LogLevel = path, level })
+		c := callOf(role{}, func(c *conf) {
+			c.LogFile = path
+			c.LogLevel = level
+		})
 		c.log.Debug("one")
 		c.log.Info("two")
 		c.log.Warn("three")
@@ -91,7 +104,8 @@ func TestTheLogHasMessagesFromItsLevel(t *testing.T) {
 func TestTrimKeepsTheNewestRotatedFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
-		"cni.log", "cni-2026-01-02T01-00-00.000.log", "cni-2026-01-01T01-00-00.000.log", "cni-2026-01-05T01-00-00.000.log", "cni-2026-01-04T01-00-00.000.log",
+		"cni.log", "cni-2026-01-02T01-00-00.000.log", "cni-2026-01-01T01-00-00.000.log",
+		"cni-2026-01-05T01-00-00.000.log", "cni-2026-01-04T01-00-00.000.log",
 		"cni-2026-01-03T01-00-00.000.log", "cni-2025.log", "other-2025-01-01T01-00-00.000.log",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
@@ -112,11 +126,21 @@ func TestTrimKeepsTheNewestRotatedFiles(t *testing.T) {
 
 func TestTheLogFileMustBeARegularFile(t *testing.T) {
 	dir := t.TempDir()
-	fifo, link, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
-	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.Symlink("/dev/null", link), os.WriteFile(file, nil, 0o600)); err != nil {
+	fifo := filepath.Join(dir, "fifo")
+	link := filepath.Join(dir, "link")
+	file := filepath.Join(dir, "file")
+	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.Symlink("/dev/null", link),
+		os.WriteFile(file, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for path, valid := range map[string]bool{"": true, file: true, filepath.Join(dir, "new"): true, fifo: false, link: false, dir: false} {
+	for path, valid := range map[string]bool{
+		"":                        true,
+		file:                      true,
+		filepath.Join(dir, "new"): true,
+		fifo:                      false,
+		link:                      false,
+		dir:                       false,
+	} {
 		if err := validateLogFile(path); (err == nil) != valid {
 			t.Errorf("%q: %v", path, err)
 		}

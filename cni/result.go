@@ -43,7 +43,9 @@ func latest(r types.Result) (_ *types100.Result, err error) {
 		return nil, err
 	}
 	if slices.Contains(result.Interfaces, nil) ||
-		slices.ContainsFunc(result.IPs, func(ip *types100.IPConfig) bool { return ip == nil || ip.Address.IP == nil }) ||
+		slices.ContainsFunc(result.IPs, func(ip *types100.IPConfig) bool {
+			return ip == nil || ip.Address.IP == nil
+		}) ||
 		slices.ContainsFunc(result.Routes, func(r *types.Route) bool { return r == nil || r.Dst.IP == nil }) {
 		return nil, errIncomplete
 	}
@@ -54,7 +56,9 @@ func latest(r types.Result) (_ *types100.Result, err error) {
 func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.dnsOf(prev, reply)}
 	if prev != nil {
-		result.Interfaces, result.IPs, result.Routes = prev.Interfaces, prev.IPs, prev.Routes
+		result.Interfaces = prev.Interfaces
+		result.IPs = prev.IPs
+		result.Routes = prev.Routes
 	}
 	before := len(result.Interfaces)
 	for _, in := range reply.GetInterfaces() {
@@ -70,7 +74,8 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 		switch {
 		case c.ipam:
 		case int(ip.GetInterface()) >= len(reply.GetInterfaces()):
-			return nil, fmt.Errorf("address %s has interface index %d, and there are %d interfaces", ip.GetAddress(), ip.GetInterface(), len(reply.GetInterfaces()))
+			return nil, fmt.Errorf("address %s has interface index %d, and there are %d interfaces", ip.GetAddress(),
+				ip.GetInterface(), len(reply.GetInterfaces()))
 		default:
 			config.Interface = types100.Int(before + int(ip.GetInterface()))
 		}
@@ -89,8 +94,8 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 	return result, nil
 }
 
-// withGateways sets missing gateways to that of the address of the same family: a CHECK of another plugin compares the kernel's
-// routes with the result.
+// withGateways sets missing gateways to that of the address of the same family: a CHECK of another plugin compares the
+// kernel's routes with the result.
 func withGateways(routes []*types.Route, ips []*types100.IPConfig) []*types.Route {
 	for _, r := range routes {
 		for _, ip := range ips {
@@ -111,14 +116,20 @@ func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
 	case !c.ipam && !c.conf.DNS.IsEmpty():
 		return c.conf.DNS
 	}
-	return types.DNS{Nameservers: d.GetNameservers(), Domain: d.GetDomain(), Search: d.GetSearch(), Options: d.GetOptions()}
+	return types.DNS{
+		Nameservers: d.GetNameservers(),
+		Domain:      d.GetDomain(),
+		Search:      d.GetSearch(),
+		Options:     d.GetOptions(),
+	}
 }
 
 // interfaceOf sets members of version 1.1.0 only in that version: the library prints them in 1.0.0 too.
 func interfaceOf(version string, in *weftv1.Interface) *types100.Interface {
 	i := &types100.Interface{Name: in.GetName(), Mac: in.GetMac(), Sandbox: in.GetSandbox()}
 	if ok, err := cniversion.GreaterThanOrEqualTo(version, "1.1.0"); ok && err == nil {
-		i.Mtu, i.SocketPath = int(in.GetMtu()), in.GetSocketPath()
+		i.Mtu = int(in.GetMtu())
+		i.SocketPath = in.GetSocketPath()
 	}
 	return i
 }

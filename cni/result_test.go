@@ -17,9 +17,15 @@ import (
 // callOf is a call with this configuration, as weft-cni or as weft-ipam.
 func callOf(r role, change func(*conf)) *call {
 	c := private.defaults()
-	c.CNIVersion, c.Name = "1.1.0", "weft"
+	c.CNIVersion = "1.1.0"
+	c.Name = "weft"
 	change(c)
-	return &call{plugin: &plugin{role: r}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"}, conf: c, log: openLog(c)}
+	return &call{
+		plugin:  &plugin{role: r},
+		CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"},
+		conf:    c,
+		log:     openLog(c),
+	}
 }
 
 func cidr(t *testing.T, text string) net.IPNet {
@@ -36,21 +42,42 @@ func TestResultRejectsInvalidReplies(t *testing.T) {
 		reply *weftv1.AddReply
 		want  string
 	}{
-		"no prefix length":         {&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7"}}}, "address of the reply"},
-		"an invalid gateway":       {&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7/32", Gateway: "x"}}}, "gateway of the reply"},
-		"an invalid destination":   {&weftv1.AddReply{Routes: []*weftv1.Route{{Destination: "default"}}}, "route of the reply"},
-		"an invalid next hop":      {&weftv1.AddReply{Routes: []*weftv1.Route{{Destination: "::/0", Gateway: "fe80::x"}}}, "gateway of the reply"},
-		"an index out of range":    {&weftv1.AddReply{Interfaces: []*weftv1.Interface{{Name: "eth0"}}, Ips: []*weftv1.IP{{Address: "10.1.1.7/32", Interface: 1}}}, "interface index 1, and there are 1"},
-		"an address without links": {&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7/32"}}}, "interface index 0, and there are 0"},
+		"no prefix length": {
+			&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7"}}}, "address of the reply",
+		},
+		"an invalid gateway": {
+			&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7/32", Gateway: "x"}}}, "gateway of the reply",
+		},
+		"an invalid destination": {
+			&weftv1.AddReply{Routes: []*weftv1.Route{{Destination: "default"}}}, "route of the reply",
+		},
+		"an invalid next hop": {
+			&weftv1.AddReply{Routes: []*weftv1.Route{{Destination: "::/0", Gateway: "fe80::x"}}},
+			"gateway of the reply",
+		},
+		"an index out of range": {
+			&weftv1.AddReply{
+				Interfaces: []*weftv1.Interface{{Name: "eth0"}},
+				Ips:        []*weftv1.IP{{Address: "10.1.1.7/32", Interface: 1}},
+			},
+			"interface index 1, and there are 1",
+		},
+		"an address without links": {
+			&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7/32"}}}, "interface index 0, and there are 0",
+		},
 	} {
-		if _, err := callOf(role{}, func(*conf) {}).resultOf(nil, tt.reply); !strings.Contains(textOfError(err), tt.want) {
+		if _, err := callOf(role{}, func(*conf) {}).resultOf(nil, tt.reply); !strings.Contains(textOfError(err),
+			tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
 }
 
 func TestResultOfWeftIPAMHasNoInterfaces(t *testing.T) {
-	reply := &weftv1.AddReply{Interfaces: []*weftv1.Interface{{Name: "eth0"}}, Ips: []*weftv1.IP{{Address: "10.1.1.7/24", Interface: 5}}}
+	reply := &weftv1.AddReply{
+		Interfaces: []*weftv1.Interface{{Name: "eth0"}},
+		Ips:        []*weftv1.IP{{Address: "10.1.1.7/24", Interface: 5}},
+	}
 	result, err := callOf(role{ipam: true}, func(*conf) {}).resultOf(nil, reply)
 	if err != nil || len(result.Interfaces) != 0 || len(result.IPs) != 1 || result.IPs[0].Interface != nil {
 		t.Errorf("%v, %v", result, err)
@@ -60,7 +87,10 @@ func TestResultOfWeftIPAMHasNoInterfaces(t *testing.T) {
 func TestRoutesOfWeftIPAMGetTheGatewayOfTheirFamily(t *testing.T) {
 	c := callOf(role{ipam: true}, func(c *conf) {
 		c.Routes = []*types.Route{
-			{Dst: cidr(t, "0.0.0.0/0")}, {Dst: cidr(t, "::/0")}, {Dst: cidr(t, "10.9.0.0/16"), GW: net.ParseIP("10.1.1.250")},
+			{Dst: cidr(t, "0.0.0.0/0")}, {Dst: cidr(t, "::/0")}, {
+				Dst: cidr(t, "10.9.0.0/16"),
+				GW:  net.ParseIP("10.1.1.250"),
+			},
 		}
 	})
 	result, err := c.resultOf(nil, &weftv1.AddReply{Ips: []*weftv1.IP{
@@ -93,7 +123,10 @@ func TestPrecedenceOfDNS(t *testing.T) {
 		"a chain without dns":                {role{}, modeChained, prev(), []string{"conf"}, ""},
 		"weft-ipam ignores its caller's dns": {role{ipam: true}, "primary", nil, []string{"conf"}, "reply"},
 	} {
-		c := callOf(tt.role, func(c *conf) { c.Mode, c.DNS.Nameservers = tt.mode, tt.conf })
+		c := callOf(tt.role, func(c *conf) {
+			c.Mode = tt.mode
+			c.DNS.Nameservers = tt.conf
+		})
 		if got := strings.Join(c.dnsOf(tt.prev, reply).Nameservers, ","); got != tt.wantText {
 			t.Errorf("%s: %q, want %q", name, got, tt.wantText)
 		}
@@ -111,7 +144,8 @@ func TestPrevResultRejectsNullAndEmptyElements(t *testing.T) {
 		`{"cniVersion":"1.0.0","routes":[{"gw":"10.1.2.1"}]}`,
 	} {
 		_, version, _ := strings.Cut(document, `"cniVersion":"`)
-		c, err := private.parse([]byte(`{"name":"weft","cniVersion":"`+version[:5]+`","prevResult":`+document+`}`), role{})
+		c, err := private.parse([]byte(`{"name":"weft","cniVersion":"`+version[:5]+`","prevResult":`+document+`}`),
+			role{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +158,13 @@ func TestPrevResultRejectsNullAndEmptyElements(t *testing.T) {
 func TestCheckRequestContainsPrevResult(t *testing.T) {
 	prev := &types100.Result{
 		Interfaces: []*types100.Interface{
-			{Name: "veth1"}, {Name: "eth0", Mac: "02:00:00:00:00:01", Mtu: -1, Sandbox: "/run/netns/blue", SocketPath: "/run/memif.sock"},
+			{Name: "veth1"}, {
+				Name:       "eth0",
+				Mac:        "02:00:00:00:00:01",
+				Mtu:        -1,
+				Sandbox:    "/run/netns/blue",
+				SocketPath: "/run/memif.sock",
+			},
 		},
 		IPs: []*types100.IPConfig{
 			{Address: cidr(t, "10.1.1.7/32"), Gateway: net.ParseIP("169.254.1.1"), Interface: types100.Int(1)},
@@ -132,20 +172,26 @@ func TestCheckRequestContainsPrevResult(t *testing.T) {
 			{Address: cidr(t, "10.1.1.9/32"), Interface: types100.Int(-1)},
 			{Address: cidr(t, "10.1.1.10/32")},
 		},
-		Routes: []*types.Route{{Dst: cidr(t, "0.0.0.0/0"), GW: net.ParseIP("169.254.1.1")}, {Dst: cidr(t, "10.0.0.0/8")}},
+		Routes: []*types.Route{
+			{Dst: cidr(t, "0.0.0.0/0"), GW: net.ParseIP("169.254.1.1")}, {Dst: cidr(t, "10.0.0.0/8")},
+		},
 	}
 	req := callOf(role{}, func(*conf) {}).checkRequest(prev)
-	if in := req.GetInterfaces(); len(in) != 2 || in[1].GetMtu() != 0 || in[1].GetMac() != "02:00:00:00:00:01" || in[1].GetSandbox() != "/run/netns/blue" ||
+	if in := req.GetInterfaces(); len(in) != 2 || in[1].GetMtu() != 0 || in[1].GetMac() != "02:00:00:00:00:01" ||
+		in[1].GetSandbox() != "/run/netns/blue" ||
 		in[1].GetSocketPath() != "/run/memif.sock" || in[0].GetName() != "veth1" {
 		t.Errorf("interfaces: %v", in)
 	}
-	if ips := req.GetIps(); len(ips) != 1 || ips[0].GetAddress() != "10.1.1.7/32" || ips[0].GetGateway() != "169.254.1.1" || ips[0].GetInterface() != 1 {
+	if ips := req.GetIps(); len(ips) != 1 || ips[0].GetAddress() != "10.1.1.7/32" ||
+		ips[0].GetGateway() != "169.254.1.1" || ips[0].GetInterface() != 1 {
 		t.Errorf("only the address of an interface is Weft's: %v", ips)
 	}
-	if routes := req.GetRoutes(); len(routes) != 2 || routes[0].GetGateway() != "169.254.1.1" || routes[1].GetGateway() != "" || routes[1].GetDestination() != "10.0.0.0/8" {
+	if routes := req.GetRoutes(); len(routes) != 2 || routes[0].GetGateway() != "169.254.1.1" ||
+		routes[1].GetGateway() != "" || routes[1].GetDestination() != "10.0.0.0/8" {
 		t.Errorf("routes: %v", routes)
 	}
-	if ips := callOf(role{ipam: true}, func(*conf) {}).checkRequest(prev).GetIps(); len(ips) != 4 || ips[3].GetAddress() != "10.1.1.10/32" {
+	if ips := callOf(role{ipam: true}, func(*conf) {}).checkRequest(prev).GetIps(); len(ips) != 4 ||
+		ips[3].GetAddress() != "10.1.1.10/32" {
 		t.Errorf("addresses of weft-ipam: %v", ips)
 	}
 }
@@ -155,7 +201,8 @@ func TestWeftIPAMIgnoresPrevResult(t *testing.T) {
 	r.ipam = true
 	r.keys["ipam"] = map[string]any{"type": "weft-ipam", "socket": r.socket}
 	r.keys["prevResult"] = json.RawMessage(`{"cniVersion":"1.1.0","ips":[{"address":"10.9.0.2/24"}]}`)
-	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); strings.Contains(out, "10.9.0.2") || !strings.Contains(out, "10.1.1.7/32") {
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); strings.Contains(out, "10.9.0.2") ||
+		!strings.Contains(out, "10.1.1.7/32") {
 		t.Errorf("the result is that of the allocation only: %s", out)
 	}
 }

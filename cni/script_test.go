@@ -54,7 +54,8 @@ func TestScripts(t *testing.T) {
 		UpdateScripts: *update,
 		Setup:         setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"conf": writeConf, "macvlan": writeMacvlanConf, "pools": writePoolsConf, "agent": runAgent, "answer": setAnswer, "asked": asked, "queued": queued,
+			"conf": writeConf, "macvlan": writeMacvlanConf, "pools": writePoolsConf, "agent": runAgent,
+			"answer": setAnswer, "asked": asked, "queued": queued,
 		},
 	})
 }
@@ -76,11 +77,16 @@ func setup(env *testscript.Env) error {
 	env.Setenv("CNI_CONTAINERID", "c0ffee00c0ffee")
 	env.Setenv("CNI_IFNAME", "eth0")
 	env.Setenv("CNI_NETNS", netns)
-	env.Setenv("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=6f1c-11;K8S_POD_INFRA_CONTAINER_ID=c0ffee00c0ffee")
+	env.Setenv("CNI_ARGS",
+		"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=6f1c-11;K8S_POD_INFRA_CONTAINER_ID=c0ffee00c0ffee")
 	env.Values[agentKey{}] = &fakeAgent{
 		Agent: &cnitest.Agent{
 			Answer: answer(netns),
-			Error:  &weftv1.Error{Code: 100, Msg: "pod shop/cart-0: pool default is exhausted", Details: "tap not found"},
+			Error: &weftv1.Error{
+				Code:    100,
+				Msg:     "pod shop/cart-0: pool default is exhausted",
+				Details: "tap not found",
+			},
 		},
 		t: env.T().(testing.TB),
 	}
@@ -107,8 +113,10 @@ func writeMacvlanConf(ts *testscript.TestScript, neg bool, args []string) {
 
 // writePoolsConf writes a configuration with additional members in ipam: pools MEMBERS.
 func writePoolsConf(ts *testscript.TestScript, _ bool, args []string) {
-	write(ts, fmt.Sprintf(`"cniVersion":"1.0.0","name":"weft","type":"macvlan","ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,%s}`,
-		ts.MkAbs("agent.sock"), ts.MkAbs("queue"), strings.Join(args, ",")), nil)
+	write(ts,
+		fmt.Sprintf(
+			`"cniVersion":"1.0.0","name":"weft","type":"macvlan","ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,%s}`,
+			ts.MkAbs("agent.sock"), ts.MkAbs("queue"), strings.Join(args, ",")), nil)
 }
 
 func write(ts *testscript.TestScript, members string, more []string) {

@@ -24,12 +24,16 @@ func TestTheBinaryIsSmall(t *testing.T) {
 	if info.Size() > maxBytes {
 		t.Errorf("the binary has %d bytes, at most %d are allowed", info.Size(), maxBytes)
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "grpcnotrace", "-deps", "../cmd/weft-cni").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "grpcnotrace", "-deps",
+		"../cmd/weft-cni").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for dep := range strings.Lines(string(out)) {
-		for _, unwanted := range []string{"k8s.io/", "sigs.k8s.io/", "github.com/spf13/", "go.fd.io/", "/libcni", "github.com/prometheus/", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"} {
+		for _, unwanted := range []string{
+			"k8s.io/", "sigs.k8s.io/", "github.com/spf13/", "go.fd.io/", "/libcni", "github.com/prometheus/",
+			"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters",
+		} {
 			if strings.Contains(dep, unwanted) {
 				t.Errorf("the plugin contains %s", strings.TrimSpace(dep))
 			}
@@ -37,8 +41,9 @@ func TestTheBinaryIsSmall(t *testing.T) {
 	}
 }
 
-// TestThePluginStartsFast measures the work before main, which is the same on a busy machine: the allocations of all packages' init,
-// as the runtime reports them.
+// TestThePluginStartsFast measures the work before main, which is the same on a busy machine: the allocations of all
+// packages' init, as the runtime reports them.
+//
 // rows: MEM-06
 func TestThePluginStartsFast(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
@@ -48,7 +53,8 @@ func TestThePluginStartsFast(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	packages, allocations := 0, 0
+	packages := 0
+	allocations := 0
 	for line := range strings.Lines(trace.String()) {
 		if !strings.HasPrefix(line, "init ") {
 			continue

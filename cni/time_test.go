@@ -24,7 +24,8 @@ func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) 
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
 	cmd.Env = []string{
-		"CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin",
+		"CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue",
+		"CNI_PATH=/opt/cni/bin",
 		PathsVariable + "=" + PathsFromConfiguration,
 	}
 	cmd.Stdin = bytes.NewBufferString(fmt.Sprintf(
@@ -43,8 +44,8 @@ func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) 
 	return &e, took
 }
 
-// TestTimesWithoutAnAgent checks the documented times without an agent, or with one that does not answer. An ADD waits for dialTimeout, 2 s; the
-// start and the end of the program come on top.
+// TestTimesWithoutAnAgent checks the documented times without an agent, or with one that does not answer. An ADD waits
+// for dialTimeout, 2 s; the start and the end of the program come on top.
 func TestTimesWithoutAnAgent(t *testing.T) {
 	tests := []struct {
 		name, command string
@@ -119,7 +120,8 @@ func TestDelWithAFullQueueReturnsTryAgainLater(t *testing.T) {
 func callIn(dir string) *call {
 	conf := private.defaults()
 	conf.Name = "weft"
-	conf.Socket, conf.DeleteQueue = filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")
+	conf.Socket = filepath.Join(dir, "agent.sock")
+	conf.DeleteQueue = filepath.Join(dir, "queue")
 	limits := delLimits{call: 3 * time.Second, lock: 10 * time.Second, last: 3 * time.Second}
 	return &call{
 		plugin:  &plugin{command: "DEL", del: limits},

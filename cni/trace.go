@@ -8,10 +8,11 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// withTrace returns a context with the runtime's trace for the agent, which makes the spans. The runtime passes the headers of W3C Trace
-// Context in environment variables. Invalid headers are ignored: they must not fail a pod.
+// withTrace returns a context with the runtime's trace for the agent, which makes the spans. The runtime passes the
+// headers of W3C Trace Context in environment variables. Invalid headers are ignored: they must not fail a pod.
 func withTrace(ctx context.Context) context.Context {
-	parent, state := os.Getenv("TRACEPARENT"), os.Getenv("TRACESTATE")
+	parent := os.Getenv("TRACEPARENT")
+	state := os.Getenv("TRACESTATE")
 	if !isTraceParent(parent) {
 		return ctx
 	}
@@ -38,5 +39,6 @@ func isTraceParent(header string) bool {
 
 // isTraceState reports whether gRPC accepts a header: printable ASCII.
 func isTraceState(header string) bool {
-	return header != "" && len(header) <= 512 && !strings.ContainsFunc(header, func(r rune) bool { return r < ' ' || r > '~' })
+	return header != "" && len(header) <= 512 &&
+		!strings.ContainsFunc(header, func(r rune) bool { return r < ' ' || r > '~' })
 }

@@ -58,12 +58,13 @@ until nodes release the empty blocks (releaseAfter). Repeat the check: real erro
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&node, "node", "", "name of this node; makes the check fail if its agent does not answer; default: environment variable NODE_NAME, else the host name")
+	cmd.Flags().StringVar(&node, "node", "",
+		"name of this node; makes the check fail if its agent does not answer; default: environment variable NODE_NAME, else the host name")
 	return cmd
 }
 
-// checkAddresses reads leases before blocks: the node has claimed the block of every lease before it leases the address. If the
-// caller names the node, an agent that does not answer is an error.
+// checkAddresses reads leases before blocks: the node has claimed the block of every lease before it leases the
+// address. If the caller names the node, an agent that does not answer is an error.
 func checkAddresses(ctx context.Context, c *client, node string) (*checkResult, error) {
 	required := node != ""
 	reply, agentErr := leases(ctx, c.agent)
@@ -74,13 +75,22 @@ func checkAddresses(ctx context.Context, c *client, node string) (*checkResult, 
 	if err != nil {
 		return nil, err
 	}
-	r := &checkResult{Pools: len(cluster.Pools), Blocks: len(cluster.Blocks), Nodes: len(cluster.Nodes), Unseen: cluster.Unseen}
+	r := &checkResult{
+		Pools:  len(cluster.Pools),
+		Blocks: len(cluster.Blocks),
+		Nodes:  len(cluster.Nodes),
+		Unseen: cluster.Unseen,
+	}
 	for i := range cluster.Blocks {
 		r.Addresses += len(cluster.Blocks[i].Status.Allocations)
 	}
 	r.Violations = append([]blocks.Violation{}, blocks.Check(cluster.Pools, cluster.Blocks, cluster.Nodes)...)
 	for _, name := range slices.Sorted(maps.Keys(cluster.Taken)) {
-		r.Violations = append(r.Violations, blocks.Violation{Rule: blocks.RuleTaken, Object: "node " + name, Text: cluster.Taken[name]})
+		r.Violations = append(r.Violations, blocks.Violation{
+			Rule:   blocks.RuleTaken,
+			Object: "node " + name,
+			Text:   cluster.Taken[name],
+		})
 	}
 	if agentErr == nil {
 		node, agentErr = nodeName(node, cluster.Nodes)
@@ -128,11 +138,13 @@ func (r *checkResult) addLeases(node string, reply *operatorv1.AddressesReply, c
 		}
 		lease := blocks.Lease{Pool: l.Pool, Address: address, Holder: l.Holder}
 		if network, _, custom := strings.Cut(l.Pool, ":"); custom { // a custom network's pool is NETWORK:FAMILY
-			lease.Network, lease.Pool = network, ""
+			lease.Network = network
+			lease.Pool = ""
 		}
 		leases = append(leases, lease)
 	}
-	r.Node, r.Leases = node, len(leases)
+	r.Node = node
+	r.Leases = len(leases)
 	r.Violations = append(r.Violations, blocks.CheckLeases(cluster.Pools, cluster.Blocks, node, leases)...)
 }
 

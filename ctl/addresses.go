@@ -49,7 +49,8 @@ func isAddress(_ *cobra.Command, args []string) error {
 // unheld says why an address has no holder on this node.
 func unheld(address string, pools []*operatorv1.Pool) error {
 	if len(pools) == 0 {
-		return fmt.Errorf("address %s is in no pool of this node; another node may have it: weftctl addresses blocks", address)
+		return fmt.Errorf("address %s is in no pool of this node; another node may have it: weftctl addresses blocks",
+			address)
 	}
 	return fmt.Errorf("address %s is free in pool %s (%s) on this node", address, pools[0].Name, pools[0].Prefix)
 }
@@ -68,11 +69,11 @@ func printAddresses(p *printer, reply *operatorv1.AddressesReply) {
 	p.printGrid(leases, "all addresses are free")
 }
 
-// leaseOwner names the owner of an address: NAMESPACE/NAME:INTERFACE; the node; or the attachment if its pod is unknown, because it is
-// deleted or has no pod.
+// leaseOwner names the owner of an address: NAMESPACE/NAME:INTERFACE; the node; or the attachment if its pod is
+// unknown, because it is deleted or has no pod.
 func leaseOwner(l *operatorv1.Lease) string {
 	if l.Pod.GetName() != "" {
-		return podName(l.Pod) + ":" + l.Interface
+		return interfaceName(l.Pod, "", l.Interface)
 	}
 	if l.State == "internal" {
 		return "this node's dataplane and gateway"

@@ -28,10 +28,14 @@ type agent struct {
 }
 
 // method is a method of the agent that returns one reply, for example operatorv1.OperationsClient.State.
-type method[Request any, Reply proto.Message] func(operatorv1.OperationsClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
+type method[Request any, Reply proto.Message] func(
+	operatorv1.OperationsClient, context.Context, Request, ...grpc.CallOption,
+) (Reply, error)
 
 // call calls a method of the agent.
-func call[Request any, Reply proto.Message](ctx context.Context, a agent, m method[Request, Reply], req Request) (reply Reply, err error) {
+func call[Request any, Reply proto.Message](
+	ctx context.Context, a agent, m method[Request, Reply], req Request,
+) (reply Reply, err error) {
 	err = a.connect(ctx, func(ctx context.Context, api operatorv1.OperationsClient) (err error) {
 		reply, err = m(api, ctx, req)
 		return err
@@ -40,7 +44,9 @@ func call[Request any, Reply proto.Message](ctx context.Context, a agent, m meth
 }
 
 // query returns the function of a command that calls a method and prints the reply.
-func query[Request any, Reply proto.Message](c *client, m method[Request, Reply], req Request, table func(*printer, Reply)) func(*cobra.Command, []string) error {
+func query[Request any, Reply proto.Message](
+	c *client, m method[Request, Reply], req Request, table func(*printer, Reply),
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		reply, err := call(cmd.Context(), c.agent, m, req)
 		if err != nil {
@@ -108,7 +114,9 @@ func (a agent) explain(err error) error {
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("the agent at %s did not answer within %s; set a longer --timeout", a.socket, a.timeout)
 	case codes.Unimplemented:
-		return fmt.Errorf("the agent at %s does not implement this command: compare its version (weftctl status) with weftctl --version", a.socket)
+		return fmt.Errorf(
+			"the agent at %s does not implement this command: compare its version (weftctl status) with weftctl --version",
+			a.socket)
 	}
 	return fmt.Errorf("the agent at %s: %s", a.socket, s.Message())
 }

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ func attachmentsCommand(c *client) *cobra.Command {
 		Aliases: []string{"pods"},
 		Short:   "Lists the attachments of pods and their interfaces",
 		Example: `  weftctl attachments shop/cart
+  weftctl attachments -n shop -o name
   weftctl attachments -o json | jq -r '.attachments[].pod.name'`,
 		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isPod)),
 		ValidArgsFunction: completePods(c),
@@ -26,8 +28,12 @@ func attachmentsCommand(c *client) *cobra.Command {
 				return err
 			}
 			if req.Pod != "" && len(reply.Attachments) == 0 {
-				return fmt.Errorf("pod %s has no attachment on this node; weftctl events --pod %s shows its history", req.Pod, req.Pod)
+				return fmt.Errorf("pod %s has no attachment on this node; weftctl events --pod %s shows its history",
+					req.Pod, req.Pod)
 			}
+			reply.Attachments = slices.DeleteFunc(reply.Attachments, func(a *operatorv1.AttachmentInfo) bool {
+				return c.namespace != "" && a.Pod.GetNamespace() != c.namespace
+			})
 			return c.show(reply, func() { printAttachments(&c.printer, reply) })
 		},
 	}
@@ -43,25 +49,35 @@ func isPod(_ *cobra.Command, args []string) error {
 
 func checkPod(name string) error {
 	if namespace, pod, ok := strings.Cut(name, "/"); !ok || namespace == "" || pod == "" || strings.Contains(pod, "/") {
-		return fmt.Errorf("%q: a pod is NAMESPACE/NAME", name)
+		return fmt.Errorf("%q: a pod is NAMESPACE/NAME, or -n NAMESPACE NAME", name)
 	}
 	return nil
 }
 
-// printAttachments prints a row for each interface. The first row of an attachment also has the attachment's columns.
+// printAttachments prints a row for each interface. The first row of an attachment also has the attachment's columns;
+// the request is the name of the CNI network.
 func printAttachments(p *printer, reply *operatorv1.AttachmentsReply) {
-	g := newGrid("pod", wide("container"), "network", "interface", "type", "addresses", wide("mac"), wide("object"), "age")
+	g := newGrid("pod", wide("container"), wide("request"), "network", "interface", "type", "addresses", wide("mac"),
+		wide("object"), "age")
 	for _, a := range reply.Attachments {
-		key, interfaces := a.GetAttachment(), a.Interfaces
+		key := a.GetAttachment()
+		interfaces := a.Interfaces
 		if len(interfaces) == 0 {
-			interfaces = []*operatorv1.InterfaceInfo{{Name: key.GetIfName()}}
+			interfaces = []*operatorv1.InterfaceInfo{{Name: key.GetIfName(), Network: orDash("")}}
 		}
-		pod, container, network, age := podName(a.Pod), shortID(key.GetContainerId()), key.GetNetwork(), p.age(a.Created)
+		pod := podName(a.Pod)
+		container := shortID(key.GetContainerId())
+		request := key.GetNetwork()
+		age := p.age(a.Created)
 		for i, nic := range interfaces {
 			if i > 0 {
-				pod, container, network, age = "", "", networkOf(nic), ""
+				pod = ""
+				container = ""
+				request = ""
+				age = ""
 			}
-			g.row(pod, container, network, nic.Name, orDash(nic.Type), orDash(strings.Join(nic.Addresses, ", ")), orDash(nic.Mac), orDash(nic.Object), age)
+			g.row(pod, container, request, networkOf(nic), nic.Name, orDash(nic.Type),
+				orDash(strings.Join(nic.Addresses, ", ")), orDash(nic.Mac), orDash(nic.Object), age)
 		}
 	}
 	p.printGrid(g, "no attachments")

@@ -21,7 +21,8 @@ func auditCommand(c *client) *cobra.Command {
 reports it, as its setting "drift" says. The exit code is 1 if drift was found and not repaired. weftctl diff compares without repairs.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reply, err := call(cmd.Context(), c.agent.within(cmd, auditTimeout), operatorv1.OperationsClient.Audit, &operatorv1.AuditRequest{})
+			reply, err := call(cmd.Context(), c.agent.within(cmd, auditTimeout), operatorv1.OperationsClient.Audit,
+				&operatorv1.AuditRequest{})
 			if err != nil {
 				return err
 			}
@@ -32,7 +33,8 @@ reports it, as its setting "drift" says. The exit code is 1 if drift was found a
 			case reply.Error != "":
 				return fmt.Errorf("audit: %s", oneLine(reply.Error))
 			case len(reply.Found) > 0 && !reply.Repaired:
-				return fmt.Errorf("audit: %s drifted and not repaired, because the agent's setting drift is report", counted(len(reply.Found), "object"))
+				return fmt.Errorf("audit: %s drifted and not repaired, because the agent's setting drift is report",
+					counted(len(reply.Found), "object"))
 			}
 			return nil
 		},

@@ -76,8 +76,11 @@ that are offered to other nodes are not counted.`,
 				return err
 			}
 			shares := blocks.Shares(cluster.Pools, cluster.Blocks)
-			pools, nodes := poolRows(cluster.Pools, shares), nodeRows(shares)
-			return c.show(map[string]any{"pools": pools, "nodes": nodes}, func() { printBlocks(&c.printer, pools, nodes) })
+			pools := poolRows(cluster.Pools, shares)
+			nodes := nodeRows(shares)
+			return c.show(map[string]any{"pools": pools, "nodes": nodes}, func() {
+				printBlocks(&c.printer, pools, nodes)
+			})
 		},
 	}
 	return cmd
@@ -90,12 +93,14 @@ func printBlocks(p *printer, pools []poolRow, nodes []nodeRow) {
 		if pool.BlockLength > 0 {
 			length = fmt.Sprintf("/%d", pool.BlockLength)
 		}
-		g.row(poolName(pool.Pool, pool.Network), orDash(pool.Prefix), length, approximate(pool.Blocks), pool.Claimed, pool.Used, pool.Cooling, pool.Free)
+		g.row(poolName(pool.Pool, pool.Network), orDash(pool.Prefix), length, approximate(pool.Blocks), pool.Claimed,
+			pool.Used, pool.Cooling, pool.Free)
 	}
 	p.printGrid(g, "no pools")
 	g = newGrid("node", "pool", "prefix", "blocks", "used", "cooling", "free", "offered", "borrowed")
 	for _, n := range nodes {
-		g.row(orDash(n.Node), poolName(n.Pool, n.Network), orDash(n.Prefix), n.Blocks, n.Used, n.Cooling, n.Free, n.Offered, n.Borrowed)
+		g.row(orDash(n.Node), poolName(n.Pool, n.Network), orDash(n.Prefix), n.Blocks, n.Used, n.Cooling, n.Free,
+			n.Offered, n.Borrowed)
 	}
 	p.printf("\n")
 	p.printGrid(g, "no blocks")

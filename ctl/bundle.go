@@ -41,20 +41,29 @@ func bundleCommand(c *client) *cobra.Command {
 			}
 			// The parts that a hung agent cannot delay are the first ones.
 			parts := slices.Concat(localParts(c.agent, logs), agentParts(c.agent))
-			b := &bundle{progress: cmd.ErrOrStderr(), now: c.now(), budget: budgetRequests * c.agent.timeout, parts: parts}
+			b := &bundle{
+				progress: cmd.ErrOrStderr(),
+				now:      c.now(),
+				budget:   budgetRequests * c.agent.timeout,
+				parts:    parts,
+			}
 			if file == standardOutput {
 				return errors.Join(b.writeTo(cmd.Context(), c.out), b.incomplete())
 			}
 			if err := b.write(cmd.Context(), file); err != nil {
 				return err
 			}
-			err := c.show(map[string]any{"file": file, "files": b.names, "errors": append([]string{}, b.errors...)}, func() {
-				c.printf("%s: %s, %s; not encrypted, readable by its owner only\n", file, counted(len(b.names), "file"), counted(len(b.errors), "error"))
-			})
+			err := c.show(map[string]any{"file": file, "files": b.names, "errors": append([]string{}, b.errors...)},
+				func() {
+					c.printf("%s: %s, %s; not encrypted, readable by its owner only\n", file,
+						counted(len(b.names), "file"),
+						counted(len(b.errors), "error"))
+				})
 			return errors.Join(err, b.incomplete())
 		},
 	}
-	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output (default weft-bundle-TIME.tar.gz)")
+	cmd.Flags().StringVarP(&file, "write", "w", "",
+		"file to write, which must not exist; - is the standard output (default weft-bundle-TIME.tar.gz)")
 	cmd.Flags().StringArrayVar(&logs, "log", nil, "file with a log of the agent, whose end is added; may be repeated")
 	return cmd
 }
@@ -80,7 +89,8 @@ func (b *bundle) incomplete() error {
 	if len(b.errors) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the archive is incomplete: %s of %s; errors.txt in it lists them", counted(len(b.errors), "error"), counted(len(b.parts), "part"))
+	return fmt.Errorf("the archive is incomplete: %s of %s; errors.txt in it lists them",
+		counted(len(b.errors), "error"), counted(len(b.parts), "part"))
 }
 
 // standardOutput is the name of the standard output in --write.
@@ -107,7 +117,8 @@ func (b *bundle) write(ctx context.Context, path string) (err error) {
 func (b *bundle) writeTo(ctx context.Context, out io.Writer) error {
 	zipped := gzip.NewWriter(out)
 	archive := tar.NewWriter(zipped)
-	limited, cancel := context.WithTimeoutCause(ctx, b.budget, fmt.Errorf("the whole command has taken %s; set a longer --timeout", b.budget))
+	limited, cancel := context.WithTimeoutCause(ctx, b.budget,
+		fmt.Errorf("the whole command has taken %s; set a longer --timeout", b.budget))
 	defer cancel()
 	for _, p := range b.parts {
 		if err := ctx.Err(); err != nil {
@@ -134,7 +145,8 @@ func (b *bundle) writeTo(ctx context.Context, out io.Writer) error {
 func (b *bundle) contentOf(ctx context.Context, p part) []byte {
 	content, err := p.read(ctx)
 	if len(content) > maxPart {
-		content, err = content[:maxPart], errors.Join(err, fmt.Errorf("cut at %d MiB", maxPart>>20))
+		content = content[:maxPart]
+		err = errors.Join(err, fmt.Errorf("cut at %d MiB", maxPart>>20))
 	}
 	result := fmt.Sprintf("%d bytes", len(content))
 	if err != nil {
@@ -146,7 +158,13 @@ func (b *bundle) contentOf(ctx context.Context, p part) []byte {
 }
 
 func (b *bundle) add(archive *tar.Writer, name string, content []byte) error {
-	header := &tar.Header{Name: "weft-bundle/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: b.now, Typeflag: tar.TypeReg}
+	header := &tar.Header{
+		Name:     "weft-bundle/" + name,
+		Mode:     0o600,
+		Size:     int64(len(content)),
+		ModTime:  b.now,
+		Typeflag: tar.TypeReg,
+	}
 	if err := archive.WriteHeader(header); err != nil {
 		return fmt.Errorf("bundle: %w", err)
 	}

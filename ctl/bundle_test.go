@@ -17,17 +17,21 @@ import (
 )
 
 // bundled runs weftctl bundle and returns the files of the archive, the messages and the exit code.
-func bundled(t *testing.T, replies ctltest.Replies, args ...string) (files map[string]string, messages string, code int) {
+func bundled(
+	t *testing.T, replies ctltest.Replies, args ...string,
+) (files map[string]string, messages string, code int) {
 	t.Helper()
 	directory := t.TempDir()
-	socket, archive := filepath.Join(directory, "agent.sock"), filepath.Join(directory, "b.tar.gz")
+	socket := filepath.Join(directory, "agent.sock")
+	archive := filepath.Join(directory, "b.tar.gz")
 	_, stop, err := ctltest.Serve(socket, replies)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
 	var out, messageBuffer bytes.Buffer
-	code = ctl.Main(context.Background(), ctl.Env{Out: &out, Err: &messageBuffer}, append(args, "bundle", "--write", archive, "--socket", socket))
+	code = ctl.Main(context.Background(), ctl.Env{Out: &out, Err: &messageBuffer},
+		append(args, "bundle", "--write", archive, "--socket", socket))
 	content, err := os.ReadFile(archive)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +74,7 @@ func TestBundleOfAHungAgentHasABudget(t *testing.T) {
 	if !strings.Contains(files["errors.txt"], notAsked) {
 		t.Errorf("errors.txt:\n%s", files["errors.txt"])
 	}
-	for _, name := range []string{"machine.txt", "log-1-log"} {
+	for _, name := range []string{"machine.txt", "agent.log", "log-1-log"} {
 		if files[name] == "" {
 			t.Errorf("%s is empty", name)
 		}

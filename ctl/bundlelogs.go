@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// localParts are facts of the machine and the ends of logs: of the agent if it logs to a file, and of the files that the operator names.
+// localParts are facts of the machine and the ends of logs: of the agent if it logs to a file, and of the files that
+// the operator names.
 func localParts(a agent, files []string) []part {
 	parts := []part{
 		{"machine.txt", machine},
@@ -22,13 +23,17 @@ func localParts(a agent, files []string) []part {
 				return nil, err
 			}
 			if path == "" {
-				return []byte("the agent's log is no file of this machine: see kubectl logs or journalctl, or name its file with --log\n"), nil
+				return []byte(
+					"the agent's log is not a file on this machine: see kubectl logs or journalctl, or name its file with --log\n"), nil
 			}
 			return tail(path)
 		}},
 	}
 	for i, file := range files {
-		parts = append(parts, part{fmt.Sprintf("log-%d-%s", i+1, filepath.Base(file)), func(context.Context) ([]byte, error) { return tail(file) }})
+		parts = append(parts, part{
+			fmt.Sprintf("log-%d-%s", i+1, filepath.Base(file)),
+			func(context.Context) ([]byte, error) { return tail(file) },
+		})
 	}
 	return parts
 }
@@ -58,7 +63,9 @@ func agentLog(ctx context.Context, socket string) (string, error) {
 	}
 	var peer *unix.Ucred
 	var credErr error
-	err = raw.Control(func(fd uintptr) { peer, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = raw.Control(func(fd uintptr) {
+		peer, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	if err := errors.Join(err, credErr); err != nil {
 		return "", fmt.Errorf("log of the agent: %w", err)
 	}
@@ -81,7 +88,7 @@ func tail(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-maxLog), maxLog))
 }

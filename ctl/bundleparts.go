@@ -38,7 +38,12 @@ func agentParts(a agent) []part {
 		}},
 		{"attachments.json", reply(a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})},
 		{"events.json", func(ctx context.Context) ([]byte, error) { return events(ctx, a) }},
-		{"transactions.json", reply(a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: bundledTransactions})},
+		{
+			"transactions.json",
+			reply(a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{
+				Last: bundledTransactions,
+			}),
+		},
 		{"objects.json", reply(a, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{})},
 		{"why.txt", func(ctx context.Context) ([]byte, error) {
 			r, err := call(ctx, a, operatorv1.OperationsClient.Why, &operatorv1.WhyRequest{})
@@ -54,7 +59,9 @@ func agentParts(a agent) []part {
 }
 
 // reply returns a function that calls a method and returns the reply as JSON.
-func reply[Request any, Reply proto.Message](a agent, m method[Request, Reply], req Request) func(context.Context) ([]byte, error) {
+func reply[Request any, Reply proto.Message](
+	a agent, m method[Request, Reply], req Request,
+) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		r, err := call(ctx, a, m, req)
 		if err != nil {
@@ -66,7 +73,8 @@ func reply[Request any, Reply proto.Message](a agent, m method[Request, Reply], 
 
 func versions(ctx context.Context, a agent) ([]byte, error) {
 	state, err := call(ctx, a, operatorv1.OperationsClient.State, &operatorv1.StateRequest{})
-	text := fmt.Sprintf("weftctl    %s\nagent      %s\ndataplane  %s\n", version.String(), orDash(state.GetVersion()), orDash(state.GetDataplane()))
+	text := fmt.Sprintf("weftctl    %s\nagent      %s\ndataplane  %s\n", version.String(), orDash(state.GetVersion()),
+		orDash(state.GetDataplane()))
 	return []byte(text), err
 }
 
@@ -125,10 +133,13 @@ func settingsOf(ctx context.Context, a agent) (s settings, err error) {
 	return s, nil
 }
 
-// machineFiles are files of the kernel and the system that explain failures. None has secrets; the kernel's command line may.
+// machineFiles are files of the kernel and the system that explain failures. None has secrets; the kernel's command
+// line may.
 var machineFiles = []string{
-	"/etc/os-release", "/proc/uptime", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev", "/proc/modules", "/proc/pressure/cpu",
-	"/proc/pressure/memory", "/proc/sys/fs/aio-nr", "/proc/sys/fs/aio-max-nr", "/proc/sys/fs/file-nr", "/proc/sys/net/ipv4/ip_forward",
+	"/etc/os-release", "/proc/uptime", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev",
+	"/proc/modules", "/proc/pressure/cpu",
+	"/proc/pressure/memory", "/proc/sys/fs/aio-nr", "/proc/sys/fs/aio-max-nr",
+	"/proc/sys/fs/file-nr", "/proc/sys/net/ipv4/ip_forward",
 	"/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/user/max_net_namespaces",
 }
 
@@ -137,7 +148,8 @@ func machine(context.Context) ([]byte, error) {
 	var text bytes.Buffer
 	var u unix.Utsname
 	err := unix.Uname(&u)
-	fmt.Fprintf(&text, "kernel %s %s %s\nprocessors %d\n", unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]),
+	fmt.Fprintf(&text, "kernel %s %s %s\nprocessors %d\n", unix.ByteSliceToString(u.Sysname[:]),
+		unix.ByteSliceToString(u.Release[:]),
 		unix.ByteSliceToString(u.Machine[:]), runtime.NumCPU())
 	for _, path := range machineFiles {
 		content, readErr := os.ReadFile(path)

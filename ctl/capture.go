@@ -38,15 +38,22 @@ from the view of the pod. The capture ends at --count, after --for (at most 1h),
 				return err
 			}
 			if file == "" {
-				return usageError{errors.New("-w FILE is missing; \"-w - | tcpdump -n -r -\" prints the packets, and so does weftctl trace")}
+				return usageError{
+					errors.New(
+						"-w FILE is missing; \"-w - | tcpdump -n -r -\" prints the packets, and so does weftctl trace"),
+				}
 			}
 			if file == "-" && isTerminal(c.out) {
-				return usageError{errors.New("-w -: the standard output is a terminal: give a file, or pipe the packets to \"tcpdump -n -r -\"")}
+				return usageError{
+					errors.New(
+						"-w -: the standard output is a terminal: give a file, or pipe the packets to \"tcpdump -n -r -\""),
+				}
 			}
 			if req.Ring, err = bytesOf("--ring", ring); err != nil {
 				return err
 			}
-			req.Interface, req.Duration = args[1], durationpb.New(duration)
+			req.Interface = args[1]
+			req.Duration = durationpb.New(duration)
 			return c.capture(cmd, req, file)
 		},
 	}
@@ -56,7 +63,8 @@ from the view of the pod. The capture ends at --count, after --for (at most 1h),
 	flags.Uint64Var(&req.Count, "count", 0, "end after this number of packets; 0 is no limit")
 	flags.DurationVar(&duration, "for", 5*time.Minute, "end after this time, at most 1h")
 	flags.Uint32Var(&req.SnapLength, "snaplen", 0, "bytes to keep of a packet; 0 is all")
-	flags.StringVar(&ring, "ring", "4Mi", "packets that wait in the agent while the file is slow, in bytes, 128Ki to 64Mi")
+	flags.StringVar(&ring, "ring", "4Mi",
+		"packets that wait in the agent while the file is slow, in bytes, 128Ki to 64Mi")
 	return cmd
 }
 
@@ -64,7 +72,7 @@ from the view of the pod. The capture ends at --count, after --for (at most 1h),
 func podArgument(s string) (namespace, name string, err error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return "", "", usageError{fmt.Errorf("pod %q: must be NAMESPACE/POD", s)}
+		return "", "", usageError{fmt.Errorf("pod %q: must be NAMESPACE/POD, or -n NAMESPACE POD", s)}
 	}
 	return namespace, name, nil
 }
@@ -92,7 +100,8 @@ func (c *client) capture(cmd *cobra.Command, req *operatorv1.CaptureRequest, fil
 	})
 	interrupted := cmd.Context().Err() != nil
 	if interrupted && out.writer != nil {
-		err, out.end.Reason = nil, "interrupted"
+		err = nil
+		out.end.Reason = "interrupted"
 	}
 	if err = errors.Join(err, out.close()); err != nil {
 		return err
@@ -153,7 +162,11 @@ func (f *captureFile) open(start *operatorv1.CaptureStart, source string) (err e
 	}
 	f.start = start
 	f.writer, err = pcapgo.NewNgWriterInterface(out, pcapgo.NgInterface{
-		Name: source, Description: "dataplane interface " + start.Object, LinkType: link, SnapLength: start.SnapLength, TimestampResolution: 9,
+		Name:                source,
+		Description:         "dataplane interface " + start.Object,
+		LinkType:            link,
+		SnapLength:          start.SnapLength,
+		TimestampResolution: 9,
 	}, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "weftctl capture"}})
 	if err != nil {
 		return err
@@ -166,7 +179,11 @@ func (f *captureFile) write(batch *operatorv1.CapturedPackets) error {
 		return errors.New("the agent sent packets before the start of the capture")
 	}
 	for _, p := range batch.Packets {
-		info := gopacket.CaptureInfo{Timestamp: p.Time.AsTime(), CaptureLength: len(p.Data), Length: max(int(p.Length), len(p.Data))}
+		info := gopacket.CaptureInfo{
+			Timestamp:     p.Time.AsTime(),
+			CaptureLength: len(p.Data),
+			Length:        max(int(p.Length), len(p.Data)),
+		}
 		if err := f.writer.WritePacket(info, p.Data); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
@@ -183,8 +200,11 @@ func (f *captureFile) write(batch *operatorv1.CapturedPackets) error {
 func (f *captureFile) close() (err error) {
 	if f.writer != nil && f.end.Reason != "" {
 		lost := f.end.Lost + f.end.LostInDataplane
-		err = f.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{LastUpdate: time.Now(), StartTime: f.start.Started.AsTime(),
-			EndTime: time.Now(), PacketsReceived: f.end.Packets + lost, PacketsDropped: lost})
+		err = f.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
+			LastUpdate: time.Now(),
+			StartTime:  f.start.Started.AsTime(),
+			EndTime:    time.Now(), PacketsReceived: f.end.Packets + lost, PacketsDropped: lost,
+		})
 		err = errors.Join(err, f.writer.Flush())
 	}
 	if f.file != nil {

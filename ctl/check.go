@@ -46,7 +46,8 @@ CustomNetworks (docs/fleet.md).`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return check(cmd.Context(), c, f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.image, "image", "", "image of the probe pods, with weftctl at "+fleet.WeftctlPath+"; default: that of the agents")
+	flags.StringVar(&f.image, "image", "",
+		"image of the probe pods, with weftctl at "+fleet.WeftctlPath+"; default: that of the agents")
 	flags.StringVar(&f.dns, "dns", "", "also look up this name in a pod")
 	flags.BoolVar(&f.keep, "keep", false, "keep the namespace, the networks and the pods")
 	flags.DurationVar(&f.limit, "deadline", 5*time.Minute, "timeout of the whole check, without the deletions")
@@ -60,7 +61,9 @@ func (f testFlags) validate(c *client) error {
 	case f.limit <= 0 || f.podReady <= 0 || f.timeout <= 0:
 		return usageError{errors.New("check: --deadline, --pod-timeout and --probe-timeout must be positive")}
 	case len(c.fleet.nodes) > 2:
-		return usageError{fmt.Errorf("check: --node is given %d times: the check uses two nodes at most", len(c.fleet.nodes))}
+		return usageError{
+			fmt.Errorf("check: --node is given %d times: the check uses two nodes at most", len(c.fleet.nodes)),
+		}
 	case c.fleet.all:
 		return usageError{errors.New("check: --all-nodes: the check uses two nodes at most: choose them with --node")}
 	}
@@ -83,8 +86,13 @@ func check(ctx context.Context, c *client, f testFlags) error {
 	limited, cancel := context.WithTimeout(ctx, f.limit)
 	defer cancel()
 	err = connectivity.Run(limited, connectivity.Config{
-		Client: api, Fleet: fleet.New(api, c.fleet.namespace), Image: f.image, Nodes: c.fleet.nodes, Keep: f.keep, DNS: f.dns,
-		Probe: f.timeout, PodReady: f.podReady,
+		Client: api,
+		Fleet:  fleet.New(api, c.fleet.namespace),
+		Image:  f.image,
+		Nodes:  c.fleet.nodes,
+		Keep:   f.keep,
+		DNS:    f.dns,
+		Probe:  f.timeout, PodReady: f.podReady,
 		Progress: func(text string) { fmt.Fprintf(c.err, "%s ...\n", oneLine(text)) },
 		Report: func(r connectivity.Result) {
 			report.add(r)
@@ -145,8 +153,12 @@ func (r *checkReport) verdict() error {
 	return nil
 }
 
-// printReport prints a row for each test, and the reasons and next commands below the table.
+// printReport prints a row for each test, and the reasons and next commands below the table. It prints nothing if an
+// error prevented all tests.
 func printReport(p *printer, r checkReport) {
+	if len(r.Results) == 0 && r.Error != "" {
+		return
+	}
 	g := newGrid("test", "path", "to", "result", "took")
 	for _, one := range r.Results {
 		state := p.good(one.State)

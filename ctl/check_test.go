@@ -39,21 +39,32 @@ type kubelets struct {
 func newKubelets(t *testing.T, nodes ...string) *kubelets {
 	a := newAgents(t, says, nodes...)
 	k := &kubelets{
-		Server: a.Server, t: t, kubeconfig: a.kubeconfig, outcome: func(probe.Probe) string { return "" }, seen: map[string]*corev1.Pod{}, networks: map[string]v1.CustomNetworkSpec{},
-		addresses: map[string]string{"client": "10.1.0.2", "near": "10.1.0.3", "far": "10.1.1.2"},
+		Server:     a.Server,
+		t:          t,
+		kubeconfig: a.kubeconfig,
+		outcome:    func(probe.Probe) string { return "" },
+		seen:       map[string]*corev1.Pod{},
+		networks:   map[string]v1.CustomNetworkSpec{},
+		addresses:  map[string]string{"client": "10.1.0.2", "near": "10.1.0.3", "far": "10.1.1.2"},
 	}
 	for i, name := range nodes {
 		k.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i+1)}, {Type: corev1.NodeInternalIP, Address: fmt.Sprintf("2001:db8::%d", i+1)},
+				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i+1)}, {
+					Type:    corev1.NodeInternalIP,
+					Address: fmt.Sprintf("2001:db8::%d", i+1),
+				},
 			},
 			Allocatable: corev1.ResourceList{"contivpp.io/memif": resource.MustParse("4")},
 		}})
 		k.Put("pods", &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "weft-system", Name: "weft-agent-" + name, Labels: agentLabels},
-			Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "agent", Image: "localhost/weft:v1"}}},
-			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+			Spec: corev1.PodSpec{
+				NodeName:   name,
+				Containers: []corev1.Container{{Name: "agent", Image: "localhost/weft:v1"}},
+			},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		})
 	}
 	k.Fail(k.progress)
@@ -71,7 +82,8 @@ func (k *kubelets) progress(r *http.Request) int {
 	var pod corev1.Pod
 	var network v1.CustomNetwork
 	switch {
-	case strings.Contains(r.URL.Path, "/customnetworks/weft-check-") && k.Object("customnetworks.contivpp.io", "", name, &network):
+	case strings.Contains(r.URL.Path, "/customnetworks/weft-check-") &&
+		k.Object("customnetworks.contivpp.io", "", name, &network):
 		k.networks[name] = network.Spec
 		network.Status.Conditions = v1.Conditions{{Type: v1.ConditionReady, Status: metav1.ConditionTrue}}
 		k.Put("customnetworks.contivpp.io", &network)
@@ -82,7 +94,9 @@ func (k *kubelets) progress(r *http.Request) int {
 		}
 		pod.Status = corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: k.addresses[name]}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "probe", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "probe", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+			},
 		}
 		k.Put("pods", &pod)
 	}
@@ -96,7 +110,8 @@ func (k *kubelets) exec(x k8stest.Exec) int {
 	}
 	if x.Command[2] == "interfaces" {
 		last := k.addresses[x.Pod][len("10.1."):]
-		_, _ = fmt.Fprintf(x.Out, `[{"name": "eth0", "mtu": 1450, "addresses": [%q]}, {"name": "tap0", "mtu": 1450, "addresses": ["198.18.%s"]},
+		_, _ = fmt.Fprintf(x.Out,
+			`[{"name": "eth0", "mtu": 1450, "addresses": [%q]}, {"name": "tap0", "mtu": 1450, "addresses": ["198.18.%s"]},
 			{"name": "memif0", "mtu": 1450, "memif": true, "addresses": ["198.19.%[2]s"]}]`, k.addresses[x.Pod], last)
 		return 0
 	}
@@ -134,12 +149,15 @@ func (k *kubelets) check(ctx context.Context, args ...string) (stdout, stderr st
 	var out, failures bytes.Buffer
 	env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: observer{&failures, k.written}, Plugin: true}
 	code = ctl.Main(ctx, env, append([]string{"check", "--kubeconfig", k.kubeconfig}, args...))
-	created, deleted := 0, 0
+	created := 0
+	deleted := 0
 	for _, request := range k.Requests() {
 		switch {
-		case strings.HasPrefix(request, "POST /api/v1/namespaces ") || request == "POST /api/v1/namespaces", request == "POST /apis/contivpp.io/v1/customnetworks":
+		case strings.HasPrefix(request, "POST /api/v1/namespaces ") || request == "POST /api/v1/namespaces",
+			request == "POST /apis/contivpp.io/v1/customnetworks":
 			created++
-		case strings.HasPrefix(request, "DELETE /api/v1/namespaces/weft-check-"), strings.HasPrefix(request, "DELETE /apis/contivpp.io/v1/customnetworks/weft-check-"):
+		case strings.HasPrefix(request, "DELETE /api/v1/namespaces/weft-check-"),
+			strings.HasPrefix(request, "DELETE /apis/contivpp.io/v1/customnetworks/weft-check-"):
 			deleted++
 		}
 	}
@@ -156,7 +174,8 @@ func TestCheckProbesEachInterfaceOnBothNodes(t *testing.T) {
 		t.Errorf("exit code %d: %s\n%s", code, out, failures)
 	}
 	for _, want := range []string{
-		"eth0 IPv4 ping same node 10.1.0.3 passed 310µs", "eth0 IPv4 MTU other node", "tap0 IPv4 UDP other node 198.18.1.2",
+		"eth0 IPv4 ping same node 10.1.0.3 passed 310µs",
+		"eth0 IPv4 MTU other node", "tap0 IPv4 UDP other node 198.18.1.2",
 		"memif0 IPv4 ping same node", "node IPv4 TCP own node 192.0.2.1", "DNS cluster kubernetes.default",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
@@ -169,11 +188,35 @@ func TestCheckProbesEachInterfaceOnBothNodes(t *testing.T) {
 		}
 	}
 	pod := k.seen["far"]
-	if pod.Spec.NodeName != "n2" || pod.Spec.Containers[0].Image != "localhost/weft:v1" || !strings.Contains(pod.Annotations["contivpp.io/custom-if"], "memif0/memif/weft-check-") {
+	if pod.Spec.NodeName != "n2" || pod.Spec.Containers[0].Image != "localhost/weft:v1" ||
+		!strings.Contains(pod.Annotations["contivpp.io/custom-if"], "memif0/memif/weft-check-") {
 		t.Errorf("pod %+v", pod)
 	}
 	if !strings.Contains(failures, "passed  eth0 IPv4 TCP to 10.1.1.2 (other node)\n") {
 		t.Errorf("progress %s", failures)
+	}
+}
+
+func TestCheckWithoutAnAPIServerPrintsOnlyTheError(t *testing.T) {
+	a := newAgents(t, says, "n1")
+	a.Disconnect()
+	var out, failures strings.Builder
+	env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures, Plugin: true}
+	code := ctl.Main(t.Context(), env, []string{"check", "--kubeconfig", a.kubeconfig})
+	if code != 1 || out.String() != "" || !strings.Contains(failures.String(), "check: ") {
+		t.Errorf("exit code %d, output %q, error %q", code, out.String(), failures.String())
+	}
+}
+
+func TestFollowedEventsHaveNoEnd(t *testing.T) {
+	var out, failures strings.Builder
+	env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures}
+	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	code := ctl.Main(limited, env, []string{"events", "-f", "--until", "1m"})
+	if want := "events: -f prints new events, and --until excludes them"; code != 2 ||
+		!strings.Contains(failures.String(), want) {
+		t.Errorf("exit code %d, output %q, error %q, want %q", code, out.String(), failures.String(), want)
 	}
 }
 
@@ -205,7 +248,8 @@ func TestCheckNamesTheFailedPathAndTheNextCommand(t *testing.T) {
 		return ""
 	}
 	out, failures, code := k.check(t.Context())
-	if code != 1 || !strings.HasSuffix(failures, "kubectl weft: check: 1 test failed\n") || !strings.Contains(out, "\neth0 IPv4 MTU, other node, 10.1.1.2: no reply within 3s\n  next: ") {
+	if code != 1 || !strings.HasSuffix(failures, "kubectl weft: check: 1 test failed\n") ||
+		!strings.Contains(out, "\neth0 IPv4 MTU, other node, 10.1.1.2: no reply within 3s\n  next: ") {
 		t.Errorf("exit code %d: %s\n%s", code, out, failures)
 	}
 }
@@ -214,7 +258,9 @@ func TestCheckReportsAPodThatDoesNotStart(t *testing.T) {
 	k := newKubelets(t, "n1", "n2")
 	k.refuse = "n2"
 	out, _, code := k.check(t.Context(), "--pod-timeout", "200ms")
-	if code != 1 || !strings.Contains(out, "start a pod, node n2, far: it does not run: kubelet of node n2 has not started it\n  next: kubectl weft events --node n2\n") {
+	if code != 1 ||
+		!strings.Contains(out,
+			"start a pod, node n2, far: it does not run: kubelet of node n2 has not started it\n  next: kubectl weft events --node n2\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if !strings.Contains(out, "same node") || strings.Contains(out, "10.1.1.2") {
@@ -241,7 +287,9 @@ func TestInterruptedCheckDeletesItsObjects(t *testing.T) {
 func TestKeptObjectsAreNamed(t *testing.T) {
 	k := newKubelets(t, "n1")
 	_, failures, code := k.check(t.Context(), "--keep")
-	if code != 0 || !strings.Contains(failures, "to delete them: kubectl delete namespace,customnetwork -l contivpp.io/connectivity-test=weft-check-") {
+	if code != 0 ||
+		!strings.Contains(failures,
+			"to delete them: kubectl delete namespace,customnetwork -l contivpp.io/connectivity-test=weft-check-") {
 		t.Errorf("exit code %d: %s", code, failures)
 	}
 }
@@ -265,7 +313,8 @@ func TestServiceWithoutKubeProxyIsSkipped(t *testing.T) {
 		return ""
 	}
 	out, _, code := k.check(t.Context())
-	if code != 0 || !strings.Contains(out, "no kube-proxy was found") || !strings.HasSuffix(out, " 0 failed, 1 skipped\n") {
+	if code != 0 || !strings.Contains(out, "no kube-proxy was found") ||
+		!strings.HasSuffix(out, " 0 failed, 1 skipped\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A new command must say whether it changes state: without an entry kubectl weft refuses it unless the operator chooses nodes.
+// A new command must say whether it changes state: without an entry kubectl weft refuses it unless the operator chooses
+// nodes.
 func TestEachCommandHasAClass(t *testing.T) {
 	c := &client{printer: printer{out: io.Discard}}
 	known := 0
@@ -25,8 +26,10 @@ func TestEachCommandHasAClass(t *testing.T) {
 
 func TestClassOfACommand(t *testing.T) {
 	for line, want := range map[string]class{
-		"status": reads, "events": reads, "events -f": streams, "gc": changes, "gc --dry-run": reads, "gc --dry-run=false": changes,
-		"quarantine list": reads, "quarantine release": changes, "addresses": reads, "addresses check": here, "probe serve": here,
+		"status": reads, "events": reads, "events -f": streams, "gc": changes, "gc --dry-run": reads,
+		"gc --dry-run=false": changes,
+		"quarantine list":    reads, "quarantine release": changes, "addresses": reads, "addresses check": here,
+		"probe serve": here,
 	} {
 		root := rootCommand(&client{printer: printer{out: io.Discard}})
 		words := strings.Fields(line)

@@ -39,24 +39,38 @@ func writeKubeconfig(name, host string) error {
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{Server: k8stest.New(t), t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	c := &cluster{
+		Server:     k8stest.New(t),
+		t:          t,
+		kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"),
+		socket:     filepath.Join(t.TempDir(), "agent.sock"),
+	}
 	c.host = c.Connection().Host
 	if err := writeKubeconfig(c.kubeconfig, c.host); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("NODE_NAME", "n1")
 	for _, name := range []string{"n1", "n2"} {
-		ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
-		c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}, Status: ready})
+		ready := corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		}
+		c.Put("nodes", &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)},
+			Status:     ready,
+		})
 		c.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	c.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/16"}})
+	c.Put("ippools.contivpp.io", &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       v1.IPPoolSpec{CIDR: "10.1.0.0/16"},
+	})
 	c.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: "blue"},
 		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"fd00:5::/64"}, BlockSize: 26, BlockSizeV6: 122},
 	})
 	c.block("10.1.0.0-26", func(b *v1.IPBlock) {
-		b.Spec.Offered, b.Spec.Borrowed = []v1.IP{"10.1.0.8", "10.1.0.9"}, []v1.Loan{{Address: "10.1.0.9", Node: "n2"}}
+		b.Spec.Offered = []v1.IP{"10.1.0.8", "10.1.0.9"}
+		b.Spec.Borrowed = []v1.Loan{{Address: "10.1.0.9", Node: "n2"}}
 		b.Status = v1.IPBlockStatus{Used: 2, Cooling: 1, Free: 57, Allocations: []v1.Allocation{
 			{Address: "10.1.0.2", Namespace: "default", Pod: "a", Attachment: "weft/c1/eth0"},
 			{Address: "10.1.0.3", Namespace: "default", Pod: "b", Attachment: "weft/c2/eth0"},
@@ -65,7 +79,10 @@ func newCluster(t *testing.T) *cluster {
 	c.block("10.1.0.64-26", func(b *v1.IPBlock) { b.Status.Free = 64 })
 	c.block("10.1.4.0-26", func(b *v1.IPBlock) { b.Spec.Node = "" })
 	c.block("blue.fd00-0005-0000-0000-0000-0000-0000-0000-122", func(b *v1.IPBlock) {
-		b.Spec.CIDR, b.Spec.Pool, b.Spec.Network, b.Spec.Node = "fd00:5::/122", "", "blue", "n2"
+		b.Spec.CIDR = "fd00:5::/122"
+		b.Spec.Pool = ""
+		b.Spec.Network = "blue"
+		b.Spec.Node = "n2"
 		b.Status.Free = 63
 	})
 	return c
@@ -87,7 +104,12 @@ func (c *cluster) agent(addresses ...string) {
 		if strings.Contains(a, ":") {
 			pool = "blue:ip6"
 		}
-		reply.Leases = append(reply.Leases, &operatorv1.Lease{Pool: pool, Address: a, State: "used", Holder: "weft/" + a + "/eth0"})
+		reply.Leases = append(reply.Leases, &operatorv1.Lease{
+			Pool:    pool,
+			Address: a,
+			State:   "used",
+			Holder:  "weft/" + a + "/eth0",
+		})
 	}
 	_, stop, err := ctltest.Serve(c.socket, ctltest.Replies{Addresses: reply})
 	if err != nil {
@@ -126,7 +148,9 @@ func TestAddressesOfTheClusterArePrinted(t *testing.T) {
 	c := newCluster(t)
 	c.agent("10.1.0.2", "10.1.0.64")
 	var b strings.Builder
-	for _, command := range []string{"addresses blocks", "addresses blocks -o json", "addresses check", "addresses check -o json"} {
+	for _, command := range []string{
+		"addresses blocks", "addresses blocks -o json", "addresses check", "addresses check -o json",
+	} {
 		got, code := c.query(strings.Fields(command)...)
 		if code != 0 {
 			t.Errorf("%s: exit code %d", command, code)
@@ -160,10 +184,12 @@ func TestAddressesCheckPrintsViolationsAndFails(t *testing.T) {
 func TestAddressesCheckWithoutAgentSkipsLeases(t *testing.T) {
 	c := newCluster(t)
 	got, code := c.query("addresses", "check")
-	if code != 0 || !strings.Contains(got, "leases not checked: no agent answers at SOCKET\n") || !strings.Contains(got, "no problems") {
+	if code != 0 || !strings.Contains(got, "leases not checked: no agent answers at SOCKET\n") ||
+		!strings.Contains(got, "no problems") {
 		t.Errorf("exit code %d:\n%s", code, got)
 	}
-	if got, code = c.query("addresses", "check", "--node", "n1"); code != 1 || got != "weftctl: no agent answers at SOCKET\n" {
+	if got, code = c.query("addresses", "check", "--node", "n1"); code != 1 ||
+		got != "weftctl: no agent answers at SOCKET\n" {
 		t.Errorf("with --node: exit code %d:\n%s", code, got)
 	}
 	c.agent("10.1.9.9")
@@ -184,9 +210,18 @@ func TestAPIServerErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
 		args    []string
 		want    string
 	}{
-		"unreachable":    {func(c *cluster) { c.unreachable() }, nil, refused + "cannot be asked: dial tcp SERVER: connect: connection refused\n"},
-		"without CRDs":   {func(c *cluster) { c.Uninstall("ipblocks.contivpp.io") }, nil, refused + "has no such kind: are Weft's custom resource definitions installed?\n"},
-		"without rights": {func(c *cluster) { c.Fail(func(*http.Request) int { return http.StatusForbidden }) }, nil, "weftctl: list ipblocks.contivpp.io: requested by the test\n"},
+		"unreachable": {
+			func(c *cluster) { c.unreachable() }, nil,
+			refused + "cannot be asked: dial tcp SERVER: connect: connection refused\n",
+		},
+		"without CRDs": {
+			func(c *cluster) { c.Uninstall("ipblocks.contivpp.io") }, nil,
+			refused + "has no such kind: are Weft's custom resource definitions installed?\n",
+		},
+		"without rights": {
+			func(c *cluster) { c.Fail(func(*http.Request) int { return http.StatusForbidden }) }, nil,
+			"weftctl: list ipblocks.contivpp.io: requested by the test\n",
+		},
 		"silent": {
 			func(c *cluster) {
 				released := make(chan struct{})
@@ -195,7 +230,10 @@ func TestAPIServerErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
 			}, []string{"--timeout", "100ms"},
 			"weftctl: list ipblocks.contivpp.io: no answer of the API server at SERVER: context deadline exceeded (within 100ms; set a longer --timeout)\n",
 		},
-		"no time left": {func(*cluster) {}, []string{"--timeout", "1ns"}, refused + "cannot be reached: no answer within the timeout (within 1ns; set a longer --timeout)\n"},
+		"no time left": {
+			func(*cluster) {}, []string{"--timeout", "1ns"},
+			refused + "cannot be reached: no answer within the timeout (within 1ns; set a longer --timeout)\n",
+		},
 		"no file": {
 			func(c *cluster) { c.kubeconfig = "/nowhere/kubeconfig" }, nil,
 			"weftctl: read kubeconfig: stat /nowhere/kubeconfig: no such file or directory\n",
@@ -205,7 +243,8 @@ func TestAPIServerErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
 			c := newCluster(t)
 			tt.breakIt(c)
 			for _, command := range []string{"check", "blocks"} {
-				if got, code := c.query(append([]string{"addresses", command}, tt.args...)...); got != tt.want || code != 1 {
+				if got, code := c.query(append([]string{"addresses", command}, tt.args...)...); got != tt.want ||
+					code != 1 {
 					t.Errorf("%s: exit code %d, %q, want 1 and %q", command, code, got, tt.want)
 				}
 			}
@@ -220,16 +259,27 @@ func TestAddressesCheckListsTakenAddressesAndUncheckedNodes(t *testing.T) {
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
 	got, code := c.query("addresses", "check")
-	for _, want := range []string{"node n2: Kubernetes does not report it as ready", "node n3: its agent has not announced it", "no problems, but 2 nodes not checked"} {
+	for _, want := range []string{
+		"node n2: Kubernetes does not report it as ready", "node n3: its agent has not announced it",
+		"no problems, but 2 nodes not checked",
+	} {
 		if code != 0 || !strings.Contains(got, want) {
 			t.Errorf("exit code %d, want %q in\n%s", code, want, got)
 		}
 	}
-	c.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeNetworkStatus{Conditions: v1.Conditions{
-		{Type: v1.ConditionAddresses, Status: metav1.ConditionFalse, Message: "pod default/a: its address 10.1.9.9 is of block 10.1.9.0/26, which is node n2's now: delete the pod"},
-	}}})
+	c.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+		Status: v1.NodeNetworkStatus{Conditions: v1.Conditions{
+			{
+				Type:    v1.ConditionAddresses,
+				Status:  metav1.ConditionFalse,
+				Message: "pod default/a: its address 10.1.9.9 is of block 10.1.9.0/26, which is node n2's now: delete the pod",
+			},
+		}},
+	})
 	got, code = c.query("addresses", "check")
-	if want := "address-taken: node n1: pod default/a: its address 10.1.9.9 is of block"; code != 1 || !strings.Contains(got, want) {
+	if want := "address-taken: node n1: pod default/a: its address 10.1.9.9 is of block"; code != 1 ||
+		!strings.Contains(got, want) {
 		t.Errorf("exit code %d, want %q in\n%s", code, want, got)
 	}
 }
@@ -240,7 +290,8 @@ func TestAddressesCheckReadsBlocksBeforeNodes(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	want := []string{
-		"GET /apis/contivpp.io/v1/ipblocks", "GET /apis/contivpp.io/v1/ippools", "GET /apis/contivpp.io/v1/customnetworks", "GET /api/v1/nodes",
+		"GET /apis/contivpp.io/v1/ipblocks", "GET /apis/contivpp.io/v1/ippools",
+		"GET /apis/contivpp.io/v1/customnetworks", "GET /api/v1/nodes",
 		"GET /apis/contivpp.io/v1/nodenetworks",
 	}
 	if got := c.Requests(); strings.Join(got, "\n") != strings.Join(want, "\n") {

@@ -24,9 +24,10 @@ type nodeStatus struct {
 	Dataplane string            `json:"dataplane,omitempty"`
 	Pods      uint32            `json:"attachments"`
 	Bad       map[string]uint32 `json:"objectsNotInSync,omitempty"` // number by phase
-	Problem   string            `json:"problem,omitempty"`          // the first condition that is not fulfilled, or why the node did not answer
-	Agent     bool              `json:"agent"`                      // an agent runs
-	Answered  bool              `json:"answered"`
+	// the first condition that is not fulfilled, or why the node did not answer
+	Problem  string `json:"problem,omitempty"`
+	Agent    bool   `json:"agent"` // an agent runs
+	Answered bool   `json:"answered"`
 }
 
 // clusterState is the status of a cluster.
@@ -80,7 +81,10 @@ type agentState struct {
 func (r *remote) status(ctx context.Context, node fleet.Node) nodeStatus {
 	s := nodeStatus{Node: node.Name, Agent: node.Agent != ""}
 	a := answer{node: node.Name}
-	a.failure = r.run(ctx, node, &exec.Bounded{To: &a.out, Left: maxNodeOutput}, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
+	a.failure = r.run(ctx, node, &exec.Bounded{To: &a.out, Left: maxNodeOutput}, &exec.Bounded{
+		To:   &a.err,
+		Left: maxNodeErrors,
+	})
 	var reply agentState
 	if !a.answered() {
 		s.Problem = a.reason()
@@ -90,7 +94,11 @@ func (r *remote) status(ctx context.Context, node fleet.Node) nodeStatus {
 		s.Problem = cmp.Or(a.reason(), "unreadable answer")
 		return s
 	}
-	s.Answered, s.Ready, s.Version, s.Dataplane, s.Pods = true, reply.Ready, reply.Version, reply.Dataplane, reply.Attachments
+	s.Answered = true
+	s.Ready = reply.Ready
+	s.Version = reply.Version
+	s.Dataplane = reply.Dataplane
+	s.Pods = reply.Attachments
 	for phase, count := range reply.Objects {
 		if !slices.Contains([]string{"InSync", "Observed"}, phase) && count > 0 {
 			if s.Bad == nil {
@@ -129,11 +137,13 @@ const maxListed = 20
 
 func printCluster(p *printer, s clusterState) {
 	g := newGrid("node", "ready", "agent", "dataplane", "pods", "not in sync")
-	ready, versions := 0, make(map[string]bool)
+	ready := 0
+	versions := make(map[string]bool)
 	for _, n := range s.Nodes {
 		word := p.bad("no")
 		if n.Ready {
-			word, ready = p.good("yes"), ready+1
+			word = p.good("yes")
+			ready = ready + 1
 		}
 		if !n.Answered {
 			g.row(p.cut(n.Node, 24), p.bad("?"), "-", "-", "-", "-")
@@ -143,7 +153,8 @@ func printCluster(p *printer, s clusterState) {
 		if n.Ready && n.Problem == "" && len(n.Bad) == 0 && len(s.Nodes) > maxListed {
 			continue // the screen has the nodes with problems
 		}
-		g.row(p.cut(n.Node, 24), word, p.shortVersion(n.Version), p.cut(orDash(n.Dataplane), 20), n.Pods, orDash(inPhases(n.Bad)))
+		g.row(p.cut(n.Node, 24), word, p.shortVersion(n.Version), p.cut(orDash(n.Dataplane), 20), n.Pods,
+			orDash(inPhases(n.Bad)))
 	}
 	p.printf("%s, %d ready\n", counted(len(s.Nodes), "node"), ready)
 	p.printGrid(g, "")

@@ -42,16 +42,22 @@ func (a *agents) lease(renewed time.Time) {
 	a.Put("leases.coordination.k8s.io", &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "weft-system", Name: "weft-controller"},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("weft-controller-7d9f-x2x"), LeaseDurationSeconds: ptr.To(int32(15)), RenewTime: ptr.To(metav1.NewMicroTime(renewed)),
+			HolderIdentity:       ptr.To("weft-controller-7d9f-x2x"),
+			LeaseDurationSeconds: ptr.To(int32(15)),
+			RenewTime:            ptr.To(metav1.NewMicroTime(renewed)),
 		},
 	})
 }
 
 // A screen has shortened texts; a pipe and --wide have all of them.
 func TestStatusOfAClusterIsShortenedOnlyOnAScreen(t *testing.T) {
-	const version, dataplane = "v0.1.0-dev.1560.gcc2132ff4ec2", "weft-vswitch 25.10 of a long name"
+	const (
+		version   = "v0.1.0-dev.1560.gcc2132ff4ec2"
+		dataplane = "weft-vswitch 25.10 of a long name"
+	)
 	a := newAgents(t, func(_ string, x k8stest.Exec) int {
-		_, _ = fmt.Fprintf(x.Out, `{"version": "weft %s (3f2a9c1d0b4e)", "ready": true, "dataplane": %q}`, version, dataplane)
+		_, _ = fmt.Fprintf(x.Out, `{"version": "weft %s (3f2a9c1d0b4e)", "ready": true, "dataplane": %q}`, version,
+			dataplane)
 		return 0
 	}, "n1")
 	a.lease(time.Now())
@@ -63,7 +69,8 @@ func TestStatusOfAClusterIsShortenedOnlyOnAScreen(t *testing.T) {
 		var out strings.Builder
 		env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: io.Discard, Plugin: true, Width: tt.width}
 		ctl.Main(t.Context(), env, append([]string{"status", "--kubeconfig", a.kubeconfig}, tt.args...))
-		if got := out.String(); strings.Contains(got, version) != tt.whole || strings.Contains(got, dataplane) != tt.whole || strings.Contains(got, "…") == tt.whole {
+		if got := out.String(); strings.Contains(got, version) != tt.whole ||
+			strings.Contains(got, dataplane) != tt.whole || strings.Contains(got, "…") == tt.whole {
 			t.Errorf("width %d, %q:\n%s", tt.width, tt.args, got)
 		}
 	}
@@ -94,7 +101,12 @@ func TestStatusOfAClusterNamesEachProblem(t *testing.T) {
 	a.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: "blue"},
 		Status: v1.CustomNetworkStatus{Conditions: v1.Conditions{
-			{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Refused", Message: "node n2: the VNI is in use"},
+			{
+				Type:    v1.ConditionReady,
+				Status:  metav1.ConditionFalse,
+				Reason:  "Refused",
+				Message: "node n2: the VNI is in use",
+			},
 		}},
 	})
 	a.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}})
@@ -103,9 +115,12 @@ func TestStatusOfAClusterNamesEachProblem(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, failures)
 	}
 	for _, want := range []string{
-		"3 nodes, 1 ready\n", "n2    no     v0.9.0  -                   3     2 Failed, 7 Pending\n", "n3    ?      -       -",
-		"controller  weft-controller-7d9f-x2x renewed its lease last 10m0s ago\n", "versions    2 different versions of the agent\n",
-		"  node n2: dataplane: connecting to /run/weft/api.sock\n", "  node n3: no agent: namespace weft-system has no pod",
+		"3 nodes, 1 ready\n",
+		"n2    no     v0.9.0  -                   3     2 Failed, 7 Pending\n", "n3    ?      -       -",
+		"controller  weft-controller-7d9f-x2x renewed its lease last 10m0s ago\n",
+		"versions    2 different versions of the agent\n",
+		"  node n2: dataplane: connecting to /run/weft/api.sock\n",
+		"  node n3: no agent: namespace weft-system has no pod",
 		"  network blue: Refused: node n2: the VNI is in use\n", "  pool pods: no status: does the controller run?\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -123,7 +138,8 @@ func TestStatusOfAClusterNamesEachProblem(t *testing.T) {
 		ControllerRunning bool
 		Problems          []struct{ Kind, Name, Reason string }
 	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 1 || got.ControllerRunning || len(got.Problems) != 2 || got.Nodes[1].ObjectsNotInSync["Failed"] != 2 {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 1 || got.ControllerRunning ||
+		len(got.Problems) != 2 || got.Nodes[1].ObjectsNotInSync["Failed"] != 2 {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
 }
@@ -136,7 +152,8 @@ func TestStatusOfALargeClusterShowsTheNodesWithProblems(t *testing.T) {
 	a := newAgents(t, states, append(names, "n2")...)
 	a.lease(time.Now())
 	out, failures, code := a.run(true, "status")
-	if code != 1 || failures != "kubectl weft: not ready: n2\n" || !strings.HasPrefix(out, "61 nodes, 60 ready\nNODE  READY") || strings.Contains(out, "example") {
+	if code != 1 || failures != "kubectl weft: not ready: n2\n" ||
+		!strings.HasPrefix(out, "61 nodes, 60 ready\nNODE  READY") || strings.Contains(out, "example") {
 		t.Errorf("exit code %d: %s%s", code, out, failures)
 	}
 	for line := range strings.Lines(out) {

@@ -18,9 +18,11 @@ import (
 // completionTimeout limits the request of a completion: a shell waits for it at each press of Tab.
 const completionTimeout = 2 * time.Second
 
-// completion returns a completion of the first argument by the words of list, which are "WORD" or "WORD\tDESCRIPTION". Without an agent
-// there are none.
-func completion(c *client, list func(cmd *cobra.Command, a agent, prefix string) ([]string, error)) cobra.CompletionFunc {
+// completion returns a completion of the first argument by the words of list, which are "WORD" or "WORD\tDESCRIPTION".
+// Without an agent there are none.
+func completion(
+	c *client, list func(cmd *cobra.Command, a agent, prefix string) ([]string, error),
+) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -44,7 +46,9 @@ func completion(c *client, list func(cmd *cobra.Command, a agent, prefix string)
 // completeRefs completes the key of an object.
 func completeRefs(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, prefix string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{Prefix: prefix})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{
+			Prefix: prefix,
+		})
 		for _, o := range reply.GetObjects() {
 			words = append(words, o.Ref+"\t"+o.Phase)
 		}
@@ -52,7 +56,8 @@ func completeRefs(c *client) cobra.CompletionFunc {
 	})
 }
 
-// completePods completes the name of a pod: one with an attachment on this node, or any pod of the cluster if the command runs on other nodes.
+// completePods completes the name of a pod: one with an attachment on this node, or any pod of the cluster if the
+// command runs on other nodes.
 func completePods(c *client) cobra.CompletionFunc {
 	local := completeAttached(c)
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -73,18 +78,21 @@ func completePods(c *client) cobra.CompletionFunc {
 func completeNodes(c *client) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		before := prefix[:strings.LastIndexByte(prefix, ',')+1]
-		return c.completeByCluster(cmd, prefix, func(ctx context.Context, agents *fleet.Fleet) (words []string, err error) {
-			nodes, err := agents.Nodes(ctx)
-			for _, n := range nodes {
-				words = append(words, before+n.Name+"\t"+cmp.Or(n.Absent, "agent "+n.Agent))
-			}
-			return words, err
-		})
+		return c.completeByCluster(cmd, prefix,
+			func(ctx context.Context, agents *fleet.Fleet) (words []string, err error) {
+				nodes, err := agents.Nodes(ctx)
+				for _, n := range nodes {
+					words = append(words, before+n.Name+"\t"+cmp.Or(n.Absent, "agent "+n.Agent))
+				}
+				return words, err
+			})
 	}
 }
 
 // completeByCluster completes by words of the API server; without one there are none.
-func (c *client) completeByCluster(cmd *cobra.Command, prefix string, list func(context.Context, *fleet.Fleet) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (c *client) completeByCluster(
+	cmd *cobra.Command, prefix string, list func(context.Context, *fleet.Fleet) ([]string, error),
+) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
 	api, err := c.cluster()
@@ -95,10 +103,13 @@ func (c *client) completeByCluster(cmd *cobra.Command, prefix string, list func(
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(words, func(word string) bool {
+		return !strings.HasPrefix(word, prefix)
+	}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeInterfaces completes the name of a pod, and then that of one of its interfaces, if the pod has an attachment on this node.
+// completeInterfaces completes the name of a pod, and then that of one of its interfaces, if the pod has an attachment
+// on this node.
 func completeInterfaces(c *client) cobra.CompletionFunc {
 	pods := completePods(c)
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -110,7 +121,8 @@ func completeInterfaces(c *client) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		interfaces := completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-			reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})
+			reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Attachments,
+				&operatorv1.AttachmentsRequest{})
 			for _, at := range reply.GetAttachments() {
 				if podName(at.Pod) != args[0] {
 					continue
@@ -127,7 +139,8 @@ func completeInterfaces(c *client) cobra.CompletionFunc {
 
 // completeSelectors completes the name of a pod, or the key of an object.
 func completeSelectors(c *client) cobra.CompletionFunc {
-	pods, refs := completePods(c), completeRefs(c)
+	pods := completePods(c)
+	refs := completeRefs(c)
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		words, _ := pods(cmd, args, prefix)
 		more, directive := refs(cmd, args, prefix)
@@ -145,9 +158,17 @@ func completeArguments(cmd *cobra.Command) {
 	}
 }
 
-// completeFlags completes the flags that several commands have.
+// completeFlags completes the flags that several commands have, and offers no files for flags whose values are none.
 func completeFlags(c *client, cmd *cobra.Command) {
-	completions := map[string]cobra.CompletionFunc{"node": completeNodes(c), "pod": completePods(c)}
+	completions := map[string]cobra.CompletionFunc{
+		"node":      completeNodes(c),
+		"pod":       completePods(c),
+		"output":    cobra.FixedCompletions(formatWords, cobra.ShellCompDirectiveNoFileComp),
+		"namespace": cobra.NoFileCompletions,
+		"from":      cobra.NoFileCompletions,
+		"to":        cobra.NoFileCompletions,
+		"force":     cobra.NoFileCompletions,
+	}
 	for name, complete := range completions {
 		if cmd.LocalFlags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, complete) // exists
@@ -187,7 +208,9 @@ func completeAddresses(c *client) cobra.CompletionFunc {
 // completeTransactions completes the number of a transaction.
 func completeTransactions(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: lastTransactions})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{
+			Last: lastTransactions,
+		})
 		for _, t := range reply.GetTransactions() {
 			words = append(words, strconv.FormatUint(t.Seq, 10)+"\t"+t.Label)
 		}

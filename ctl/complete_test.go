@@ -31,16 +31,25 @@ func TestPluginCompletesPodsAndNodesOfTheCluster(t *testing.T) {
 		{true, []string{"counters", "--pod", "shop/d"}, []string{"shop/db"}},
 		{true, []string{"status", "--node", "n"}, []string{"n1\tagent weft-agent-n1", "n2\tagent weft-agent-n2"}},
 		{true, []string{"status", "--node=n1,n2"}, []string{"n1,n2\tagent weft-agent-n2"}},
+		{true, []string{"status", "-o", ""}, []string{"table", "wide", "json", "yaml", "name", "jsonpath="}},
+		{true, []string{"pod", "-n", ""}, nil},
+		{true, []string{"policy", "--from", ""}, nil},
+		{true, []string{"policy", "--to", ""}, nil},
+		{true, []string{"gc", "--force", ""}, nil},
 		{false, []string{"pod", "--node", "n1", "shop/"}, []string{"shop/cart", "shop/db"}},
 		{false, []string{"pod", "shop/"}, nil}, // this node has no agent
 	} {
-		args := ctl.Arguments("/usr/local/bin/kubectl_complete-weft", append([]string{"--kubeconfig=" + a.kubeconfig}, tt.line...))
+		args := ctl.Arguments("/usr/local/bin/kubectl_complete-weft",
+			append([]string{"--kubeconfig=" + a.kubeconfig}, tt.line...))
 		var out, failures strings.Builder
-		code := ctl.Main(t.Context(), ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures, Plugin: tt.plugin}, args)
+		code := ctl.Main(t.Context(), ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures, Plugin: tt.plugin},
+			args)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		directive := lines[len(lines)-1]
-		if got := lines[:len(lines)-1]; code != 0 || directive != ":4" || !slices.Equal(got, tt.want) && len(got)+len(tt.want) > 0 {
-			t.Errorf("%q of the plugin (%v): exit code %d, %q, want %q without files\n%s", tt.line, tt.plugin, code, lines, tt.want, failures.String())
+		if got := lines[:len(lines)-1]; code != 0 || directive != ":4" ||
+			!slices.Equal(got, tt.want) && len(got)+len(tt.want) > 0 {
+			t.Errorf("%q of the plugin (%v): exit code %d, %q, want %q without files\n%s", tt.line, tt.plugin, code,
+				lines, tt.want, failures.String())
 		}
 	}
 }
@@ -51,14 +60,19 @@ func TestCompletionWithoutAClusterIsEmpty(t *testing.T) {
 	for _, line := range []string{"pod ", "status --node "} {
 		args := append([]string{"__complete", "--kubeconfig=" + a.kubeconfig}, strings.Split(line, " ")...)
 		var out, failures strings.Builder
-		if code := ctl.Main(t.Context(), ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures, Plugin: true}, args); code != 0 || out.String() != ":4\n" {
+		if code := ctl.Main(t.Context(), ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures, Plugin: true},
+			args); code != 0 || out.String() != ":4\n" {
 			t.Errorf("%q: exit code %d, %q", line, code, out.String())
 		}
 	}
 }
 
 func TestOnlyTheCompleterCompletes(t *testing.T) {
-	for program, want := range map[string]string{"/usr/bin/kubectl_complete-weft": "__complete pod", "/usr/bin/kubectl-weft": "pod", "weftctl": "pod"} {
+	for program, want := range map[string]string{
+		"/usr/bin/kubectl_complete-weft": "__complete pod",
+		"/usr/bin/kubectl-weft":          "pod",
+		"weftctl":                        "pod",
+	} {
 		if got := strings.Join(ctl.Arguments(program, []string{"pod"}), " "); got != want {
 			t.Errorf("%s runs %q, want %q", program, got, want)
 		}

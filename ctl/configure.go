@@ -15,13 +15,13 @@ func configureCommand(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "configure SOURCE [FILE]",
 		Short: "Replaces the external configuration of a source on this node",
-		Long: `Replaces the external configuration of SOURCE on this node by the values in FILE (YAML or JSON, "-" is standard input).
-Without FILE, the command removes the values of SOURCE.
+		Long: `Replaces the external configuration of SOURCE on this node by the values in FILE (YAML or JSON, "-" is
+standard input). Without FILE, the command removes the values of SOURCE.
 
-Each key is the key of an object, as weftctl objects prints it. If Weft has an object with this key, the value is a merge patch
-for it (RFC 7396). Otherwise the value is a new object. The agent skips invalid values. The command lists skipped, failed and
-pending values; none of them makes a pod fail. The values last until the agent stops. For permanent values use the agent's
-directory externalConfig.`,
+Each key is the key of an object, as weftctl objects prints it. If Weft has an object with this key, the value
+is a merge patch for it (RFC 7396). Otherwise the value is a new object. The agent skips invalid values. The
+command lists skipped, failed and pending values; none of them makes a pod fail. The values last until the
+agent stops. For permanent values use the agent's directory externalConfig.`,
 		Example: "  weftctl configure lab routes.yaml\n  weftctl configure lab",
 		Args:    usage(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

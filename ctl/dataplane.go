@@ -27,18 +27,25 @@ The commands change nothing. Interfaces of pods have the names of the pods. With
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	fib := dataplaneQuery(c, title{"fib", "Lists the routes of all VRFs and sources"}, operatorv1.DataplaneClient.FIB, printFIB)
+	fib := dataplaneQuery(c, title{"fib", "Lists the routes of all VRFs and sources"}, operatorv1.DataplaneClient.FIB,
+		printFIB)
 	fib.Flags().String("vrf", "", "only this VRF, or the VRFs of this network")
 	fib.Flags().String("to", "", "only routes that cover this address, the longest prefix first")
-	bridges := dataplaneQuery(c, title{"bridges", "Lists the bridge domains with members and MAC tables"}, operatorv1.DataplaneClient.Bridges, printBridges)
+	bridges := dataplaneQuery(c, title{"bridges", "Lists the bridge domains with members and MAC tables"},
+		operatorv1.DataplaneClient.Bridges, printBridges)
 	bridges.Flags().String("name", "", "only this bridge domain")
 	cmd.AddCommand(
-		dataplaneQuery(c, title{"interfaces", "Lists the interfaces"}, operatorv1.DataplaneClient.Interfaces, printInterfaces),
-		dataplaneQuery(c, title{"memifs", "Lists the memifs and whether their clients are connected"}, operatorv1.DataplaneClient.Memifs, printMemifs),
-		dataplaneQuery(c, title{"drops", "Lists dropped packets by interface and by reason"}, operatorv1.DataplaneClient.Drops, printDrops),
+		dataplaneQuery(c, title{"interfaces", "Lists the interfaces"}, operatorv1.DataplaneClient.Interfaces,
+			printInterfaces),
+		dataplaneQuery(c, title{"memifs", "Lists the memifs and whether their clients are connected"},
+			operatorv1.DataplaneClient.Memifs, printMemifs),
+		dataplaneQuery(c, title{"drops", "Lists dropped packets by interface and by reason"},
+			operatorv1.DataplaneClient.Drops, printDrops),
 		fib, bridges,
-		dataplaneQuery(c, title{"neighbours", "Lists the neighbours"}, operatorv1.DataplaneClient.Neighbours, printNeighbours),
-		dataplaneQuery(c, title{"runtime", "Shows the load of the dataplane's threads"}, operatorv1.DataplaneClient.Runtime, printRuntime),
+		dataplaneQuery(c, title{"neighbours", "Lists the neighbours"}, operatorv1.DataplaneClient.Neighbours,
+			printNeighbours),
+		dataplaneQuery(c, title{"runtime", "Shows the load of the dataplane's threads"},
+			operatorv1.DataplaneClient.Runtime, printRuntime),
 	)
 	return cmd
 }
@@ -47,10 +54,14 @@ The commands change nothing. Interfaces of pods have the names of the pods. With
 type title struct{ name, short string }
 
 // dataplaneMethod is a method of the service Dataplane.
-type dataplaneMethod[Reply proto.Message] func(operatorv1.DataplaneClient, context.Context, *operatorv1.DataplaneRequest, ...grpc.CallOption) (Reply, error)
+type dataplaneMethod[Reply proto.Message] func(
+	operatorv1.DataplaneClient, context.Context, *operatorv1.DataplaneRequest, ...grpc.CallOption,
+) (Reply, error)
 
 // dataplaneQuery makes a command that prints the reply to one request.
-func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMethod[Reply], table func(*printer, Reply)) *cobra.Command {
+func dataplaneQuery[Reply proto.Message](
+	c *client, title title, m dataplaneMethod[Reply], table func(*printer, Reply),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:               title.name + " [NAMESPACE/NAME]",
 		Short:             title.short,
@@ -79,7 +90,7 @@ func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMeth
 // ownerName names an interface: NAMESPACE/NAME:INTERFACE for a pod's, else the object of Weft or the dataplane's name.
 func ownerName(o *operatorv1.Owner) string {
 	if o.GetPod().GetName() != "" {
-		return podName(o.Pod) + ":" + o.Interface
+		return interfaceName(o.Pod, "", o.Interface)
 	}
 	return cmp.Or(o.GetObject(), o.GetName(), "-")
 }
@@ -109,9 +120,11 @@ func printMemifs(p *printer, reply *operatorv1.DataplaneMemifs) {
 		if m.Connected {
 			state = p.good("yes")
 		}
-		ring, buffer := "-", "-"
+		ring := "-"
+		buffer := "-"
 		if m.BufferSize > 0 { // else they are unknown
-			ring, buffer = strconv.Itoa(int(m.RingSize)), strconv.Itoa(int(m.BufferSize))
+			ring = strconv.Itoa(int(m.RingSize))
+			buffer = strconv.Itoa(int(m.BufferSize))
 		}
 		g.row(ownerName(m.Owner), m.Id, m.Role, state, ring, buffer, m.Socket)
 	}
@@ -124,7 +137,9 @@ func printDrops(p *printer, reply *operatorv1.DataplaneDrops) {
 		g.row(ownerName(i.Owner), i.FromPod, i.ToPod)
 	}
 	p.printGrid(g, "no interface dropped packets")
-	reasons := slices.DeleteFunc(slices.Clone(reply.Reasons), func(r *operatorv1.DropReason) bool { return r.Statistic })
+	reasons := slices.DeleteFunc(slices.Clone(reply.Reasons), func(r *operatorv1.DropReason) bool {
+		return r.Statistic
+	})
 	for n, r := range reasons {
 		if n == 0 {
 			p.printf("\n")
@@ -134,8 +149,13 @@ func printDrops(p *printer, reply *operatorv1.DataplaneDrops) {
 			p.printf("      %s\n", r.Explanation)
 		}
 	}
-	if hidden := len(reply.Reasons) - len(reasons); hidden > 0 {
-		p.printf("\n%s not shown: -o json lists them\n", counted(hidden, "counter")+" of events that are no drops")
+	p.printHidden(len(reply.Reasons) - len(reasons))
+}
+
+// printHidden says how many counters of statistics are not shown.
+func (p *printer) printHidden(counters int) {
+	if counters > 0 {
+		p.printf("\n%s that are no drops not shown: -o json lists them\n", counted(counters, "counter"))
 	}
 }
 
@@ -145,12 +165,14 @@ func printFIB(p *printer, reply *operatorv1.DataplaneFIB) {
 	for _, r := range reply.Routes {
 		shown := ""
 		if r.Vrf != vrf {
-			shown, vrf = r.Vrf, r.Vrf
+			shown = r.Vrf
+			vrf = r.Vrf
 		}
 		for n, path := range r.Paths {
 			prefix := r.Prefix
 			if n > 0 {
-				shown, prefix = "", ""
+				shown = ""
+				prefix = ""
 			}
 			g.row(shown, prefix, pathText(path))
 		}
@@ -207,7 +229,9 @@ func features(b *operatorv1.DataplaneBridge) string {
 	for _, f := range []struct {
 		name string
 		on   bool
-	}{{"learn", b.Learn}, {"flood", b.Flood}, {"forward", b.Forward}, {"flood unknown unicast", b.UnknownUnicastFlood}} {
+	}{{"learn", b.Learn}, {"flood", b.Flood}, {"forward", b.Forward}, {
+		"flood unknown unicast", b.UnknownUnicastFlood,
+	}} {
 		if !f.on {
 			off.WriteString(", does not " + f.name)
 		}
@@ -218,9 +242,11 @@ func features(b *operatorv1.DataplaneBridge) string {
 func printNeighbours(p *printer, reply *operatorv1.DataplaneNeighbours) {
 	g := newGrid("interface", "address", "mac", "kind", "age")
 	for _, n := range reply.Neighbours {
-		kind, age := "learned", span(n.Age.AsDuration())
+		kind := "learned"
+		age := span(n.Age.AsDuration())
 		if n.Static {
-			kind, age = "static", "-"
+			kind = "static"
+			age = "-"
 		}
 		g.row(ownerName(n.Owner), n.Address, n.Mac, kind, age)
 	}

@@ -26,7 +26,8 @@ func printDevices(p *printer, reply *operatorv1.DevicesReply) {
 	p.printf("memif devices: %d free, %s\n\n", reply.Free, kubelet)
 	g := newGrid("pod", "container", "devices", "age", "socket", wide("directory"))
 	for _, a := range reply.Allocations {
-		g.row(podName(a.Pod), orDash(a.Container), orDash(strings.Join(a.Devices, " ")), p.age(a.Created), a.Socket, a.Directory)
+		g.row(podName(a.Pod), orDash(a.Container), orDash(strings.Join(a.Devices, " ")), p.age(a.Created), a.Socket,
+			a.Directory)
 	}
 	p.printGrid(g, "no allocations")
 }

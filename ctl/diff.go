@@ -14,10 +14,14 @@ import (
 )
 
 // planningMethod is a method of the agent's service Planning.
-type planningMethod[Request any, Reply proto.Message] func(operatorv1.PlanningClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
+type planningMethod[Request any, Reply proto.Message] func(
+	operatorv1.PlanningClient, context.Context, Request, ...grpc.CallOption,
+) (Reply, error)
 
 // callPlanning calls a method of the service Planning.
-func callPlanning[Request any, Reply proto.Message](ctx context.Context, a agent, m planningMethod[Request, Reply], req Request) (reply Reply, err error) {
+func callPlanning[Request any, Reply proto.Message](
+	ctx context.Context, a agent, m planningMethod[Request, Reply], req Request,
+) (reply Reply, err error) {
 	err = a.dial(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
 		reply, err = m(operatorv1.NewPlanningClient(conn), ctx, req)
 		return err
@@ -48,7 +52,8 @@ another program; weftctl resync downstream repairs it. Secrets are redacted: obj
 			if len(args) == 1 && req.Selector == "" {
 				return usageError{fmt.Errorf("diff: the key is empty; leave it out to compare all objects")}
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent.within(cmd, readTimeout), operatorv1.PlanningClient.Diff, req)
+			reply, err := callPlanning(cmd.Context(), c.agent.within(cmd, readTimeout), operatorv1.PlanningClient.Diff,
+				req)
 			if err != nil {
 				return err
 			}
@@ -87,7 +92,8 @@ func printDiff(p *printer, reply *operatorv1.DiffReply) {
 		p.printf("not read: %s\n", p.bad(oneLine(text)))
 	}
 	if n := len(reply.Moving); n > 0 {
-		p.printf("%s changed while the machine was read, not compared: %s\n", counted(n, "object"), oneLine(strings.Join(reply.Moving, ", ")))
+		p.printf("%s changed while the machine was read, not compared: %s\n", counted(n, "object"),
+			oneLine(strings.Join(reply.Moving, ", ")))
 	}
 	p.printf("%s compared, %s\n", counted(int(reply.Compared), "object"), differing(len(reply.Objects)))
 }

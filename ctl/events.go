@@ -33,6 +33,9 @@ func eventsCommand(c *client) *cobra.Command {
   weftctl events -f -o json | jq -r 'select(.error != "") | .event'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if req.Follow && until != "" {
+				return usageError{errors.New("events: -f prints new events, and --until excludes them: give one of them")}
+			}
 			if req.After, err = moment(c.now(), "since", since); err == nil {
 				req.Before, err = moment(c.now(), "until", until)
 			}
@@ -45,9 +48,11 @@ func eventsCommand(c *client) *cobra.Command {
 			if since != "" && !cmd.Flags().Changed("last") {
 				req.Last = 0
 			}
-			agent, list := c.agent, listEvents
+			agent := c.agent
+			list := listEvents
 			if req.Follow {
-				agent.timeout, list = 0, followEvents
+				agent.timeout = 0
+				list = followEvents
 			}
 			return agent.connect(cmd.Context(), func(ctx context.Context, api operatorv1.OperationsClient) error {
 				stream, err := api.Events(ctx, req)
@@ -60,8 +65,10 @@ func eventsCommand(c *client) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&req.Follow, "follow", "f", false, "print new events until interrupted")
-	flags.Uint32Var(&req.Last, "last", lastEvents, "maximum number of recorded events to show; 0, the default with --since, shows all")
-	flags.StringVar(&since, "since", "", "only events from this time on: a duration before now (1h), a time of today (02:30) or RFC 3339")
+	flags.Uint32Var(&req.Last, "last", lastEvents,
+		"maximum number of recorded events to show; 0, the default with --since, shows all")
+	flags.StringVar(&since, "since", "",
+		"only events from this time on: a duration before now (1h), a time of today (02:30) or RFC 3339")
 	flags.StringVar(&until, "until", "", "only events before this time, in the forms of --since")
 	flags.StringVar(&req.Pod, "pod", "", "only events of this pod, NAMESPACE/NAME")
 	flags.BoolVar(&req.Failed, "failed", false, "only events that failed, were undone or refused")
@@ -79,7 +86,8 @@ func moment(now time.Time, flag, text string) (*timestamppb.Timestamp, error) {
 	for _, layout := range []string{"15:04:05", "15:04"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			year, month, day := now.Date()
-			return timestamppb.New(time.Date(year, month, day, t.Hour(), t.Minute(), t.Second(), 0, now.Location())), nil
+			return timestamppb.New(time.Date(year, month, day, t.Hour(), t.Minute(), t.Second(), 0,
+				now.Location())), nil
 		}
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
@@ -87,13 +95,17 @@ func moment(now time.Time, flag, text string) (*timestamppb.Timestamp, error) {
 			return timestamppb.New(t), nil
 		}
 	}
-	return nil, usageError{fmt.Errorf("--%s %q: must be a duration such as 1h, a time of today such as 02:30, or a time such as 2026-03-01T02:30:00Z", flag, text)}
+	return nil, usageError{
+		fmt.Errorf(
+			"--%s %q: must be a duration such as 1h, a time of today such as 02:30, or a time such as 2026-03-01T02:30:00Z",
+			flag, text),
+	}
 }
 
 func eventCommand(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:               "event NUMBER",
-		Short:             "Shows one event: steps, handlers with their changes, transactions, causes",
+		Short:             "Shows one event: steps, handlers with their changes, transactions",
 		Example:           "  weftctl event 42",
 		Args:              usage(cobra.MatchAll(cobra.ExactArgs(1), isNumber)),
 		ValidArgsFunction: completeEvents(c),
@@ -107,13 +119,15 @@ func eventCommand(c *client) *cobra.Command {
 				return fmt.Errorf("no event %d is recorded; weftctl events lists them", seq)
 			}
 			e := events[0]
-			return c.show(e, func() { printEvent(&c.printer, e, events[1:]) })
+			return c.show(e, func() { printEvent(&c.printer, e) })
 		},
 	}
 }
 
 // readEvents reads recorded events.
-func readEvents(ctx context.Context, a agent, req *operatorv1.EventsRequest) (events []*operatorv1.EventRecord, err error) {
+func readEvents(
+	ctx context.Context, a agent, req *operatorv1.EventsRequest,
+) (events []*operatorv1.EventRecord, err error) {
 	err = a.connect(ctx, func(ctx context.Context, api operatorv1.OperationsClient) error {
 		stream, err := api.Events(ctx, req)
 		if err != nil {
@@ -133,18 +147,15 @@ func readEvents(ctx context.Context, a agent, req *operatorv1.EventsRequest) (ev
 	return events, err
 }
 
-// printEvent prints an event; later are the events after it.
-func printEvent(p *printer, e *operatorv1.EventRecord, later []*operatorv1.EventRecord) {
+func printEvent(p *printer, e *operatorv1.EventRecord) {
 	p.printf("event %d  %s\n", e.Seq, printable(e.Event))
 	p.printf("arrived  %s, queued %s, took %s\n", p.clock(e.Arrived), took(e.Queued), took(e.Took))
 	p.printf("result   %s\n", eventResult(p, e, whole))
+	if len(e.Owners) > 0 {
+		p.printf("concerns %s\n", printable(ownersText(e.Owners)))
+	}
 	if e.CancelledBy != "" {
 		p.printf("cancelled by %s\n", oneLine(e.CancelledBy))
-	}
-	for _, other := range later {
-		if other.Cause == e.Seq {
-			p.printf("caused   #%d %s\n", other.Seq, printable(other.Event))
-		}
 	}
 	if len(e.Steps) > 0 {
 		p.printf("\n")
@@ -163,26 +174,48 @@ func printEvent(p *printer, e *operatorv1.EventRecord, later []*operatorv1.Event
 	printEventRest(p, e)
 }
 
+// named returns the key of a pending or stuck object of an event with its owners.
+func named(e *operatorv1.EventRecord, key string) string {
+	if name := e.OwnerNames[key]; name != "" {
+		return key + " of " + printable(name)
+	}
+	return key
+}
+
+// sharedText says with which events an event shares its transactions, so that the operations of these are not mistaken
+// for its own.
+func sharedText(e *operatorv1.EventRecord) string {
+	if len(e.SharedWith) == 0 {
+		return ""
+	}
+	var names []string
+	for _, seq := range e.SharedWith {
+		names = append(names, eventNumber(seq))
+	}
+	return fmt.Sprintf(" (%s of this event, the others of %s)", counted(int(e.Operations), "operation"),
+		strings.Join(names, ", "))
+}
+
 // printEventRest prints what is left of an event: its transactions, and what it left behind.
 func printEventRest(p *printer, e *operatorv1.EventRecord) {
 	if len(e.Transactions)+len(e.Stuck)+len(e.Pending)+len(e.Drops)+len(e.Verify) > 0 {
 		p.printf("\n")
 	}
 	for _, seq := range e.Transactions {
-		p.printf("transaction %d: weftctl transaction %d\n", seq, seq)
+		p.printf("transaction %d%s: weftctl transaction %d\n", seq, sharedText(e), seq)
 	}
 	for _, d := range e.Drops {
 		p.printf("skipped  %s of %s: %s\n", d.Key, d.Source, oneLine(d.Reason))
 	}
 	for _, key := range e.Pending {
 		if slices.Contains(e.TakenDown, key) {
-			p.printf("%s  %s\n", p.bad("taken down"), key)
+			p.printf("%s  %s\n", p.bad("taken down"), named(e, key))
 			continue
 		}
-		p.printf("waiting  %s\n", key)
+		p.printf("waiting  %s\n", named(e, key))
 	}
 	for _, key := range e.Stuck {
-		p.printf("%s  %s\n", p.bad("left behind"), key)
+		p.printf("%s  %s\n", p.bad("left behind"), named(e, key))
 	}
 	for _, difference := range e.Verify {
 		p.printf("verification: %s\n", oneLine(difference))
@@ -195,7 +228,8 @@ type eventStream = grpc.ServerStreamingClient[operatorv1.EventRecord]
 func listEvents(_ context.Context, c *client, stream eventStream) error {
 	g := newGrid("seq", "time", "event", wide("kind"), "ops", wide("queued"), "took", "result")
 	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
-		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), eventResult(&c.printer, e, c.brief))
+		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took),
+			eventResult(&c.printer, e, c.brief))
 	})
 	if err == nil && c.format == "table" {
 		c.printGrid(g, "no events")
@@ -207,7 +241,8 @@ func listEvents(_ context.Context, c *client, stream eventStream) error {
 func followEvents(ctx context.Context, c *client, stream eventStream) error {
 	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
 		c.printf("%s  #%d  %s  (%s, took %s)  %s\n",
-			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), eventResult(&c.printer, e, whole))
+			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took),
+			eventResult(&c.printer, e, whole))
 	})
 	select {
 	case <-ctx.Done():
@@ -230,10 +265,15 @@ func receiveEvents(c *client, stream eventStream, table func(*operatorv1.EventRe
 		if err != nil {
 			return err
 		}
-		if c.format == "table" {
+		switch c.format {
+		case "table":
 			table(e)
-		} else if err := c.streamed(document.Of(e.ProtoReflect())); err != nil {
-			return err
+		case "name":
+			c.printf("%d\n", e.Seq)
+		default:
+			if err := c.streamed(document.Of(e.ProtoReflect())); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -249,9 +289,6 @@ func eventResult(p *printer, e *operatorv1.EventRecord, told func(string) string
 	}
 	if e.Repeats > 0 {
 		text += fmt.Sprintf(" (repeated %d times)", e.Repeats)
-	}
-	if e.Cause != 0 {
-		text += fmt.Sprintf(" (caused by #%d)", e.Cause)
 	}
 	return text
 }

@@ -26,15 +26,21 @@ type fleetFlags struct {
 }
 
 // fleetFlagNames are not passed on to the nodes.
-var fleetFlagNames = []string{"node", "all-nodes", "weft-namespace", "kubeconfig", "context", "node-timeout", "socket", "output", "end-with-input"}
+var fleetFlagNames = []string{
+	"node", "all-nodes", "weft-namespace", "kubeconfig", "context", "node-timeout", "socket", "output",
+	"end-with-input",
+}
 
 func (f *fleetFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.nodes, "node", nil, "run on this node of the cluster, through the API server; can be repeated")
+	flags.StringSliceVar(&f.nodes, "node", nil,
+		"run on this node of the cluster, through the API server; can be repeated")
 	flags.BoolVar(&f.all, "all-nodes", false, "run on all nodes of the cluster, through the API server")
 	flags.StringVar(&f.namespace, "weft-namespace", fleet.Namespace, "namespace of the agents")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; default: environment variable KUBECONFIG, ~/.kube/config, else the pod's service account")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "",
+		"kubeconfig file; default: environment variable KUBECONFIG, ~/.kube/config, else the pod's service account")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig; default: its current context")
-	flags.DurationVar(&f.nodeTimeout, "node-timeout", 0, "timeout of each node; default: 30s, and 3m for commands that change state")
+	flags.DurationVar(&f.nodeTimeout, "node-timeout", 0,
+		"timeout of each node; default: 30s, and 3m for commands that change state")
 	flags.BoolVar(&f.endWithInput, "end-with-input", false, "end when the standard input ends")
 	_ = flags.MarkHidden("end-with-input") // exists
 }
@@ -52,22 +58,26 @@ const (
 // classes are the classes of commands by path. A subcommand without an entry has the class of its parent.
 var classes = map[string]class{
 	"status": reads, "attachments": reads, "events": reads, "event": reads, "transactions": reads, "transaction": reads,
-	"objects": reads, "why": reads, "addresses": reads, "devices": reads, "policy": reads, "counters": reads, "settings": reads, "pod": reads,
+	"objects": reads, "why": reads, "addresses": reads, "devices": reads, "policy": reads, "counters": reads,
+	"settings": reads, "pod": reads,
 	"plan": reads, "diff": reads, "graph": reads, "dataplane": reads, "upgrade": reads,
 	"trace": streams, "capture": streams, "bundle": streams, "profile": streams,
-	"audit": changes, "quarantine": changes, "quarantine list": reads, "resync": changes, "configure": changes, "gc": changes, "log-level": changes,
-	"addresses check": here, "addresses blocks": here, "lint": here, "install": here, "check": here, "probe": here, "completion": here, "help": here,
+	"audit": changes, "quarantine": changes, "quarantine list": reads, "resync": changes, "configure": changes,
+	"gc": changes, "log-level": changes,
+	"addresses check": here, "addresses blocks": here, "lint": here, "install": here, "check": here, "probe": here,
+	"completion": here, "help": here,
 	"__complete": here, "__completeNoDesc": here, "ui": here,
 }
 
 // podCommands are the commands whose first argument may be NAMESPACE/NAME of a pod, whose node then runs the command.
 var podCommands = []string{
 	"pod", "attachments", "trace", "capture", "diff", "graph", "quarantine release",
-	"dataplane interfaces", "dataplane memifs", "dataplane drops", "dataplane fib", "dataplane bridges", "dataplane neighbours",
+	"dataplane interfaces", "dataplane memifs", "dataplane drops", "dataplane fib", "dataplane bridges",
+	"dataplane neighbours",
 }
 
-// inputFiles are the commands that read a file of the operator, with the index of its argument. "-" is the standard input. Commands with a
-// flag --file read that one.
+// inputFiles are the commands that read a file of the operator, with the index of its argument. "-" is the standard
+// input. Commands with a flag --file read that one.
 var inputFiles = map[string]int{"configure": 1}
 
 // pathOf returns the path of a command without the name of the program.
@@ -132,20 +142,23 @@ type choice struct {
 	ns, in string // the pod whose node runs the command
 }
 
-// choose decides where a command runs: by --node and --all-nodes, else on this node; kubectl weft has no own node and chooses the node of the
-// pod in the command line, else all nodes.
+// choose decides where a command runs: by --node and --all-nodes, else on this node; kubectl weft has no own node and
+// chooses the node of the pod in the command line, else all nodes.
 func (c *client) choose(cmd *cobra.Command, args []string) (choice, error) {
 	kind := classOf(cmd)
 	if kind == here {
 		return choice{local: true}, nil
 	}
-	f, socket := c.fleet, cmd.Flags().Changed("socket")
+	f := c.fleet
+	socket := cmd.Flags().Changed("socket")
 	chosen := len(f.nodes) > 0 || f.all
 	switch {
 	case len(f.nodes) > 0 && f.all:
 		return choice{}, usageError{errors.New("--node and --all-nodes exclude each other")}
 	case chosen && socket:
-		return choice{}, usageError{errors.New("--socket names an agent of this machine: it excludes --node and --all-nodes")}
+		return choice{}, usageError{
+			errors.New("--socket names an agent of this machine: it excludes --node and --all-nodes"),
+		}
 	case slices.Contains(f.nodes, ""), cmd.Flags().Changed("node") && len(f.nodes) == 0:
 		return choice{}, usageError{errors.New("--node: the name is empty")}
 	case chosen:
@@ -157,7 +170,9 @@ func (c *client) choose(cmd *cobra.Command, args []string) (choice, error) {
 		return choice{ns: namespace, in: name}, nil
 	}
 	if kind == changes {
-		return choice{}, usageError{fmt.Errorf("%s changes the state of nodes: choose them with --node NAME or --all-nodes", pathOf(cmd))}
+		return choice{}, usageError{
+			fmt.Errorf("%s changes the state of nodes: choose them with --node NAME or --all-nodes", pathOf(cmd)),
+		}
 	}
 	return choice{all: true}, nil
 }
@@ -179,7 +194,8 @@ func podOf(cmd *cobra.Command, args []string) (namespace, name string, ok bool) 
 func arguments(cmd *cobra.Command, args []string, format string) []string {
 	line := strings.Fields(pathOf(cmd))
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if slices.Contains(fleetFlagNames, f.Name) {
+		isQualified := len(args) > 0 || cmd.Flags().Changed("pod") // the name of the pod has the namespace
+		if slices.Contains(fleetFlagNames, f.Name) || f.Name == "namespace" && isQualified {
 			return
 		}
 		values := []string{f.Value.String()}

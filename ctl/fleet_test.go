@@ -73,7 +73,10 @@ func (a *agents) agent(node string, state corev1.ContainerState) {
 	a.Put("pods", &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "weft-system", Name: "weft-agent-" + node, Labels: agentLabels},
 		Spec:       corev1.PodSpec{NodeName: node},
-		Status:     corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: "agent", State: state}}},
+		Status: corev1.PodStatus{
+			Phase:             phase,
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "agent", State: state}},
+		},
 	})
 }
 
@@ -118,8 +121,24 @@ func (a *agents) mustPrint(plugin bool, want string, args ...string) {
 func TestPluginRunsReadingCommandsOnAllNodes(t *testing.T) {
 	a := newAgents(t, says, "n2", "n1")
 	a.mustPrint(true, "node n1\nhello from n1\n\nnode n2\nhello from n2\n", "objects", "vpp.route", "--timeout", "3s")
-	want := []string{"n1 objects --timeout=3s --output=table -- vpp.route", "n2 objects --timeout=3s --output=table -- vpp.route"}
+	want := []string{
+		"n1 objects --timeout=3s --output=table -- vpp.route", "n2 objects --timeout=3s --output=table -- vpp.route",
+	}
 	if got := a.ran(); !slices.Equal(got, want) {
+		t.Errorf("ran %q", got)
+	}
+}
+
+func TestNamesAndTemplatesOfSeveralNodes(t *testing.T) {
+	a := newAgents(t, says, "n1", "n2")
+	a.mustPrint(true, "hello from n1\nhello from n2\n", "attachments", "-o", "name")
+	a.mustPrint(true, "n1 n2\n", "attachments", "-o", "jsonpath={.nodes[*].output.name}")
+	a.mustPrint(true, "node n1\nhello from n1\n\nnode n2\nhello from n2\n", "attachments", "-n", "shop")
+	want := []string{
+		"n1 attachments --namespace=shop --output=table", "n1 attachments --output=json",
+		"n1 attachments --output=name",
+	}
+	if got := a.ran(); !slices.Equal(got[:3], want) {
 		t.Errorf("ran %q", got)
 	}
 }
@@ -133,10 +152,12 @@ func TestAnswersOfNodesAreOneDocument(t *testing.T) {
 			Output struct{ Name string }
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || len(got.Nodes) != 2 || got.Nodes[1].Output.Name != "n2" {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || len(got.Nodes) != 2 ||
+		got.Nodes[1].Output.Name != "n2" {
 		t.Errorf("exit code %d, %v: %s", code, err, out)
 	}
-	a.mustPrint(false, "nodes:\n- node: n1\n  output:\n    name: n1\n- node: n2\n  output:\n    name: n2\n", "devices", "--node", "n1,n2", "-o", "yaml")
+	a.mustPrint(false, "nodes:\n- node: n1\n  output:\n    name: n1\n- node: n2\n  output:\n    name: n2\n", "devices",
+		"--node", "n1,n2", "-o", "yaml")
 }
 
 func TestOutputOfOneNamedNodeIsPassedThrough(t *testing.T) {
@@ -195,23 +216,35 @@ func TestSilentNodeIsBoundedByItsTimeout(t *testing.T) {
 		return 0
 	}, "n1", "n2")
 	out, failures, code := a.run(true, "devices", "--node-timeout", "700ms")
-	if code != 1 || !strings.Contains(out, "hello from n1") || !strings.Contains(failures, "node n2 did not answer: no answer within 700ms; set a longer --node-timeout\n") {
+	if code != 1 || !strings.Contains(out, "hello from n1") ||
+		!strings.Contains(failures, "node n2 did not answer: no answer within 700ms; set a longer --node-timeout\n") {
 		t.Errorf("exit code %d, output\n%s\nerrors\n%s", code, out, failures)
 	}
 }
 
 func TestNodeOfAPodAnswers(t *testing.T) {
 	a := newAgents(t, says, "n1", "n2")
-	a.Put("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n2"}})
+	a.Put("pods", &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a"},
+		Spec:       corev1.PodSpec{NodeName: "n2"},
+	})
 	a.Put("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "b"}})
 	a.mustPrint(true, "hello from n2\n", "counters", "--pod", "lab/a")
+	a.mustPrint(true, "hello from n2\n", "-n", "lab", "counters", "--pod", "a")
+	a.mustPrint(true, "hello from n2\n", "pod", "a", "-n", "lab")
+	if ran := a.ran(); slices.ContainsFunc(ran, func(line string) bool {
+		return strings.Contains(line, "namespace") || !strings.Contains(line, "lab/a")
+	}) {
+		t.Errorf("ran %q: the name of the pod has the namespace", ran)
+	}
 	for args, want := range map[string]string{
 		"counters --pod lab/b":   "pod lab/b has no node: it is not scheduled yet",
 		"counters --pod lab/x":   "there is no pod lab/x; set --node for a pod that was deleted",
 		"devices --node n9":      `the cluster has no node "n9"; it has n1, n2`,
 		"quarantine release a/b": "there is no pod a/b; set --node for a pod that was deleted",
 	} {
-		if _, failures, code := a.run(true, strings.Fields(args)...); code != 1 || failures != "kubectl weft: "+want+"\n" {
+		if _, failures, code := a.run(true, strings.Fields(args)...); code != 1 ||
+			failures != "kubectl weft: "+want+"\n" {
 			t.Errorf("%s: exit code %d: %s", args, code, failures)
 		}
 	}
@@ -229,9 +262,10 @@ func TestChangesNeedAChoiceOfNodes(t *testing.T) {
 		"frobnicate --all-nodes":         `unknown command "frobnicate"; kubectl weft --help lists them`,
 		"objects a b --node n1":          "objects: accepts at most 1 arg(s), received 2",
 		"resync sideways --node n1":      "resync: invalid argument \"sideways\" for \"kubectl weft resync\"",
-		"devices --node n1 --output xml": `--output "xml": must be table, wide, json or yaml`,
+		"devices --node n1 --output xml": `--output "xml": must be table, wide, json, yaml, name or jsonpath=TEMPLATE`,
 	} {
-		if _, failures, code := a.run(true, strings.Fields(args)...); code != 2 || !strings.HasPrefix(failures, "kubectl weft: "+want) {
+		if _, failures, code := a.run(true, strings.Fields(args)...); code != 2 ||
+			!strings.HasPrefix(failures, "kubectl weft: "+want) {
 			t.Errorf("%s: exit code %d: %s", args, code, failures)
 		}
 	}
@@ -268,7 +302,9 @@ func TestStreamsHaveTheNodeBeforeEachLine(t *testing.T) {
 	ended.Wait() // the programs on the nodes see that the operator is gone
 	got := strings.Split(strings.TrimSpace(out.String()), "\n")
 	slices.Sort(got)
-	want := []string{"n1      event 1 of n1", "n1      event 2 of n1", "node-2  event 1 of node-2", "node-2  event 2 of node-2"}
+	want := []string{
+		"n1      event 1 of n1", "n1      event 2 of n1", "node-2  event 1 of node-2", "node-2  event 2 of node-2",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("output %q", got)
 	}

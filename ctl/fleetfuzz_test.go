@@ -11,11 +11,12 @@ import (
 	"github.com/weftnet/weft/k8s/exec"
 )
 
-// FuzzAnswer reads any output of weftctl on a node: its document is valid JSON, its error one line without control characters, and a
-// stream loses no byte.
+// FuzzAnswer reads any output of weftctl on a node: its document is valid JSON, its error one line without control
+// characters, and a stream loses no byte.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
-		"{\"a\": 1}\n", "{\"a\": 1}\n{\"b\": 2}\n", "no json\n", "{\"cut", "\x1b[31m\x00\xff\n", "weftctl: a\nweftctl: b\r\n", "",
+		"{\"a\": 1}\n", "{\"a\": 1}\n{\"b\": 2}\n", "no json\n", "{\"cut", "\x1b[31m\x00\xff\n",
+		"weftctl: a\nweftctl: b\r\n", "",
 	} {
 		f.Add([]byte(seed), len(seed)/2)
 	}
@@ -31,12 +32,17 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("reason %q of %q", reason, text)
 		}
 		var out bytes.Buffer
-		l := &lines{mu: &sync.Mutex{}, to: &out, format: func(line []byte) []byte { return append(bytes.Clone(line), '\n') }}
+		l := &lines{
+			mu:     &sync.Mutex{},
+			to:     &out,
+			format: func(line []byte) []byte { return append(bytes.Clone(line), '\n') },
+		}
 		at = min(max(at, 0), len(text))
 		_, _ = l.Write(text[:at])
 		_, _ = io.Copy(l, bytes.NewReader(text[at:]))
 		l.flush()
-		if want := append(bytes.TrimSuffix(text, []byte("\n")), '\n'); len(text) > 0 && !bytes.Equal(out.Bytes(), want) {
+		if want := append(bytes.TrimSuffix(text, []byte("\n")), '\n'); len(text) > 0 &&
+			!bytes.Equal(out.Bytes(), want) {
 			t.Errorf("stream %q of %q", out.Bytes(), text)
 		}
 	})

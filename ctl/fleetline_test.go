@@ -33,16 +33,22 @@ func newRealAgents(t *testing.T, nodes ...string) *agents {
 func TestCommandLinesArePassedToTheNodes(t *testing.T) {
 	a := newRealAgents(t, "n1", "n2")
 	for _, line := range []string{
-		"attachments", "pods", "events --last 5", "transactions", "transactions 1", "objects", "objects vpp.route", "why vpp.interface/weft-",
-		"addresses", "devices", "counters", "settings", "quarantine list", "gc --dry-run", "resync downstream --dry-run",
-		"gc --force weft/a/eth0 --force weft/b/eth0", "status --timeout 5s", "events -o json --last=1", "objects -o yaml",
+		"attachments", "pods", "events --last 5", "transactions", "transactions 1", "objects", "objects vpp.route",
+		"why vpp.interface/weft-",
+		"addresses", "devices", "counters", "settings", "quarantine list",
+		"gc --dry-run", "resync downstream --dry-run",
+		"gc --force weft/a/eth0 --force weft/b/eth0", "status --timeout 5s", "events -o json --last=1",
+		"objects -o yaml",
 	} {
 		local, complaints, want := run(t, line)
 		remote, failures, code := a.run(false, append(strings.Fields(line), "--node", "n1")...)
 		if code != want || whole(remote) != whole(local) {
-			t.Errorf("%s: exit code %d, on the node %d (%s%s)\nhere: %s\non the node: %s", line, want, code, complaints, failures, local, remote)
+			t.Errorf("%s: exit code %d, on the node %d (%s%s)\nhere: %s\non the node: %s", line, want, code, complaints,
+				failures, local, remote)
 		}
-		if out, _, merged := a.run(true, append(strings.Fields(line), "--all-nodes", "-o", "json")...); merged != want || !strings.Contains(out, `"n2"`) {
+		if out, _, merged := a.run(true,
+			append(strings.Fields(line), "--all-nodes", "-o", "json")...); merged != want ||
+			!strings.Contains(out, `"n2"`) {
 			t.Errorf("%s on all nodes: exit code %d: %s", line, merged, out)
 		}
 	}
@@ -69,7 +75,9 @@ func TestCommandEndsWithItsInput(t *testing.T) {
 	var out eventuallyBuffer
 	done := make(chan int)
 	go func() {
-		done <- ctl.Main(context.WithoutCancel(t.Context()), ctl.Env{In: in, Out: &out, Err: &out}, []string{"events", "-f", "--end-with-input"})
+		done <- ctl.Main(context.WithoutCancel(t.Context()), ctl.Env{In: in, Out: &out, Err: &out}, []string{
+			"events", "-f", "--end-with-input",
+		})
 	}()
 	k8stest.Eventually(t, "an event", func() bool { return strings.Contains(out.String(), "#1") })
 	_ = end.Close()
@@ -86,13 +94,19 @@ func TestCommandEndsWithItsInput(t *testing.T) {
 func TestPluginHelpNamesThePlugin(t *testing.T) {
 	a := newAgents(t, says)
 	out, _, code := a.run(true, "events", "--help")
-	if code != 0 || !strings.Contains(out, "kubectl weft events [flags]") || !strings.Contains(out, "  kubectl weft events --last 5\n") || strings.Contains(out, "end-with-input") {
+	if code != 0 || !strings.Contains(out, "kubectl weft events [flags]") ||
+		!strings.Contains(out, "  kubectl weft events --last 5\n") || strings.Contains(out, "end-with-input") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if out, _, _ := a.run(true, "--help"); strings.Contains(out, "weftctl status") || !strings.Contains(out, "kubectl weft status") {
+	if out, _, _ := a.run(true, "--help"); strings.Contains(out, "weftctl status") ||
+		!strings.Contains(out, "kubectl weft status") {
 		t.Errorf("help: %s", out)
 	}
-	for program, is := range map[string]bool{"/usr/local/bin/kubectl-weft": true, "kubectl-weft": true, "/usr/bin/weftctl": false} {
+	for program, is := range map[string]bool{
+		"/usr/local/bin/kubectl-weft": true,
+		"kubectl-weft":                true,
+		"/usr/bin/weftctl":            false,
+	} {
 		if ctl.IsPlugin(program) != is {
 			t.Errorf("%s is a plugin: %v", program, !is)
 		}

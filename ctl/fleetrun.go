@@ -19,7 +19,8 @@ import (
 	"github.com/weftnet/weft/k8s/fleet"
 )
 
-// nodesAtOnce limits the nodes that run a command at the same time, because each is a connection through the API server.
+// nodesAtOnce limits the nodes that run a command at the same time, because each is a connection through the API
+// server.
 const nodesAtOnce = 32
 
 // maxNodeOutput limits the output of one node in a merged answer.
@@ -54,8 +55,8 @@ func (a *answer) reason() string {
 	return oneLine(a.failure.Error())
 }
 
-// runOnNodes runs a command on the chosen nodes and prints their answers. The output of a single named node is passed through
-// unchanged.
+// runOnNodes runs a command on the chosen nodes and prints their answers. The output of a single named node is passed
+// through unchanged.
 func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) error {
 	kind := classOf(cmd)
 	if c.fleet.nodeTimeout < 0 {
@@ -78,20 +79,29 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 		return r.passThrough(cmd, nodes[0])
 	}
 	if f := cmd.Flags().Lookup("write"); f != nil {
-		return usageError{fmt.Errorf("%s --write: the files of several nodes cannot be merged: choose one node with --node", cmd.Name())}
+		return usageError{
+			fmt.Errorf("%s --write: the files of several nodes cannot be merged: choose one node with --node",
+				cmd.Name()),
+		}
 	}
 	format := c.format
-	if format == "yaml" {
+	if format != "table" && format != "name" {
 		format = "json"
 	}
 	r.line = arguments(cmd, args, format)
+	if kind == streams && format == "name" {
+		return usageError{
+			errors.New("-o name: the names of several nodes cannot be told apart: choose one node with --node"),
+		}
+	}
 	if kind == streams {
 		return r.follow(cmd.Context(), nodes)
 	}
 	return r.merge(cmd.Context(), nodes)
 }
 
-// readInput reads the file of the operator that a command line names, and returns the command line with "-" in its place.
+// readInput reads the file of the operator that a command line names, and returns the command line with "-" in its
+// place.
 func readInput(cmd *cobra.Command, args []string) ([]string, []byte, error) {
 	if f := cmd.Flags().Lookup("file"); f != nil && f.Changed && f.Value.Type() == "string" {
 		document, err := readDocument(cmd.InOrStdin(), f.Value.String())
@@ -130,14 +140,16 @@ func (r *remote) run(ctx context.Context, node fleet.Node, out, failures io.Writ
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	s, line := exec.Streams{Out: out, Err: failures}, r.line
+	s := exec.Streams{Out: out, Err: failures}
+	line := r.line
 	switch {
 	case r.input != nil:
 		s.In = bytes.NewReader(r.input)
 	case r.kind == streams: // a program that waits would not see that the connection has ended
 		hold, end := io.Pipe()
 		defer end.Close()
-		s.In, line = hold, append([]string{"--end-with-input"}, line...)
+		s.In = hold
+		line = append([]string{"--end-with-input"}, line...)
 	}
 	err := r.agents.Weftctl(ctx, node, line, s)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -193,8 +205,8 @@ func withCode(failure, err error) error {
 	return err
 }
 
-// outputFile returns the file of the flag --write, and the index of this flag in the command line. The file is written where the
-// command was started.
+// outputFile returns the file of the flag --write, and the index of this flag in the command line. The file is written
+// where the command was started.
 func (r *remote) outputFile(cmd *cobra.Command) (string, int) {
 	f := cmd.Flags().Lookup("write")
 	if f == nil || !f.Changed || f.Value.String() == "-" {
@@ -215,7 +227,8 @@ func (r *remote) merge(ctx context.Context, nodes []fleet.Node) error {
 			out := &exec.Bounded{To: &a.out, Left: maxNodeOutput}
 			a.failure = r.run(ctx, nodes[i], out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
 			if out.Cut {
-				a.failure = fmt.Errorf("the output is longer than %d MiB: choose this node with --node", maxNodeOutput>>20)
+				a.failure = fmt.Errorf("the output is longer than %d MiB: choose this node with --node",
+					maxNodeOutput>>20)
 			}
 			return nil
 		})
@@ -224,7 +237,7 @@ func (r *remote) merge(ctx context.Context, nodes []fleet.Node) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if r.format == "table" {
+	if r.format == "table" || r.format == "name" {
 		r.printAnswers(answers)
 	} else if err := r.document(documentOf(answers)); err != nil {
 		return err
@@ -240,11 +253,13 @@ func (c *client) printAnswers(answers []answer) {
 		if !a.answered() {
 			continue
 		}
-		if !first {
+		if !first && c.format == "table" {
 			c.printf("\n")
 		}
 		first = false
-		c.printf("%s\n", c.coloured("1", "node "+a.node))
+		if c.format == "table" {
+			c.printf("%s\n", c.coloured("1", "node "+a.node))
+		}
 		if text := strings.TrimRight(a.out.String(), "\n"); text != "" {
 			c.printf("%s\n", printable(text))
 		}
@@ -334,8 +349,15 @@ func (r *remote) follow(ctx context.Context, nodes []fleet.Node) error {
 	for i, n := range nodes {
 		wait.Go(func() {
 			out := &lines{mu: &mu, to: r.out, format: r.lineFormat(n.Name, width)}
-			failures := &lines{mu: &mu, to: r.err, format: func(line []byte) []byte { return fmt.Appendf(nil, "node %s: %s\n", n.Name, printable(string(line))) }}
-			answers[i].node, answers[i].failure = n.Name, r.run(ctx, n, out, failures)
+			failures := &lines{
+				mu: &mu,
+				to: r.err,
+				format: func(line []byte) []byte {
+					return fmt.Appendf(nil, "node %s: %s\n", n.Name, printable(string(line)))
+				},
+			}
+			answers[i].node = n.Name
+			answers[i].failure = r.run(ctx, n, out, failures)
 			out.flush()
 			failures.flush()
 		})
@@ -347,7 +369,8 @@ func (r *remote) follow(ctx context.Context, nodes []fleet.Node) error {
 	return r.conclude(answers)
 }
 
-// lineFormat returns how a line of a node is printed: as a line of JSON, a YAML document, or with the node's name in front.
+// lineFormat returns how a line of a node is printed: as a line of JSON, a YAML document, or with the node's name in
+// front.
 func (c *client) lineFormat(node string, width int) func([]byte) []byte {
 	return func(line []byte) []byte {
 		if c.format == "table" {

@@ -40,7 +40,9 @@ func TestFollowEventsSucceedsWhenInterrupted(t *testing.T) {
 			interrupt()
 		}
 	})
-	if code := ctl.Main(ctx, ctl.Env{Out: out, Err: io.Discard}, []string{"events", "-f", "--timeout", "1ns", "--socket", socket}); code != 0 || !live {
+	if code := ctl.Main(ctx, ctl.Env{Out: out, Err: io.Discard}, []string{
+		"events", "-f", "--timeout", "1ns", "--socket", socket,
+	}); code != 0 || !live {
 		t.Errorf("exit code %d, live event seen: %t", code, live)
 	}
 }

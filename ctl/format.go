@@ -32,7 +32,9 @@ func (p *printer) until(t *timestamppb.Timestamp) string {
 
 func span(d time.Duration) string {
 	seconds := int64(max(d, 0) / time.Second)
-	minutes, hours, days := seconds/60, seconds/3600, seconds/86400
+	minutes := seconds / 60
+	hours := seconds / 3600
+	days := seconds / 86400
 	switch {
 	case minutes == 0:
 		return fmt.Sprintf("%ds", seconds)
@@ -118,8 +120,8 @@ func printable(s string) string {
 	}, strings.ReplaceAll(s, "\r\n", "\n"))
 }
 
-// isInterpreted reports whether a terminal moves the cursor, changes its state or reorders text for a character: a node, or the author of a
-// name, could overwrite or disguise the text of other objects.
+// isInterpreted reports whether a terminal moves the cursor, changes its state or reorders text for a character: a
+// node, or the author of a name, could overwrite or disguise the text of other objects.
 func isInterpreted(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }

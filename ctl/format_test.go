@@ -58,7 +58,8 @@ func TestTimesOfOtherDaysHaveTheDate(t *testing.T) {
 
 func TestErrorLineSeparatesSeveralErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"create a: no\ncreate b: no": "create a: no; create b: no", "a:\n\tb": "a: b", "a;\nb": "a; b", "\n a \n\n": "a", "a\tb  c": "a b c", "": "",
+		"create a: no\ncreate b: no": "create a: no; create b: no", "a:\n\tb": "a: b", "a;\nb": "a; b",
+		"\n a \n\n": "a", "a\tb  c": "a b c", "": "",
 	} {
 		if got := errorLine(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -66,9 +67,24 @@ func TestErrorLineSeparatesSeveralErrors(t *testing.T) {
 	}
 }
 
+// A terminal shows the beginning of a long error; a program that reads the table gets all of it.
+func TestErrorsAreShortenedOnATerminalOnly(t *testing.T) {
+	long := strings.Repeat("word ", 2*maxBrief/len("word ")) + "end"
+	for name, p := range map[string]printer{"pipe": {}, "wide": {width: 80, wide: true}} {
+		if got := p.brief(long); got != long {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	terminal := printer{width: 80}
+	if got := terminal.brief(long); len(got) > maxBrief+len(" …") || !strings.HasSuffix(got, "word …") {
+		t.Errorf("terminal: %q", got)
+	}
+}
+
 func TestOneLineHasNoControlCharacters(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		s := oneLine(rapid.String().Draw(r, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\n", "\r", "\x00", "\u009b"}).Draw(r, "suffix"))
+		s := oneLine(rapid.String().Draw(r, "text") +
+			rapid.SampledFrom([]string{"", "\x1b[2J", "\n", "\r", "\x00", "\u009b"}).Draw(r, "suffix"))
 		for _, c := range s {
 			if c < ' ' || c >= 0x7f && c < 0xa0 {
 				r.Fatalf("%q contains %q", s, c)
@@ -77,11 +93,14 @@ func TestOneLineHasNoControlCharacters(t *testing.T) {
 	})
 }
 
-// A carriage return overwrites the name of the node in front of a line, and a bidirectional override shows it in another order.
+// A carriage return overwrites the name of the node in front of a line, and a bidirectional override shows it in
+// another order.
 func TestPrintableTextMovesNoCursor(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\tb\nc\n": "a\tb\nc\n", "a\r\nb": "a\nb", "ready\rn2  failed": "ready\ufffdn2  failed", "a\vb\fc\u0085d": "a\ufffdb\ufffdc\ufffdd",
-		"a\u202eb\u2066c\u200fd": "a\ufffdb\ufffdc\ufffdd", "a\u2028b\u2029c": "a\ufffdb\ufffdc", "gr\u00fcn \u4e2d": "gr\u00fcn \u4e2d",
+		"a\tb\nc\n": "a\tb\nc\n", "a\r\nb": "a\nb", "ready\rn2  failed": "ready\ufffdn2  failed",
+		"a\vb\fc\u0085d":         "a\ufffdb\ufffdc\ufffdd",
+		"a\u202eb\u2066c\u200fd": "a\ufffdb\ufffdc\ufffdd", "a\u2028b\u2029c": "a\ufffdb\ufffdc",
+		"gr\u00fcn \u4e2d": "gr\u00fcn \u4e2d",
 	} {
 		if got := printable(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -103,7 +122,8 @@ func TestDocumentsMoveNoCursor(t *testing.T) {
 				t.Errorf("%s: %q", format, got)
 			}
 			var back map[string]string
-			if err := json.Unmarshal([]byte(out.String()), &back); format == "json" && (err != nil || back["name"] != hostile) {
+			if err := json.Unmarshal([]byte(out.String()), &back); format == "json" &&
+				(err != nil || back["name"] != hostile) {
 				t.Errorf("the document has %q, %v", back["name"], err)
 			}
 		}
@@ -111,7 +131,8 @@ func TestDocumentsMoveNoCursor(t *testing.T) {
 }
 
 func TestColoursAreOnlyForTerminals(t *testing.T) {
-	plain, coloured := &printer{}, &printer{colour: true}
+	plain := &printer{}
+	coloured := &printer{colour: true}
 	if plain.bad("x") != "x" || coloured.bad("x") == "x" || coloured.good("") != "" {
 		t.Errorf("plain %q, coloured %q, empty %q", plain.bad("x"), coloured.bad("x"), coloured.good(""))
 	}

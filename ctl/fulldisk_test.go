@@ -42,14 +42,16 @@ func onDisk(ctx context.Context, t *testing.T, free int, args ...string) (messag
 
 func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
 	commands := []string{
-		"status", "attachments", "events", "event 1", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings",
+		"status", "attachments", "events", "event 1", "transactions", "objects", "why x", "addresses", "devices",
+		"counters", "settings",
 		"resync", "gc", "completion bash", "help", "bundle --write -",
 	}
 	for _, command := range commands {
 		for _, free := range []int{0, 10} {
 			for _, format := range []string{"table", "json", "yaml"} {
 				messages, code := onDisk(t.Context(), t, free, append(strings.Fields(command), "-o", format)...)
-				if code != 1 || !strings.HasSuffix(messages, "weftctl: the output is incomplete: no space left on device\n") {
+				if code != 1 ||
+					!strings.HasSuffix(messages, "weftctl: the output is incomplete: no space left on device\n") {
 					t.Errorf("%s -o %s with %d free bytes: exit code %d, %q", command, format, free, code, messages)
 				}
 			}

@@ -35,7 +35,8 @@ func garbageCommand(c *client) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "only list attachments, delete none")
-	cmd.Flags().StringArrayVar(&req.Force, "force", nil, "delete only this attachment, NETWORK/CONTAINER/INTERFACE, even if its pod runs and loses its network; can be repeated")
+	cmd.Flags().StringArrayVar(&req.Force, "force", nil,
+		"delete only this attachment, NETWORK/CONTAINER/INTERFACE, even if its pod runs and loses its network; can be repeated")
 	return cmd
 }
 

@@ -13,10 +13,15 @@ import (
 func TestGarbageCollectionFailsWhenADeleteFails(t *testing.T) {
 	replies := ctltest.Sample(now)
 	replies.Garbage = &operatorv1.CollectGarbageReply{Garbage: []*operatorv1.Garbage{
-		{Key: "weft/a/eth0", Reason: "pod is deleted", Deleted: true}, {Key: "weft/b/eth0", Reason: "pod is deleted", Error: "event queue is full"},
+		{Key: "weft/a/eth0", Reason: "pod is deleted", Deleted: true}, {
+			Key:    "weft/b/eth0",
+			Reason: "pod is deleted",
+			Error:  "event queue is full",
+		},
 	}}
 	out, code, _ := answer(t, replies, "gc")
-	if code != 1 || !strings.Contains(out, "failed: event queue is full") || !strings.HasSuffix(out, "weftctl: 1 attachment not deleted\n") {
+	if code != 1 || !strings.Contains(out, "failed: event queue is full") ||
+		!strings.HasSuffix(out, "weftctl: 1 attachment not deleted\n") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }

@@ -40,9 +40,11 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 // rows: AWS-25, MEM-13
 func TestTables(t *testing.T) {
 	commands := []string{
-		"status", "attachments", "events", "event 1", "event 2", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
+		"status", "attachments", "events", "event 1", "event 2", "transactions", "transactions 1",
+		"transactions 2", "transactions 3 --ops",
 		"transaction 4", "transaction 5",
-		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings", "resync", "gc --dry-run",
+		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings",
+		"resync", "gc --dry-run",
 	}
 	var b strings.Builder
 	for _, command := range commands {
@@ -61,10 +63,13 @@ func TestTableOfEventsFitsATerminal(t *testing.T) {
 	replies.Events[1].Error = "vpp.interface/weft-123456789012345-eth0: create: no such namespace\nlinux.netns//run/netns/cni-0123: delete: busy " +
 		strings.Repeat("and more ", 40) + "the end"
 	got, _, _ := answer(t, replies, "events")
-	if !strings.Contains(got, " vpp.interface/weft-123456789012345-eth0:") || strings.Contains(got, "the end") || strings.Count(got, "\n") > 16 {
+	if !strings.Contains(got, " vpp.interface/weft-123456789012345-eth0:") || strings.Contains(got, "the end") ||
+		strings.Count(got, "\n") > 16 {
 		t.Errorf("%d lines:\n%s", strings.Count(got, "\n"), got)
 	}
-	if got, _, _ := answer(t, replies, "events", "--wide"); !strings.Contains(got, "no such namespace; linux.netns//") || !strings.Contains(got, "the end") {
+	if got, _, _ := answer(t, replies, "events", "--wide"); !strings.Contains(got,
+		"no such namespace; linux.netns//") ||
+		!strings.Contains(got, "the end") {
 		t.Errorf("--wide has not all:\n%s", got)
 	}
 	if got, _, _ := answer(t, replies, "event", "2"); !strings.Contains(got, "the end") {
@@ -77,7 +82,12 @@ func TestSkippedOperationsAreNeitherErrorsNorCounted(t *testing.T) {
 	replies := ctltest.Sample(now)
 	txn := replies.Transactions[len(replies.Transactions)-1]
 	txn.Operations = []*operatorv1.Operation{
-		{Ref: "a", Verb: "create", Batch: 1, Outcome: "not applied", Error: "no"}, {Ref: "b", Verb: "create", Outcome: "skipped", Error: "not begun"},
+		{Ref: "a", Verb: "create", Batch: 1, Outcome: "not applied", Error: "no"}, {
+			Ref:     "b",
+			Verb:    "create",
+			Outcome: "skipped",
+			Error:   "not begun",
+		},
 	}
 	for command, wants := range map[string][]string{
 		fmt.Sprintf("transaction %d", txn.Seq): {"error: no", "skipped: not begun", ", 1 operation skipped"},
@@ -112,7 +122,10 @@ func TestTablesWithAllColumns(t *testing.T) {
 func TestJSONAndYAML(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var b strings.Builder
-		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings", "resync", "gc"} {
+		for _, command := range []string{
+			"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters",
+			"settings", "resync", "gc",
+		} {
 			got, code, _ := answer(t, ctltest.Sample(now), append(strings.Fields(command), "-o", format)...)
 			if code != 0 {
 				t.Errorf("%s: exit code %d", command, code)
@@ -125,8 +138,13 @@ func TestJSONAndYAML(t *testing.T) {
 
 func TestEmptyRepliesPrintAPhrase(t *testing.T) {
 	empty := ctltest.Sample(now)
-	empty.Attachments, empty.Events, empty.Transactions = nil, nil, nil
-	empty.Objects, empty.Addresses, empty.Devices, empty.State.Conditions = nil, nil, nil, nil
+	empty.Attachments = nil
+	empty.Events = nil
+	empty.Transactions = nil
+	empty.Objects = nil
+	empty.Addresses = nil
+	empty.Devices = nil
+	empty.State.Conditions = nil
 	empty.Counters = nil
 	for command, want := range map[string]string{
 		"attachments":    "no attachments\n",

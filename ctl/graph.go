@@ -14,9 +14,9 @@ func graphCommand(c *client) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "graph KEY|NAMESPACE/POD",
-		Short: "Draws an object's dependencies, dependents and derived objects",
-		Long: `Draws the objects around an object, or around all objects of a pod: what they depend on, what depends on them, and what is derived from
-them, each with its phase. The graph is printed as DOT, the language of Graphviz, or as SVG, for which Graphviz is not needed. With -o json
+		Short: "Draws an object's dependencies and dependents",
+		Long: `Draws the objects around an object, or around all objects of a pod: what they depend on, and what depends on them,
+each with its phase. The graph is printed as DOT, the language of Graphviz, or as SVG, for which Graphviz is not needed. With -o json
 or yaml it is printed as a list of nodes and edges.`,
 		Example: `  weftctl graph default/web --format svg > web.svg
   weftctl graph vpp.vrf/weft:pods --depth 1 | dot -Tpng > vrf.png`,
@@ -27,12 +27,14 @@ or yaml it is printed as a list of nodes and edges.`,
 			if draw == nil {
 				return usageError{fmt.Errorf("--format %q: must be dot or svg", format)}
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.Graph, &operatorv1.GraphRequest{Selector: args[0], Depth: depth})
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.Graph,
+				&operatorv1.GraphRequest{Selector: args[0], Depth: depth})
 			if err != nil {
 				return err
 			}
 			if reply.Omitted > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s omitted: the graph is too large; use a smaller --depth\n", counted(int(reply.Omitted), "object"))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s omitted: the graph is too large; use a smaller --depth\n",
+					counted(int(reply.Omitted), "object"))
 			}
 			return c.show(reply, func() { c.printf("%s", draw(pictureOf(args[0], reply))) })
 		},
@@ -48,7 +50,7 @@ func pictureOf(name string, reply *operatorv1.GraphReply) picture.Graph {
 		g.Nodes = append(g.Nodes, picture.Node{Name: n.Ref, Phase: n.Phase, Bold: n.Selected, Note: oneLine(n.Error)})
 	}
 	for _, e := range reply.Edges {
-		g.Edges = append(g.Edges, picture.Edge{From: e.From, To: e.To, Label: e.Label, Derived: e.Derived, Met: e.Met})
+		g.Edges = append(g.Edges, picture.Edge{From: e.From, To: e.To, Label: e.Label, Met: e.Met})
 	}
 	return g
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Columns are separated by two blanks. A column that is wrapped keeps at least minColumn, and room for words of maxWord: keys of objects are
-// shorter, and longer words are texts of other programs.
+// Columns are separated by two blanks. A column that is wrapped keeps at least minColumn, and room for words of
+// maxWord: keys of objects are shorter, and longer words are texts of other programs.
 const (
 	columnGap = 2
 	minColumn = 16
@@ -32,9 +32,9 @@ func newGrid(header ...any) *grid { return &grid{header: header} }
 
 func (g *grid) row(cells ...any) { g.rows = append(g.rows, cells) }
 
-// printGrid prints a table, or the text empty if the table has no rows. Unless all columns of any width are wanted, it leaves out those
-// for --wide. On a terminal it also wraps columns with phrases until the table fits. Names are never cut: they are to be copied. Without a
-// terminal each row is a line, for grep.
+// printGrid prints a table, or the text empty if the table has no rows. Unless all columns of any width are wanted, it
+// leaves out those for --wide. On a terminal it also wraps columns with phrases until the table fits. Names are never
+// cut: they are to be copied. Without a terminal each row is a line, for grep.
 func (p *printer) printGrid(g *grid, empty string) {
 	if len(g.rows) == 0 {
 		p.printf("%s\n", empty)
@@ -43,7 +43,8 @@ func (p *printer) printGrid(g *grid, empty string) {
 	w := table.NewWriter()
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
+	style.Box.PaddingLeft = ""
+	style.Box.PaddingRight = strings.Repeat(" ", columnGap)
 	w.SetStyle(style)
 	w.SuppressTrailingSpaces()
 	shown := g.shown(p.wide)
@@ -113,7 +114,8 @@ func (g *grid) wrapped(shown []int, width int) (configs []table.ColumnConfig) {
 		}
 		target := max(min(second, columns[widest].width-1), columns[widest].width-(total-width), columns[widest].least)
 		total -= columns[widest].width - target
-		columns[widest].width, limits[widest] = target, target
+		columns[widest].width = target
+		limits[widest] = target
 	}
 	for n, limit := range limits {
 		configs = append(configs, table.ColumnConfig{Number: n + 1, WidthMax: limit, WidthMaxEnforcer: text.WrapSoft})

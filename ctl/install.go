@@ -43,8 +43,10 @@ problems are on standard error, and nothing changes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return install(cmd.Context(), c, f, cmd.InOrStdin()) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.assignments, "set", nil, "change a value of the chart, KEY=VALUE, as for helm; can be repeated")
-	flags.StringArrayVarP(&f.files, "values", "f", nil, "file of YAML with values of the chart, \"-\" is standard input; can be repeated")
+	flags.StringArrayVar(&f.assignments, "set", nil,
+		"change a value of the chart, KEY=VALUE, as for helm; can be repeated")
+	flags.StringArrayVarP(&f.files, "values", "f", nil,
+		"file of YAML with values of the chart, \"-\" is standard input; can be repeated")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the objects, and apply nothing")
 	flags.BoolVar(&f.offline, "offline", false, "with --dry-run: do not check the nodes")
 	flags.BoolVar(&f.anyway, "ignore-problems", false, "apply even if nodes do not meet the requirements")
@@ -106,9 +108,12 @@ func (f installFlags) read(in io.Reader) (map[string]any, error) {
 
 // wanted returns the requirements that depend on values. The schema has checked their types.
 func wanted(v chart.Settings) preflight.Wants {
-	w := preflight.Wants{PodCIDRs: v.CNI.Mode == "primary" && v.Config.Kubernetes.Addresses == "podCIDR" && v.Config.Pools == nil}
+	w := preflight.Wants{
+		PodCIDRs: v.CNI.Mode == "primary" && v.Config.Kubernetes.Addresses == "podCIDR" && v.Config.Pools == nil,
+	}
 	if pages := v.VPP.Hugepages; v.Config.Dataplane.Type == "vpp" && v.VPP.Enabled && pages.Size != "none" {
-		w.Hugepages, w.Amount = pages.Size+"i", pages.Amount
+		w.Hugepages = pages.Size + "i"
+		w.Amount = pages.Amount
 	}
 	return w
 }
@@ -119,9 +124,11 @@ func checkNodes(ctx context.Context, c *client, f installFlags, w preflight.Want
 	checked := "not checked"
 	if !f.offline {
 		count, lacking, err := reach(ctx, c, w)
-		problems, checked = lacking, fmt.Sprintf("%s checked", counted(count, "node"))
+		problems = lacking
+		checked = fmt.Sprintf("%s checked", counted(count, "node"))
 		if err != nil {
-			problems, checked = []string{oneLine(err.Error())}, "the nodes could not be checked"
+			problems = []string{oneLine(err.Error())}
+			checked = "the nodes could not be checked"
 		}
 	}
 	fmt.Fprintf(c.err, "requirements of nodes (%s):\n", checked)
@@ -161,7 +168,9 @@ func (f installFlags) apply(ctx context.Context, c *client, objects string) erro
 		}
 	}
 	cmd := exec.CommandContext(ctx, f.kubectl, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(objects), c.out, c.err
+	cmd.Stdin = strings.NewReader(objects)
+	cmd.Stdout = c.out
+	cmd.Stderr = c.err
 	switch err := cmd.Run(); {
 	case errors.Is(err, exec.ErrNotFound):
 		return fmt.Errorf("apply the objects: %w: pipe the output of --dry-run to another program", err)

@@ -20,24 +20,29 @@ func lintCommand(c *client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint FILE|DIRECTORY...",
 		Short: "Checks what Weft reads in manifests offline; exit code 1 if something is invalid",
-		Long: `Checks manifests (YAML or JSON, "-" is standard input; of a directory the files .yaml, .yml and .json, with its subdirectories): the
-annotations and memif limits of pods and workloads (Deployment, DaemonSet, StatefulSet, Job, CronJob and similar kinds), the annotations of
-namespaces and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif
-parameters of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have
-the text and the code of the error that the pod's ADD, the agent or the controller would report. References to networks, pools, claims and definitions
-that are not in the files are notes, because the cluster may have them. Kinds and annotations of Contiv-VPP that Weft does not have
-are problems with what replaces them. Other objects are not checked, and counted.`,
+		Long: `Checks manifests (YAML or JSON, "-" is standard input; of a directory the files .yaml, .yml and .json, with
+its subdirectories): the annotations and memif limits of pods and workloads (Deployment, DaemonSet,
+StatefulSet, Job, CronJob and similar kinds), the annotations of namespaces and Services, CustomNetworks,
+IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif parameters
+of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have the text and the code of the error
+that the pod's ADD, the agent or the controller would report. References to networks, pools, claims and
+definitions that are not in the files are notes, because the cluster may have them. Kinds and annotations of
+Contiv-VPP that Weft does not have are problems with what replaces them. Other objects are not checked, and
+counted.`,
 		Example: "  weftctl lint router.yaml\n  weftctl lint deploy/\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(lint.Modes(), mode) {
-				return usageError{fmt.Errorf("lint: --cni-mode %s: expected %s", mode, strings.Join(lint.Modes(), ", "))}
+				return usageError{
+					fmt.Errorf("lint: --cni-mode %s: expected %s", mode, strings.Join(lint.Modes(), ", ")),
+				}
 			}
 			report := lint.Report{Mode: mode, Faults: []lint.Fault{}, Notes: []lint.Fault{}}
 			return lintFiles(c, &report, cmd.InOrStdin(), args)
 		},
 	}
-	cmd.Flags().StringVar(&mode, "cni-mode", mode, "mode of Weft in the cluster: primary, chained or delegate; with the last two, eth0 is another plugin's")
+	cmd.Flags().StringVar(&mode, "cni-mode", mode,
+		"mode of Weft in the cluster: primary, chained or delegate; with the last two, eth0 is another plugin's")
 	return cmd
 }
 

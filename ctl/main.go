@@ -1,4 +1,5 @@
-// Package ctl implements weftctl: it queries the agent of this node or the cluster's API server, and prints the replies.
+// Package ctl implements weftctl: it queries the agent of this node or the cluster's API server, and prints the
+// replies.
 package ctl
 
 import (
@@ -43,6 +44,8 @@ type client struct {
 	fleet  fleetFlags
 	plugin bool // of kubectl: there is no agent of this node
 	err    io.Writer
+
+	namespace string // of pods that are named without one
 }
 
 // name returns how the operator started the program.
@@ -62,8 +65,13 @@ func Main(ctx context.Context, env Env, args []string) int {
 	defer end()
 	out := &checkedWriter{Writer: env.Out, failed: end}
 	c := &client{
-		printer: printer{out: out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))},
-		plugin:  env.Plugin, err: env.Err,
+		printer: printer{
+			out:    out,
+			now:    env.Now,
+			colour: wantsColour(env.Out),
+			width:  cmp.Or(env.Width, widthOf(env.Out)),
+		},
+		plugin: env.Plugin, err: env.Err,
 	}
 	root := rootCommand(c)
 	root.SetIn(env.In)
@@ -147,15 +155,18 @@ func rootCommand(c *client) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.agent.socket, "socket", cmp.Or(os.Getenv("WEFT_SOCKET"), defaultSocket), "socket of the agent (env WEFT_SOCKET)")
+	flags.StringVar(&c.agent.socket, "socket", cmp.Or(os.Getenv("WEFT_SOCKET"), defaultSocket),
+		"socket of the agent (env WEFT_SOCKET)")
 	flags.DurationVar(&c.agent.timeout, "timeout", 10*time.Second, "timeout of a request")
 	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
 	flags.BoolVar(&c.wide, "wide", false, "show all columns of tables, of any width (same as -o wide)")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod that the command names")
 	c.fleet.register(flags)
 	for _, command := range commands {
 		root.AddCommand(command(c))
 	}
 	c.route(root)
+	c.inNamespace(root)
 	completeFlags(c, root)
 	completeArguments(root)
 	if c.plugin {
@@ -172,7 +183,8 @@ func checkFlags(c *client) error {
 		return err
 	}
 	if c.format == "wide" {
-		c.format, c.wide = "table", true
+		c.format = "table"
+		c.wide = true
 	}
 	return nil
 }

@@ -10,31 +10,41 @@ import (
 )
 
 func objectsCommand(c *client) *cobra.Command {
-	return &cobra.Command{
+	req := &operatorv1.ObjectsRequest{}
+	cmd := &cobra.Command{
 		Use:   "objects [PREFIX]",
 		Short: "Lists the scheduler's objects and their phases",
 		Example: `  weftctl objects vpp.route            the routes of the dataplane
+  weftctl objects --pod shop/cart      all objects of a pod
   weftctl objects vpp.vrf -o yaml      with desired and applied values`,
 		Args:              usage(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := strings.Join(args, "")
-			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{Prefix: prefix})
+			req.Prefix = strings.Join(args, "")
+			if podErr := checkPod(req.Pod); req.Pod != "" && podErr != nil {
+				return usageError{fmt.Errorf("--pod: %w", podErr)}
+			}
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Objects, req)
 			if err != nil {
 				return err
 			}
-			if prefix != "" && len(reply.Objects) == 0 {
-				return fmt.Errorf("no objects with prefix %q", prefix)
+			if req.Prefix != "" && len(reply.Objects) == 0 {
+				return fmt.Errorf("no objects with prefix %q", req.Prefix)
+			}
+			if req.Pod != "" && len(reply.Objects) == 0 {
+				return fmt.Errorf("pod %s has no objects on this node", req.Pod)
 			}
 			return c.show(reply, func() { printObjects(&c.printer, reply) })
 		},
 	}
+	cmd.Flags().StringVar(&req.Pod, "pod", "", "only objects of this pod, NAMESPACE/NAME")
+	return cmd
 }
 
 func printObjects(p *printer, reply *operatorv1.ObjectsReply) {
-	g := newGrid("object", "phase", "since", "detail")
+	g := newGrid("object", "phase", "since", "owner", "detail")
 	for _, o := range reply.Objects {
-		g.row(o.Ref, o.Phase, p.age(o.Since), detail(p, o))
+		g.row(o.Ref, o.Phase, p.age(o.Since), orDash(ownersText(o.Owners)), detail(p, o))
 	}
 	p.printGrid(g, "no objects")
 }
@@ -62,7 +72,9 @@ func whyCommand(c *client) *cobra.Command {
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Why, &operatorv1.WhyRequest{Ref: args[0]})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Why, &operatorv1.WhyRequest{
+				Ref: args[0],
+			})
 			if err != nil {
 				return err
 			}

@@ -43,13 +43,21 @@ func allowed(rules []rbac.PolicyRule, request string) bool {
 	parts := strings.Split(strings.Trim(to.Path, "/"), "/")
 	group := ""
 	if parts[0] == "apis" {
-		group, parts = parts[1], parts[1:]
+		group = parts[1]
+		parts = parts[1:]
 	}
 	parts = parts[2:]
 	if len(parts) > 2 && parts[0] == "namespaces" {
 		parts = parts[2:]
 	}
-	resource, verb := parts[0], map[string]string{"GET": "get", "POST": "create", "DELETE": "delete", "PUT": "update", "PATCH": "patch"}[method]
+	resource := parts[0]
+	verb := map[string]string{
+		"GET":    "get",
+		"POST":   "create",
+		"DELETE": "delete",
+		"PUT":    "update",
+		"PATCH":  "patch",
+	}[method]
 	if method == "GET" && len(parts) == 1 {
 		verb = "list"
 	}
@@ -57,7 +65,8 @@ func allowed(rules []rbac.PolicyRule, request string) bool {
 		resource += "/" + parts[2]
 	}
 	return slices.ContainsFunc(rules, func(r rbac.PolicyRule) bool {
-		return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
+		return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) &&
+			slices.Contains(r.Verbs, verb)
 	})
 }
 
@@ -66,7 +75,10 @@ func TestRolesPermitEachRequestOfTheCommands(t *testing.T) {
 	operator := slices.Concat(roles["weft-viewer"], roles["weft-operator"])
 	a := newAgents(t, states, "n1")
 	a.lease(time.Now())
-	a.Put("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n1"}})
+	a.Put("pods", &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a"},
+		Spec:       corev1.PodSpec{NodeName: "n1"},
+	})
 	for _, line := range []string{"status", "devices", "counters --pod lab/a", "addresses blocks", "addresses check"} {
 		a.run(true, strings.Fields(line)...)
 	}

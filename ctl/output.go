@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,10 +18,17 @@ import (
 	"github.com/weftnet/weft/proto/document"
 )
 
-const formats = "table, wide, json or yaml"
+const formats = "table, wide, json, yaml, name or jsonpath=TEMPLATE"
+
+// formatWords begin the output formats, for completion.
+var formatWords = []string{"table", "wide", "json", "yaml", "name", jsonPathFormat}
 
 func checkFormat(format string) error {
-	if !slices.Contains([]string{"table", "wide", "json", "yaml"}, format) {
+	if strings.HasPrefix(format, jsonPathFormat) {
+		_, err := jsonPath(format)
+		return err
+	}
+	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, format) {
 		return usageError{fmt.Errorf("--output %q: must be %s", format, formats)}
 	}
 	return nil
@@ -53,10 +61,24 @@ func (w *checkedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// show prints a reply or another value: with the function table, or as one JSON or YAML document.
+// errNoNames rejects -o name of a command that lists nothing.
+var errNoNames = usageError{errors.New("-o name: the output of this command has no names")}
+
+// show prints a reply or another value: with the function table, as the names of its rows, or as one JSON or YAML
+// document.
 func (p *printer) show(v any, table func()) error {
-	if p.format == "table" {
+	switch p.format {
+	case "table":
 		table()
+		return nil
+	case "name":
+		names, ok := namesOf(v)
+		if !ok {
+			return errNoNames
+		}
+		for _, name := range names {
+			p.printf("%s\n", oneLine(name))
+		}
 		return nil
 	}
 	if m, ok := v.(proto.Message); ok {
@@ -65,8 +87,14 @@ func (p *printer) show(v any, table func()) error {
 	return p.document(v)
 }
 
-// document prints one value as JSON or YAML.
+// document prints one value as JSON or YAML, or what a template selects of it.
 func (p *printer) document(v any) error {
+	switch {
+	case strings.HasPrefix(p.format, jsonPathFormat):
+		return p.selected(v)
+	case p.format == "name":
+		return errNoNames
+	}
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
@@ -86,6 +114,8 @@ func (p *printer) document(v any) error {
 func (p *printer) streamed(v any) error {
 	if p.format == "yaml" {
 		p.printf("---\n")
+	}
+	if p.format != "json" {
 		return p.document(v)
 	}
 	b, err := json.Marshal(v)
@@ -96,8 +126,8 @@ func (p *printer) streamed(v any) error {
 	return nil
 }
 
-// escapeControls escapes the characters that JSON permits in strings and that a terminal interprets, and replaces invalid characters:
-// documents of nodes are untrusted.
+// escapeControls escapes the characters that JSON permits in strings and that a terminal interprets, and replaces
+// invalid characters: documents of nodes are untrusted.
 func escapeControls(document []byte) []byte {
 	b := make([]byte, 0, len(document))
 	for _, r := range string(document) {

@@ -21,8 +21,13 @@ func TestOutputsOfTroubleshooting(t *testing.T) {
 	}
 	starting := ctltest.Sample(now)
 	state := starting.State
-	state.Ready, state.Started, state.Events, state.Queue, state.Running = false, timestamppb.New(now.Add(-3*time.Second)), 0, 0, ""
-	state.Attachments, state.Objects = 0, nil
+	state.Ready = false
+	state.Started = timestamppb.New(now.Add(-3 * time.Second))
+	state.Events = 0
+	state.Queue = 0
+	state.Running = ""
+	state.Attachments = 0
+	state.Objects = nil
 	state.Conditions = []*operatorv1.Condition{
 		{Name: "started", Message: "the first resync has not ended"},
 		{Name: "dataplane", Ok: true, Message: state.Dataplane},

@@ -75,7 +75,9 @@ func parseMention(args []string) error {
 }
 
 func TestInvalidMentionsAreReported(t *testing.T) {
-	for _, args := range [][]string{{"statsu"}, {"lint", "-f", "pod.yaml"}, {"dataplane", "interface"}, {"plan", "pods"}} {
+	for _, args := range [][]string{
+		{"statsu"}, {"lint", "-f", "pod.yaml"}, {"dataplane", "interface"}, {"plan", "pods"},
+	} {
 		if err := parseMention(args); err == nil {
 			t.Error(fmt.Sprint(args) + " has no error")
 		}
@@ -88,7 +90,10 @@ func TestInvalidMentionsAreReported(t *testing.T) {
 }
 
 func TestInvalidCommandsDoNotParse(t *testing.T) {
-	for _, args := range [][]string{{"statsu"}, {"status", "--nothing"}, {"event"}, {"dataplane", "interfaces", "a/b", "c/d"}, {"quarantine", "release"}} {
+	for _, args := range [][]string{
+		{"statsu"}, {"status", "--nothing"}, {"event"}, {"dataplane", "interfaces", "a/b", "c/d"},
+		{"quarantine", "release"},
+	} {
 		if err := parse(args); err == nil {
 			t.Error(fmt.Sprint(args) + " has no error")
 		}

@@ -81,14 +81,16 @@ ResourceClaimTemplates and DeviceClasses of the pod's memifs.`,
 			if err != nil {
 				return err
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanPod, &operatorv1.PlanPodRequest{Manifest: manifest})
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanPod,
+				&operatorv1.PlanPodRequest{Manifest: manifest})
 			if err != nil {
 				return err
 			}
 			return showPlan(c, reply, "the ADD")
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "manifest of a Pod, YAML or JSON, with its claims; - reads from stdin")
+	cmd.Flags().StringVarP(&file, "file", "f", "",
+		"manifest of a Pod, YAML or JSON, with its claims; - reads from stdin")
 	return cmd
 }
 
@@ -110,7 +112,8 @@ invalid file is refused as at a start.`,
 			if err != nil {
 				return err
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanConfig, &operatorv1.PlanConfigRequest{Document: string(document)})
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanConfig,
+				&operatorv1.PlanConfigRequest{Document: string(document)})
 			if err != nil {
 				return err
 			}

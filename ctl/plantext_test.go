@@ -29,7 +29,9 @@ func TestPlanListsWhatIsSkippedAndWhatWaits(t *testing.T) {
 // weftctl plan and weftctl pod say the same of an interface on the default network.
 func TestInterfacesWithoutANetworkAreOnTheDefaultOne(t *testing.T) {
 	var plan, details bytes.Buffer
-	printPlannedInterfaces(&printer{out: &plan}, &operatorv1.PlanReply{Interfaces: []*operatorv1.InterfaceInfo{{Name: "eth0", Type: "tap", Mtu: 1500}}})
+	printPlannedInterfaces(&printer{out: &plan}, &operatorv1.PlanReply{
+		Interfaces: []*operatorv1.InterfaceInfo{{Name: "eth0", Type: "tap", Mtu: 1500}},
+	})
 	if row := strings.Fields(strings.Split(plan.String(), "\n")[1]); len(row) < 3 || row[2] != "default" {
 		t.Errorf("plan %q", plan.String())
 	}

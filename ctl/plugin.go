@@ -12,7 +12,8 @@ import (
 // pluginName is how an operator starts the plugin of kubectl.
 const pluginName = "kubectl weft"
 
-// IsPlugin reports whether a program with this path is the plugin of kubectl: kubectl runs kubectl-weft as kubectl weft.
+// IsPlugin reports whether a program with this path is the plugin of kubectl: kubectl runs kubectl-weft as kubectl
+// weft.
 func IsPlugin(program string) bool {
 	name := filepath.Base(program)
 	return name == "kubectl-weft" || name == completer
@@ -21,8 +22,8 @@ func IsPlugin(program string) bool {
 // completer is the program that kubectl runs to complete the arguments of kubectl weft.
 const completer = "kubectl_complete-weft"
 
-// Arguments returns the command line of a program with this path: kubectl completes the arguments of a plugin by a program of its own, which
-// is a link to the plugin. kubectl's completion for bash, zsh and fish does so.
+// Arguments returns the command line of a program with this path: kubectl completes the arguments of a plugin by a
+// program of its own, which is a link to the plugin. kubectl's completion for bash, zsh and fish does so.
 func Arguments(program string, args []string) []string {
 	if filepath.Base(program) == completer {
 		return append([]string{"__complete"}, args...)
@@ -53,8 +54,8 @@ only reads.`
   kubectl weft check                      test the connectivity of pods`
 }
 
-// endWithInput makes the context of a command end with its standard input, if wanted: a program in a container does not notice
-// otherwise that its operator is gone.
+// endWithInput makes the context of a command end with its standard input, if wanted: a program in a container does not
+// notice otherwise that its operator is gone.
 func endWithInput(cmd *cobra.Command, wanted bool) {
 	if !wanted {
 		return

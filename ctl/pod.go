@@ -37,21 +37,23 @@ func podCommand(c *client) *cobra.Command {
 func isPodName(_ *cobra.Command, args []string) error {
 	namespace, name, _ := strings.Cut(args[0], "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("invalid pod %q: must be NAMESPACE/NAME", args[0])
+		return fmt.Errorf("invalid pod %q: must be NAMESPACE/NAME, or -n NAMESPACE NAME", args[0])
 	}
 	return nil
 }
 
 // unknownPod says that nothing is known about a pod, and names the nearest known pod.
 func unknownPod(name string, known []string) error {
-	text := fmt.Sprintf("nothing is known about pod %s: it has no attachment, device or recorded event on this node", name)
+	text := fmt.Sprintf("nothing is known about pod %s: it has no attachment, device or recorded event on this node",
+		name)
 	if near := nearest(name, known); near != "" {
 		return fmt.Errorf("%s; did you mean %s?", text, near)
 	}
 	return errors.New(text)
 }
 
-// nearest returns the name that differs least, or "" if none is similar. It uses the edit distance of cobra's suggestions.
+// nearest returns the name that differs least, or "" if none is similar. It uses the edit distance of cobra's
+// suggestions.
 func nearest(name string, known []string) string {
 	names := &cobra.Command{}
 	for _, k := range known {
@@ -63,15 +65,17 @@ func nearest(name string, known []string) string {
 			return near[0]
 		}
 	}
-	i := slices.IndexFunc(known, func(k string) bool { return strings.HasSuffix(k, name[strings.Index(name, "/"):]) }) // in another namespace
+	// in another namespace
+	i := slices.IndexFunc(known, func(k string) bool { return strings.HasSuffix(k, name[strings.Index(name, "/"):]) })
 	if i < 0 {
 		return ""
 	}
 	return known[i]
 }
 
-// readStory reads what the agent knows about a pod. Without any knowledge the story is nil, and known lists the names of all known pods.
-// The client composes the story: each call returns a snapshot, so the agent needs no method of its own, and older agents can answer.
+// readStory reads what the agent knows about a pod. Without any knowledge the story is nil, and known lists the names
+// of all known pods. The client composes the story: each call returns a snapshot, so the agent needs no method of its
+// own, and older agents can answer.
 func readStory(ctx context.Context, a agent, name string) (s *story, known []string, err error) {
 	s = &story{pod: name}
 	names := map[string]bool{}

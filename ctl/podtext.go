@@ -33,7 +33,9 @@ func printStory(p *printer, s *story) {
 	}
 	printPodDevices(p, s)
 	for _, q := range s.quarantine {
-		p.field("quarantine", fmt.Sprintf("%s since %s, %s: %s", q.State, p.clock(q.Since), counted(int(q.Crashes), "crash"), oneLine(q.Reason)))
+		p.field("quarantine",
+			fmt.Sprintf("%s since %s, %s: %s", q.State, p.clock(q.Since), counted(int(q.Crashes), "crash"),
+				oneLine(q.Reason)))
 	}
 	printPodObjects(p, s)
 	printPodEvents(p, s)
@@ -56,7 +58,7 @@ func (p *printer) field(name, content string) {
 
 func printAttachment(p *printer, s *story, a *operatorv1.AttachmentInfo) {
 	key := a.GetAttachment()
-	p.printf("\nrequest of sandbox %s on network %s\n", shortID(key.GetContainerId()), key.GetNetwork())
+	p.printf("\nrequest %s of sandbox %s\n", key.GetNetwork(), shortID(key.GetContainerId()))
 	p.field("arrived", fmt.Sprintf("%s (%s ago)", p.clock(a.Created), p.age(a.Created)))
 	p.field("annotations", "from "+orDash(a.AnnotationsFrom))
 	printAnnotations(p, "", a.Annotations)
@@ -78,14 +80,16 @@ func printAnnotations(p *printer, name string, annotations map[string]string) {
 func networkOf(i *operatorv1.InterfaceInfo) string { return cmp.Or(i.Network, "default") }
 
 func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operatorv1.InterfaceInfo) {
-	p.printf("\ninterface %s: %s on network %s, MTU %d, MAC %s\n", i.Name, orDash(i.Type), networkOf(i), i.Mtu, orDash(i.Mac))
+	p.printf("\ninterface %s: %s on network %s, MTU %d, MAC %s\n", i.Name, orDash(i.Type), networkOf(i), i.Mtu,
+		orDash(i.Mac))
 	p.field("dataplane", orDash(i.Object))
 	if i.Peer != "" {
 		p.field("peer", i.Peer)
 	}
 	p.field("addresses", orDash(strings.Join(i.Addresses, ", ")))
 	for _, c := range s.counters {
-		if c.Interface != i.Name || c.Attachment.GetContainerId() != key.GetContainerId() || c.Attachment.GetIfName() != key.GetIfName() {
+		if c.Interface != i.Name || c.Attachment.GetContainerId() != key.GetContainerId() ||
+			c.Attachment.GetIfName() != key.GetIfName() {
 			continue
 		}
 		p.field("received", fmt.Sprintf("%d packets, %d bytes, %d dropped", c.RxPackets, c.RxBytes, c.RxDrops))
@@ -123,7 +127,10 @@ func printPodObjects(p *printer, s *story) {
 
 // printPodEvents prints the events, newest last. Of many, the first and the last ones are shown.
 func printPodEvents(p *printer, s *story) {
-	const first, last = 2, 6
+	const (
+		first = 2
+		last  = 6
+	)
 	p.printf("\nevents\n")
 	for n, e := range s.events {
 		if hidden := len(s.events) - first - last; hidden > 0 && n >= first && n < first+hidden {
@@ -141,7 +148,8 @@ func printPodEvents(p *printer, s *story) {
 
 func printPodEvent(p *printer, s *story, e *operatorv1.EventRecord) {
 	what, _, _ := strings.Cut(e.Event, " (")
-	p.printf("  #%d  %s  %s  took %s\n", e.Seq, p.clock(e.Arrived), strings.Replace(what, "pod "+s.pod+" ", "", 1), took(e.Took))
+	p.printf("  #%d  %s  %s  took %s\n", e.Seq, p.clock(e.Arrived), strings.Replace(what, "pod "+s.pod+" ", "", 1),
+		took(e.Took))
 	p.field("", eventResult(p, e, whole))
 	if e.Error != "" { // there is no attachment that shows them
 		printAnnotations(p, "requested", e.Request)
@@ -157,7 +165,9 @@ func printPodEvent(p *printer, s *story, e *operatorv1.EventRecord) {
 	}
 	for _, seq := range e.Transactions {
 		if t := s.transactions[seq]; t != nil {
-			p.field("transaction", fmt.Sprintf("%d, %s, %s, %s", seq, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole)))
+			p.field("transaction",
+				fmt.Sprintf("%d, %s%s, %s, %s", seq, counted(made(t), "operation"), sharedText(e), took(t.Took),
+					transactionResult(p, t, whole)))
 		}
 	}
 }

@@ -27,7 +27,8 @@ whether a connection is allowed, and which rule of which policy decides, for pod
 	flags := cmd.Flags()
 	flags.StringVar(&req.From, "from", "", "source of a connection to the pod: NAMESPACE/NAME or an address")
 	flags.StringVar(&req.To, "to", "", "destination of a connection from the pod: NAMESPACE/NAME or an address")
-	flags.StringVar(&req.Interface, "interface", "", "interface of the pod; default: the main one with --from and --to, else all")
+	flags.StringVar(&req.Interface, "interface", "",
+		"interface of the pod; default: the main one with --from and --to, else all")
 	flags.StringVar(&req.Protocol, "protocol", "TCP", "TCP, UDP or SCTP")
 	flags.Uint32Var(&req.Port, "port", 0, "port of the destination")
 	cmd.MarkFlagsMutuallyExclusive("from", "to")

@@ -11,7 +11,12 @@ import (
 
 // probeCommand is the program of the pods of check.
 func probeCommand(c *client) *cobra.Command {
-	cmd := &cobra.Command{Use: "probe", Short: "Runs in the probe pods of weftctl check", Hidden: true, Args: usage(cobra.NoArgs)}
+	cmd := &cobra.Command{
+		Use:    "probe",
+		Short:  "Runs in the probe pods of weftctl check",
+		Hidden: true,
+		Args:   usage(cobra.NoArgs),
+	}
 	var port uint16
 	serve := &cobra.Command{
 		Use: "serve", Short: "Echoes TCP and UDP, and answers pings on memifs", Args: usage(cobra.NoArgs),
@@ -31,7 +36,9 @@ func probeCommand(c *client) *cobra.Command {
 			return (&printer{out: c.out, format: "json"}).document(found)
 		},
 	}, &cobra.Command{
-		Use: "send PROBES", Short: "Sends probes, a JSON list, and prints a line for each outcome", Args: usage(cobra.ExactArgs(1)),
+		Use:   "send PROBES",
+		Short: "Sends probes, a JSON list, and prints a line for each outcome",
+		Args:  usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var probes []probe.Probe
 			if err := json.Unmarshal([]byte(args[0]), &probes); err != nil {

@@ -27,7 +27,11 @@ const (
 )
 
 // profiles are the kinds of profiles, with the agent's paths.
-var profiles = map[string]string{"cpu": "/debug/pprof/profile", "heap": "/debug/pprof/heap", "goroutine": "/debug/pprof/goroutine"}
+var profiles = map[string]string{
+	"cpu":       "/debug/pprof/profile",
+	"heap":      "/debug/pprof/heap",
+	"goroutine": "/debug/pprof/goroutine",
+}
 
 func profileCommand(c *client) *cobra.Command {
 	var file string
@@ -46,7 +50,9 @@ func profileCommand(c *client) *cobra.Command {
 			case file == "":
 				return usageError{errors.New("profile: -w FILE is required")}
 			case duration < time.Second || duration > maxProfileTime || duration%time.Second != 0:
-				return usageError{fmt.Errorf("--duration %s: must be whole seconds, 1s to %s", duration, maxProfileTime)}
+				return usageError{
+					fmt.Errorf("--duration %s: must be whole seconds, 1s to %s", duration, maxProfileTime),
+				}
 			}
 			if args[0] == "cpu" {
 				path += "?" + url.Values{"seconds": {strconv.Itoa(int(duration.Seconds()))}}.Encode()

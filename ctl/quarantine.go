@@ -29,7 +29,9 @@ func quarantineCommand(c *client) *cobra.Command {
 
 		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Release, &operatorv1.ReleaseRequest{Name: args[0]})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Release, &operatorv1.ReleaseRequest{
+				Name: args[0],
+			})
 			if err != nil {
 				return err
 			}
@@ -61,7 +63,8 @@ func printQuarantine(p *printer, reply *operatorv1.QuarantineReply) {
 			p.printf("\n")
 		}
 		p.printf("%s %s: %s\n", name, e.GetAttachment().GetIfName(), p.bad(e.State))
-		p.field("since", fmt.Sprintf("%s (%s ago), %s alone", p.clock(e.Since), p.age(e.Since), counted(int(e.Crashes), "crash")))
+		p.field("since",
+			fmt.Sprintf("%s (%s ago), %s alone", p.clock(e.Since), p.age(e.Since), counted(int(e.Crashes), "crash")))
 		p.field("why", oneLine(e.Reason))
 		if e.State == podQuarantined {
 			p.field("release", "weftctl quarantine release "+name)

@@ -10,8 +10,8 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// resyncTimeout is the default timeout of a resync: on a large node it reads and compares about 20,000 objects, after the
-// events that are already queued.
+// resyncTimeout is the default timeout of a resync: on a large node it reads and compares about 20,000 objects, after
+// the events that are already queued.
 const resyncTimeout = 2 * time.Minute
 
 func resyncCommand(c *client) *cobra.Command {
@@ -42,7 +42,8 @@ deletes them.`,
 		},
 	}
 	cmd.Flags().BoolVar(&req.Force, "force", false, "delete all objects that are not desired, without the prune guard")
-	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "print the operations of a downstream resync without running them")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false,
+		"print the operations of a downstream resync without running them")
 	return cmd
 }
 
@@ -61,7 +62,8 @@ func resync(cmd *cobra.Command, c *client, req *operatorv1.ResyncRequest) error 
 		case req.DryRun:
 			c.printf("dry run: %s, nothing was changed\n", counted(len(reply.Operations), "operation"))
 		default:
-			c.printf("%s resync done in %s (event #%d)\n", req.Kind, c.now().Sub(began).Round(time.Millisecond), reply.Event)
+			c.printf("%s resync done in %s (event #%d)\n", req.Kind, c.now().Sub(began).Round(time.Millisecond),
+				reply.Event)
 		}
 	})
 	switch {

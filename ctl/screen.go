@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// screen writes the output of a node to a terminal, which would interpret its control characters. One goroutine calls it.
+// screen writes the output of a node to a terminal, which would interpret its control characters. One goroutine calls
+// it.
 type screen struct {
 	to   io.Writer
 	rest []byte // the begin of a character whose end has not arrived

@@ -41,7 +41,9 @@ func TestControlCharactersOfNodesDoNotReachTheTerminal(t *testing.T) {
 		}
 	}
 	terminal, screen := newTerminal(t)
-	code := ctl.Main(t.Context(), ctl.Env{In: strings.NewReader(""), Out: screen, Err: io.Discard}, []string{"devices", "--node", "n1", "--kubeconfig", a.kubeconfig})
+	code := ctl.Main(t.Context(), ctl.Env{In: strings.NewReader(""), Out: screen, Err: io.Discard}, []string{
+		"devices", "--node", "n1", "--kubeconfig", a.kubeconfig,
+	})
 	got := make([]byte, 200)
 	n, err := terminal.Read(got)
 	for err == nil && !strings.Contains(string(got[:n]), "\n") {
@@ -59,12 +61,14 @@ func TestControlCharactersOfErrorsDoNotReachTheTerminal(t *testing.T) {
 	var failures strings.Builder
 	socket := t.TempDir() + "/\x1b[2J\u202e\rnone"
 	code := ctl.Main(t.Context(), ctl.Env{Out: io.Discard, Err: &failures}, []string{"devices", "--socket", socket})
-	if text := failures.String(); code == 0 || !strings.Contains(text, "\ufffd[2J\ufffd\ufffdnone") || strings.ContainsAny(text, "\x1b\r\u202e") {
+	if text := failures.String(); code == 0 || !strings.Contains(text, "\ufffd[2J\ufffd\ufffdnone") ||
+		strings.ContainsAny(text, "\x1b\r\u202e") {
 		t.Errorf("exit code %d, errors %q", code, text)
 	}
 }
 
-// A capture is bytes for a file or another program. A pipe gets it, and the error without an agent shows that it was tried.
+// A capture is bytes for a file or another program. A pipe gets it, and the error without an agent shows that it was
+// tried.
 func TestCaptureDoesNotPrintBytesOnATerminal(t *testing.T) {
 	_, screen := newTerminal(t)
 	pipe, err := os.CreateTemp(t.TempDir(), "")
@@ -72,9 +76,14 @@ func TestCaptureDoesNotPrintBytesOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
-	for out, want := range map[*os.File]string{screen: `the standard output is a terminal: give a file, or pipe the packets to "tcpdump -n -r -"`, pipe: "no agent answers"} {
+	for out, want := range map[*os.File]string{
+		screen: `the standard output is a terminal: give a file, or pipe the packets to "tcpdump -n -r -"`,
+		pipe:   "no agent answers",
+	} {
 		var failures strings.Builder
-		code := ctl.Main(t.Context(), ctl.Env{Out: out, Err: &failures}, []string{"capture", "shop/cart", "eth0", "-w", "-", "--socket", t.TempDir() + "/none"})
+		code := ctl.Main(t.Context(), ctl.Env{Out: out, Err: &failures}, []string{
+			"capture", "shop/cart", "eth0", "-w", "-", "--socket", t.TempDir() + "/none",
+		})
 		if code == 0 || !strings.Contains(failures.String(), want) {
 			t.Errorf("exit code %d, %q, want %q", code, failures.String(), want)
 		}
@@ -114,7 +123,10 @@ func newTerminal(t *testing.T) (terminal, screen *os.File) {
 
 func TestControlCharactersOfNodesDoNotReachTheTerminalInDocuments(t *testing.T) {
 	a := newAgents(t, tells("{\"pod\": \"gr\u00fcn\u009b2K\u007f \xff\"}\n"), "n1", "n2")
-	for _, line := range []string{"devices --all-nodes -o json", "devices --all-nodes -o yaml", "events -f --all-nodes -o json", "events -f --all-nodes -o yaml"} {
+	for _, line := range []string{
+		"devices --all-nodes -o json", "devices --all-nodes -o yaml", "events -f --all-nodes -o json",
+		"events -f --all-nodes -o yaml",
+	} {
 		out, _, _ := a.run(false, strings.Fields(line)...)
 		if strings.ContainsAny(out, "\u009b\u007f") || !utf8.ValidString(out) || strings.Count(out, "gr\u00fcn") != 2 {
 			t.Errorf("%s: %q", line, out)

@@ -20,8 +20,12 @@ import (
 var scenarios = map[string]func(*ctltest.Replies){
 	"normal": func(*ctltest.Replies) {},
 	"empty": func(r *ctltest.Replies) {
-		r.Attachments, r.Addresses, r.Objects, r.Counters = nil, nil, nil, nil
-		r.Events, r.Transactions = nil, nil
+		r.Attachments = nil
+		r.Addresses = nil
+		r.Objects = nil
+		r.Counters = nil
+		r.Events = nil
+		r.Transactions = nil
 		r.Why = &operatorv1.WhyReply{Lines: []string{`no objects with prefix "vpp.x"; weftctl objects lists all`}}
 	},
 	"not-ready": func(r *ctltest.Replies) {
@@ -30,12 +34,15 @@ var scenarios = map[string]func(*ctltest.Replies){
 	},
 	"unenforced": func(r *ctltest.Replies) {
 		r.State.Conditions = append(r.State.Conditions, &operatorv1.Condition{
-			Name: "policies", Message: "network policies: 3 are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them",
+			Name:    "policies",
+			Message: "network policies: 3 are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them",
 		})
 	},
 	"explained": func(r *ctltest.Replies) {
 		r.Policy = &operatorv1.PolicyReply{Verdict: &operatorv1.PolicyVerdict{
-			From: "10.1.1.5", To: "10.1.0.5", Egress: &operatorv1.PolicyDecision{Allow: true, Origin: "no policy selects the pod"},
+			From:    "10.1.1.5",
+			To:      "10.1.0.5",
+			Egress:  &operatorv1.PolicyDecision{Allow: true, Origin: "no policy selects the pod"},
 			Ingress: &operatorv1.PolicyDecision{Origin: "NetworkPolicy shop/db ingress: no rule allows it"},
 		}}
 	},
@@ -44,7 +51,8 @@ var scenarios = map[string]func(*ctltest.Replies){
 	"stopping":      func(r *ctltest.Replies) { r.Stops = true },
 	"other-version": func(r *ctltest.Replies) { r.Err = status.Error(codes.Unimplemented, "unknown method") },
 	"no-counters": func(r *ctltest.Replies) {
-		r.Err = status.Error(codes.FailedPrecondition, "stats segment not readable: connect to stats socket: no such file or directory")
+		r.Err = status.Error(codes.FailedPrecondition,
+			"stats segment not readable: connect to stats socket: no such file or directory")
 	},
 	"refusing": func(r *ctltest.Replies) { r.Err = errors.New("peer is not root") },
 	"failing": func(r *ctltest.Replies) {

@@ -43,6 +43,7 @@ func printStatus(p *printer, s *operatorv1.StateReply) {
 		ready = p.good("ready")
 	}
 	facts := newGrid()
+	facts.row("node", orDash(s.Node))
 	facts.row("agent", fmt.Sprintf("%s, %s, up %s", ready, s.Version, p.age(s.Started)))
 	facts.row("dataplane", orDash(s.Dataplane))
 	facts.row("attachments", s.Attachments)
@@ -60,13 +61,13 @@ func printStatus(p *printer, s *operatorv1.StateReply) {
 	if len(s.Conditions) == 0 {
 		return
 	}
-	conditions := newGrid("condition", "ok", "message")
+	conditions := newGrid("condition", "state", "message")
 	for _, condition := range s.Conditions {
-		ok := p.bad("no")
+		state := p.bad("not ok") // "quarantine yes" would not say whether there is one
 		if condition.Ok {
-			ok = p.good("yes")
+			state = p.good("ok")
 		}
-		conditions.row(condition.Name, ok, oneLine(condition.Message))
+		conditions.row(condition.Name, state, oneLine(condition.Message))
 	}
 	p.printf("\n")
 	p.printGrid(conditions, "")
@@ -79,7 +80,8 @@ func settingsCommand(c *client) *cobra.Command {
 		Example: "  weftctl settings | grep coolDown",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Settings, &operatorv1.SettingsRequest{})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Settings,
+				&operatorv1.SettingsRequest{})
 			if err != nil {
 				return err
 			}

@@ -87,13 +87,14 @@ func (s *story) lastAdd() *operatorv1.EventRecord {
 
 // reasonOf explains in words why an object is not in sync.
 func reasonOf(o *operatorv1.Object) string {
+	name := owned(o.Ref, o.Owners)
 	switch {
 	case o.Error != "":
-		return o.Ref + " is " + o.Phase + ": " + o.Error
+		return name + " is " + o.Phase + ": " + o.Error
 	case len(o.Missing) > 0:
-		return o.Ref + " is " + o.Phase + ": waits for " + strings.Join(o.Missing, ", ")
+		return name + " is " + o.Phase + ": waits for " + strings.Join(o.Missing, ", ")
 	}
-	return o.Ref + " is " + o.Phase
+	return name + " is " + o.Phase
 }
 
 func (s *story) readAttachments(ctx context.Context, api operatorv1.OperationsClient, names map[string]bool) error {
@@ -117,7 +118,6 @@ func (s *story) readEvents(ctx context.Context, api operatorv1.OperationsClient,
 	if err != nil {
 		return err
 	}
-	mine := map[uint64]bool{}
 	for {
 		e, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -126,11 +126,12 @@ func (s *story) readEvents(ctx context.Context, api operatorv1.OperationsClient,
 		if err != nil {
 			return err
 		}
+		isMine := false
 		if match := podOfEvent.FindStringSubmatch(e.Event); match != nil {
 			names[match[1]] = true
-			mine[e.Seq] = match[1] == s.pod
+			isMine = match[1] == s.pod
 		}
-		if mine[e.Seq] || mine[e.Cause] && e.Cause != 0 {
+		if isMine || isOwnedBy(e.Owners, s.pod) {
 			s.events = append(s.events, e)
 		}
 	}
@@ -170,22 +171,23 @@ func (s *story) readTransactions(ctx context.Context, api operatorv1.OperationsC
 	s.lacks("transactions", err)
 	s.transactions = map[uint64]*operatorv1.TransactionRecord{}
 	for _, t := range reply.GetTransactions() {
-		if slices.ContainsFunc(s.events, func(e *operatorv1.EventRecord) bool { return slices.Contains(e.Transactions, t.Seq) }) {
+		if slices.ContainsFunc(s.events, func(e *operatorv1.EventRecord) bool {
+			return slices.Contains(e.Transactions, t.Seq)
+		}) {
 			s.transactions[t.Seq] = t
 		}
 	}
 }
 
-// readObjects counts the objects of the attachments: those with a name or value that contains an interface, an address or the sandbox.
+// readObjects counts the objects of the attachments.
 func (s *story) readObjects(ctx context.Context, api operatorv1.OperationsClient) {
-	owned := s.identifiers()
-	if len(owned) == 0 {
+	if len(s.attachments) == 0 {
 		return
 	}
-	reply, err := api.Objects(ctx, &operatorv1.ObjectsRequest{})
+	reply, err := api.Objects(ctx, &operatorv1.ObjectsRequest{Pod: s.pod})
 	s.lacks("objects", err)
 	for _, o := range reply.GetObjects() {
-		if !slices.ContainsFunc(owned, func(id string) bool { return hasWord(o.Ref, id) }) {
+		if !isOwnedBy(o.Owners, s.pod) { // an agent of the last version does not select
 			continue
 		}
 		s.objects++
@@ -193,46 +195,6 @@ func (s *story) readObjects(ctx context.Context, api operatorv1.OperationsClient
 			s.unsettled = append(s.unsettled, o)
 		}
 	}
-}
-
-// identifiers are the texts by which keys of objects name the pod's attachments.
-func (s *story) identifiers() (ids []string) {
-	for _, a := range s.attachments {
-		ids = append(ids, a.GetAttachment().GetContainerId(), a.Netns)
-		for _, i := range a.Interfaces {
-			ids = append(append(ids, i.Object), i.Addresses...)
-		}
-	}
-	for _, d := range s.devices {
-		ids = append(ids, d.Directory)
-	}
-	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
-}
-
-// hasWord reports whether text contains a word that letters, digits, dots or dashes do not continue.
-func hasWord(text, word string) bool {
-	for rest := text; ; {
-		_, after, found := strings.Cut(rest, word)
-		if !found {
-			return false
-		}
-		before := rest[:len(rest)-len(after)-len(word)]
-		if !continues(lastByte(before)) && (after == "" || !continues(after[0])) {
-			return true
-		}
-		rest = after
-	}
-}
-
-func lastByte(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[len(s)-1]
-}
-
-func continues(b byte) bool {
-	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '.' || b == '-'
 }
 
 func (s *story) readCounters(ctx context.Context, api operatorv1.OperationsClient) {
@@ -247,7 +209,9 @@ func (s *story) readCounters(ctx context.Context, api operatorv1.OperationsClien
 		}
 	}
 	for _, e := range reply.GetErrors() {
-		if slices.ContainsFunc(s.counters, func(i *operatorv1.InterfaceCounters) bool { return i.Object != "" && e.Node == i.Object }) {
+		if slices.ContainsFunc(s.counters, func(i *operatorv1.InterfaceCounters) bool {
+			return i.Object != "" && e.Node == i.Object
+		}) {
 			s.errors = append(s.errors, e)
 		}
 	}
@@ -265,10 +229,12 @@ func (s *story) document() map[string]any {
 		}
 	}
 	return map[string]any{
-		"pod": s.pod, "state": state, "cause": cause, "attachments": documents(s.attachments), "events": documents(s.events),
+		"pod": s.pod, "state": state, "cause": cause, "attachments": documents(s.attachments),
+		"events":       documents(s.events),
 		"transactions": documents(transactions), "devices": documents(s.devices), "quarantine": documents(s.quarantine),
-		"counters": documents(s.counters), "errors": documents(s.errors), "objects": s.objects, "notInSync": documents(s.unsettled),
-		"notRead": append([]string{}, s.missing...),
+		"counters": documents(s.counters), "errors": documents(s.errors), "objects": s.objects,
+		"notInSync": documents(s.unsettled),
+		"notRead":   append([]string{}, s.missing...),
 	}
 }
 

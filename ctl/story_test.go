@@ -8,7 +8,9 @@ import (
 )
 
 func TestAPodThatIsNotCheckedIsDegraded(t *testing.T) {
-	s := &story{attachments: []*operatorv1.AttachmentInfo{{}, {NotChecked: "linux.route: more objects than the agent reads"}}}
+	s := &story{
+		attachments: []*operatorv1.AttachmentInfo{{}, {NotChecked: "linux.route: more objects than the agent reads"}},
+	}
 	if state, cause := s.state(); state != podDegraded || !strings.Contains(cause, "linux.route: more objects") {
 		t.Errorf("it is %s: %s", state, cause)
 	}
@@ -16,7 +18,10 @@ func TestAPodThatIsNotCheckedIsDegraded(t *testing.T) {
 	if state, cause := s.state(); state != podRunning || cause != "" {
 		t.Errorf("a pod that is checked is %s: %s", state, cause)
 	}
-	s = &story{attachments: []*operatorv1.AttachmentInfo{{NotChecked: "many"}}, unsettled: []*operatorv1.Object{{Ref: "linux.veth/a", Phase: "Failed"}}}
+	s = &story{
+		attachments: []*operatorv1.AttachmentInfo{{NotChecked: "many"}},
+		unsettled:   []*operatorv1.Object{{Ref: "linux.veth/a", Phase: "Failed"}},
+	}
 	if _, cause := s.state(); !strings.Contains(cause, "linux.veth/a") {
 		t.Errorf("the cause is %s, not the object that failed", cause)
 	}

@@ -31,7 +31,8 @@ func transactionsCommand(c *client) *cobra.Command {
 			if !cmd.Flags().Changed("ops") {
 				operations = last == 1
 			}
-			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: uint32(last)})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Transactions,
+				&operatorv1.TransactionsRequest{Last: uint32(last)})
 			if err != nil {
 				return err
 			}
@@ -82,8 +83,8 @@ func numberOf(text string) uint64 {
 	return n
 }
 
-// printTransactionTree prints the operations by level: those of a level ran after all of the levels above it. Operations with the same
-// batch were one call of the dataplane or the kernel. The rollback follows separately.
+// printTransactionTree prints the operations by level: those of a level ran after all of the levels above it.
+// Operations with the same batch were one call of the dataplane or the kernel. The rollback follows separately.
 func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  %s  %s\n", t.Seq, t.Origin, t.Label)
 	p.printf("event %s, began %s, queued %s, planned in %s, took %s\n",
@@ -106,7 +107,7 @@ func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 
 // waitingText tells what an object waits for.
 func waitingText(w *operatorv1.Waiting) string {
-	text := fmt.Sprintf("waiting: %s for %s", w.Ref, strings.Join(w.Missing, ", "))
+	text := fmt.Sprintf("waiting: %s for %s", owned(w.Ref, w.Owners), strings.Join(w.Missing, ", "))
 	if w.Lost {
 		text += " (it was applied before)"
 	}
@@ -130,7 +131,7 @@ func (p *printer) printOperations(title string, ops []*operatorv1.Operation) {
 			level = op.Level
 			p.printf("level %d\n", level)
 		}
-		p.printf("  %-8s %8s +%-8s %s\n", op.Verb, "@"+took(op.At), took(op.Took), op.Ref)
+		p.printf("  %-8s %8s +%-8s %s\n", op.Verb, "@"+took(op.At), took(op.Took), owned(op.Ref, op.Owners))
 		if op.Why != "" && op.Why != "desired" && op.Why != whyUndo {
 			p.printf("           because: %s\n", op.Why)
 		}
@@ -152,7 +153,8 @@ func printTransactions(p *printer, transactions []*operatorv1.TransactionRecord,
 	for i, t := range transactions {
 		switch {
 		case !operations:
-			g.row(t.Seq, eventNumber(t.Event), p.clock(t.Start), t.Origin, t.Label, made(t), took(t.Took), transactionResult(p, t, p.brief))
+			g.row(t.Seq, eventNumber(t.Event), p.clock(t.Start), t.Origin, t.Label, made(t), took(t.Took),
+				transactionResult(p, t, p.brief))
 		case i > 0:
 			p.printf("\n")
 			fallthrough
@@ -170,9 +172,10 @@ func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), p.clock(t.Start),
 		t.Origin, t.Label, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole))
 	if len(t.Operations) > 0 {
-		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("at"), "took", "why", "error")
+		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("owner"), wide("at"), "took", "why", "error")
 		for _, op := range t.Operations {
-			g.row(op.Level, op.Batch, op.Verb, op.Ref, took(op.At), took(op.Took), op.Why, p.bad(operationError(op)))
+			g.row(op.Level, op.Batch, op.Verb, op.Ref, orDash(ownersText(op.Owners)), took(op.At), took(op.Took),
+				op.Why, p.bad(operationError(op)))
 		}
 		p.printGrid(g, "")
 	}

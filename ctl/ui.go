@@ -84,7 +84,8 @@ func (p proxy) run(ctx context.Context, ready func(address string)) error {
 	if err != nil {
 		return fmt.Errorf("listen on loopback: %w; choose another --port", err)
 	}
-	token, address := loopback.NewToken(), listener.Addr().String()
+	token := loopback.NewToken()
+	address := listener.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
 	ready("http://" + address + "/#" + token)
 	return p.serve(ctx, listener, p.handler(loopback.New(token, port, true), transport))
@@ -103,7 +104,9 @@ func (p proxy) probe(ctx context.Context, transport *http.Transport) error {
 	}
 	reply, err := transport.RoundTrip(request)
 	if err != nil {
-		return fmt.Errorf("no agent serves its page at %s: %w; is weft-agent running, and ui.socket not none? (needs root)", p.socket, err)
+		return fmt.Errorf(
+			"no agent serves its page at %s: %w; is weft-agent running, and ui.socket not none? (needs root)", p.socket,
+			err)
 	}
 	defer reply.Body.Close()
 	_, _ = io.Copy(io.Discard, reply.Body)
@@ -130,7 +133,8 @@ func (p proxy) handler(guard *loopback.Guard, transport *http.Transport) http.Ha
 func (p proxy) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ConnState: httplimit.Connections(maxConnections), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ConnState:   httplimit.Connections(maxConnections),
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stopped := make(chan error, 1)

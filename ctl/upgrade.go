@@ -13,8 +13,8 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// The outage of weft-vswitch with a standby that starts empty, measured by make bench ONLY=replace (BENCHMARKS.md): 0.07 to 0.12 s with 18 interfaces, 0.48 to
-// 0.65 s with 332, on two processors.
+// The outage of weft-vswitch with a standby that starts empty, measured by make bench ONLY=replace (BENCHMARKS.md):
+// 0.07 to 0.12 s with 18 interfaces, 0.48 to 0.65 s with 332, on two processors.
 const (
 	outageBase         = 70 * time.Millisecond
 	outagePerInterface = 1500 * time.Microsecond
@@ -78,7 +78,8 @@ type node struct {
 func readNode(ctx context.Context, a agent) (*node, error) {
 	n := &node{}
 	err := a.dial(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
-		operations, dataplane := operatorv1.NewOperationsClient(conn), operatorv1.NewDataplaneClient(conn)
+		operations := operatorv1.NewOperationsClient(conn)
+		dataplane := operatorv1.NewDataplaneClient(conn)
 		if n.state, err = operations.State(ctx, &operatorv1.StateRequest{}); err != nil {
 			return err
 		}
@@ -111,8 +112,11 @@ func checkUpgrade(ctx context.Context, a agent) (*upgradeCheck, error) {
 	}
 	check := &upgradeCheck{
 		Agent: upgradePart{
-			Running:    n.state.Version,
-			Interrupts: []string{"traffic continues: the dataplane forwards without the agent", "new pods wait for the new agent; deletions are queued"},
+			Running: n.state.Version,
+			Interrupts: []string{
+				"traffic continues: the dataplane forwards without the agent",
+				"new pods wait for the new agent; deletions are queued",
+			},
 		},
 		Dataplane: n.dataplaneUpgrade(),
 		Fix:       n.problems(),
@@ -144,21 +148,27 @@ func (n *node) dataplaneUpgrade() upgradePart {
 	outage := (outageBase + time.Duration(ours)*outagePerInterface).Round(10 * time.Millisecond)
 	switch {
 	case n.dataplane.Type == "vpp":
-		part.Interrupts = append(part.Interrupts, fmt.Sprintf("all traffic of %s stops until VPP has restarted and the agent has replayed its objects: VPP has no standby", counted(ours, "interface")))
+		part.Interrupts = append(part.Interrupts,
+			fmt.Sprintf(
+				"all traffic of %s stops until VPP has restarted and the agent has replayed its objects: VPP has no standby",
+				counted(ours, "interface")))
 	case n.dataplane.External:
 		part.Outage = outage.String()
 		part.Interrupts = append(part.Interrupts,
 			"traffic continues if a standby takes over the running state (weft-vswitch status shows the standby)",
-			fmt.Sprintf("otherwise all traffic of %s stops for about %s, longer without a standby", counted(ours, "interface"), outage))
+			fmt.Sprintf("otherwise all traffic of %s stops for about %s, longer without a standby",
+				counted(ours, "interface"), outage))
 	default:
-		part.Interrupts = append(part.Interrupts, "traffic continues: an upgrade of the agent keeps the running weft-vswitch",
+		part.Interrupts = append(part.Interrupts,
+			"traffic continues: an upgrade of the agent keeps the running weft-vswitch",
 			fmt.Sprintf("its restart stops all traffic of %s for about %s", counted(ours, "interface"), 2*outage))
 		part.Outage = (2 * outage).String()
 	}
 	switch {
 	case part.Reconnect == 0:
 	case n.dataplane.External && n.dataplane.Type != "vpp":
-		part.Interrupts = append(part.Interrupts, counted(part.Reconnect, "client")+" of memifs must connect again, unless a standby takes over")
+		part.Interrupts = append(part.Interrupts,
+			counted(part.Reconnect, "client")+" of memifs must connect again, unless a standby takes over")
 	default:
 		part.Interrupts = append(part.Interrupts, counted(part.Reconnect, "client")+" of memifs must connect again")
 	}
@@ -174,7 +184,8 @@ func (n *node) problems() []string {
 		}
 	}
 	for _, e := range n.quarantine.Entries {
-		problems = append(problems, fmt.Sprintf("%s is %s: %s; weftctl quarantine list", podName(e.Pod), e.State, oneLine(e.Reason)))
+		problems = append(problems,
+			fmt.Sprintf("%s is %s: %s; weftctl quarantine list", podName(e.Pod), e.State, oneLine(e.Reason)))
 	}
 	if n.state.Queue > 0 {
 		problems = append(problems, counted(int(n.state.Queue), "event")+" queued: wait for their end")

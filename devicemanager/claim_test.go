@@ -22,8 +22,9 @@ import (
 
 // claims makes a node of 8 devices, of which claims get the last 4.
 func claims(n *node) {
-	n.config.Count, n.config.Claimable = 8, 4
-	n.config.CDIDir = filepath.Join(n.dir, "cdi")
+	n.config.Devices.Count = 8
+	n.config.Devices.Claimable = 4
+	n.config.Directories.CDI = filepath.Join(n.dir, "cdi")
 }
 
 func claimOf(name string) pod.ClaimID {
@@ -34,7 +35,10 @@ func claimOf(name string) pod.ClaimID {
 func deviceOf(claim string, n int, pods ...string) pod.ClaimedDevice {
 	d := pod.ClaimedDevice{
 		ClaimID: claimOf(claim), Device: deviceID(n), Request: "m",
-		Parameters: pod.ClaimParameters{Interface: fmt.Sprintf("m%d", n), Options: map[string]json.RawMessage{"ringSize": json.RawMessage("512")}},
+		Parameters: pod.ClaimParameters{
+			Interface: fmt.Sprintf("m%d", n),
+			Options:   map[string]json.RawMessage{"ringSize": json.RawMessage("512")},
+		},
 	}
 	for _, p := range pods {
 		d.Pods = append(d.Pods, idOf(p).UID)
@@ -58,13 +62,18 @@ func (n *node) addClaimed(t *testing.T, name, sandbox string) (*pod.AddPod, erro
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev := &pod.AddPod{Key: keyOf(sandbox), ID: idOf(name), Netns: pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1}, Grants: grants}
+	ev := &pod.AddPod{
+		Key:    keyOf(sandbox),
+		ID:     idOf(name),
+		Netns:  pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1},
+		Grants: grants,
+	}
 	_, err = n.loop.Do(t.Context(), ev)
 	return ev, err
 }
 
-// A prepared claim has a directory and a CDI file, before and after a restart and a repeated preparation; nothing is left of it when it is
-// released.
+// A prepared claim has a directory and a CDI file, before and after a restart and a repeated preparation; nothing is
+// left of it when it is released.
 func TestClaimIsPreparedOnceAndReleasedWithoutLeftovers(t *testing.T) {
 	n := bareNode(t, claims)
 	made := n.claim(t, "c", deviceOf("c", 4, "a"), deviceOf("c", 5, "a"))
@@ -82,7 +91,8 @@ func TestClaimIsPreparedOnceAndReleasedWithoutLeftovers(t *testing.T) {
 	if err != nil || len(ev.Attachment.Interfaces) != 2 {
 		t.Fatalf("interfaces %+v, %v", ev.Attachment, err)
 	}
-	if err := n.Unclaim(t.Context(), claimOf("c"), "test"); err == nil || !strings.Contains(err.Error(), "still uses it") {
+	if err := n.Unclaim(t.Context(), claimOf("c"), "test"); err == nil ||
+		!strings.Contains(err.Error(), "still uses it") {
 		t.Errorf("release of a used claim: %v", err)
 	}
 	n.delete(t, "s")
@@ -91,16 +101,19 @@ func TestClaimIsPreparedOnceAndReleasedWithoutLeftovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left, _ := os.ReadDir(n.config.CDIDir); len(left)+len(n.leftovers(t))+len(n.stateFile(t)) > 0 {
+	if left, _ := os.ReadDir(n.config.Directories.CDI); len(left)+len(n.leftovers(t))+len(n.stateFile(t)) > 0 {
 		t.Errorf("left: CDI files %v, files %v, state %v", left, n.leftovers(t), n.stateFile(t))
 	}
 }
 
 // hostileTexts are texts that lead out of a directory, end a line or a C string, or are longer than a file name.
-var hostileTexts = []string{"../../outside", "/etc/passwd", "..", "a/../../b", "a\nb", "a\x00b", "a\"b", "%2e%2e%2f", "\u202e", "-", strings.Repeat("x", 5000)}
+var hostileTexts = []string{
+	"../../outside", "/etc/passwd", "..", "a/../../b", "a\nb", "a\x00b", "a\"b", "%2e%2e%2f", "\u202e", "-",
+	strings.Repeat("x", 5000),
+}
 
-// The names of a claim are texts of a tenant: the API server restricts them, and the agent does not rely on it. All files have the name of the
-// allocation, which the agent chooses.
+// The names of a claim are texts of a tenant: the API server restricts them, and the agent does not rely on it. All
+// files have the name of the allocation, which the agent chooses.
 func TestNamesOfAClaimBecomeNoPaths(t *testing.T) {
 	for field, set := range map[string]func(d *pod.ClaimedDevice, text string){
 		"namespace": func(d *pod.ClaimedDevice, text string) { d.Namespace = text },
@@ -157,10 +170,13 @@ func (n *node) mustHaveOnly(t *testing.T, before []string, made []pod.Allocation
 	t.Helper()
 	want := slices.Clone(before)
 	for _, a := range made {
-		directory := filepath.Join(n.config.Root, a.ID)
-		want = append(want, directory, directory+"/secret", directory+".json", filepath.Join(n.config.CDIDir, "contivpp.io-memif_"+a.ID+".json"))
+		directory := filepath.Join(n.config.Directories.Root, a.ID)
+		want = append(want, directory, directory+"/secret", directory+".json",
+			filepath.Join(n.config.Directories.CDI, "contivpp.io-memif_"+a.ID+".json"))
 	}
-	want = append(want, filepath.Dir(n.config.Root), n.config.Root, n.config.CDIDir, n.config.DeviceInfoDir) // made by the first call
+	// made by the first call
+	dirs := n.config.Directories
+	want = append(want, filepath.Dir(dirs.Root), dirs.Root, dirs.CDI, dirs.DeviceInfo)
 	got := n.files(t)
 	slices.Sort(got)
 	slices.Sort(want)
@@ -173,7 +189,7 @@ func (n *node) mustHaveOnly(t *testing.T, before []string, made []pod.Allocation
 func TestCDIFileMountsDirectoryOfClaim(t *testing.T) {
 	n := bareNode(t, claims)
 	a := n.claim(t, "c", deviceOf("c", 7, "a"))[0]
-	path := filepath.Join(n.config.CDIDir, "contivpp.io-memif_"+a.ID+".json")
+	path := filepath.Join(n.config.Directories.CDI, "contivpp.io-memif_"+a.ID+".json")
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -191,55 +207,125 @@ func TestCDIFileMountsDirectoryOfClaim(t *testing.T) {
 	}
 }
 
-// Directories of /run are lost in a reboot, and the operator may have set devices.memif.claims to 0 before. The claims are still prepared.
+// Multus copies the device information of a claim's device before the ADD that names it.
+func TestClaimForDelegatesHasDeviceInformation(t *testing.T) {
+	n := bareNode(t, claims)
+	own := deviceOf("c", 4, "a")
+	named := deviceOf("c", 5, "a")
+	named.Parameters = pod.ClaimParameters{Interface: "m5", Delegate: true}
+	made := n.claim(t, "c", own, named)
+	if path := n.layout.deviceInfoPath(own.Device); mode(path) != "" {
+		t.Errorf("%s exists", path)
+	}
+	raw, err := os.ReadFile(filepath.Join(n.config.Directories.DeviceInfo, "contivpp.io-memif-memif-5-device.json"))
+	if err != nil || !strings.Contains(string(raw), made[1].SocketPath()) {
+		t.Errorf("device information %s, %v", raw, err)
+	}
+	if err := n.Unclaim(t.Context(), claimOf("c"), "test"); err != nil || len(n.leftovers(t)) > 0 {
+		t.Errorf("%v, left %v", err, n.leftovers(t))
+	}
+}
+
+// Directories of /run are lost in a reboot, and the operator may have set devices.memif.claims to 0 before. The claims
+// are still prepared.
 func TestClaimsAreRestoredAfterARebootWithoutDevicesForClaims(t *testing.T) {
 	n := bareNode(t, claims)
 	a := n.claim(t, "c", deviceOf("c", 7, "a"))[0]
 	n.stop()
-	for _, lost := range []string{n.config.CDIDir, n.config.Root, n.config.DeviceInfoDir} {
+	dirs := n.config.Directories
+	for _, lost := range []string{dirs.CDI, dirs.Root, dirs.DeviceInfo} {
 		if err := os.RemoveAll(lost); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.config.Claimable = 0
+	n.config.Devices.Claimable = 0
 	n.boot(t)
-	for _, path := range []string{a.Directory, filepath.Join(n.config.CDIDir, "contivpp.io-memif_"+a.ID+".json")} {
+	for _, path := range []string{a.Directory, filepath.Join(dirs.CDI, "contivpp.io-memif_"+a.ID+".json")} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// Claims and the device plugin have different devices. The plugin refuses those of claims, and the reverse, also after the numbers were
-// changed while pods run.
+// Another program may remove files of a prepared claim. Each event that relies on them recreates them, and so does the
+// collector: a container that restarts relies on the CDI file without any event.
+func TestLostFilesOfAPreparedClaimAreRecreated(t *testing.T) {
+	for _, when := range []struct {
+		name    string
+		recover func(t *testing.T, n *node)
+	}{
+		{"repeated preparation", func(t *testing.T, n *node) { n.claim(t, "c", deviceOf("c", 4, "a")) }},
+		{"ADD", func(t *testing.T, n *node) {
+			if _, err := n.Claimed(t.Context(), idOf("a")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"collector", func(t *testing.T, n *node) {
+			if err := n.collector.collect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(when.name, func(t *testing.T) {
+			n := bareNode(t, claims)
+			a := n.claim(t, "c", deviceOf("c", 4, "a"))[0]
+			had := n.files(t)
+			for _, lost := range []string{
+				n.layout.cdiPath(n.table.find(a.ID)), n.config.Directories.CDI,
+				recordPath(a.Directory), secretPath(a.Directory),
+				a.Directory, n.config.Directories.Root,
+			} {
+				if err := os.RemoveAll(lost); err != nil {
+					t.Fatal(err)
+				}
+				if when.recover(t, n); !slices.Equal(n.files(t), had) {
+					t.Errorf("%s was lost; there are %q, want %q", lost, n.files(t), had)
+				}
+			}
+			changes := len(n.committer.Changes())
+			err := n.disk.ensure(t.Context(), n.table.inOrder())
+			if err != nil || len(n.committer.Changes()) != changes {
+				t.Errorf("without a loss: %v, %d changes", err, len(n.committer.Changes())-changes)
+			}
+		})
+	}
+}
+
+// Claims and the device plugin have different devices. The plugin refuses those of claims, and the reverse, also after
+// the numbers were changed while pods run.
 func TestPluginAndClaimsNeverShareADevice(t *testing.T) {
 	n := bareNode(t, claims)
 	if got := n.Claimable(); !slices.Equal(got, []string{"memif-4", "memif-5", "memif-6", "memif-7"}) {
 		t.Errorf("claimable %v", got)
 	}
 	n.claim(t, "c", deviceOf("c", 4, "a"))
-	if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-4"}}); err == nil || !strings.Contains(err.Error(), "memif-0 to memif-3") {
+	if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-4"}}); err == nil ||
+		!strings.Contains(err.Error(), "memif-0 to memif-3") {
 		t.Errorf("device of claims: %v", err)
 	}
 	for what, device := range map[string]int{"of the plugin": 3, "that the node does not have": 8} {
-		if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", device, "a")}); err == nil || !strings.Contains(err.Error(), "claims get memif-4 to memif-7") {
+		if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", device, "a")}); err == nil ||
+			!strings.Contains(err.Error(), "claims get memif-4 to memif-7") {
 			t.Errorf("device %s: %v", what, err)
 		}
 	}
-	if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", 4, "b")}); err == nil || !strings.Contains(err.Error(), "it is still claim shop/c's") {
+	if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", 4, "b")}); err == nil ||
+		!strings.Contains(err.Error(), "it is still claim shop/c's") {
 		t.Errorf("device of another claim: %v", err)
 	}
-	n.config.Claimable = 0
+	n.config.Devices.Claimable = 0
 	n.kill(t)
-	if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-4"}}); err == nil || !strings.Contains(err.Error(), "still claim shop/c's") {
+	if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-4"}}); err == nil ||
+		!strings.Contains(err.Error(), "still claim shop/c's") {
 		t.Errorf("device that was a claim's before the configuration changed: %v", err)
 	}
 	if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-5"}}); err != nil {
 		t.Error(err)
 	}
-	n.config.Claimable = 4
+	n.config.Devices.Claimable = 4
 	n.kill(t)
-	if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", 5, "b")}); err == nil || !strings.Contains(err.Error(), "by the device plugin") {
+	if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", 5, "b")}); err == nil ||
+		!strings.Contains(err.Error(), "by the device plugin") {
 		t.Errorf("device that was the plugin's before the configuration changed: %v", err)
 	}
 }
@@ -258,7 +344,9 @@ func TestPreparationThatFailsLeavesNothing(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			n := bareNode(t, claims)
 			breakIt(n, boom)
-			if _, err := n.Claim(t.Context(), claimOf("c"), []pod.ClaimedDevice{deviceOf("c", 4, "a"), deviceOf("c", 5, "a")}); err == nil {
+			if _, err := n.Claim(t.Context(), claimOf("c"), []pod.ClaimedDevice{
+				deviceOf("c", 4, "a"), deviceOf("c", 5, "a"),
+			}); err == nil {
 				t.Fatal("it succeeded")
 			}
 			breakIt(n, nil)
@@ -266,14 +354,16 @@ func TestPreparationThatFailsLeavesNothing(t *testing.T) {
 				t.Errorf("allocations %v", n.Allocations())
 			}
 			n.kill(t)
-			if made := n.claim(t, "c", deviceOf("c", 4, "a"), deviceOf("c", 5, "a")); len(made) != 2 || len(n.stateFile(t)) != 2 {
+			if made := n.claim(t, "c", deviceOf("c", 4, "a"), deviceOf("c", 5, "a")); len(made) != 2 ||
+				len(n.stateFile(t)) != 2 {
 				t.Errorf("allocations %v", made)
 			}
 		})
 	}
 }
 
-// A claim survives the loss of the state file, and an agent that was killed between the commit and the durable step, by its owner record.
+// A claim survives the loss of the state file, and an agent that was killed between the commit and the durable step, by
+// its owner record.
 func TestClaimIsRebuiltFromItsRecord(t *testing.T) {
 	n := bareNode(t, claims)
 	made := n.claim(t, "c", deviceOf("c", 4, "a"))[0]
@@ -310,8 +400,9 @@ type given struct {
 	claims map[string]int // device by prepared claim
 }
 
-// TestNoMemifIsGivenTwice runs random requests of plugin and claims, with restarts and changes of the numbers: at any time a device has one
-// allocation, a claim keeps its device until it is released, and an allocation of the plugin is of the plugin's devices.
+// TestNoMemifIsGivenTwice runs random requests of plugin and claims, with restarts and changes of the numbers: at any
+// time a device has one allocation, a claim keeps its device until it is released, and an allocation of the plugin is
+// of the plugin's devices.
 func TestNoMemifIsGivenTwice(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		g := &given{node: bareNode(t, claims), claims: map[string]int{}}
@@ -319,15 +410,18 @@ func TestNoMemifIsGivenTwice(t *testing.T) {
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
 			device := rapid.IntRange(0, 8).Draw(r, "device")
 			claim := rapid.SampledFrom([]string{"c", "d", "e"}).Draw(r, "claim")
-			switch rapid.SampledFrom([]string{"allocate", "prepare", "prepare", "release", "restart", "divide"}).Draw(r, "step") {
+			switch rapid.SampledFrom([]string{"allocate", "prepare", "prepare", "release", "restart", "divide"}).Draw(r,
+				"step") {
 			case "allocate":
 				_, err := g.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{deviceID(device)}})
-				if err == nil && device >= g.config.Count-g.config.Claimable {
+				if err == nil && device >= g.config.Devices.Count-g.config.Devices.Claimable {
 					r.Fatalf("the plugin gave memif-%d", device)
 				}
 			case "prepare":
-				if _, err := g.Claim(t.Context(), claimOf(claim), []pod.ClaimedDevice{deviceOf(claim, device, "a")}); err == nil {
-					if device < g.config.Count-g.config.Claimable {
+				if _, err := g.Claim(t.Context(), claimOf(claim), []pod.ClaimedDevice{
+					deviceOf(claim, device, "a"),
+				}); err == nil {
+					if device < g.config.Devices.Count-g.config.Devices.Claimable {
 						r.Fatalf("a claim got memif-%d", device)
 					}
 					g.claims[claim] = device
@@ -338,7 +432,7 @@ func TestNoMemifIsGivenTwice(t *testing.T) {
 				}
 				delete(g.claims, claim)
 			case "divide":
-				g.config.Claimable = rapid.IntRange(0, 8).Draw(r, "claimable")
+				g.config.Devices.Claimable = rapid.IntRange(0, 8).Draw(r, "claimable")
 				g.kill(t)
 			case "restart":
 				g.kill(t)
@@ -362,7 +456,7 @@ func (g *given) check(r *rapid.T) {
 		}
 	}
 	for claim, device := range g.claims {
-		own := g.ofClaim(claimOf(claim).UID)
+		own := g.table.ofClaim(claimOf(claim).UID)
 		if len(own) != 1 || !slices.Equal(own[0].Devices, []string{deviceID(device)}) {
 			r.Fatalf("claim %s has %v, want memif-%d", claim, own, device)
 		}
@@ -373,10 +467,9 @@ func (g *given) check(r *rapid.T) {
 func TestClaimsAreNotCollected(t *testing.T) {
 	n := bareNode(t, claims)
 	n.claim(t, "c", deviceOf("c", 4, "a"))
-	collector := newCollector(n.Manager)
 	for range 3 {
 		n.clock.move(24 * time.Hour)
-		if err := collector.collect(t.Context()); err != nil {
+		if err := n.collector.collect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -385,7 +478,8 @@ func TestClaimsAreNotCollected(t *testing.T) {
 	}
 }
 
-// A claim that is prepared again keeps its memif for other pods, and gets another one if anything of the interface differs.
+// A claim that is prepared again keeps its memif for other pods, and gets another one if anything of the interface
+// differs.
 func TestAClaimKeepsItsMemifAsLongAsItsInterfaceIsTheSame(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(d *pod.ClaimedDevice)

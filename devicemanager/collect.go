@@ -2,68 +2,75 @@ package devicemanager
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
 	"slices"
 	"time"
-
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// emptyFactor multiplies CollectAfter while kubelet lists no pod at all: a kubelet that has just started and cannot reach
-// its API server does not know its pods yet.
+// emptyFactor multiplies Collect.After while kubelet lists no pod at all: a kubelet that has just started and cannot
+// reach its API server does not know its pods yet.
 const emptyFactor = 10
 
-// collector releases allocations without a pod: kubelet must not list the allocation for CollectAfter, in at
-// least two polls. It skips young allocations and those that an attachment uses. A poll without an answer does not count.
+// collector recreates lost files of claims, and releases allocations without a pod: kubelet must not list the
+// allocation for Collect.After, in at least two polls. It skips young allocations and those that an attachment uses. A
+// poll without an answer does not count.
 type collector struct {
-	manager *Manager
-	missing map[string]time.Time // time of the first poll that missed the allocation, by id
-}
+	config   Collect
+	table    *table
+	users    *users
+	disk     *disk
+	requests *requests
+	kubelet  *podResources
+	now      func() time.Time
+	log      *slog.Logger
 
-func newCollector(m *Manager) *collector {
-	return &collector{manager: m, missing: make(map[string]time.Time)}
+	wake    chan struct{}        // holds one
+	missing map[string]time.Time // time of the first poll that missed the allocation, by id
 }
 
 // run collects periodically, and soon after each deleted pod, until ctx ends.
 func (c *collector) run(ctx context.Context) error {
-	tick := time.NewTicker(max(c.manager.config.CollectAfter/2, 10*time.Millisecond))
+	tick := time.NewTicker(max(c.config.After/2, 10*time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-c.manager.wake:
+		case <-c.wake:
 		case <-ctx.Done():
 			return nil
 		}
 		if err := c.collect(ctx); err != nil && ctx.Err() == nil {
-			c.manager.config.Log.Debug("kubelet did not list the devices of pods", "err", err)
+			c.log.Debug("kubelet did not list the devices of pods", "err", err)
 		}
 	}
 }
 
-// collect polls kubelet once and releases the allocations that were missing for long enough. It does nothing while an
-// Allocate request is in progress: a new allocation would count as missing.
+// collect polls kubelet once and releases the allocations that were missing for long enough. It does nothing while a
+// request for an allocation is in progress: a new allocation, or its files, would count as missing.
 func (c *collector) collect(ctx context.Context) error {
-	m := c.manager
-	if m.unanswered.Load() > 0 {
+	if c.requests.unanswered.Load() > 0 {
 		return nil
 	}
-	if len(m.inOrder()) == 0 {
+	if len(c.table.inOrder()) == 0 {
 		clear(c.missing)
 		return nil
 	}
-	listed, pods, err := m.listed(ctx)
+	// a restarting container needs the CDI file, and no other component asks for it
+	if err := c.disk.ensure(ctx, c.table.claimed()); err != nil {
+		c.log.Warn("files of claims not recreated, retrying", "err", err)
+	}
+	listed, pods, err := c.kubelet.listed(ctx)
 	if err != nil {
 		return err
 	}
-	after := m.config.CollectAfter
+	after := c.config.After
 	if pods == 0 {
 		after *= emptyFactor
 	}
-	now := m.config.Now()
+	now := c.now()
 	seen := make(map[string]time.Time)
-	for _, a := range m.inOrder() {
-		if !m.isIdle(a, listed) {
+	for _, a := range c.table.inOrder() {
+		if !c.isIdle(a, listed) {
 			continue
 		}
 		since, known := c.missing[a.ID]
@@ -71,8 +78,8 @@ func (c *collector) collect(ctx context.Context) error {
 			since = now
 		}
 		seen[a.ID] = since
-		if known && now.Sub(since) >= after && now.Sub(a.Created) >= m.config.CollectMinAge {
-			if m.release(ctx, a.ID, "kubelet lists no pod that has it") {
+		if known && now.Sub(since) >= after && now.Sub(a.Created) >= c.config.MinAge {
+			if c.requests.release(ctx, a.ID, "kubelet lists no pod that has it") {
 				delete(seen, a.ID)
 			}
 		}
@@ -81,46 +88,25 @@ func (c *collector) collect(ctx context.Context) error {
 	return nil
 }
 
-// isIdle reports whether no pod, attachment or successor needs the allocation. Claims are released by kubelet, and collected by the DRA
-// driver, which knows the API server's claims.
-func (m *Manager) isIdle(a *allocation, listed map[string]bool) bool {
+// isIdle reports whether no pod, attachment or successor needs the allocation. Claims are released by kubelet, and
+// collected by the DRA driver, which knows the API server's claims.
+func (c *collector) isIdle(a *allocation, listed map[string]bool) bool {
 	if a.Claim != nil {
 		return false
 	}
 	if slices.ContainsFunc(a.Devices, func(d string) bool { return listed[d] }) {
 		return false
 	}
-	if _, used := m.user(a.ID); used {
+	if _, used := c.users.user(a.ID); used {
 		return false
 	}
-	return a.successor == "" || m.find(a.successor) == nil
+	return a.successor == "" || c.table.find(a.successor) == nil
 }
 
-// listed returns the devices that pods have and the number of pods.
-func (m *Manager) listed(ctx context.Context) (devices map[string]bool, pods int, err error) {
-	devices = make(map[string]bool)
-	err = m.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
-		all, err := list(ctx, kubelet)
-		if err != nil {
-			return fmt.Errorf("collect unused allocations: %w", err)
-		}
-		pods = len(all)
-		for _, p := range all {
-			for _, o := range devicesIn(p) {
-				for _, device := range o.devices {
-					devices[device] = true
-				}
-			}
-		}
-		return nil
-	})
-	return devices, pods, err
-}
-
-// wakeCollector starts the next collection now.
-func (m *Manager) wakeCollector() {
+// wakeUp starts the next collection now.
+func (c *collector) wakeUp() {
 	select {
-	case m.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }

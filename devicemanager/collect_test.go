@@ -15,7 +15,7 @@ import (
 func (n *node) collect(t *testing.T, poll func(context.Context) error, polls int) {
 	t.Helper()
 	for range polls {
-		n.clock.move(n.config.CollectAfter)
+		n.clock.move(n.config.Collect.After)
 		if err := poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +45,8 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask := func(_ *testing.T, n *node) { n.unanswered.Add(1) }
-	answer := func(_ *testing.T, n *node) { n.unanswered.Add(-1) }
+	ask := func(_ *testing.T, n *node) { n.requests.unanswered.Add(1) }
+	answer := func(_ *testing.T, n *node) { n.requests.unanswered.Add(-1) }
 	for _, tt := range []struct {
 		name   string
 		steps  []step // polls between them
@@ -56,22 +56,50 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 		{name: "nothing of an existing pod", steps: []step{admit, wait(after), wait(after)}, stays: true},
 		{name: "of a pod that is gone, after two polls", steps: []step{admit, wait(after), remove, wait(after)}},
 		{name: "not after one poll", steps: []step{admit, wait(after), remove}, stays: true},
-		{name: "not after two polls at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
+		{
+			name:  "not after two polls at once",
+			steps: []step{admit, wait(after), remove, wait(after - time.Second)},
+			stays: true,
+		},
 		{name: "of a pod that was connected", steps: []step{admit, connectStep, remove, disconnectStep, wait(after)}},
-		{name: "not while an attachment exists", steps: []step{admit, connectStep, remove, wait(after), wait(after)}, stays: true},
-		{name: "not while kubelet cannot be asked", steps: []step{admit, stop, remove, wait(after), wait(after)}, stays: true},
-		{name: "not because it could not be asked in between", steps: []step{admit, stop, wait(after), start, wait(after)}, stays: true},
-		{name: "not while kubelet waits for an answer", steps: []step{ask, admit, remove, wait(after), wait(after)}, stays: true},
+		{
+			name:  "not while an attachment exists",
+			steps: []step{admit, connectStep, remove, wait(after), wait(after)},
+			stays: true,
+		},
+		{
+			name:  "not while kubelet cannot be asked",
+			steps: []step{admit, stop, remove, wait(after), wait(after)},
+			stays: true,
+		},
+		{
+			name:  "not because it could not be asked in between",
+			steps: []step{admit, stop, wait(after), start, wait(after)},
+			stays: true,
+		},
+		{
+			name:  "not while kubelet waits for an answer",
+			steps: []step{ask, admit, remove, wait(after), wait(after)},
+			stays: true,
+		},
 		{name: "not at once after the answer", steps: []step{ask, admit, remove, wait(after), answer}, stays: true},
-		{name: "not when kubelet lists no pod at all", steps: []step{admit, remove, wait(after), wait(after)}, lonely: true, stays: true},
+		{
+			name:   "not when kubelet lists no pod at all",
+			steps:  []step{admit, remove, wait(after), wait(after)},
+			lonely: true,
+			stays:  true,
+		},
 		{name: "when it does so for a long time", steps: []step{admit, remove, wait(10 * after)}, lonely: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t, func(n *node) { n.config.CollectAfter, n.config.Count = after, 2 })
+			n := newNode(t, func(n *node) {
+				n.config.Collect.After = after
+				n.config.Devices.Count = 2
+			})
 			if !tt.lonely {
 				n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 			}
-			c := newCollector(n.Manager)
+			c := n.collector
 			for _, step := range tt.steps {
 				step(t, n)
 				_ = c.collect(t.Context()) // an error while kubelet is stopped
@@ -94,11 +122,14 @@ func (n *node) expectAllocation(t *testing.T, want bool) {
 
 // TestYoungAllocationIsNotCollected: kubelet lists a pod's devices some time after it allocated them.
 func TestYoungAllocationIsNotCollected(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.CollectAfter, n.config.CollectMinAge = time.Second, time.Minute })
+	n := newNode(t, func(n *node) {
+		n.config.Collect.After = time.Second
+		n.config.Collect.MinAge = time.Minute
+	})
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	n.admit(t, podOf("a", 1))
 	n.kubelet.Remove("shop", "a")
-	c := newCollector(n.Manager)
+	c := n.collector
 	for elapsed := time.Duration(0); elapsed < time.Minute; elapsed += 2 * time.Second {
 		if err := c.collect(t.Context()); err != nil || len(n.Allocations()) != 1 {
 			t.Fatalf("after %s: %d allocations, %v", elapsed, len(n.Allocations()), err)
@@ -110,8 +141,8 @@ func TestYoungAllocationIsNotCollected(t *testing.T) {
 	}
 }
 
-// TestReusedDeviceLeavesItsOldAllocation, which is collected later: a pod that was connected is not being admitted any more, so the next
-// holder of its device is another pod, however soon that comes.
+// TestReusedDeviceLeavesItsOldAllocation, which is collected later: a pod that was connected is not being admitted any
+// more, so the next holder of its device is another pod, however soon that comes.
 func TestReusedDeviceLeavesItsOldAllocation(t *testing.T) {
 	for _, later := range []time.Duration{time.Second, time.Hour} {
 		t.Run(later.String(), func(t *testing.T) { reuseDevice(t, later) })
@@ -127,14 +158,16 @@ func reuseDevice(t *testing.T, later time.Duration) {
 	n.clock.move(later)
 	n.kubelet.Remove("shop", "a") // its sandbox is not deleted yet
 	n.admit(t, podOf("b", 1))
-	old, young := n.Allocations()[0], n.Allocations()[1]
-	if strings.Join(old.Devices, " ") != "memif-1" || strings.Join(young.Devices, " ") != "memif-0" || old.Socket == young.Socket {
+	old := n.Allocations()[0]
+	young := n.Allocations()[1]
+	if strings.Join(old.Devices, " ") != "memif-1" || strings.Join(young.Devices, " ") != "memif-0" ||
+		old.Socket == young.Socket {
 		t.Fatalf("allocations: %+v", n.Allocations())
 	}
 	if _, err := n.add(t.Context(), "b", "s2"); err != nil {
 		t.Fatal(err)
 	}
-	poll := newCollector(n.Manager).collect
+	poll := n.collector.collect
 	n.collect(t, poll, 3)
 	if len(n.Allocations()) != 2 {
 		t.Fatal("collected under an attachment")
@@ -162,10 +195,11 @@ func TestReleaseFailsWhileAnAttachmentUsesTheAllocation(t *testing.T) {
 		if restarted {
 			n.kill(t, ev.Attachment)
 		}
-		if _, err := n.loop.Do(t.Context(), &pod.ReleaseDevice{Allocation: id, Reason: "test"}); err == nil || !strings.Contains(err.Error(), "shop/a") {
+		if _, err := n.loop.Do(t.Context(), &pod.ReleaseDevice{Allocation: id, Reason: "test"}); err == nil ||
+			!strings.Contains(err.Error(), "shop/a") {
 			t.Errorf("restarted %v: %v", restarted, err)
 		}
-		if mode(n.config.Root+"/"+id) == "" || len(n.Allocations()) != 1 {
+		if mode(n.config.Directories.Root+"/"+id) == "" || len(n.Allocations()) != 1 {
 			t.Errorf("restarted %v: released", restarted)
 		}
 	}
@@ -174,7 +208,9 @@ func TestReleaseFailsWhileAnAttachmentUsesTheAllocation(t *testing.T) {
 func TestCollectorRunsSoonAfterPodIsDeleted(t *testing.T) {
 	n := newNode(t, func(n *node) {
 		n.collects = true
-		n.config.CollectAfter, n.config.CollectMinAge, n.config.Now = 20*time.Millisecond, time.Millisecond, nil
+		n.config.Collect.After = 20 * time.Millisecond
+		n.config.Collect.MinAge = time.Millisecond
+		n.config.Now = nil
 	})
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	n.admit(t, podOf("a", 1))

@@ -30,45 +30,65 @@ type doer interface {
 
 // Config configures a [Manager]. Only Loop is required.
 type Config struct {
-	Loop doer
-
-	PluginDir     string // sockets of kubelet and its plugins; default /var/lib/kubelet/device-plugins
-	PodResources  string // kubelet's PodResources socket; default /var/lib/kubelet/pod-resources/kubelet.sock
-	Root          string // parent of the allocations' directories, at most 75 bytes; default /run/weft/memif
-	DeviceInfoDir string // default /var/run/k8s.cni.cncf.io/devinfo/dp
-	ContainerPath string // mount point of the allocation in the container; default /run/memif, not that of a VPP in the container
-
-	CDIDir    string // of the runtime's CDI files; default /var/run/cdi
-	ClaimPath string // parent of the mount points of claims in containers; default /run/memif-claims: a mount below the read-only one of ContainerPath is impossible
-
-	Count       int  // number of devices, 1 to 1024; default 100
-	Claimable   int  // the last devices, which claims get instead of the device plugin; 0 to Count
-	Writable    bool // the container may write into its allocation's directory
-	NoSecretEnv bool // do not put the secret into the container's environment
+	Loop        doer
+	Kubelet     Kubelet
+	Directories Directories
+	Mounts      Mounts
+	Devices     Devices
+	Collect     Collect
 
 	AllocateTimeout time.Duration // limit for one container; default 10 s
-	Poll            time.Duration // interval of checking kubelet's directory, in addition to watching it; default 1 s
-	CollectAfter    time.Duration // release an allocation that kubelet has not listed for this time; default 1 min
-	CollectMinAge   time.Duration // minimum age of a released allocation: kubelet lists it some time after Allocate; default 1 min
 
 	Rand io.Reader        // default crypto/rand.Reader
 	Now  func() time.Time // default time.Now
 	Log  *slog.Logger     // default: none
 }
 
+// Kubelet says where kubelet of this node is reached.
+type Kubelet struct {
+	PluginDir    string        // sockets of kubelet and its plugins; default /var/lib/kubelet/device-plugins
+	PodResources string        // PodResources socket; default /var/lib/kubelet/pod-resources/kubelet.sock
+	Poll         time.Duration // interval of checking PluginDir, in addition to watching it; default 1 s
+}
+
+// Directories are the directories of the node that have files of allocations.
+type Directories struct {
+	Root       string // parent of the allocations' directories, at most 75 bytes; default /run/weft/memif
+	DeviceInfo string // default /var/run/k8s.cni.cncf.io/devinfo/dp
+	CDI        string // of the runtime's CDI files; default /var/run/cdi
+}
+
+// Mounts says how containers get the directory and the secret of an allocation.
+type Mounts struct {
+	// mount point of the allocation in the container; default /run/memif, not that of a VPP in the container
+	Container string
+	// parent of the mount points of claims in containers; default /run/memif-claims: a mount below the read-only one of
+	// Container is impossible
+	Claims      string
+	Writable    bool // the container may write into its allocation's directory
+	NoSecretEnv bool // do not put the secret into the container's environment
+}
+
+// Collect says when an allocation without a pod is released.
+type Collect struct {
+	After time.Duration // kubelet has not listed the allocation for this time; default 1 min
+	// minimum age of a released allocation: kubelet lists it some time after Allocate; default 1 min
+	MinAge time.Duration
+}
+
 func (c Config) withDefaults() Config {
-	c.PluginDir = cmp.Or(c.PluginDir, "/var/lib/kubelet/device-plugins")
-	c.PodResources = cmp.Or(c.PodResources, "/var/lib/kubelet/pod-resources/kubelet.sock")
-	c.Root = cmp.Or(c.Root, "/run/weft/memif")
-	c.DeviceInfoDir = cmp.Or(c.DeviceInfoDir, "/var/run/k8s.cni.cncf.io/devinfo/dp")
-	c.ContainerPath = cmp.Or(c.ContainerPath, "/run/memif")
-	c.CDIDir = cmp.Or(c.CDIDir, "/var/run/cdi")
-	c.ClaimPath = cmp.Or(c.ClaimPath, "/run/memif-claims")
-	c.Count = cmp.Or(c.Count, defaultCount)
+	c.Kubelet.PluginDir = cmp.Or(c.Kubelet.PluginDir, "/var/lib/kubelet/device-plugins")
+	c.Kubelet.PodResources = cmp.Or(c.Kubelet.PodResources, "/var/lib/kubelet/pod-resources/kubelet.sock")
+	c.Directories.Root = cmp.Or(c.Directories.Root, "/run/weft/memif")
+	c.Directories.DeviceInfo = cmp.Or(c.Directories.DeviceInfo, "/var/run/k8s.cni.cncf.io/devinfo/dp")
+	c.Mounts.Container = cmp.Or(c.Mounts.Container, "/run/memif")
+	c.Directories.CDI = cmp.Or(c.Directories.CDI, "/var/run/cdi")
+	c.Mounts.Claims = cmp.Or(c.Mounts.Claims, "/run/memif-claims")
+	c.Devices.Count = cmp.Or(c.Devices.Count, defaultCount)
 	c.AllocateTimeout = cmp.Or(c.AllocateTimeout, 10*time.Second)
-	c.Poll = cmp.Or(c.Poll, time.Second)
-	c.CollectAfter = cmp.Or(c.CollectAfter, time.Minute)
-	c.CollectMinAge = cmp.Or(c.CollectMinAge, time.Minute)
+	c.Kubelet.Poll = cmp.Or(c.Kubelet.Poll, time.Second)
+	c.Collect.After = cmp.Or(c.Collect.After, time.Minute)
+	c.Collect.MinAge = cmp.Or(c.Collect.MinAge, time.Minute)
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
@@ -85,22 +105,26 @@ func (c Config) validate() error {
 	if c.Loop == nil {
 		return errors.New("an event loop is required")
 	}
-	if c.Count < 1 || c.Count > MostDevices {
-		return fmt.Errorf("count %d is not within 1 to %d", c.Count, MostDevices)
+	if c.Devices.Count < 1 || c.Devices.Count > MostDevices {
+		return fmt.Errorf("count %d is not within 1 to %d", c.Devices.Count, MostDevices)
 	}
-	if c.Claimable < 0 || c.Claimable > c.Count {
-		return fmt.Errorf("%d devices for claims are not within 0 to %d", c.Claimable, c.Count)
+	if c.Devices.Claimable < 0 || c.Devices.Claimable > c.Devices.Count {
+		return fmt.Errorf("%d devices for claims are not within 0 to %d", c.Devices.Claimable, c.Devices.Count)
 	}
-	for _, p := range []string{c.PluginDir, c.PodResources, c.Root, c.DeviceInfoDir, c.ContainerPath, c.CDIDir, c.ClaimPath} {
+	for _, p := range []string{
+		c.Kubelet.PluginDir, c.Kubelet.PodResources,
+		c.Directories.Root, c.Directories.DeviceInfo, c.Mounts.Container, c.Directories.CDI, c.Mounts.Claims,
+	} {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
 			return fmt.Errorf("%q is not a clean absolute path", p)
 		}
 	}
-	if len(c.Root) > LongestRoot {
-		return fmt.Errorf("root %s has %d bytes, at most %d fit into a socket path", c.Root, len(c.Root), LongestRoot)
+	if root := c.Directories.Root; len(root) > LongestRoot {
+		return fmt.Errorf("root %s has %d bytes, at most %d fit into a socket path", root, len(root), LongestRoot)
 	}
 	for name, d := range map[string]time.Duration{
-		"allocate timeout": c.AllocateTimeout, "poll": c.Poll, "collect after": c.CollectAfter, "collect min age": c.CollectMinAge,
+		"allocate timeout": c.AllocateTimeout, "poll": c.Kubelet.Poll, "collect after": c.Collect.After,
+		"collect min age": c.Collect.MinAge,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("%s %s is not above 0", name, d)
@@ -108,6 +132,3 @@ func (c Config) validate() error {
 	}
 	return nil
 }
-
-// pluginCount is the number of devices of the device plugin: the first ones.
-func (c Config) pluginCount() int { return c.Count - c.Claimable }

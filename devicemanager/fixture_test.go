@@ -31,6 +31,7 @@ type node struct {
 	kubelet   *kubelettest.Kubelet
 	loop      *eventloop.Loop
 	committer *eventlooptest.Committer
+	applied   map[string]any // by key
 	saver     *eventlooptest.Saver
 	log       *syncBuffer
 	clock     *clock
@@ -61,9 +62,13 @@ func bareNode(t *testing.T, change ...func(*node)) *node {
 	t.Cleanup(func() { _ = k.Stop() })
 	n := &node{dir: dir, kubelet: k, saver: &eventlooptest.Saver{}, log: &syncBuffer{}, clock: &clock{now: time.Now()}}
 	n.config = Config{
-		PluginDir: k.PluginDir(), PodResources: k.PodResources(),
-		Root: filepath.Join(dir, "run", "memif"), DeviceInfoDir: filepath.Join(dir, "devinfo"),
-		Poll: 50 * time.Millisecond, CollectAfter: time.Hour, Now: n.clock.Now,
+		Kubelet: Kubelet{
+			PluginDir: k.PluginDir(), PodResources: k.PodResources(), Poll: 50 * time.Millisecond,
+		},
+		Directories: Directories{
+			Root: filepath.Join(dir, "run", "memif"), DeviceInfo: filepath.Join(dir, "devinfo"),
+		},
+		Collect: Collect{After: time.Hour}, Now: n.clock.Now,
 		Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -77,6 +82,7 @@ func bareNode(t *testing.T, change ...func(*node)) *node {
 func (n *node) boot(t *testing.T, connected ...*pod.Attachment) {
 	t.Helper()
 	n.committer = &eventlooptest.Committer{}
+	n.applied = make(map[string]any)
 	n.committer.After(n.realise)
 	n.loop = eventloop.New(eventloop.Config{
 		Committer: n.committer, Saver: n.saver, Verify: true,
@@ -98,14 +104,20 @@ func (n *node) boot(t *testing.T, connected ...*pod.Attachment) {
 	n.stop = eventlooptest.Ready(t, n.loop)
 }
 
-// connect replaces the handlers that connect pods: a memif for each grant, owned by root and the grant's group. The annotation role is that
-// of its memifs.
+// connect replaces the handlers that connect pods: a memif for each grant, owned by root and the grant's group. The
+// annotation role is that of its memifs.
 func connect(_ context.Context, ev *pod.AddPod, _ *eventloop.Txn) error {
 	ev.Attachment = &pod.Attachment{Key: ev.Key, Pod: ev.ID}
 	for i, g := range ev.Grants {
 		ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
 			Name: fmt.Sprintf("memif%d", i), Type: pod.TypeMemif,
-			Memif: &pod.Memif{Container: g.Container, Allocation: g.Allocation.ID, UID: g.Allocation.UID, GID: g.GID, Role: ev.Annotations["role"]},
+			Memif: &pod.Memif{
+				Container:  g.Container,
+				Allocation: g.Allocation.ID,
+				UID:        g.Allocation.UID,
+				GID:        g.GID,
+				Role:       ev.Annotations["role"],
+			},
 		})
 	}
 	return nil
@@ -126,7 +138,8 @@ func (n *node) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	run, loopStops := n.registrar.run, n.stop
+	run := n.registrar.run
+	loopStops := n.stop
 	if n.collects {
 		run = n.Run
 	}
@@ -144,7 +157,7 @@ func (n *node) run(t *testing.T) {
 	t.Cleanup(n.stop)
 }
 
-func (n *node) count() int { return n.Manager.config.Count }
+func (n *node) count() int { return n.Manager.config.Devices.Count }
 
 // await waits until kubelet has the given number of allocatable devices.
 func (n *node) await(t *testing.T, allocatable int) {
@@ -181,9 +194,16 @@ func (n *node) stateFile(t *testing.T) []Saved {
 	return all
 }
 
-// realise applies a change to files, as linux.file does.
+// realise applies a change to files, as the scheduler and linux.file do: what has its value already is not applied
+// again.
 func (n *node) realise(_ context.Context, c eventloop.Change) error {
-	settings := c.Set
+	var settings []eventloop.Setting
+	for _, s := range c.Set {
+		if s.Value == nil || n.applied[s.Key] != s.Value {
+			settings = append(settings, s)
+		}
+		n.applied[s.Key] = s.Value
+	}
 	if c.Resync != eventloop.None {
 		settings = nil
 		for key, value := range n.committer.Values() {
@@ -241,7 +261,7 @@ func mode(path string) string {
 func (n *node) leftovers(t *testing.T) []string {
 	t.Helper()
 	var left []string
-	for _, root := range []string{n.config.Root, n.config.DeviceInfoDir} {
+	for _, root := range []string{n.config.Directories.Root, n.config.Directories.DeviceInfo} {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 			if path == root || errors.Is(err, fs.ErrNotExist) { // the collector may be running
 				return nil
@@ -299,7 +319,12 @@ func (n *node) mustAdd(t *testing.T, name, sandbox string) *pod.Attachment {
 
 func (n *node) addEvent(ctx context.Context, name, sandbox string) (*pod.AddPod, error) {
 	grants, err := n.Devices(ctx, idOf(name))
-	return &pod.AddPod{Key: keyOf(sandbox), ID: idOf(name), Netns: pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1}, Grants: grants}, err
+	return &pod.AddPod{
+		Key:    keyOf(sandbox),
+		ID:     idOf(name),
+		Netns:  pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1},
+		Grants: grants,
+	}, err
 }
 
 func keyOf(sandbox string) pod.Key {

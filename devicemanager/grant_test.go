@@ -57,7 +57,8 @@ func TestContainersGetWhatKubeletGaveThem(t *testing.T) {
 			}
 			for i, c := range []int{0, 2} {
 				g := grants[i]
-				if g.Container != containers[c].Name || string(g.Allocation.Secret) != containers[c].Envs["MEMIF_SECRET"] || g.GID != pod.UnknownGroup {
+				if g.Container != containers[c].Name ||
+					string(g.Allocation.Secret) != containers[c].Envs["MEMIF_SECRET"] || g.GID != pod.UnknownGroup {
 					t.Errorf("grant %d: %+v", i, g)
 				}
 			}
@@ -118,7 +119,8 @@ func TestAllocationSurvivesAgentRestartBetweenAllocateAndADD(t *testing.T) {
 			n.kill(t)
 			n.mustAdd(t, "a", "s2")
 			got := n.Allocations()[0]
-			if got.ID != had.ID || got.Secret != had.Secret || got.Socket != had.Socket || !got.Created.Equal(had.Created) {
+			if got.ID != had.ID || got.Secret != had.Secret || got.Socket != had.Socket ||
+				!got.Created.Equal(had.Created) {
 				t.Errorf("had %+v, has %+v", had, got)
 			}
 			if saved := n.stateFile(t); len(saved) != 1 || saved[0].Secret != string(had.Secret) {
@@ -136,14 +138,15 @@ func TestDevicesNamesTheRemedyWhenAllocationIsLost(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	n.loseState()
-	if err := os.RemoveAll(n.config.Root); err != nil {
+	if err := os.RemoveAll(n.config.Directories.Root); err != nil {
 		t.Fatal(err)
 	}
 	n.kill(t)
 	n.present(t)
 	_, err := n.Devices(t.Context(), idOf("a"))
 	wantCode(t, err, pod.CodeDeviceMissing, "c0", "memif-0", "delete the pod and create it again")
-	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err == nil || !strings.Contains(err.Error(), "create it again") {
+	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err == nil ||
+		!strings.Contains(err.Error(), "create it again") {
 		t.Errorf("start: %v", err)
 	}
 }
@@ -157,7 +160,7 @@ func TestDirectoriesAreRecreatedAfterReboot(t *testing.T) {
 	}
 	had := n.Allocations()[0]
 	n.stop()
-	for _, gone := range []string{n.dir + "/run", n.config.DeviceInfoDir} { // they are on a tmpfs
+	for _, gone := range []string{n.dir + "/run", n.config.Directories.DeviceInfo} { // they are on a tmpfs
 		if err := os.RemoveAll(gone); err != nil {
 			t.Fatal(err)
 		}
@@ -171,21 +174,31 @@ func TestDirectoriesAreRecreatedAfterReboot(t *testing.T) {
 	}
 }
 
-// TestLostDirectoryIsRecreatedBeforeADD, with its parents if needed.
+// TestLostDirectoryIsRecreatedBeforeADD, with its parents if needed, and so is each file.
 func TestLostDirectoryIsRecreatedBeforeADD(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	n.mustAdd(t, "a", "s1")
 	n.delete(t, "s1")
 	had := n.Allocations()[0]
-	for _, lost := range []string{had.Directory, n.config.Root, n.dir + "/run"} {
+	info := n.layout.deviceInfoPath(had.Devices[0])
+	for _, lost := range []string{
+		had.Directory, recordPath(had.Directory), info, n.config.Directories.DeviceInfo,
+		n.config.Directories.Root, n.dir + "/run",
+	} {
 		if err := os.RemoveAll(lost); err != nil {
 			t.Fatal(err)
 		}
 		n.mustAdd(t, "a", "s2")
 		n.delete(t, "s2")
-		if text, err := os.ReadFile(had.Directory + "/secret"); err != nil || string(text) != string(had.Secret) || mode(n.config.Root) != "drwx------" {
-			t.Errorf("without %s: secret file: %v, same %v, root %s", lost, err, string(text) == string(had.Secret), mode(n.config.Root))
+		if text, err := os.ReadFile(had.Directory + "/secret"); err != nil || string(text) != string(had.Secret) ||
+			mode(n.config.Directories.Root) != "drwx------" {
+			t.Errorf("without %s: secret file: %v, same %v, root %s", lost, err, string(text) == string(had.Secret),
+				mode(n.config.Directories.Root))
+		}
+		if mode(recordPath(had.Directory)) == "" || mode(info) == "" {
+			t.Errorf("without %s: the record has mode %q, the device information %q", lost,
+				mode(recordPath(had.Directory)), mode(info))
 		}
 	}
 	n.committer.After(func(context.Context, eventloop.Change) error { return errors.New("disk is full") })
@@ -196,13 +209,13 @@ func TestLostDirectoryIsRecreatedBeforeADD(t *testing.T) {
 	wantCode(t, err, pod.CodeIO, "c0", had.Directory, "disk is full")
 }
 
-// TestDeviceInformationOfADirectMemifIsDeleted, which describes the dataplane's socket, and a restart does not bring it back. The next
-// container with the device has one.
+// TestDeviceInformationOfADirectMemifIsDeleted, which describes the dataplane's socket, and a restart does not bring it
+// back. The next container with the device has one.
 func TestDeviceInformationOfADirectMemifIsDeleted(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 2))
 	infos := func() (names []string) {
-		entries, err := os.ReadDir(n.config.DeviceInfoDir)
+		entries, err := os.ReadDir(n.config.Directories.DeviceInfo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,12 +291,17 @@ func TestGrantOpensAllocationToItsPodOnly(t *testing.T) {
 			n := newNode(t)
 			n.admit(t, podOf("a", 1))
 			ev := n.event(t)
-			ev.Grants[0].Allocation.UID, ev.Grants[0].GID = tt.uid, tt.gid
+			ev.Grants[0].Allocation.UID = tt.uid
+			ev.Grants[0].GID = tt.gid
 			if _, err := n.loop.Do(t.Context(), ev); err != nil {
 				t.Fatal(err)
 			}
 			a := n.Allocations()[0]
-			for path, want := range map[string]string{a.Directory: tt.directory, a.Directory + "/secret": tt.secret, n.config.Root: "drwx------"} {
+			for path, want := range map[string]string{
+				a.Directory:               tt.directory,
+				a.Directory + "/secret":   tt.secret,
+				n.config.Directories.Root: "drwx------",
+			} {
 				if got := mode(path); got != want {
 					t.Errorf("%s has mode %s, want %s", path, got, want)
 				}
@@ -326,8 +344,11 @@ func TestInvalidGrantIsRejected(t *testing.T) {
 			other.GID = 1000
 			ev.Grants = append(ev.Grants, other)
 		}, pod.CodeInvalidAnnotation, []string{pod.AnnotationOptions, "memif2", "c0"}},
-		{"the allocation of another container", func(ev *pod.AddPod) { ev.Grants[1].Allocation.ID = ev.Grants[0].Allocation.ID },
-			pod.CodeInvalidAnnotation, []string{"memif1"}},
+		{
+			"the allocation of another container",
+			func(ev *pod.AddPod) { ev.Grants[1].Allocation.ID = ev.Grants[0].Allocation.ID },
+			pod.CodeInvalidAnnotation, []string{"memif1"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -340,7 +361,7 @@ func TestInvalidGrantIsRejected(t *testing.T) {
 			if after := n.Allocations()[0]; after.Granted || mode(before.Directory) != "drwx------" {
 				t.Errorf("allocation %+v", after)
 			}
-			if _, used := n.user(before.ID); used {
+			if _, used := n.users.user(before.ID); used {
 				t.Error("the allocation counts as used")
 			}
 		})
@@ -355,7 +376,8 @@ func TestGrantFailsForAnotherPodsAllocation(t *testing.T) {
 	}
 	for _, id := range []pod.ID{idOf("b"), {Namespace: "shop", Name: "a", UID: "uid-of-another-a"}} {
 		ev := n.event(t)
-		ev.Key, ev.ID = keyOf("s2"), id
+		ev.Key = keyOf("s2")
+		ev.ID = id
 		_, err := n.loop.Do(t.Context(), ev)
 		wantCode(t, err, pod.CodeDeviceMissing, "shop/a")
 	}
@@ -372,10 +394,11 @@ func TestRecreatedSandboxKeepsItsAllocation(t *testing.T) {
 		}
 		n.delete(t, sandbox)
 		n.delete(t, sandbox) // a DEL may come twice
-		if all := n.Allocations(); len(all) != 1 || all[0].ID != ev.Attachment.Interfaces[0].Memif.Allocation || !all[0].Granted {
+		if all := n.Allocations(); len(all) != 1 || all[0].ID != ev.Attachment.Interfaces[0].Memif.Allocation ||
+			!all[0].Granted {
 			t.Errorf("sandbox %s: %+v", sandbox, all)
 		}
-		if _, used := n.user(n.Allocations()[0].ID); used {
+		if _, used := n.users.user(n.Allocations()[0].ID); used {
 			t.Errorf("sandbox %s: still in use", sandbox)
 		}
 	}
@@ -393,15 +416,20 @@ func TestFailedEventIsRolledBack(t *testing.T) {
 				return nil
 			})
 		},
-		"the durable step": func(n *node) { n.saver.Before(func(context.Context, []eventloop.Saved) error { return failure }) },
+		"the durable step": func(n *node) {
+			n.saver.Before(func(context.Context, []eventloop.Saved) error { return failure })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.admit(t, podOf("a", 2))
 			n.clock.move(admissionTime)
-			before, files := n.Allocations(), n.leftovers(t)
+			before := n.Allocations()
+			files := n.leftovers(t)
 			arm(n)
-			if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-1", "memif-2"}}); !errors.Is(err, failure) {
+			if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{
+				Devices: []string{"memif-1", "memif-2"},
+			}); !errors.Is(err, failure) {
 				t.Errorf("allocate: %v", err)
 			}
 			if _, err := n.add(t.Context(), "a", "s1"); !errors.Is(err, failure) {
@@ -410,10 +438,11 @@ func TestFailedEventIsRolledBack(t *testing.T) {
 			if after := n.Allocations(); !reflect.DeepEqual(after, before) {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
-			if left := n.leftovers(t); strings.Join(left, " ") != strings.Join(files, " ") || mode(before[0].Directory) != "drwx------" {
+			if left := n.leftovers(t); strings.Join(left, " ") != strings.Join(files, " ") ||
+				mode(before[0].Directory) != "drwx------" {
 				t.Errorf("before %v, after %v", files, left)
 			}
-			if _, used := n.user(before[0].ID); used {
+			if _, used := n.users.user(before[0].ID); used {
 				t.Error("the allocation counts as used")
 			}
 		})

@@ -59,7 +59,9 @@ func FuzzPreferred(f *testing.F) {
 	f.Add("memif-+1,memif-01,memif-99999999999999999999", "", int32(-1))
 	f.Fuzz(func(t *testing.T, available, must string, size int32) {
 		req := &v1beta1.ContainerPreferredAllocationRequest{
-			AvailableDeviceIDs: strings.Split(available, ","), MustIncludeDeviceIDs: strings.Split(must, ","), AllocationSize: size,
+			AvailableDeviceIDs:   strings.Split(available, ","),
+			MustIncludeDeviceIDs: strings.Split(must, ","),
+			AllocationSize:       size,
 		}
 		got := preferred(req)
 		if len(got) > max(int(size), len(req.GetMustIncludeDeviceIDs())) {
@@ -95,14 +97,18 @@ func FuzzRestore(f *testing.F) {
 		if json.Unmarshal(raw, &saved) != nil {
 			return
 		}
-		m, err := New(Config{Root: "/run/weft/memif", PluginDir: "/none", PodResources: "/none", DeviceInfoDir: "/none",
-			Loop: eventloop.New(eventloop.Config{}), Log: slog.New(slog.DiscardHandler)})
+		m, err := New(Config{
+			Kubelet:     Kubelet{PluginDir: "/none", PodResources: "/none"},
+			Directories: Directories{Root: "/run/weft/memif", DeviceInfo: "/none"},
+			Loop:        eventloop.New(eventloop.Config{}), Log: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Restore(saved, nil)
-		devices, sockets := map[string]string{}, map[uint32]string{}
-		for _, a := range m.inOrder() {
+		devices := map[string]string{}
+		sockets := map[uint32]string{}
+		for _, a := range m.table.inOrder() {
 			if strings.ContainsAny(a.ID, "/.") || !strings.HasSuffix(a.Directory, "/"+a.ID) {
 				t.Errorf("allocation %q in %q", a.ID, a.Directory)
 			}

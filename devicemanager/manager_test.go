@@ -18,8 +18,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// TestHundredDevicesOfFiftyPodsAreReleasedAfterRestarts restarts agent and kubelet in the middle and deletes all pods at
-// the end: no file, desired value or saved allocation is left.
+// TestHundredDevicesOfFiftyPodsAreReleasedAfterRestarts restarts agent and kubelet in the middle and deletes all pods
+// at the end: no file, desired value or saved allocation is left.
 func TestHundredDevicesOfFiftyPodsAreReleasedAfterRestarts(t *testing.T) {
 	const pods = 50
 	n := newNode(t)
@@ -70,7 +70,7 @@ func (n *node) deleteAll(t *testing.T, pods int) {
 		n.kubelet.Remove("shop", name)
 		n.delete(t, name)
 	}
-	n.collect(t, newCollector(n.Manager).collect, 3)
+	n.collect(t, n.collector.collect, 3)
 	if left := n.leftovers(t); len(left) != 0 || len(n.stateFile(t)) != 0 || len(n.Allocations()) != 0 {
 		t.Errorf("left: %v, %v, %v", left, n.stateFile(t), n.Allocations())
 	}
@@ -108,19 +108,18 @@ type model struct {
 	got       map[string][]kubelettest.Container // by pod, from the answers to kubelet
 	connected map[string]*pod.Attachment         // by sandbox
 	secrets   map[secret.Text]string             // allocation by secret, ever
-	collector *collector
 	steps     int
 }
 
 // TestDevicesSocketsAndSecretsStayUnique during any order of events: the answers for a pod's containers stay valid
 // as long as the pod exists, and nothing is left after all pods.
 func TestDevicesSocketsAndSecretsStayUnique(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.Count = 6 })
+	n := newNode(t, func(n *node) { n.config.Devices.Count = 6 })
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
 			node: n, got: make(map[string][]kubelettest.Container), connected: make(map[string]*pod.Attachment),
-			secrets: make(map[secret.Text]string), collector: newCollector(n.Manager),
+			secrets: make(map[secret.Text]string),
 		}
 		steps := rapid.IntRange(1, 25).Draw(rt, "steps")
 		for range steps {
@@ -144,7 +143,8 @@ func (m *model) step(t *testing.T, rt *rapid.T) {
 	m.steps++
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "pod")
 	switch what := rapid.SampledFrom([]string{
-		"admit", "admit", "admit", "remove", "add", "add", "delete", "collect", "kill", "kill without state", "kubelet restarts", "much later",
+		"admit", "admit", "admit", "remove", "add", "add", "delete", "collect", "kill", "kill without state",
+		"kubelet restarts", "much later",
 	}).Draw(rt, "what"); what {
 	case "admit":
 		limits := rapid.SliceOfN(rapid.IntRange(0, 2), 1, 3).Draw(rt, "limits")
@@ -172,7 +172,6 @@ func (m *model) step(t *testing.T, rt *rapid.T) {
 			m.loseState()
 		}
 		m.kill(t, slices.Collect(maps.Values(m.connected))...)
-		m.collector = newCollector(m.Manager)
 		m.present(t)
 	case "kubelet restarts":
 		if err := m.kubelet.Restart(); err != nil {
@@ -180,7 +179,7 @@ func (m *model) step(t *testing.T, rt *rapid.T) {
 		}
 		m.await(t, m.count())
 	case "much later":
-		m.clock.move(10 * m.config.CollectAfter)
+		m.clock.move(10 * m.config.Collect.After)
 	}
 }
 
@@ -203,14 +202,16 @@ func (m *model) add(t *testing.T, rt *rapid.T, name string) {
 	}
 	for i, c := range want {
 		a := ev.Grants[i].Allocation
-		if ev.Grants[i].Container != c.Name || string(a.Secret) != c.Envs["MEMIF_SECRET"] || a.Directory != c.Mounts[0].GetHostPath() {
+		if ev.Grants[i].Container != c.Name || string(a.Secret) != c.Envs["MEMIF_SECRET"] ||
+			a.Directory != c.Mounts[0].GetHostPath() {
 			rt.Fatalf("pod %s container %s got the answer %v and the grant %+v", name, c.Name, c.Envs, a)
 		}
 	}
 }
 
 func (m *model) check(t *testing.T, rt *rapid.T) {
-	devices, sockets := make(map[string]string), make(map[uint32]string)
+	devices := make(map[string]string)
+	sockets := make(map[uint32]string)
 	all := m.Allocations()
 	for _, a := range all {
 		if other, taken := sockets[a.Socket]; taken {
@@ -219,7 +220,8 @@ func (m *model) check(t *testing.T, rt *rapid.T) {
 		if other, known := m.secrets[a.Secret]; known && other != a.ID {
 			rt.Fatalf("%s has the secret of %s", a.ID, other)
 		}
-		sockets[a.Socket], m.secrets[a.Secret] = a.ID, a.ID
+		sockets[a.Socket] = a.ID
+		m.secrets[a.Secret] = a.ID
 		for _, d := range a.Devices {
 			if other, taken := devices[d]; taken {
 				rt.Fatalf("device %s belongs to %s and %s", d, a.ID, other)
@@ -240,7 +242,7 @@ func (m *model) check(t *testing.T, rt *rapid.T) {
 // checkContainer checks that a container still has its devices and files.
 func (m *model) checkContainer(rt *rapid.T, c kubelettest.Container, holders map[string]string) {
 	for _, d := range c.Devices {
-		a := m.find(holders[d])
+		a := m.table.find(holders[d])
 		if a == nil || a.Directory != c.Mounts[0].GetHostPath() || string(a.Secret) != c.Envs["MEMIF_SECRET"] {
 			rt.Fatalf("container %s with the answer %v lost device %s", c.Name, c.Envs, d)
 		}
@@ -258,12 +260,15 @@ func TestInvalidConfigIsRejected(t *testing.T) {
 		text   string
 	}{
 		{"no loop", Config{}, "event loop"},
-		{"no devices", Config{Loop: loop, Count: -1}, "count -1"},
-		{"too many devices", Config{Loop: loop, Count: 1025}, "1 to 1024"},
-		{"a relative path", Config{Loop: loop, Root: "run/memif"}, `"run/memif"`},
-		{"a path with detours", Config{Loop: loop, PluginDir: "/var/../lib"}, `"/var/../lib"`},
-		{"a path too long for sockets", Config{Loop: loop, Root: "/" + strings.Repeat("a", 75)}, "at most 75"},
-		{"a negative interval", Config{Loop: loop, Poll: -time.Second}, "poll"},
+		{"no devices", Config{Loop: loop, Devices: Devices{Count: -1}}, "count -1"},
+		{"too many devices", Config{Loop: loop, Devices: Devices{Count: 1025}}, "1 to 1024"},
+		{"a relative path", Config{Loop: loop, Directories: Directories{Root: "run/memif"}}, `"run/memif"`},
+		{"a path with detours", Config{Loop: loop, Kubelet: Kubelet{PluginDir: "/var/../lib"}}, `"/var/../lib"`},
+		{
+			"a path too long for sockets",
+			Config{Loop: loop, Directories: Directories{Root: "/" + strings.Repeat("a", 75)}}, "at most 75",
+		},
+		{"a negative interval", Config{Loop: loop, Kubelet: Kubelet{Poll: -time.Second}}, "poll"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := New(tt.config); err == nil || !strings.Contains(err.Error(), tt.text) {
@@ -274,15 +279,18 @@ func TestInvalidConfigIsRejected(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	m, err := New(Config{Loop: eventloop.New(eventloop.Config{}), Root: "/" + strings.Repeat("a", 74)})
+	m, err := New(Config{
+		Loop: eventloop.New(eventloop.Config{}), Directories: Directories{Root: "/" + strings.Repeat("a", 74)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := m.config
-	if c.Count != 100 || c.PluginDir != "/var/lib/kubelet/device-plugins" || c.ContainerPath != "/run/memif" || c.Poll > within {
+	if c.Devices.Count != 100 || c.Kubelet.PluginDir != "/var/lib/kubelet/device-plugins" ||
+		c.Mounts.Container != "/run/memif" || c.Kubelet.Poll > within {
 		t.Errorf("%+v", c)
 	}
-	if path := c.Root + "/" + strings.Repeat("x", idLength) + "/memif.sock"; len(path) != 107 {
+	if path := c.Directories.Root + "/" + strings.Repeat("x", idLength) + "/memif.sock"; len(path) != 107 {
 		t.Errorf("the longest path of a socket has %d bytes", len(path))
 	}
 }

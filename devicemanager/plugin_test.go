@@ -2,6 +2,7 @@ package devicemanager
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,13 +25,16 @@ func TestAllocateReturnsDirectorySocketAndSecret(t *testing.T) {
 	if len(a.ID) != 20 || len(a.Secret) != 23 || a.Socket != 1 || strings.Join(a.Devices, " ") != "memif-0 memif-1" {
 		t.Errorf("allocation %+v", a)
 	}
-	if c.Envs["MEMIF_SOCKET"] != "/run/memif/memif.sock" || c.Envs["MEMIF_SECRET"] != string(a.Secret) || len(c.Envs) != 2 {
+	if c.Envs["MEMIF_SOCKET"] != "/run/memif/memif.sock" || c.Envs["MEMIF_SECRET"] != string(a.Secret) ||
+		len(c.Envs) != 2 {
 		t.Errorf("environment: %v", c.Envs)
 	}
-	if len(c.Mounts) != 1 || c.Mounts[0].GetHostPath() != a.Directory || c.Mounts[0].GetContainerPath() != "/run/memif" || !c.Mounts[0].GetReadOnly() {
+	if len(c.Mounts) != 1 || c.Mounts[0].GetHostPath() != a.Directory ||
+		c.Mounts[0].GetContainerPath() != "/run/memif" ||
+		!c.Mounts[0].GetReadOnly() {
 		t.Errorf("mounts: %v", c.Mounts)
 	}
-	if a.Directory != filepath.Join(n.config.Root, a.ID) {
+	if a.Directory != filepath.Join(n.config.Directories.Root, a.ID) {
 		t.Errorf("directory %s", a.Directory)
 	}
 	want := map[string]string{
@@ -43,11 +47,11 @@ func TestAllocateReturnsDirectorySocketAndSecret(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		n.config.Root:           "drwx------",
-		a.Directory:             "drwx------",
-		a.Directory + "/secret": "-r--------",
-		a.Directory + ".json":   "-rw-------",
-		filepath.Join(n.config.DeviceInfoDir, "contivpp.io-memif-memif-1-device.json"): "-rw-r--r--",
+		n.config.Directories.Root: "drwx------",
+		a.Directory:               "drwx------",
+		a.Directory + "/secret":   "-r--------",
+		a.Directory + ".json":     "-rw-------",
+		filepath.Join(n.config.Directories.DeviceInfo, "contivpp.io-memif-memif-1-device.json"): "-rw-r--r--",
 	} {
 		if got := mode(path); got != want {
 			t.Errorf("%s has mode %q, want %q", path, got, want)
@@ -66,8 +70,9 @@ func TestDeviceInformationFileFollowsTheSpecification(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	a := n.Allocations()[0]
-	got, err := os.ReadFile(filepath.Join(n.config.DeviceInfoDir, "contivpp.io-memif-memif-0-device.json"))
-	want := `{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"` + a.Directory + `/memif.sock","mode":"ethernet"}}`
+	got, err := os.ReadFile(filepath.Join(n.config.Directories.DeviceInfo, "contivpp.io-memif-memif-0-device.json"))
+	want := `{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"` + a.Directory +
+		`/memif.sock","mode":"ethernet"}}`
 	if err != nil || string(got) != want {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
@@ -75,7 +80,9 @@ func TestDeviceInformationFileFollowsTheSpecification(t *testing.T) {
 
 func TestAllocateFollowsTheConfig(t *testing.T) {
 	n := newNode(t, func(n *node) {
-		n.config.Writable, n.config.NoSecretEnv, n.config.ContainerPath = true, true, "/run/weft"
+		n.config.Mounts.Writable = true
+		n.config.Mounts.NoSecretEnv = true
+		n.config.Mounts.Container = "/run/weft"
 	})
 	c := n.admit(t, podOf("a", 1))[0]
 	if _, has := c.Envs["MEMIF_SECRET"]; has || c.Envs["MEMIF_SOCKET"] != "/run/weft/memif.sock" {
@@ -101,7 +108,7 @@ func TestEachContainerHasItsOwnAllocation(t *testing.T) {
 // TestFailedContainerReleasesTheEarlierOnes in one request for several containers.
 func TestFailedContainerReleasesTheEarlierOnes(t *testing.T) {
 	n := newNode(t)
-	p := &plugin{manager: n.Manager}
+	p := n.registrar.plugin
 	_, err := p.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{
 		{DevicesIds: []string{"memif-0"}}, {DevicesIds: []string{"memif-1"}}, {DevicesIds: []string{"memif-1000"}},
 	}})
@@ -110,6 +117,33 @@ func TestFailedContainerReleasesTheEarlierOnes(t *testing.T) {
 	}
 	if left := n.leftovers(t); len(left) != 0 || len(n.Allocations()) != 0 || len(n.stateFile(t)) != 0 {
 		t.Errorf("left: %v, %v, %v", left, n.Allocations(), n.stateFile(t))
+	}
+}
+
+// Kubelet's topology manager aligns a container's processors with the NUMA node of its devices; without one it has no
+// preference.
+func TestDevicesHaveTheNUMANodeOfTheDataplane(t *testing.T) {
+	one := 1
+	for name, tt := range map[string]struct {
+		node *int
+		want string
+	}{"none": {nil, "[]"}, "node 1": {&one, "[1]"}} {
+		t.Run(name, func(t *testing.T) {
+			n := bareNode(t, func(n *node) { n.config.Devices.NUMANode = tt.node })
+			list, _ := n.health.list()
+			if len(list.GetDevices()) != n.count() {
+				t.Fatalf("%d devices", len(list.GetDevices()))
+			}
+			for _, d := range list.GetDevices() {
+				nodes := []int64{}
+				for _, of := range d.GetTopology().GetNodes() {
+					nodes = append(nodes, of.GetID())
+				}
+				if fmt.Sprint(nodes) != tt.want || (d.GetTopology() == nil) != (tt.node == nil) {
+					t.Errorf("device %s has topology %v", d.GetID(), d.GetTopology())
+				}
+			}
+		})
 	}
 }
 
@@ -130,7 +164,8 @@ func TestLostDirectoryIsRecreatedBeforeContainerStarts(t *testing.T) {
 		}
 	}
 	changes := len(n.committer.Changes())
-	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err != nil || len(n.committer.Changes()) != changes {
+	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err != nil ||
+		len(n.committer.Changes()) != changes {
 		t.Errorf("an existing directory: %v, %d changes", err, len(n.committer.Changes())-changes)
 	}
 }
@@ -141,7 +176,8 @@ func TestInitContainersDirectoryExistsAsLongAsThePod(t *testing.T) {
 	p := podOf("a", 1, 1)
 	p.Containers[0].Init = true
 	containers := n.admit(t, p)
-	first, second := n.Allocations()[0], n.Allocations()[1]
+	first := n.Allocations()[0]
+	second := n.Allocations()[1]
 	if containers[0].Devices[0] != containers[1].Devices[0] || len(first.Devices) != 0 || len(second.Devices) != 1 {
 		t.Fatalf("allocations %+v, containers %+v", n.Allocations(), containers)
 	}
@@ -151,7 +187,7 @@ func TestInitContainersDirectoryExistsAsLongAsThePod(t *testing.T) {
 	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err != nil || mode(first.Directory) == "" {
 		t.Errorf("start of the init container: %v, its directory %q", err, mode(first.Directory))
 	}
-	poll := newCollector(n.Manager).collect
+	poll := n.collector.collect
 	n.kubelet.Remove("shop", "other")
 	n.collect(t, poll, 2)
 	if len(n.Allocations()) != 2 {
@@ -182,7 +218,9 @@ func TestPreferredDevicesHaveTheLowestNumbers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, err := (&plugin{}).GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{
 				ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
-					AvailableDeviceIDs: strings.Fields(tt.available), MustIncludeDeviceIDs: strings.Fields(tt.must), AllocationSize: tt.size,
+					AvailableDeviceIDs:   strings.Fields(tt.available),
+					MustIncludeDeviceIDs: strings.Fields(tt.must),
+					AllocationSize:       tt.size,
 				}},
 			})
 			got := "error"
@@ -198,7 +236,7 @@ func TestPreferredDevicesHaveTheLowestNumbers(t *testing.T) {
 
 // TestAdmissionFailsWhenDevicesAreExhausted, and other pods keep their devices.
 func TestAdmissionFailsWhenDevicesAreExhausted(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.Count = 3 })
+	n := newNode(t, func(n *node) { n.config.Devices.Count = 3 })
 	n.admit(t, podOf("a", 2))
 	if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("b", 1, 1)); err == nil {
 		t.Error("four of three devices were allocated")
@@ -216,7 +254,8 @@ func TestAllocateFailsAfterItsTimeout(t *testing.T) {
 	hung := make(chan struct{})
 	n.committer.Before(func(context.Context, eventloop.Change) error { <-hung; return nil })
 	began := time.Now()
-	if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("a", 1)); err == nil || !strings.Contains(err.Error(), "deadline") {
+	if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("a", 1)); err == nil ||
+		!strings.Contains(err.Error(), "deadline") {
 		t.Errorf("error: %v", err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -225,7 +264,7 @@ func TestAllocateFailsAfterItsTimeout(t *testing.T) {
 	close(hung)
 	eventually(t, "the event ends", func() bool { return len(n.stateFile(t)) == 1 })
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
-	n.collect(t, newCollector(n.Manager).collect, 3)
+	n.collect(t, n.collector.collect, 3)
 	if left := n.leftovers(t); len(left) != 0 || len(n.Allocations()) != 0 {
 		t.Errorf("left: %v", left)
 	}

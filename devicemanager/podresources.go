@@ -22,11 +22,18 @@ type containerDevices struct {
 	devices   []string
 }
 
+// podResources asks kubelet which container has which devices.
+type podResources struct {
+	socket string // of kubelet's PodResources service
+}
+
 // query connects to kubelet's PodResources service and calls f.
-func (m *Manager) query(ctx context.Context, f func(context.Context, podresources.PodResourcesListerClient) error) error {
+func (k *podResources) query(
+	ctx context.Context, f func(context.Context, podresources.PodResourcesListerClient) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	conn, err := dial(m.config.PodResources)
+	conn, err := dial(k.socket)
 	if err != nil {
 		return err
 	}
@@ -35,9 +42,12 @@ func (m *Manager) query(ctx context.Context, f func(context.Context, podresource
 }
 
 // devicesOf returns the devices of the pod's containers, in kubelet's order of containers.
-func (m *Manager) devicesOf(ctx context.Context, id pod.ID) (found []containerDevices, err error) {
-	err = m.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
-		resp, err := kubelet.Get(ctx, &podresources.GetPodResourcesRequest{PodName: id.Name, PodNamespace: id.Namespace})
+func (k *podResources) devicesOf(ctx context.Context, id pod.ID) (found []containerDevices, err error) {
+	err = k.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+		resp, err := kubelet.Get(ctx, &podresources.GetPodResourcesRequest{
+			PodName:      id.Name,
+			PodNamespace: id.Namespace,
+		})
 		if err == nil {
 			found = devicesIn(resp.GetPodResources())
 			return nil
@@ -52,9 +62,9 @@ func (m *Manager) devicesOf(ctx context.Context, id pod.ID) (found []containerDe
 	return found, err
 }
 
-// Lists reports whether kubelet has the pod.
-func (m *Manager) Lists(ctx context.Context, id pod.ID) (listed bool, err error) {
-	err = m.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+// lists reports whether kubelet has the pod.
+func (k *podResources) lists(ctx context.Context, id pod.ID) (listed bool, err error) {
+	err = k.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
 		pods, err := list(ctx, kubelet)
 		listed = slices.ContainsFunc(pods, func(p *podresources.PodResources) bool {
 			return p.GetNamespace() == id.Namespace && p.GetName() == id.Name
@@ -62,12 +72,35 @@ func (m *Manager) Lists(ctx context.Context, id pod.ID) (listed bool, err error)
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("kubelet at %s: %w", m.config.PodResources, err)
+		return false, fmt.Errorf("kubelet at %s: %w", k.socket, err)
 	}
 	return listed, nil
 }
 
-func findInList(ctx context.Context, kubelet podresources.PodResourcesListerClient, id pod.ID) ([]containerDevices, error) {
+// listed returns the devices that pods have and the number of pods.
+func (k *podResources) listed(ctx context.Context) (devices map[string]bool, pods int, err error) {
+	devices = make(map[string]bool)
+	err = k.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+		all, err := list(ctx, kubelet)
+		if err != nil {
+			return fmt.Errorf("collect unused allocations: %w", err)
+		}
+		pods = len(all)
+		for _, p := range all {
+			for _, o := range devicesIn(p) {
+				for _, device := range o.devices {
+					devices[device] = true
+				}
+			}
+		}
+		return nil
+	})
+	return devices, pods, err
+}
+
+func findInList(
+	ctx context.Context, kubelet podresources.PodResourcesListerClient, id pod.ID,
+) ([]containerDevices, error) {
 	pods, err := list(ctx, kubelet)
 	if err != nil {
 		return nil, err

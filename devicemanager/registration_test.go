@@ -38,8 +38,14 @@ func TestDevicesReturnAfterKubeletDisruptions(t *testing.T) {
 			soon(t, within, "the agent withdraws", func() bool { return !n.Stats().Registered })
 			return errors.Join(err, n.kubelet.Start())
 		}},
-		{"its directory is wiped, then it restarts", func(_ *testing.T, n *node) error { return errors.Join(n.kubelet.Wipe(), n.kubelet.Restart()) }},
-		{"the plugin's socket is removed", func(_ *testing.T, n *node) error { return os.Remove(n.kubelet.PluginDir() + "/" + endpoint) }},
+		{
+			"its directory is wiped, then it restarts",
+			func(_ *testing.T, n *node) error { return errors.Join(n.kubelet.Wipe(), n.kubelet.Restart()) },
+		},
+		{
+			"the plugin's socket is removed",
+			func(_ *testing.T, n *node) error { return os.Remove(n.kubelet.PluginDir() + "/" + endpoint) },
+		},
 		{"a foreign process replaces the plugin's socket", func(t *testing.T, n *node) error {
 			other := n.dir + "/other"
 			return errors.Join(os.WriteFile(other, nil, 0o600), os.Rename(other, n.kubelet.PluginDir()+"/"+endpoint))
@@ -51,7 +57,10 @@ func TestDevicesReturnAfterKubeletDisruptions(t *testing.T) {
 				name += ", without a watch"
 			}
 			t.Run(name, func(t *testing.T) {
-				n := bareNode(t, func(n *node) { n.config.Count, n.config.Poll = 3, 0 }) // the default
+				n := bareNode(t, func(n *node) {
+					n.config.Devices.Count = 3
+					n.config.Kubelet.Poll = 0
+				}) // the default
 				n.registrar.unwatched = unwatched
 				n.present(t)
 				n.admit(t, podOf("a", 1))
@@ -71,7 +80,7 @@ func TestDevicesReturnAfterKubeletDisruptions(t *testing.T) {
 
 // TestRegistersAgainAfterABrokenConnection without any other signal.
 func TestRegistersAgainAfterABrokenConnection(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.Count = 3 })
+	n := newNode(t, func(n *node) { n.config.Devices.Count = 3 })
 	before := n.kubelet.Registrations()
 	if err := n.kubelet.Disconnect(pod.Resource); err != nil {
 		t.Fatal(err)
@@ -82,7 +91,7 @@ func TestRegistersAgainAfterABrokenConnection(t *testing.T) {
 
 // TestRefusedRegistrationIsRetriedWithBackoff and logged once.
 func TestRefusedRegistrationIsRetriedWithBackoff(t *testing.T) {
-	n := bareNode(t, func(n *node) { n.config.Count = 3 })
+	n := bareNode(t, func(n *node) { n.config.Devices.Count = 3 })
 	n.kubelet.Refuse(errors.New("no plugins today"))
 	n.run(t)
 	eventually(t, "three tries", func() bool { return n.Stats().Registrations["error"] >= 3 })
@@ -98,7 +107,10 @@ func TestRefusedRegistrationIsRetriedWithBackoff(t *testing.T) {
 
 // TestAgentWaitsQuietlyWithoutKubelet and registers with one that starts later.
 func TestAgentWaitsQuietlyWithoutKubelet(t *testing.T) {
-	n := bareNode(t, func(n *node) { n.config.Count, n.config.Poll = 3, time.Millisecond })
+	n := bareNode(t, func(n *node) {
+		n.config.Devices.Count = 3
+		n.config.Kubelet.Poll = time.Millisecond
+	})
 	if err := errors.Join(n.kubelet.Stop(), os.Rename(n.kubelet.PluginDir(), n.dir+"/gone")); err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +120,15 @@ func TestAgentWaitsQuietlyWithoutKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.await(t, 3)
-	if lines := strings.Count(n.log.String(), "no kubelet found"); lines != 1 || strings.Contains(n.log.String(), "level=WARN") {
+	if lines := strings.Count(n.log.String(), "no kubelet found"); lines != 1 ||
+		strings.Contains(n.log.String(), "level=WARN") {
 		t.Errorf("%d lines:\n%s", lines, n.log)
 	}
 }
 
 // TestHealthFollowsTheDataplane, and each list contains all devices, also after a restart.
 func TestHealthFollowsTheDataplane(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.Count = 3 })
+	n := newNode(t, func(n *node) { n.config.Devices.Count = 3 })
 	n.SetHealthy(false)
 	n.await(t, 0)
 	if capacity, _ := n.kubelet.Capacity(pod.Resource); capacity != 3 {
@@ -134,7 +147,8 @@ func TestHealthFollowsTheDataplane(t *testing.T) {
 // TestStreamsEndWithTheirKubeletAndWithTheServer; TestMain checks for leaked goroutines.
 func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 	n := newNode(t)
-	conn, err := grpc.NewClient("unix://"+n.kubelet.PluginDir()+"/"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+n.kubelet.PluginDir()+"/"+endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +179,7 @@ func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 
 // TestPodsKeepDevicesDuringConcurrentRestarts of kubelet and agent.
 func TestPodsKeepDevicesDuringConcurrentRestarts(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.Count = 5 })
+	n := newNode(t, func(n *node) { n.config.Devices.Count = 5 })
 	n.admit(t, podOf("a", 2))
 	had := n.Allocations()[0]
 	for i := range 10 {
@@ -184,7 +198,8 @@ func TestPodsKeepDevicesDuringConcurrentRestarts(t *testing.T) {
 		return allocatable == 5
 	})
 	grants, err := n.Devices(t.Context(), idOf("a"))
-	if err != nil || len(grants) != 1 || grants[0].Allocation.ID != had.ID || grants[0].Allocation.Secret != had.Secret {
+	if err != nil || len(grants) != 1 || grants[0].Allocation.ID != had.ID ||
+		grants[0].Allocation.Secret != had.Secret {
 		t.Errorf("grants %v, %v", grants, err)
 	}
 }
@@ -200,11 +215,15 @@ func TestDevicePluginSocketChangesNoModeThroughLinks(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := errors.Join(os.Chmod(directory, 0o777), os.WriteFile(victim, nil, 0o600), os.Chmod(victim, 0o644)); err != nil {
+	if err := errors.Join(os.Chmod(directory, 0o777), os.WriteFile(victim, nil, 0o600),
+		os.Chmod(victim, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	path, link := filepath.Join(directory, "weft.sock"), filepath.Join(directory, "link")
-	done, ended, replaced := make(chan struct{}), make(chan struct{}), 0
+	path := filepath.Join(directory, "weft.sock")
+	link := filepath.Join(directory, "link")
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	replaced := 0
 	go func() {
 		defer close(ended)
 		runtime.LockOSThread() // the thread ends with the goroutine, and its user with it
@@ -240,8 +259,8 @@ func TestDevicePluginSocketChangesNoModeThroughLinks(t *testing.T) {
 	}
 }
 
-// TestForeignFileAtTheSocketOfTheDevicePlugin: kubelet connects to the name of the socket, so the plugin takes the name. It follows no link
-// and does not wait for a pipe. A directory with files is reported.
+// TestForeignFileAtTheSocketOfTheDevicePlugin: kubelet connects to the name of the socket, so the plugin takes the
+// name. It follows no link and does not wait for a pipe. A directory with files is reported.
 func TestForeignFileAtTheSocketOfTheDevicePlugin(t *testing.T) {
 	for name, plant := range map[string]func(path, outside string) error{
 		"link to a file":        func(path, outside string) error { return os.Symlink(outside+"/victim", path) },
@@ -254,7 +273,8 @@ func TestForeignFileAtTheSocketOfTheDevicePlugin(t *testing.T) {
 		"directory with a file": func(path, _ string) error { return os.MkdirAll(path+"/file", 0o700) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, outside := filepath.Join(t.TempDir(), endpoint), t.TempDir()
+			path := filepath.Join(t.TempDir(), endpoint)
+			outside := t.TempDir()
 			if err := errors.Join(os.WriteFile(outside+"/victim", nil, 0o600), plant(path, outside)); err != nil {
 				t.Fatal(err)
 			}
@@ -296,15 +316,15 @@ func TestOnlyRootMayConnectToTheDevicePlugin(t *testing.T) {
 // A kubelet that starts is tried often again, however long its predecessor was away.
 func TestANewKubeletSocketResetsTheBackoff(t *testing.T) {
 	dir := t.TempDir()
-	r := newRegistrar(Config{PluginDir: dir}.withDefaults(), &plugin{manager: bareNode(t).Manager})
+	r := newRegistrar(Config{Kubelet: Kubelet{PluginDir: dir}}.withDefaults(), bareNode(t).registrar.plugin)
 	for range 20 { // of a kubelet that refused for long
-		r.pause.NextBackOff()
+		r.attempts.pause.NextBackOff()
 	}
 	if err := os.WriteFile(filepath.Join(dir, kubeletSocket), nil, 0o600); err != nil { // no process listens
 		t.Fatal(err)
 	}
 	r.registerIfNeeded(t.Context())
-	if wait := time.Until(r.notBefore); r.failures != 1 || wait > 2*minPause {
-		t.Errorf("%d failures, the next attempt is after %s", r.failures, wait)
+	if wait := time.Until(r.attempts.notBefore); r.attempts.failures != 1 || wait > 2*minPause {
+		t.Errorf("%d failures, the next attempt is after %s", r.attempts.failures, wait)
 	}
 }

@@ -39,15 +39,25 @@ func TestRebuildUsesOnlyTrustedRecords(t *testing.T) {
 		{"unchanged", func(pod.Allocation) error { return nil }, true},
 		{"without the record", func(a pod.Allocation) error { return os.Remove(recordPath(a.Directory)) }, false},
 		{"with half a record", func(a pod.Allocation) error { return os.Truncate(recordPath(a.Directory), 20) }, false},
-		{"with a record that other users may read", func(a pod.Allocation) error { return os.Chmod(recordPath(a.Directory), 0o644) }, false},
+		{
+			"with a record that other users may read",
+			func(a pod.Allocation) error { return os.Chmod(recordPath(a.Directory), 0o644) }, false,
+		},
 		{"with a link for a record", func(a pod.Allocation) error { return link(recordPath(a.Directory)) }, false},
 		{"with the record of another allocation", func(a pod.Allocation) error {
-			return replace(recordPath(a.Directory), `{"allocation":"ABCDEFGHIJKLMNOPQRST","socket":1,"devices":["memif-0"]}`, 0o600)
+			return replace(recordPath(a.Directory),
+				`{"allocation":"ABCDEFGHIJKLMNOPQRST","socket":1,"devices":["memif-0"]}`, 0o600)
 		}, false},
 		{"without the directory", func(a pod.Allocation) error { return os.RemoveAll(a.Directory) }, false},
 		{"without the secret", func(a pod.Allocation) error { return os.Remove(secretPath(a.Directory)) }, false},
-		{"with half a secret", func(a pod.Allocation) error { return replace(secretPath(a.Directory), "short", 0o400) }, false},
-		{"with a secret that other users may write", func(a pod.Allocation) error { return os.Chmod(secretPath(a.Directory), 0o666) }, false},
+		{
+			"with half a secret",
+			func(a pod.Allocation) error { return replace(secretPath(a.Directory), "short", 0o400) }, false,
+		},
+		{
+			"with a secret that other users may write",
+			func(a pod.Allocation) error { return os.Chmod(secretPath(a.Directory), 0o666) }, false,
+		},
 		{"with a link for a secret", func(a pod.Allocation) error { return link(secretPath(a.Directory)) }, false},
 		{"with a directory for a secret", func(a pod.Allocation) error {
 			_ = os.Remove(secretPath(a.Directory))
@@ -55,7 +65,7 @@ func TestRebuildUsesOnlyTrustedRecords(t *testing.T) {
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := bareNode(t, func(n *node) { n.config.CollectAfter = time.Minute })
+			n := bareNode(t, func(n *node) { n.config.Collect.After = time.Minute })
 			ev := &pod.AllocateDevice{Devices: []string{"memif-0"}}
 			if _, err := n.loop.Do(t.Context(), ev); err != nil {
 				t.Fatal(err)
@@ -66,7 +76,8 @@ func TestRebuildUsesOnlyTrustedRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := n.nextManager(t).Allocations()
-			if len(all) != 1 || (len(all[0].Devices) == 1) != tt.trusted || (all[0].Secret == ev.Allocation.Secret) != tt.trusted {
+			if len(all) != 1 || (len(all[0].Devices) == 1) != tt.trusted ||
+				(all[0].Secret == ev.Allocation.Secret) != tt.trusted {
 				t.Fatalf("allocations: %+v", all)
 			}
 		})
@@ -97,7 +108,8 @@ func TestRebuildTrustsSecretOfThePodsUserOnly(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	ev := n.event(t)
-	ev.Grants[0].Allocation.UID, ev.Grants[0].GID = 1001, 1000
+	ev.Grants[0].Allocation.UID = 1001
+	ev.Grants[0].GID = 1000
 	if _, err := n.loop.Do(t.Context(), ev); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +120,8 @@ func TestRebuildTrustsSecretOfThePodsUserOnly(t *testing.T) {
 		if err := os.Chown(secretPath(a.Directory), uid, 1000); err != nil {
 			t.Fatal(err)
 		}
-		if got := n.nextManager(t).Allocations()[0]; (got.Secret == a.Secret) != trusted || trusted && (got.UID != 1001 || got.Pod != idOf("a")) {
+		if got := n.nextManager(t).Allocations()[0]; (got.Secret == a.Secret) != trusted ||
+			trusted && (got.UID != 1001 || got.Pod != idOf("a")) {
 			t.Errorf("secret of user %d: %+v", uid, got)
 		}
 	}
@@ -116,9 +129,9 @@ func TestRebuildTrustsSecretOfThePodsUserOnly(t *testing.T) {
 
 // TestUnknownDirectoriesAreCollected, and foreign files stay.
 func TestUnknownDirectoriesAreCollected(t *testing.T) {
-	n := bareNode(t, func(n *node) { n.config.CollectAfter = time.Minute })
-	stray := n.config.Root + "/ABCDEFGHIJKLMNOPQRST"
-	foreign := n.config.Root + "/README"
+	n := bareNode(t, func(n *node) { n.config.Collect.After = time.Minute })
+	stray := n.config.Directories.Root + "/ABCDEFGHIJKLMNOPQRST"
+	foreign := n.config.Directories.Root + "/README"
 	if err := os.MkdirAll(stray+"/x", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -126,10 +139,13 @@ func TestUnknownDirectoriesAreCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.kill(t)
-	if _, err := n.kubelet.Admit(t.Context(), pod.Resource, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"}); err != nil {
+	if _, err := n.kubelet.Admit(t.Context(), pod.Resource, kubelettest.Pod{
+		Namespace: "kube-system",
+		Name:      "proxy",
+	}); err != nil {
 		t.Fatal(err)
 	}
-	n.collect(t, newCollector(n.Manager).collect, 3)
+	n.collect(t, n.collector.collect, 3)
 	if left := n.leftovers(t); strings.Join(left, " ") != foreign {
 		t.Errorf("left: %v", left)
 	}
@@ -139,13 +155,15 @@ func TestRestoreResolvesDuplicateDevicesAndSockets(t *testing.T) {
 	n := bareNode(t)
 	save := func(id string, age time.Duration, devices ...string) Saved {
 		return Saved{
-			ID: strings.Repeat(id, idLength), Directory: n.config.Root + "/" + strings.Repeat(id, idLength),
-			Secret: strings.Repeat(id, secretLength), metadata: metadata{Socket: 1, Devices: devices, Created: n.clock.Now().Add(-age)},
+			ID: strings.Repeat(id, idLength), Directory: n.config.Directories.Root + "/" + strings.Repeat(id, idLength),
+			Secret:   strings.Repeat(id, secretLength),
+			metadata: metadata{Socket: 1, Devices: devices, Created: n.clock.Now().Add(-age)},
 		}
 	}
 	broken := save("x", 0, "memif-0")
 	broken.Secret = ""
-	old, young := save("a", time.Hour, "memif-0", "memif-1"), save("b", time.Minute, "memif-0")
+	old := save("a", time.Hour, "memif-0", "memif-1")
+	young := save("b", time.Minute, "memif-0")
 	for _, order := range [][]Saved{{old, young, broken}, {broken, young, old}} {
 		config := n.config
 		config.Loop = n.loop
@@ -155,7 +173,8 @@ func TestRestoreResolvesDuplicateDevicesAndSockets(t *testing.T) {
 		}
 		m.Restore(order, nil)
 		all := m.Allocations()
-		if len(all) != 2 || strings.Join(all[0].Devices, " ") != "memif-1" || strings.Join(all[1].Devices, " ") != "memif-0" || all[0].Socket == all[1].Socket {
+		if len(all) != 2 || strings.Join(all[0].Devices, " ") != "memif-1" ||
+			strings.Join(all[1].Devices, " ") != "memif-0" || all[0].Socket == all[1].Socket {
 			t.Errorf("allocations: %+v", all)
 		}
 	}
@@ -167,10 +186,18 @@ func whole() *allocation {
 		ID: id, Socket: 7, Devices: []string{"memif-12"}, Directory: "/run/weft/memif/" + id,
 		Created: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC), Secret: secret.Text(strings.Repeat("s", secretLength)),
 		Pod: pod.ID{Namespace: "shop", Name: "a", UID: "u"}, Container: "c", UID: 1, GID: 2, Granted: true,
-		Attachment: pod.Key{Network: "weft", ContainerID: "s1", IfName: "eth0"}, Netns: pod.Netns{Path: "/run/netns/s1", Inode: 3, Device: 4},
+		Attachment: pod.Key{Network: "weft", ContainerID: "s1", IfName: "eth0"},
+		Netns:      pod.Netns{Path: "/run/netns/s1", Inode: 3, Device: 4},
 		Claim: &pod.ClaimedDevice{
-			ClaimID: pod.ClaimID{Namespace: "shop", Name: "c", UID: "v"}, Device: "memif-12", Request: "m", Pods: []string{"u"},
-			Parameters: pod.ClaimParameters{Interface: "fast", Network: "blue", Options: map[string]json.RawMessage{"ringSize": json.RawMessage("512")}},
+			ClaimID: pod.ClaimID{Namespace: "shop", Name: "c", UID: "v"},
+			Device:  "memif-12",
+			Request: "m",
+			Pods:    []string{"u"},
+			Parameters: pod.ClaimParameters{
+				Interface: "fast",
+				Network:   "blue",
+				Options:   map[string]json.RawMessage{"ringSize": json.RawMessage("512")},
+			},
 		},
 	}}
 }
@@ -242,7 +269,9 @@ func FuzzOwnerRecord(f *testing.F) {
 		if a.validate() != nil {
 			return
 		}
-		files, err := Config{DeviceInfoDir: "/devinfo", CDIDir: "/cdi", ClaimPath: "/memif"}.files(a)
+		files, err := (&layout{
+			directories: Directories{DeviceInfo: "/devinfo", CDI: "/cdi"}, mounts: Mounts{Claims: "/memif"},
+		}).files(a)
 		if err != nil {
 			return // a time that JSON cannot represent
 		}
@@ -256,7 +285,8 @@ func FuzzOwnerRecord(f *testing.F) {
 			t.Fatal(err)
 		}
 		b, err := parseRecord(again, whole().Directory)
-		if err != nil || b.ID != a.ID || b.Socket != a.Socket || strings.Join(b.Devices, " ") != strings.Join(a.Devices, " ") {
+		if err != nil || b.ID != a.ID || b.Socket != a.Socket ||
+			strings.Join(b.Devices, " ") != strings.Join(a.Devices, " ") {
 			t.Errorf("%+v became %+v, %v", a, b, err)
 		}
 	})
@@ -273,11 +303,22 @@ func TestOnlyRootMayEnterTheDirectoryOfAllocations(t *testing.T) {
 		{"a missing directory is created", func(string) error { return nil }, ""},
 		{"an existing directory is used", func(root string) error { return os.Mkdir(root, 0o700) }, ""},
 		{"an open directory with only Weft's files is restricted", func(root string) error {
-			return errors.Join(os.Mkdir(root, 0o755), os.Mkdir(root+"/"+id, 0o755), os.WriteFile(root+"/"+id+".json", nil, 0o600))
+			return errors.Join(os.Mkdir(root, 0o755), os.Mkdir(root+"/"+id, 0o755),
+				os.WriteFile(root+"/"+id+".json", nil, 0o600))
 		}, ""},
-		{"a directory with foreign files is rejected", func(root string) error { return errors.Join(os.Mkdir(root, 0o755), os.Mkdir(root+"/snap", 0o755)) }, "snap"},
-		{"a symlink is rejected", func(root string) error { return os.Symlink(os.TempDir(), root) }, "not a directory owned by root"},
-		{"a file is rejected", func(root string) error { return os.WriteFile(root, nil, 0o600) }, "not a directory owned by root"},
+		{
+			"a directory with foreign files is rejected",
+			func(root string) error { return errors.Join(os.Mkdir(root, 0o755), os.Mkdir(root+"/snap", 0o755)) },
+			"snap",
+		},
+		{
+			"a symlink is rejected", func(root string) error { return os.Symlink(os.TempDir(), root) },
+			"not a directory owned by root",
+		},
+		{
+			"a file is rejected", func(root string) error { return os.WriteFile(root, nil, 0o600) },
+			"not a directory owned by root",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir() + "/memif"
@@ -302,23 +343,24 @@ func TestChangedRootKeepsExistingAllocations(t *testing.T) {
 	n.admit(t, podOf("a", 1))
 	had := n.Allocations()[0]
 	n.stop()
-	if err := os.RemoveAll(n.config.Root); err != nil { // as a reboot does
+	if err := os.RemoveAll(n.config.Directories.Root); err != nil { // as a reboot does
 		t.Fatal(err)
 	}
-	n.config.Root = n.dir + "/other"
+	n.config.Directories.Root = n.dir + "/other"
 	n.boot(t)
 	n.present(t)
-	if got := n.mustAdd(t, "a", "s1").Interfaces[0].Memif.Allocation; got != had.ID || mode(had.Directory) != "drwxr-xr-x" {
+	if got := n.mustAdd(t, "a", "s1").Interfaces[0].Memif.Allocation; got != had.ID ||
+		mode(had.Directory) != "drwxr-xr-x" {
 		t.Errorf("allocation %s, had %s; its directory has mode %q", got, had.ID, mode(had.Directory))
 	}
 	n.admit(t, podOf("b", 1))
-	if got := n.Allocations()[1].Directory; !strings.HasPrefix(got, n.config.Root+"/") {
+	if got := n.Allocations()[1].Directory; !strings.HasPrefix(got, n.config.Directories.Root+"/") {
 		t.Errorf("a new allocation is at %s", got)
 	}
 }
 
-// TestEveryRecordThatIsWrittenIsRead: the largest accepted claim survives the loss of the state file after a grant with long names, and a
-// larger one is refused before anything is written.
+// TestEveryRecordThatIsWrittenIsRead: the largest accepted claim survives the loss of the state file after a grant with
+// long names, and a larger one is refused before anything is written.
 func TestEveryRecordThatIsWrittenIsRead(t *testing.T) {
 	n := bareNode(t, claims)
 	device := func(pods int) pod.ClaimedDevice {
@@ -345,16 +387,23 @@ func TestEveryRecordThatIsWrittenIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := keyOf("s")
-	key.Network, key.ContainerID = strings.Repeat("n", 255), strings.Repeat("c", 255)
+	key.Network = strings.Repeat("n", 255)
+	key.ContainerID = strings.Repeat("c", 255)
 	id := pod.ID{Namespace: "shop", Name: strings.Repeat("p", 253), UID: idOf("a").UID}
-	add := &pod.AddPod{Key: key, ID: id, Netns: pod.Netns{Path: "/" + strings.Repeat("r", 4095), Inode: 1}, Grants: grants}
+	add := &pod.AddPod{
+		Key:    key,
+		ID:     id,
+		Netns:  pod.Netns{Path: "/" + strings.Repeat("r", 4095), Inode: 1},
+		Grants: grants,
+	}
 	if _, err := n.loop.Do(t.Context(), add); err != nil {
 		t.Fatal(err)
 	}
 	n.stop()
 	n.loseState()
 	all := n.nextManager(t).Allocations()
-	if len(all) != 1 || all[0].Secret != want.Secret || all[0].Pod != id || all[0].Claim == nil || len(all[0].Claim.Pods) != too-1 {
+	if len(all) != 1 || all[0].Secret != want.Secret || all[0].Pod != id || all[0].Claim == nil ||
+		len(all[0].Claim.Pods) != too-1 {
 		t.Errorf("%d allocations, %.300v", len(all), all)
 	}
 }
@@ -367,7 +416,8 @@ func TestLargeRecordIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw, err := readOwned(path, os.Geteuid(), 0o077)
-		if want == "" && (err != nil || len(raw) != size) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || len(raw) != size) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d bytes: %d are read: %v", size, len(raw), err)
 		}
 	}

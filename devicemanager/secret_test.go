@@ -41,7 +41,9 @@ func TestSecretIsNeverDisclosed(t *testing.T) {
 	shown := &bytes.Buffer{}
 	fmt.Fprintln(shown, n.log, failure, ev, fmt.Sprintf("%+v %#v", ev.Grants, ev.Grants), n.Stats(), n.Allocations())
 	fmt.Fprintf(shown, "%+v %#v %v", n.saver.Bucket(bucket), n.stateFile(t), n.committer.Changes())
-	for _, v := range []any{n.Allocations(), n.committer.Values(), n.saver.Records(), containers[0].Annotations, n.Stats()} {
+	for _, v := range []any{
+		n.Allocations(), n.committer.Values(), n.saver.Records(), containers[0].Annotations, n.Stats(),
+	} {
 		raw, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +75,7 @@ func TestSecretsAndIDsAreUniformLettersAndDigits(t *testing.T) {
 	n := bareNode(t)
 	count := make(map[rune]int)
 	for range texts {
-		s, err := n.newSecret()
+		s, err := n.factory.newSecret()
 		if err != nil || !isRandomText(string(s), secretLength) {
 			t.Fatalf("%q, %v", string(s), err)
 		}
@@ -96,15 +98,19 @@ func (s source) Read(p []byte) (int, error) { return s(p) }
 // TestAllocateFailsWhenRandomSourceIsBroken or repeats itself: a predictable secret is worse than no device.
 func TestAllocateFailsWhenRandomSourceIsBroken(t *testing.T) {
 	for name, from := range map[string]source{
-		"it fails":                  func([]byte) (int, error) { return 0, errors.New("no entropy") },
-		"it repeats itself":         func(p []byte) (int, error) { clear(p); return len(p), nil },
-		"it returns unusable bytes": func(p []byte) (int, error) { copy(p, bytes.Repeat([]byte{255}, len(p))); return len(p), nil },
+		"it fails":          func([]byte) (int, error) { return 0, errors.New("no entropy") },
+		"it repeats itself": func(p []byte) (int, error) { clear(p); return len(p), nil },
+		"it returns unusable bytes": func(p []byte) (int, error) {
+			copy(p, bytes.Repeat([]byte{255}, len(p)))
+			return len(p), nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, func(n *node) { n.config.Rand = from })
 			_, _ = n.kubelet.Admit(t.Context(), pod.Resource, podOf("a", 1)) // the first secret may be unique
 			had := len(n.Allocations())
-			if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("b", 1)); err == nil || len(n.Allocations()) != had {
+			if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("b", 1)); err == nil ||
+				len(n.Allocations()) != had {
 				t.Errorf("allocated: %+v", n.Allocations())
 			}
 			if left := n.leftovers(t); len(left) != 4*had {

@@ -10,8 +10,8 @@ import (
 // maxBatch limits the removals that share a commit: each waits for all.
 const maxBatch = 16
 
-// batch returns r and the removals of its type that directly follow it in the queue. They share a commit and a durable step. With
-// verification there are no batches, because it compares the state after each event.
+// batch returns r and the removals of its type that directly follow it in the queue. They share a commit and a durable
+// step. With verification there are no batches, because it compares the state after each event.
 func (x *executor) batch(r *request) []*request {
 	if !r.removal || !r.bestEffort || r.resync != None || x.cfg.Verify {
 		return []*request{r}
@@ -19,15 +19,15 @@ func (x *executor) batch(r *request) []*request {
 	return append([]*request{r}, x.queue.popSameType(r, maxBatch-1)...)
 }
 
-// popSameType removes up to n removals of r's type, which runs, from the head of the queue. They cannot be dropped any more.
+// popSameType removes up to n removals of r's type, which runs, from the head of the queue. They cannot be dropped any
+// more.
 func (q *queue) popSameType(r *request, n int) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.followUps) > 0 {
-		return nil
-	}
 	i := 0
-	for i < min(n, len(q.waiting)) && q.waiting[i].removal && q.waiting[i].typ == r.typ && q.waiting[i].resync == None && q.waiting[i].plan == nil {
+	for i < min(n, len(q.waiting)) && q.waiting[i].removal && q.waiting[i].typ == r.typ &&
+		q.waiting[i].resync == None &&
+		q.waiting[i].plan == nil {
 		i++
 	}
 	alike := slices.Clone(q.waiting[:i])
@@ -35,8 +35,8 @@ func (q *queue) popSameType(r *request, n int) []*request {
 	return alike
 }
 
-// handleBatch runs the steps of several removals. Each is decided on the state that the previous one left, because a removal is never
-// undone. Then all are committed as one change and saved in one step.
+// handleBatch runs the steps of several removals. Each is decided on the state that the previous one left, because a
+// removal is never undone. Then all are committed as one change and saved in one step.
 func (x *executor) handleBatch(rs []*request) {
 	var flights []*flight
 	for _, r := range rs {
@@ -58,18 +58,21 @@ func (x *executor) handleBatch(rs []*request) {
 	}
 }
 
-// commitBatch commits one change. If that fails, it commits each event separately, so that an error belongs to its own event.
+// commitBatch commits one change. If that fails, it commits each event separately, so that an error belongs to its own
+// event.
 func (x *executor) commitBatch(flights []*flight) {
 	change := Change{Event: flights[0].rec.Seq, Label: fmt.Sprintf("%s and %d more", flights[0].name, len(flights)-1)}
 	at := map[string]int{}
+	var events []uint64
 	for _, f := range flights {
+		events = append(events, f.rec.Seq)
 		change.Set = mergeSettings(change.Set, f.change.Set, at)
 		change.External = append(change.External, f.change.External...)
 	}
 	if change.empty() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(flights[0].life, x.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(flights[0].life, commitTimeout)
 	defer cancel()
 	began := x.cfg.Now()
 	out, err := x.committer.commit(ctx, change)
@@ -80,7 +83,7 @@ func (x *executor) commitBatch(flights []*flight) {
 			continue
 		}
 		f.committed = true
-		f.count(out)
+		f.share(out, events)
 		f.rec.Pending = f.ownKeys(out.Pending)
 		f.rec.TakenDown = out.TakenDown
 		x.external.dropRefused(f, f.refusedOf(out.Refused))
@@ -88,9 +91,20 @@ func (x *executor) commitBatch(flights []*flight) {
 	}
 }
 
+// share counts the outcome of a commit that events share: each has the operations on the keys that it set.
+func (f *flight) share(out Outcome, events []uint64) {
+	f.count(out)
+	f.rec.Operations = len(f.ownKeys(out.Operations))
+	for _, seq := range events {
+		if seq != f.rec.Seq {
+			f.rec.SharedWith = append(f.rec.SharedWith, seq)
+		}
+	}
+}
+
 // commitSingle commits one event with the full timeout.
 func (x *executor) commitSingle(f *flight) {
-	ctx, cancel := context.WithTimeout(f.life, x.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(f.life, commitTimeout)
 	defer cancel()
 	f.run = ctx
 	x.take(f, step{9, "commit", x.commit})
@@ -137,7 +151,8 @@ func (x *executor) saveBatch(flights []*flight) {
 		done := Step{Number: 9, Name: "save", Took: took}
 		f.saved = err == nil && x.cfg.Saver != nil
 		if err != nil {
-			f.errs, done.Err = append(f.errs, err), err.Error()
+			f.errs = append(f.errs, err)
+			done.Err = err.Error()
 			x.durable.owed.add(f.txn.saved)
 			f.needsHealing = true
 		}

@@ -64,7 +64,8 @@ func TestRemovalsThatWaitShareACommitAndADurableStep(t *testing.T) {
 		for i := range 20 {
 			w.must(t, &addPod{pod: "p", sandbox: fmt.Sprint(i)})
 		}
-		before, saves := len(w.committer.Changes()), 0
+		before := len(w.committer.Changes())
+		saves := 0
 		w.saver.Before(func(context.Context, []eventloop.Saved) error { saves++; return nil })
 		results := w.behind(t, deletes(20)...)
 		want := []string{"add running/running", "delete p/0 and 15 more", "delete p/16 and 3 more"}
@@ -77,6 +78,15 @@ func TestRemovalsThatWaitShareACommitAndADurableStep(t *testing.T) {
 		for i, got := range results {
 			if got.err != nil || got.rec.Event != fmt.Sprintf("delete p/%d", i) || len(got.rec.Transactions) != 1 {
 				t.Errorf("removal %d: %v, %v", i, got.rec, got.err)
+			}
+			sharers := 15
+			if i >= 16 {
+				sharers = 3
+			}
+			if len(got.rec.SharedWith) != sharers || slices.Contains(got.rec.SharedWith, got.rec.Seq) ||
+				got.rec.Operations != got.rec.Changes {
+				t.Errorf("removal %d: %d operations for %d changes, shared with %v", i, got.rec.Operations,
+					got.rec.Changes, got.rec.SharedWith)
 			}
 		}
 		if left := w.committer.Values(); len(left) != 2 || len(w.saver.Bucket("attachments")) != 2 {
@@ -92,13 +102,15 @@ func TestRemovalsShareNothingAcrossAnotherEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		before := len(w.committer.Changes())
-		events := append(deletes(2), &addPod{pod: "q", sandbox: "1"}, &deletePod{"p", "2"}, &change{"k", "v"}, &deletePod{"p", "3"}, &deletePod{"q", "1"})
+		events := append(deletes(2), &addPod{pod: "q", sandbox: "1"}, &deletePod{"p", "2"}, &change{"k", "v"},
+			&deletePod{"p", "3"}, &deletePod{"q", "1"})
 		for _, got := range w.behind(t, events...) {
 			if got.err != nil && !errors.Is(got.err, eventloop.ErrCancelled) {
 				t.Error(got.err)
 			}
 		}
-		want := []string{"add running/running", "delete p/0 and 2 more", "change k to v", "delete p/3 and 1 more"} // q/1 is cancelled by its removal
+		// q/1 is cancelled by its removal
+		want := []string{"add running/running", "delete p/0 and 2 more", "change k to v", "delete p/3 and 1 more"}
 		if got := labels(w.committer.Changes()[before:]); !slices.Equal(got, want) {
 			t.Errorf("committed %q, want %q", got, want)
 		}
@@ -110,7 +122,9 @@ func TestVerifiedRemovalsShareNothing(t *testing.T) {
 		w := ready(t)
 		before := len(w.committer.Changes())
 		w.behind(t, deletes(3)...)
-		if got := labels(w.committer.Changes()[before:]); !slices.Equal(got, []string{"add running/running", "delete p/0", "delete p/1", "delete p/2"}) {
+		if got := labels(w.committer.Changes()[before:]); !slices.Equal(got, []string{
+			"add running/running", "delete p/0", "delete p/1", "delete p/2",
+		}) {
 			t.Errorf("committed %q", got)
 		}
 	})
@@ -207,7 +221,8 @@ func TestRecordsOfSharedRemovalsAreWatchedInOrder(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		<-watched
-		if got := strings.Join(seen, ", "); got != "add running/running, delete p/0, refused during 0, delete p/1, refused during 1, delete p/2, refused during 2" {
+		if got := strings.Join(seen,
+			", "); got != "add running/running, delete p/0, refused during 0, delete p/1, refused during 1, delete p/2, refused during 2" {
 			t.Errorf("watched %s", got)
 		}
 	})
@@ -256,7 +271,8 @@ func TestEachRemovalOfABatchRecordsItsRefusedExternalValues(t *testing.T) {
 		if _, err := l.SetExternal(t.Context(), "file", wanted); err != nil {
 			t.Fatal(err)
 		}
-		gate, drops := make(chan struct{}), make(chan string, 3)
+		gate := make(chan struct{})
+		drops := make(chan string, 3)
 		for _, u := range []*unplug{{"c", gate}, {"a", nil}, {"b", nil}} {
 			go func() {
 				rec, err := l.Do(t.Context(), u)

@@ -44,9 +44,13 @@ func TestOwedValuesAreTheLastOfEachKey(t *testing.T) {
 	}
 }
 
-// Refused events get their numbers in the goroutines of their callers, beside the loop. A reader that follows the records gets each of them.
+// Refused events get their numbers in the goroutines of their callers, beside the loop. A reader that follows the
+// records gets each of them.
 func TestAFollowerGetsEachRefusedEvent(t *testing.T) {
-	const callers, each = 8, 500
+	const (
+		callers = 8
+		each    = 500
+	)
 	h := newHistory(callers*each+1, 1<<30)
 	var calling sync.WaitGroup
 	for range callers {

@@ -20,7 +20,8 @@ type result struct {
 
 // begin calls Do in a goroutine, and returns once all goroutines are blocked.
 func (w *world) begin(ctx context.Context, ev eventloop.Event) <-chan result {
-	ended, began := make(chan result, 1), time.Now()
+	ended := make(chan result, 1)
+	began := time.Now()
 	go func() {
 		rec, err := w.Do(ctx, ev)
 		ended <- result{rec, err, time.Since(began)}
@@ -52,14 +53,17 @@ func TestARemovalCancelsTheRunningAddOfItsSubject(t *testing.T) {
 		<-time.After(time.Second)
 		removal := w.begin(t.Context(), &deletePod{"p", "a"})
 		got := <-add
-		if !errors.Is(got.err, eventloop.ErrCancelled) || !strings.Contains(got.err.Error(), "cancelled by delete p/a") {
+		if !errors.Is(got.err, eventloop.ErrCancelled) ||
+			!strings.Contains(got.err.Error(), "cancelled by delete p/a") {
 			t.Errorf("error: %v", got.err)
 		}
 		if got.after != time.Second || !got.rec.Undone || got.rec.CancelledBy != "delete p/a" {
 			t.Errorf("after %v: %v", got.after, got.rec)
 		}
-		first, second := <-other, <-removal
-		if first.err != nil || second.err != nil || first.rec.Seq+1 != second.rec.Seq || got.rec.Seq+1 != first.rec.Seq {
+		first := <-other
+		second := <-removal
+		if first.err != nil || second.err != nil || first.rec.Seq+1 != second.rec.Seq ||
+			got.rec.Seq+1 != first.rec.Seq {
 			t.Errorf("removals: %v, %v", first.rec, second.rec)
 		}
 		if len(w.committer.Values())+len(w.addresses) != 0 {
@@ -97,7 +101,8 @@ func TestARemovalCancelsTheQueuedAddAtOnce(t *testing.T) {
 		queued := w.begin(t.Context(), &addPod{pod: "q", sandbox: "a"})
 		removal := w.begin(t.Context(), &deletePod{"q", "a"})
 		got := <-queued
-		if !errors.Is(got.err, eventloop.ErrCancelled) || got.after != 0 || got.rec.CancelledBy != "delete q/a" || !got.rec.Started.IsZero() {
+		if !errors.Is(got.err, eventloop.ErrCancelled) || got.after != 0 || got.rec.CancelledBy != "delete q/a" ||
+			!got.rec.Started.IsZero() {
 			t.Errorf("after %v: %v, %v", got.after, got.err, got.rec)
 		}
 		if len(removal) != 0 || len(running) != 0 || strings.Contains(w.called(), "q") {
@@ -160,7 +165,8 @@ func TestTheEventOfACallerThatLeft(t *testing.T) {
 			t.Errorf("running, after %v: %v, %v", got.after, got.err, got.rec)
 		}
 		got = <-queued
-		if !errors.Is(got.err, context.DeadlineExceeded) || got.after != time.Second || !strings.Contains(got.rec.Err, "the caller left") {
+		if !errors.Is(got.err, context.DeadlineExceeded) || got.after != time.Second ||
+			!strings.Contains(got.rec.Err, "the caller left") {
 			t.Errorf("queued, after %v: %v, %v", got.after, got.err, got.rec)
 		}
 		<-time.After(20 * time.Second)
@@ -168,7 +174,8 @@ func TestTheEventOfACallerThatLeft(t *testing.T) {
 		if w.addresses["runs"] != "p" || w.addresses["waits"] != "" {
 			t.Errorf("the running one is to be finished, the queued one dropped: %v", w.addresses)
 		}
-		if rec, err := w.Do(ctx, &addPod{pod: "r", sandbox: "late"}); rec == nil || !errors.Is(err, context.DeadlineExceeded) {
+		if rec, err := w.Do(ctx, &addPod{pod: "r", sandbox: "late"}); rec == nil ||
+			!errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a caller gone before: %v, %v", rec, err)
 		}
 	})
@@ -188,7 +195,8 @@ func TestAHungCommitDelaysOtherEventsUntilItsDeadline(t *testing.T) {
 		hung := w.begin(t.Context(), &addPod{pod: "p", sandbox: "a"})
 		next := w.begin(t.Context(), &deletePod{"q", "b"})
 		got := <-hung
-		if !errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, eventloop.ErrCancelled) || !got.rec.Undone {
+		if !errors.Is(got.err, context.DeadlineExceeded) || errors.Is(got.err, eventloop.ErrCancelled) ||
+			!got.rec.Undone {
 			t.Errorf("%v, %v", got.err, got.rec)
 		}
 		if got = <-next; got.err != nil || got.after != 30*time.Second {
@@ -240,7 +248,11 @@ func TestARemovalDoesNotCancelOtherEvents(t *testing.T) {
 		bestEffort := w.begin(t.Context(), touch{&addPod{pod: "p", sandbox: "a"}})
 		removal := w.begin(t.Context(), &deletePod{"p", "a"})
 		again := w.begin(t.Context(), &deletePod{"p", "a"})
-		for name, ended := range map[string]<-chan result{"running best-effort event": bestEffort, "removal": removal, "repeated removal": again} {
+		for name, ended := range map[string]<-chan result{
+			"running best-effort event": bestEffort,
+			"removal":                   removal,
+			"repeated removal":          again,
+		} {
 			if got := <-ended; got.err != nil {
 				t.Errorf("%s: %v", name, got.err)
 			}

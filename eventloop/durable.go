@@ -17,7 +17,8 @@ type durable struct {
 	owed    owed
 }
 
-// owed are the values of best-effort events whose save failed: the last one of each key, because saves may fail for long.
+// owed are the values of best-effort events whose save failed: the last one of each key, because saves may fail for
+// long.
 type owed struct {
 	order  []owedKey
 	values map[owedKey]Saved

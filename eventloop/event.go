@@ -6,17 +6,18 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strings"
+	"time"
 )
 
 // Event is a notification or a request, with data that handlers fill in.
 //
 // An event may also have these methods, all optional:
 //
-//	Load(context.Context) error  loads data before the event is queued; only for Do
-//	Validate() error             refuses the event before it is queued, after Load
+//	Prepared() (since time.Time, refusal error)
+//	                             when its caller began to collect its data (zero: now), and why the caller refuses it
+//	Validate() error             refuses the event before it is queued
 //	Subject() string             the attachment: a Removal of the same subject cancels the event
 //	Pod() string                 the pod: a newer event of the same pod with another subject cancels the event
-//	Key() string                 a Post replaces a queued Post of the same key and keeps its place
 //	BestEffort() bool            a failure does not undo the rest; else the event is atomic
 //	ResyncKind() Resync          makes the event a resync
 //	ResyncScope() Scope          limits a downstream resync
@@ -24,7 +25,7 @@ import (
 //	                             caller repeats it, or reports the failure otherwise
 //	Request() map[string]string  what is requested, for the record; bounded, and without secrets
 //
-// All but Load must be fast and pure. Each but Defers is called once, in the goroutine of the caller of Do or Post.
+// All must be fast and pure. Each but Defers is called once, in the goroutine of the caller of Do.
 type Event interface {
 	// String names the event in one line for logs and records; it must not hold a secret.
 	String() string
@@ -94,14 +95,6 @@ func (r Resynchronize) ResyncScope() Scope { return r.Scope }
 // ResyncKind returns the kind.
 func (r Resynchronize) ResyncKind() Resync { return r.Kind }
 
-// Key coalesces equal requests. Requests with a scope are not coalesced.
-func (r Resynchronize) Key() string {
-	if !r.Scope.whole() || r.Scope.Force {
-		return ""
-	}
-	return "resync/" + r.Kind.String()
-}
-
 // Validate rejects an unknown kind, and a scope of a kind that rebuilds the desired state.
 func (r Resynchronize) Validate() error {
 	if r.Kind == None || r.Kind > Full {
@@ -119,7 +112,8 @@ type traits struct {
 	typ        string
 	subject    string
 	pod        string
-	key        string
+	since      time.Time // when the caller began to prepare the event; zero: now
+	refusal    error     // of the caller
 	removal    bool
 	bestEffort bool
 	resync     Resync
@@ -141,8 +135,8 @@ func traitsOf(ev Event) traits {
 	if p, ok := ev.(interface{ Pod() string }); ok {
 		t.pod = p.Pod()
 	}
-	if k, ok := ev.(interface{ Key() string }); ok {
-		t.key = k.Key()
+	if p, ok := ev.(interface{ Prepared() (time.Time, error) }); ok {
+		t.since, t.refusal = p.Prepared()
 	}
 	if b, ok := ev.(interface{ BestEffort() bool }); ok {
 		t.bestEffort = b.BestEffort()
@@ -154,7 +148,8 @@ func traitsOf(ev Event) traits {
 		t.scope = r.ResyncScope()
 	}
 	if _, ok := ev.(Removal); ok {
-		t.removal, t.bestEffort = true, true
+		t.removal = true
+		t.bestEffort = true
 	}
 	return t
 }
@@ -169,8 +164,8 @@ var (
 	ErrStopped = errors.New("event loop stopped")
 	// ErrNotReady: the deadline of the event passed before the start-up resync ended.
 	ErrNotReady = errors.New("start-up resync has not ended")
-	// ErrInsideHandler: Do or Post was called with a handler's context; use Txn.FollowUp.
-	ErrInsideHandler = errors.New("called from inside a handler, use Txn.FollowUp")
+	// ErrInsideHandler: Do was called with a handler's context.
+	ErrInsideHandler = errors.New("called from inside a handler")
 	// ErrNotSaved: the event was committed but could not be made durable.
 	ErrNotSaved = errors.New("state not saved")
 	// ErrNoHandler: no handler handles the event.

@@ -36,10 +36,10 @@ func (c *configure) Validate() error {
 	return nil
 }
 
-// SetExternal replaces the external configuration of a source: a JSON value for each key. For a key that handlers desire, it is an
-// RFC 7396 merge patch of their value; for another key it is the value. Several sources of one key are merged in the order of their
-// names. It waits as Do does. Before the start-up resync it returns at once, and the resync applies the values. Drops of the
-// record has the invalid values, also of other sources for the same keys.
+// SetExternal replaces the external configuration of a source: a JSON value for each key. For a key that handlers
+// desire, it is an RFC 7396 merge patch of their value; for another key it is the value. Several sources of one key are
+// merged in the order of their names. It waits as Do does. Before the start-up resync it returns at once, and the
+// resync applies the values. Drops of the record has the invalid values, also of other sources for the same keys.
 func (l *Loop) SetExternal(ctx context.Context, source string, values map[string][]byte) (*Record, error) {
 	if l.cfg.External == nil {
 		return nil, fmt.Errorf("external configuration %s: Config.External is missing", source)
@@ -61,7 +61,13 @@ type external struct {
 }
 
 func newExternal(cfg Config) external {
-	return external{codec: cfg.External, log: cfg.Log, patches: make(map[string]map[string][]byte), drops: make(map[string][]Drop), committed: make(map[string]any)}
+	return external{
+		codec:     cfg.External,
+		log:       cfg.Log,
+		patches:   make(map[string]map[string][]byte),
+		drops:     make(map[string][]Drop),
+		committed: make(map[string]any),
+	}
 }
 
 // adopt makes the external values of a committed change part of the state.
@@ -150,8 +156,8 @@ func (c *external) mergeKey(f *flight, key string, touched bool) {
 	}
 }
 
-// merged returns own with the patches of all sources merged into it. Invalid patches are dropped. Without own the patches make the
-// value; nil without a valid patch.
+// merged returns own with the patches of all sources merged into it. Invalid patches are dropped. Without own the
+// patches make the value; nil without a valid patch.
 func (c *external) merged(f *flight, key string, own any) any {
 	for _, source := range slices.Sorted(maps.Keys(c.patches)) {
 		patch, ok := c.patches[source][key]

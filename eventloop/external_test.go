@@ -106,7 +106,10 @@ func (p *plant) do(t *testing.T, ev eventloop.Event) *eventloop.Record {
 // expect compares the committed values of handlers and of external configuration.
 func (p *plant) expect(t *testing.T, own, external string) {
 	t.Helper()
-	for got, want := range map[string]string{fmt.Sprint(p.committer.Values()): own, fmt.Sprint(p.committer.External()) + " ": external + " "} {
+	for got, want := range map[string]string{
+		fmt.Sprint(p.committer.Values()):         own,
+		fmt.Sprint(p.committer.External()) + " ": external + " ",
+	} {
 		if got != want {
 			t.Errorf("committed %s, want %s", got, want)
 		}
@@ -160,7 +163,8 @@ func TestStep8AKeyMovesBetweenHandlersAndExternalConfiguration(t *testing.T) {
 	}
 	p.do(t, &connect{delete: []string{"a"}})
 	p.expect(t, "map[]", "map[a:{100 }]")
-	if _, err := p.Do(t.Context(), &connect{put: map[string]port{"a": {MTU: 1500}}, fail: errBoom}); !errors.Is(err, errBoom) {
+	if _, err := p.Do(t.Context(), &connect{put: map[string]port{"a": {MTU: 1500}}, fail: errBoom}); !errors.Is(err,
+		errBoom) {
 		t.Error(err)
 	}
 	p.expect(t, "map[]", "map[a:{100 }]")
@@ -186,7 +190,8 @@ func TestStep8AKeyMovesBetweenHandlersAndExternalConfiguration(t *testing.T) {
 	p.do(t, eventloop.Resynchronize{Kind: eventloop.Upstream, Reason: "test"})
 	changes = p.committer.Changes()
 	last := changes[len(changes)-1]
-	if !slices.Equal(last.External, []eventloop.Setting{{Key: "a"}}) || !slices.Equal(last.Set, []eventloop.Setting{{Key: "a", Value: port{MTU: 100}}}) {
+	if !slices.Equal(last.External, []eventloop.Setting{{Key: "a"}}) ||
+		!slices.Equal(last.Set, []eventloop.Setting{{Key: "a", Value: port{MTU: 100}}}) {
 		t.Errorf("resync: %+v", last)
 	}
 }
@@ -195,12 +200,21 @@ func TestStep8AKeyMovesBetweenHandlersAndExternalConfiguration(t *testing.T) {
 func TestStep8DropsAnInvalidPatch(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
-	p.set(t, "bad", map[string]string{"a": `{"mtu":1}`, "b": `{"mtu":"wide"}`, "c": `{"note":"panic"}`, "d": `null`, "x": `{"mtu":2}`})
+	p.set(t, "bad", map[string]string{
+		"a": `{"mtu":1}`,
+		"b": `{"mtu":"wide"}`,
+		"c": `{"note":"panic"}`,
+		"d": `null`,
+		"x": `{"mtu":2}`,
+	})
 	p.set(t, "good", map[string]string{"a": `{"note":"kept"}`})
-	rec := p.do(t, &connect{put: map[string]port{"a": {MTU: 1500}, "b": {MTU: 1500}, "c": {MTU: 1500}, "d": {MTU: 1500}}})
+	rec := p.do(t, &connect{
+		put: map[string]port{"a": {MTU: 1500}, "b": {MTU: 1500}, "c": {MTU: 1500}, "d": {MTU: 1500}},
+	})
 	p.expect(t, "map[a:{1500 kept} b:{1500 } c:{1500 } d:{1500 }]", "map[]")
 	reasons := map[string]string{
-		"a": "invalid: mtu 1 is less than 68", "b": "decode: ", "c": "panic: codec", "d": "null would delete the object",
+		"a": "invalid: mtu 1 is less than 68", "b": "decode: ", "c": "panic: codec",
+		"d": "null would delete the object",
 	}
 	if len(rec.Drops) != len(reasons) {
 		t.Errorf("dropped: %+v", rec.Drops)
@@ -258,7 +272,9 @@ func TestAPlanOfExternalConfigurationDoesNotChangeIt(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
 	p.set(t, "file", map[string]string{"a": `{"mtu":100}`, "x": `{"mtu":200}`})
-	for _, values := range []map[string][]byte{{"a": []byte(`{"mtu":900}`)}, {"new": []byte(`{"mtu":1}`)}, {"a": []byte(`{"mtu":"wide"}`)}, nil} {
+	for _, values := range []map[string][]byte{
+		{"a": []byte(`{"mtu":900}`)}, {"new": []byte(`{"mtu":1}`)}, {"a": []byte(`{"mtu":"wide"}`)}, nil,
+	} {
 		for _, source := range []string{"file", "another"} {
 			if _, err := p.PlanExternal(t.Context(), source, values); err != nil {
 				t.Error(err)
@@ -288,9 +304,11 @@ func (c strictCodec) Validate(key string, value any) error {
 	return c.portCodec.Validate(key, value)
 }
 
-// A resync commits the whole external configuration. A value that it leaves out is not there any more, and needs no delete.
+// A resync commits the whole external configuration. A value that it leaves out is not there any more, and needs no
+// delete.
 func TestAResyncForgetsExternalValuesThatItLeavesOut(t *testing.T) {
-	committer, isStrict := &eventlooptest.Committer{}, false
+	committer := &eventlooptest.Committer{}
+	isStrict := false
 	l := eventloop.New(eventloop.Config{Committer: committer, External: strictCodec{isStrict: &isStrict}})
 	stop := eventlooptest.Ready(t, l)
 	defer stop()

@@ -34,14 +34,13 @@ func (d *deletePod) String() string  { return "delete " + d.pod + "/" + d.sandbo
 func (d *deletePod) Subject() string { return d.sandbox }
 func (d *deletePod) Removal()        {}
 
-// change is a best-effort event; equal keys are coalesced.
+// change is a best-effort event.
 type change struct {
 	key   string
 	value string
 }
 
 func (c *change) String() string   { return "change " + c.key + " to " + c.value }
-func (c *change) Key() string      { return c.key }
 func (c *change) BestEffort() bool { return true }
 
 // unknown has no handler.

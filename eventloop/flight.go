@@ -54,8 +54,8 @@ func newExecutor(l *Loop) *executor {
 		committer: committer{l.cfg.Committer},
 		state:     newState(),
 		external:  newExternal(l.cfg),
-		durable:   durable{saver: l.cfg.Saver, timeout: l.cfg.UndoTimeout, history: l.history, log: l.cfg.Log},
-		healing:   newHealing(l.cfg.Healing),
+		durable:   durable{saver: l.cfg.Saver, timeout: undoTimeout, history: l.history, log: l.cfg.Log},
+		healing:   newHealing(l.cfg.limits),
 	}
 	x.steps = steps{
 		deciding: []step{
@@ -105,7 +105,7 @@ func (x *executor) handle(r *request) {
 
 // start returns the flight of an event; end ends its contexts.
 func (x *executor) start(r *request) (f *flight, end func()) {
-	ctx, cancel := context.WithTimeout(r.life, x.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(r.life, commitTimeout)
 	f = &flight{request: r, run: ctx, txn: newTxn(x.state.get), rec: r.record(x.cfg.Now())}
 	return f, func() {
 		r.cancel(nil)
@@ -135,8 +135,8 @@ func skipIfFailed(do func(*flight) error) func(*flight) error {
 	}
 }
 
-// failed reports whether the event will be undone: an atomic event after any error, a resync if handlers failed, because it
-// would delete the missing values.
+// failed reports whether the event will be undone: an atomic event after any error, a resync if handlers failed,
+// because it would delete the missing values.
 func (f *flight) failed() bool {
 	if len(f.errs) == 0 || f.adopted {
 		return false
@@ -181,15 +181,18 @@ func (x *executor) publish(f *flight) {
 	f.done <- answer{&rec, f.answerErr()}
 }
 
-// isDeferred reports whether the event failed in its handlers, left nothing behind, and waits for a condition outside the loop.
+// isDeferred reports whether the event failed in its handlers, left nothing behind, and waits for a condition outside
+// the loop.
 func (f *flight) isDeferred() bool {
 	d, can := f.event.(interface{ Defers(err error) bool })
-	return can && len(f.errs) > 0 && f.atomic() && !f.committed && f.rec.Undone && f.rec.CancelledBy == "" && d.Defers(f.err())
+	return can && len(f.errs) > 0 && f.atomic() && !f.committed && f.rec.Undone && f.rec.CancelledBy == "" &&
+		d.Defers(f.err())
 }
 
 // kind is step 2: it determines whether the event is an update or a resync.
 func (f *flight) kind() error {
-	f.rec.Kind, f.rec.Atomic = f.resync.String(), f.atomic()
+	f.rec.Kind = f.resync.String()
+	f.rec.Atomic = f.atomic()
 	return nil
 }
 
@@ -218,10 +221,9 @@ func (f *flight) leaveOut() error {
 	return nil
 }
 
-// openRecord is step 5: it sets number, cause and times of the record.
+// openRecord is step 5: it sets number and times of the record.
 func (x *executor) openRecord(f *flight) error {
 	f.rec.Seq = x.history.begin()
-	f.rec.Cause = f.cause
 	f.rec.Arrived = f.arrived
 	f.rec.Started = x.cfg.Now()
 	f.rec.Queued = f.rec.Started.Sub(f.arrived)
@@ -268,7 +270,8 @@ func (f *flight) runHandler(ctx context.Context, h handler, now func() time.Time
 func (x *executor) closeRecord(f *flight) error {
 	f.rec.Took = x.cfg.Now().Sub(f.rec.Started)
 	if err := f.err(); err != nil {
-		f.rec.Err, f.rec.Stack = err.Error(), stackOf(err)
+		f.rec.Err = err.Error()
+		f.rec.Stack = stackOf(err)
 		if c, ok := errors.AsType[*cancelledError](err); ok {
 			f.rec.CancelledBy = c.by
 		}
@@ -288,7 +291,7 @@ func (f *flight) logEnd(log *slog.Logger) {
 	switch {
 	case f.rec.Err == "":
 		log.Debug("event handled", "changes", f.rec.Changes, "operations", f.rec.Operations)
-	case f.posted:
+	case f.isHealing:
 		log.Warn("event failed", "err", f.rec.Err, "undone", f.rec.Undone)
 	default:
 		log.Debug("event failed", "err", f.rec.Err, "undone", f.rec.Undone)
@@ -303,7 +306,8 @@ func (f *flight) answerErr() error {
 	return fmt.Errorf("%s: %w", f.name, f.err())
 }
 
-// commit is the first half of step 9: it commits the transaction. Values of a best-effort event stay desired after a failure.
+// commit is the first half of step 9: it commits the transaction. Values of a best-effort event stay desired after a
+// failure.
 func (x *executor) commit(f *flight) error {
 	if f.atomic() && f.run.Err() != nil {
 		return f.interrupted(f.run.Err())
@@ -335,7 +339,7 @@ func (x *executor) commit(f *flight) error {
 // count adds an outcome to the record.
 func (f *flight) count(out Outcome) {
 	f.rec.Transactions = append(f.rec.Transactions, out.Transactions...)
-	f.rec.Operations += out.Operations
+	f.rec.Operations += len(out.Operations)
 	f.rec.Stuck = append(f.rec.Stuck, out.Stuck...)
 }
 
@@ -348,7 +352,8 @@ func (f *flight) interrupted(err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// save is the second half of step 9, the durable step: it saves the event's values and its record. Then it concludes the event.
+// save is the second half of step 9, the durable step: it saves the event's values and its record. Then it concludes
+// the event.
 func (x *executor) save(f *flight) error {
 	record := Saved{RecordsBucket, recordKey(f.rec.Seq), f.snapshot(x.cfg.Now())}
 	err := x.durable.save(f.run, slices.Concat(f.txn.saved, []Saved{record}))
@@ -375,7 +380,6 @@ func (x *executor) conclude(f *flight) error {
 		x.queue.open()
 	}
 	err := f.txn.commit()
-	x.followUp(f)
 	if err != nil {
 		f.needsHealing = true
 		return fmt.Errorf("conclude: %w", err)
@@ -383,36 +387,13 @@ func (x *executor) conclude(f *flight) error {
 	return nil
 }
 
-// followUp queues the follow-ups of the handlers.
-func (x *executor) followUp(f *flight) {
-	var next []*request
-	for _, ev := range f.txn.followUps {
-		r, err := x.intake.admitPosted(f.ctx, ev)
-		r.cause, r.depth = f.rec.Seq, f.depth+1
-		if err == nil && r.depth > maxChain {
-			err = fmt.Errorf("%w: more than %d follow-ups in a chain", ErrInvalid, maxChain)
-		}
-		if err != nil {
-			_, _ = x.intake.refuse(r, err)
-			continue
-		}
-		next = append(next, r)
-	}
-	if len(next) == 0 || x.queue.pushFollowUps(next) {
-		return
-	}
-	for _, r := range next { // the loop stops: this was its last event
-		_, _ = x.intake.refuse(r, ErrStopped)
-	}
-}
-
-// undo is step 10: it undoes a failed event, newest change first: the commit, then the handlers' changes. Keys and handlers whose
-// undo fails are stuck. A best-effort event is not undone.
+// undo is step 10: it undoes a failed event, newest change first: the commit, then the handlers' changes. Keys and
+// handlers whose undo fails are stuck. A best-effort event is not undone.
 func (x *executor) undo(f *flight) error {
 	if !f.failed() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), x.cfg.UndoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), undoTimeout)
 	defer cancel()
 	err := x.uncommit(ctx, f)
 	stuck, undoErr := f.txn.rollback()

@@ -66,8 +66,8 @@ func (h *history) forget(seq uint64) {
 	h.grown = make(chan struct{})
 }
 
-// addRefused numbers and adds the record of an event that did not begin. Both are one step: a reader that follows the records in their order
-// would otherwise miss it if a later number was published first.
+// addRefused numbers and adds the record of an event that did not begin. Both are one step: a reader that follows the
+// records in their order would otherwise miss it if a later number was published first.
 func (h *history) addRefused(r *Record) {
 	e := newEntry(*r)
 	e.dirty = true
@@ -114,7 +114,8 @@ func (h *history) repeat(r *Record) (known Record, repeats bool) {
 		}
 		e.record.Repeats++
 		e.record.Last = r.Arrived
-		e.dirty = e.dirty || e.record.Repeats&(e.record.Repeats-1) == 0 // save it at powers of two only: a plugin may repeat an ADD every 50 ms
+		// save it at powers of two only: a plugin may repeat an ADD every 50 ms
+		e.dirty = e.dirty || e.record.Repeats&(e.record.Repeats-1) == 0
 		return e.record.clone(), true
 	}
 	return Record{}, false
@@ -156,8 +157,8 @@ func (h *history) since(seq uint64) []Record {
 	return records
 }
 
-// after returns the first record after seq, unless an event with a lower number still runs. Without a record, it returns the
-// channel to wait for.
+// after returns the first record after seq, unless an event with a lower number still runs. Without a record, it
+// returns the channel to wait for.
 func (h *history) after(seq uint64) (r Record, ok bool, grown <-chan struct{}, closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,8 +211,8 @@ func (h *history) markSaved(seqs []uint64, evicted int) {
 // History returns copies of the records with a sequence number above since. It does not wait for a running event.
 func (l *Loop) History(since uint64) []Record { return l.history.since(since) }
 
-// Watch yields the records with a sequence number above since, in order, and then new records, until ctx ends or the loop has
-// stopped. It does not delay the loop: a slow reader loses the oldest records, which leaves a gap in Seq.
+// Watch yields the records with a sequence number above since, in order, and then new records, until ctx ends or the
+// loop has stopped. It does not delay the loop: a slow reader loses the oldest records, which leaves a gap in Seq.
 func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for ctx.Err() == nil {
@@ -234,8 +235,8 @@ func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	}
 }
 
-// Restore adds saved records, before Run; sequence numbers continue after them. It skips damaged records: those whose number is zero,
-// used twice, or above 2^63.
+// Restore adds saved records, before Run; sequence numbers continue after them. It skips damaged records: those whose
+// number is zero, used twice, or above 2^63.
 func (l *Loop) Restore(records []Record) {
 	known := map[uint64]bool{0: true}
 	for _, r := range records {
@@ -250,7 +251,6 @@ func (l *Loop) Restore(records []Record) {
 // Record describes one event. It contains keys, never values.
 type Record struct {
 	Seq       uint64    `json:"seq"`
-	Cause     uint64    `json:"cause,omitempty"` // number of the event that this one follows up
 	Event     string    `json:"event"`
 	Type      string    `json:"type"`
 	Kind      string    `json:"kind,omitempty"`      // update, or the kind of resync; empty if the event did not run
@@ -258,7 +258,6 @@ type Record struct {
 	Atomic    bool      `json:"atomic,omitempty"`
 	Order     []string  `json:"order,omitempty"`    // the handlers of the event
 	LeftOut   []string  `json:"left_out,omitempty"` // the other handlers
-	Coalesced int       `json:"coalesced,omitempty"`
 	Arrived   time.Time `json:"arrived"`
 
 	Request map[string]string `json:"request,omitempty"`
@@ -274,12 +273,15 @@ type Record struct {
 	External int    `json:"external,omitempty"` // values of external configuration that were merged
 	Drops    []Drop `json:"drops,omitempty"`    // invalid values of external configuration
 
-	Transactions []uint64 `json:"transactions,omitempty"` // removals may share one
-	Operations   int      `json:"operations,omitempty"`   // of the transactions
-	Pending      []string `json:"pending,omitempty"`
-	TakenDown    []string `json:"taken_down,omitempty"` // of the pending keys, those that were applied before the event
-	Undone       bool     `json:"undone,omitempty"`
-	Stuck        []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
+	Transactions []uint64 `json:"transactions,omitempty"`
+	// events that were committed in the same transactions: removals
+	SharedWith []uint64 `json:"shared_with,omitempty"`
+	// of the transactions; of shared ones those on the keys that this event set
+	Operations int      `json:"operations,omitempty"`
+	Pending    []string `json:"pending,omitempty"`
+	TakenDown  []string `json:"taken_down,omitempty"` // of the pending keys, those that were applied before the event
+	Undone     bool     `json:"undone,omitempty"`
+	Stuck      []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
 
 	Repeats int       `json:"repeats,omitempty"` // further refusals for the same reason, of an event that did not run
 	Last    time.Time `json:"last,omitzero"`     // when the last repeat arrived
@@ -297,8 +299,8 @@ type Drop struct {
 	Reason string `json:"reason"`
 }
 
-// Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save. Removals that share a commit have the time
-// of the shared steps, and "adopt" before them.
+// Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save. Removals that share a commit
+// have the time of the shared steps, and "adopt" before them.
 type Step struct {
 	Number int           `json:"number"`
 	Name   string        `json:"name"`
@@ -318,9 +320,6 @@ type HandlerRun struct {
 func (r Record) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#%d %s", r.Seq, r.Event)
-	if r.Cause != 0 {
-		fmt.Fprintf(&b, " (after #%d)", r.Cause)
-	}
 	switch {
 	case r.Started.IsZero():
 		b.WriteString(": not handled")
@@ -329,7 +328,8 @@ func (r Record) String() string {
 	case r.Err != "":
 		fmt.Fprintf(&b, ": failed after %s", r.Took)
 	case len(r.TakenDown) > 0:
-		fmt.Fprintf(&b, ": took down %s, %d changes, %d operations, %s", strings.Join(r.TakenDown, ", "), r.Changes, r.Operations, r.Took)
+		fmt.Fprintf(&b, ": took down %s, %d changes, %d operations, %s", strings.Join(r.TakenDown, ", "), r.Changes,
+			r.Operations, r.Took)
 	default:
 		fmt.Fprintf(&b, ": ok, %d changes, %d operations, %s", r.Changes, r.Operations, r.Took)
 	}
@@ -347,14 +347,20 @@ func (r Record) String() string {
 
 // clone returns a deep copy.
 func (r Record) clone() Record {
-	r.Order, r.LeftOut = slices.Clone(r.Order), slices.Clone(r.LeftOut)
-	r.Steps, r.Handlers = slices.Clone(r.Steps), slices.Clone(r.Handlers)
+	r.Order = slices.Clone(r.Order)
+	r.LeftOut = slices.Clone(r.LeftOut)
+	r.Steps = slices.Clone(r.Steps)
+	r.Handlers = slices.Clone(r.Handlers)
 	for i := range r.Handlers {
 		r.Handlers[i].Changes = slices.Clone(r.Handlers[i].Changes)
 	}
-	r.Drops, r.Verify = slices.Clone(r.Drops), slices.Clone(r.Verify)
-	r.Transactions, r.Pending, r.Stuck = slices.Clone(r.Transactions), slices.Clone(r.Pending), slices.Clone(r.Stuck)
+	r.Drops = slices.Clone(r.Drops)
+	r.Verify = slices.Clone(r.Verify)
+	r.Transactions = slices.Clone(r.Transactions)
+	r.Pending = slices.Clone(r.Pending)
+	r.Stuck = slices.Clone(r.Stuck)
 	r.TakenDown = slices.Clone(r.TakenDown)
+	r.SharedWith = slices.Clone(r.SharedWith)
 	return r
 }
 

@@ -70,8 +70,8 @@ func TestHistoryIsACopy(t *testing.T) {
 // rows: MEM-13
 func TestHistoryIsBounded(t *testing.T) {
 	for name, limit := range map[string]option{
-		"by count": func(c *eventloop.Config) { c.HistoryRecords = 5 },
-		"by bytes": func(c *eventloop.Config) { c.HistoryBytes = 6000 },
+		"by count": func(c *eventloop.Config) { c.Limit(eventloop.Limits{Records: 5}) },
+		"by bytes": func(c *eventloop.Config) { c.Limit(eventloop.Limits{HistoryBytes: 6000}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := ready(t, limit)
@@ -93,7 +93,7 @@ func TestHistoryIsBounded(t *testing.T) {
 
 func TestEvictedRecordsAreDeletedFromTheStateFileOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *eventloop.Config) { c.HistoryRecords = 2 })
+		w := newWorld(t, func(c *eventloop.Config) { c.Limit(eventloop.Limits{Records: 2}) })
 		deleted := map[string]int{}
 		var refusing atomic.Int32
 		w.saver.Before(func(_ context.Context, saved []eventloop.Saved) error {
@@ -129,7 +129,7 @@ func TestEvictedRecordsAreDeletedFromTheStateFileOnce(t *testing.T) {
 }
 
 func TestASlowReaderSeesAGap(t *testing.T) {
-	w := ready(t, func(c *eventloop.Config) { c.HistoryRecords = 3 })
+	w := ready(t, func(c *eventloop.Config) { c.Limit(eventloop.Limits{Records: 3}) })
 	next, stop := iter.Pull(w.Watch(t.Context(), 0))
 	defer stop()
 	first, _ := next()
@@ -193,11 +193,28 @@ func TestRecordString(t *testing.T) {
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	for _, tc := range []struct{ want, got string }{
 		{"#2 add p/a: ok, 2 changes, 2 operations, ", w.last(t).String()},
-		{"#7 add: undone after 1ms: a; b", eventloop.Record{Seq: 7, Event: "add", Started: w.last(t).Started, Took: 1e6, Undone: true, Err: "a\nb"}.String()},
-		{"#8 x (after #7): not handled: no", eventloop.Record{Seq: 8, Cause: 7, Event: "x", Err: "no"}.String()},
+		{
+			"#7 add: undone after 1ms: a; b",
+			eventloop.Record{
+				Seq:     7,
+				Event:   "add",
+				Started: w.last(t).Started,
+				Took:    1e6,
+				Undone:  true,
+				Err:     "a\nb",
+			}.String(),
+		},
+		{"#8 x: not handled: no", eventloop.Record{Seq: 8, Event: "x", Err: "no"}.String()},
 		{
 			"#9 x: failed after 0s: no, left behind: k, l, verification found 1 differences",
-			eventloop.Record{Seq: 9, Event: "x", Started: w.last(t).Started, Err: "no", Stuck: []string{"k", "l"}, Verify: []string{"d"}}.String(),
+			eventloop.Record{
+				Seq:     9,
+				Event:   "x",
+				Started: w.last(t).Started,
+				Err:     "no",
+				Stuck:   []string{"k", "l"},
+				Verify:  []string{"d"},
+			}.String(),
 		},
 	} {
 		if !strings.HasPrefix(tc.got, tc.want) {

@@ -6,9 +6,6 @@ import (
 	"fmt"
 )
 
-// maxChain limits a chain of follow-ups, so that it cannot starve the queue.
-const maxChain = 64
-
 // intake validates and queues events, and refuses those that do not run. It runs in the callers' goroutines.
 type intake struct {
 	cfg      Config
@@ -19,29 +16,19 @@ type intake struct {
 	stopped  <-chan struct{}
 }
 
-type loader interface {
-	Load(ctx context.Context) error
-}
-
-// admitPosted admits an event without a waiting caller.
-func (in *intake) admitPosted(ctx context.Context, ev Event) (*request, error) {
-	r, err := in.admit(context.WithoutCancel(ctx), ev, func(context.Context, *request) error {
-		if _, loads := ev.(loader); loads {
-			return invalid(errors.New("it has to be loaded, use Do"))
-		}
-		return nil
-	})
-	r.posted = true
-	return r, err
-}
-
-// admit is step 1: it loads and validates ev. The request is valid also with an error, to be refused.
-func (in *intake) admit(ctx context.Context, ev Event, load func(context.Context, *request) error) (*request, error) {
+// admit is step 1: it validates ev. The request is valid also with an error, to be refused.
+func (in *intake) admit(ctx context.Context, ev Event) (*request, error) {
 	r := &request{event: ev, ctx: ctx, arrived: in.cfg.Now(), done: make(chan answer, 1)}
 	r.life, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	err := in.identify(ctx, r)
+	if !r.since.IsZero() {
+		r.arrived = r.since
+	}
 	if err == nil {
-		err = load(ctx, r)
+		err = r.refusal
+	}
+	if err == nil {
+		err = context.Cause(ctx)
 	}
 	if err == nil {
 		err = in.validate(r)
@@ -78,16 +65,6 @@ func (in *intake) validate(r *request) error {
 		return fmt.Errorf("%w: type %s", ErrNoHandler, r.typ)
 	}
 	return nil
-}
-
-// load calls Load, and fails if ctx has ended.
-func (in *intake) load(ctx context.Context, r *request) error {
-	if e, ok := r.event.(loader); ok {
-		if err := protect(func() error { return e.Load(ctx) }); err != nil {
-			return err
-		}
-	}
-	return context.Cause(ctx)
 }
 
 func invalid(err error) error {
@@ -136,23 +113,22 @@ func (in *intake) dropReason(ctx context.Context) error {
 	return fmt.Errorf("dropped because the caller left: %w", context.Cause(ctx))
 }
 
-// refuse ends a request that has not run: it makes a record, answers the request and, if it was posted, logs the error. To keep
-// other records in the history, a full queue makes no record, and repeats of a refusal are counted in the first record.
+// refuse ends a request that has not run: it makes a record, and answers the request.
+// To keep other records in the history, a full queue makes no record, and repeats of a refusal are counted in the first
+// record.
 func (in *intake) refuse(r *request, err error) (*Record, error) {
 	wrapped := fmt.Errorf("%s: %w", r.name, err)
 	if r.plan != nil {
 		r.done <- answer{nil, wrapped}
 		return nil, wrapped
 	}
-	if r.posted {
-		in.cfg.Log.Warn("event refused", "event", r.name, "err", err)
-	}
 	if errors.Is(err, ErrQueueFull) {
 		in.status.refused()
 		return nil, wrapped
 	}
 	rec := r.record(in.cfg.Now())
-	rec.Err, rec.Stack = err.Error(), stackOf(err)
+	rec.Err = err.Error()
+	rec.Stack = stackOf(err)
 	if c, ok := errors.AsType[*cancelledError](err); ok {
 		rec.CancelledBy = c.by
 	}

@@ -1,7 +1,7 @@
 // Package eventloop handles events one at a time: ordered handlers build one transaction, which is committed or undone.
 //
-// An event has thirteen steps: the first in its caller's goroutine (intake.go), the others in the goroutine of [Loop.Run]
-// (flight.go). A handler only builds its [Txn], and registers there the undo of changes to its own memory.
+// An event has thirteen steps: the first in its caller's goroutine (intake.go), the others in the goroutine of
+// [Loop.Run] (flight.go). A handler only builds its [Txn], and registers there the undo of changes to its own memory.
 package eventloop
 
 import (
@@ -39,12 +39,19 @@ func New(cfg Config) *Loop {
 	l := &Loop{
 		cfg:      cfg,
 		registry: &registry{},
-		queue:    newQueue(cfg.QueueMax),
-		history:  newHistory(cfg.HistoryRecords, cfg.HistoryBytes),
+		queue:    newQueue(cfg.limits.queue),
+		history:  newHistory(cfg.limits.records, cfg.limits.historyBytes),
 		status:   &status{},
 		stopped:  make(chan struct{}),
 	}
-	l.intake = &intake{cfg: cfg, registry: l.registry, queue: l.queue, history: l.history, status: l.status, stopped: l.stopped}
+	l.intake = &intake{
+		cfg:      cfg,
+		registry: l.registry,
+		queue:    l.queue,
+		history:  l.history,
+		status:   l.status,
+		stopped:  l.stopped,
+	}
 	l.executor = newExecutor(l)
 	l.registry.add(handler{
 		name:     "external configuration",
@@ -58,8 +65,8 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run handles events until ctx ends. Then it finishes the running event, refuses all others with ErrStopped and returns nil.
-// It may be called once.
+// Run handles events until ctx ends. Then it finishes the running event, refuses all others with ErrStopped and returns
+// nil. It may be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.cfg.Committer == nil {
 		return errors.New("run event loop: Config.Committer is missing")
@@ -109,11 +116,12 @@ func (l *Loop) next(ctx context.Context) *request {
 // healingRequest returns the scheduled resync.
 func (l *Loop) healingRequest() *request {
 	l.executor.healing.next = time.Time{}
-	r, err := l.intake.admitPosted(context.Background(), Resynchronize{Kind: Full, Reason: "healing"})
+	r, err := l.intake.admit(context.Background(), Resynchronize{Kind: Full, Reason: "healing"})
 	if err != nil {
 		_, _ = l.intake.refuse(r, err)
 		return nil
 	}
+	r.isHealing = true
 	return l.queue.start(r)
 }
 
@@ -133,11 +141,11 @@ func (l *Loop) finish() {
 	l.history.close()
 }
 
-// Do queues ev, waits until it is handled, and returns its record. The event belongs to the loop until Do returns. If ctx ends
-// first, a queued event is dropped, and a running one is finished: then the record is nil, and ev must not be read. The record
-// is also nil if the queue is full.
+// Do queues ev, waits until it is handled, and returns its record. The event belongs to the loop until Do returns. If
+// ctx ends first, a queued event is dropped, and a running one is finished: then the record is nil, and ev must not be
+// read. The record is also nil if the queue is full.
 func (l *Loop) Do(ctx context.Context, ev Event) (*Record, error) {
-	r, err := l.intake.admit(ctx, ev, l.intake.load)
+	r, err := l.intake.admit(ctx, ev)
 	if err == nil {
 		err = l.intake.enqueue(r)
 	}
@@ -145,19 +153,6 @@ func (l *Loop) Do(ctx context.Context, ev Event) (*Record, error) {
 		return l.intake.refuse(r, err)
 	}
 	return l.intake.wait(ctx, r)
-}
-
-// Post queues ev and does not wait. An error means that it is not queued; its later outcome is in its record. Post uses only
-// the values of ctx.
-func (l *Loop) Post(ctx context.Context, ev Event) error {
-	r, err := l.intake.admitPosted(ctx, ev)
-	if err == nil {
-		err = l.intake.enqueue(r)
-	}
-	if err != nil {
-		_, err = l.intake.refuse(r, err)
-	}
-	return err
 }
 
 // Stats is a summary of the state of the loop.
@@ -190,7 +185,8 @@ func (s *status) read() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := s.stats
-	stats.Degraded, stats.Drops = slices.Clone(stats.Degraded), slices.Clone(stats.Drops)
+	stats.Degraded = slices.Clone(stats.Degraded)
+	stats.Drops = slices.Clone(stats.Drops)
 	return stats
 }
 
@@ -213,7 +209,8 @@ func (s *status) refused() {
 func (s *status) heal(degraded []string, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.Degraded, s.stats.NextHealing = degraded, next
+	s.stats.Degraded = degraded
+	s.stats.NextHealing = next
 }
 
 // Setting sets the value of a key; a nil Value deletes the key.
@@ -230,13 +227,13 @@ type Change struct {
 	Resync Resync
 	Scope  Scope // of a downstream resync
 
-	// Set holds the values that change. For Upstream and Full it is the whole desired state: other keys are deleted. For
-	// Downstream it is empty.
+	// Set holds the values that change. For Upstream and Full it is the whole desired state: other keys are deleted.
+	// For Downstream it is empty.
 	Set []Setting
 
-	// External holds values of keys that only external configuration has: a source of its own, best effort, committed after
-	// Set. As Set it is the whole state for Upstream and Full. A key that moves from External to Set is in both, with a nil
-	// Value here: External deletes it first.
+	// External holds values of keys that only external configuration has: a source of its own, best effort, committed
+	// after Set. As Set it is the whole state for Upstream and Full. A key that moves from External to Set is in both,
+	// with a nil Value here: External deletes it first.
 	External []Setting
 }
 
@@ -245,7 +242,7 @@ func (c Change) empty() bool { return c.Resync == None && len(c.Set) == 0 && len
 // Outcome is the result of a [Change].
 type Outcome struct {
 	Transactions []uint64 // the Committer's own numbers
-	Operations   int
+	Operations   []string // the key of each
 	Undone       bool     // an Atomic change failed and was undone, except for Stuck
 	Stuck        []string // keys that could not be applied or undone
 	Pending      []string // keys with unmet dependencies
@@ -255,9 +252,9 @@ type Outcome struct {
 	Refused map[string]string
 }
 
-// Committer applies changes: the scheduler. It must return soon after ctx ends. If an Atomic change fails and is not Undone, the
-// loop commits the inverse. An error of any other change means that some keys are not applied yet; they stay desired, or are
-// Stuck.
+// Committer applies changes: the scheduler. It must return soon after ctx ends. If an Atomic change fails and is not
+// Undone, the loop commits the inverse. An error of any other change means that some keys are not applied yet; they
+// stay desired, or are Stuck.
 //
 // An optional method Drift(context.Context) ([]string, error) returns the keys that a downstream resync would repair.
 // Verification expects none after each event.
@@ -271,11 +268,12 @@ type Saved struct {
 	Value       any
 }
 
-// RecordsBucket is the bucket of the [Record] values that the loop saves. Their keys are sequence numbers with twenty digits.
+// RecordsBucket is the bucket of the [Record] values that the loop saves. Their keys are sequence numbers with twenty
+// digits.
 const RecordsBucket = "records"
 
-// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved. Save returns soon after ctx
-// ends, also if the disk does not answer.
+// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved. Save
+// returns soon after ctx ends, also if the disk does not answer.
 type Saver interface {
 	Save(ctx context.Context, saved []Saved) error
 }
@@ -287,11 +285,6 @@ type ExternalCodec interface {
 	Validate(key string, value any) error
 }
 
-// Healing limits the delay before a resync after a failure. The delay doubles with each failure.
-type Healing struct {
-	Min, Max time.Duration // default 1 s and 5 min
-}
-
 // Config configures a [Loop]. Only Committer is required.
 type Config struct {
 	Committer Committer
@@ -300,20 +293,40 @@ type Config struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 
-	QueueMax       int           // queued events; default 4096
-	UndoTimeout    time.Duration // of the undo of an event, and of its save; default 10 s
-	CommitTimeout  time.Duration // of the handlers and the commit of an event; default 30 s
-	HistoryRecords int           // default 1000
-	HistoryBytes   int           // of the records as JSON; default 8 MiB
-	Healing        Healing
-
-	// OnRecord is called for each event that ended, also without having run, before its caller gets the reply, with the context of
-	// Do or Post, which may have ended. It must not wait, and must not change or keep the slices of the record.
+	// OnRecord is called for each event that ended, also without having run, before its caller gets the reply, with the
+	// context of Do, which may have ended. It must not wait, and must not change or keep the slices of the
+	// record.
 	OnRecord func(context.Context, Record)
 
 	Verify   bool           // rebuild and compare everything after each event
 	OnVerify func([]string) // called with the differences that verification found
+
+	limits *limits // nil: usual
 }
+
+// limits bound the memory and the waits of a loop.
+type limits struct {
+	queue        int // events that wait
+	records      int // of the history
+	historyBytes int // of the records as JSON
+
+	// The delay before a resync after a failure doubles with each failure.
+	minHealing, maxHealing time.Duration
+}
+
+var usual = limits{
+	queue:        4096,
+	records:      1000,
+	historyBytes: 8 << 20,
+	minHealing:   time.Second,
+	maxHealing:   5 * time.Minute,
+}
+
+// Deadlines of an event.
+const (
+	commitTimeout = 30 * time.Second // of its handlers and its commit
+	undoTimeout   = 10 * time.Second // of its undo, and of its save
+)
 
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
@@ -325,18 +338,8 @@ func (c Config) withDefaults() Config {
 	if c.OnRecord == nil {
 		c.OnRecord = func(context.Context, Record) {}
 	}
-	orDefault(&c.QueueMax, 4096)
-	orDefault(&c.UndoTimeout, 10*time.Second)
-	orDefault(&c.CommitTimeout, 30*time.Second)
-	orDefault(&c.HistoryRecords, 1000)
-	orDefault(&c.HistoryBytes, 8<<20)
-	orDefault(&c.Healing.Min, time.Second)
-	orDefault(&c.Healing.Max, 5*time.Minute)
-	return c
-}
-
-func orDefault[T int | time.Duration](v *T, otherwise T) {
-	if *v <= 0 {
-		*v = otherwise
+	if c.limits == nil {
+		c.limits = &usual
 	}
+	return c
 }

@@ -14,10 +14,10 @@ type Planned struct {
 	Record Record // of the handlers and of external configuration; without a number, and in no history
 }
 
-// Plan does what Do does up to the commit, and undoes it: the handlers decide, and external configuration is merged. Nothing is committed,
-// saved, recorded or logged, no event is cancelled, and ev.Load is not called. An error is the one that Do would return up to that point. The
-// event belongs to the loop until Plan returns; handlers may have completed its fields. The handlers named in without are left out. A
-// resync cannot be planned.
+// Plan does what Do does up to the commit, and undoes it: the handlers decide, and external configuration is merged.
+// Nothing is committed, saved, recorded or logged, no event is cancelled, and ev.Load is not called. An error is the
+// one that Do would return up to that point. The event belongs to the loop until Plan returns; handlers may have
+// completed its fields. The handlers named in without are left out. A resync cannot be planned.
 //
 // The loop is busy for the time of the handlers only, which is microseconds.
 func (l *Loop) Plan(ctx context.Context, ev Event, without ...string) (*Planned, error) {
@@ -94,12 +94,14 @@ type planRequest struct {
 
 // admitPlan admits an event that is only planned. It supersedes no other event, and no other event supersedes it.
 func (in *intake) admitPlan(ctx context.Context, ev Event, p *planRequest) (*request, error) {
-	r, err := in.admit(ctx, ev, func(context.Context, *request) error { return nil })
+	r, err := in.admit(ctx, ev)
 	if err == nil && r.resync != None {
 		err = invalid(fmt.Errorf("a %s resync cannot be planned", r.resync))
 	}
-	r.plan, r.early = p, false
-	r.subject, r.pod, r.key = "", "", ""
+	r.plan = p
+	r.early = false
+	r.subject = ""
+	r.pod = ""
 	return r, err
 }
 
@@ -142,6 +144,8 @@ func (p *planRequest) leaveOut(f *flight) error {
 func (c *external) suspend() (restore func()) {
 	kept := *c
 	c.log = slog.New(slog.DiscardHandler)
-	c.patches, c.drops, c.committed = maps.Clone(kept.patches), maps.Clone(kept.drops), maps.Clone(kept.committed)
+	c.patches = maps.Clone(kept.patches)
+	c.drops = maps.Clone(kept.drops)
+	c.committed = maps.Clone(kept.committed)
 	return func() { *c = kept }
 }

@@ -68,10 +68,14 @@ type machine struct {
 
 func newMachine() *machine {
 	m := &machine{committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}}
-	m.Loop = eventloop.New(eventloop.Config{
-		Committer: m.committer, Saver: m.saver, Verify: true, Healing: eventloop.Healing{Min: time.Hour, Max: time.Hour},
-		OnVerify: func(found []string) { m.found = found },
-	})
+	c := eventloop.Config{
+		Committer: m.committer,
+		Saver:     m.saver,
+		Verify:    true,
+		OnVerify:  func(found []string) { m.found = found },
+	}
+	c.Limit(eventloop.Limits{MinHealing: time.Hour, MaxHealing: time.Hour})
+	m.Loop = eventloop.New(c)
 	for i := range m.memory {
 		m.memory[i] = map[string]int{}
 		eventloop.On(m.Loop, fmt.Sprint("handler ", i), func(_ context.Context, s *script, txn *eventloop.Txn) error {
@@ -88,7 +92,8 @@ func newMachine() *machine {
 }
 
 func (m *machine) act(i int, a act, txn *eventloop.Txn) error {
-	memory, key := m.memory[i], fmt.Sprint(i, "/", a.Key)
+	memory := m.memory[i]
+	key := fmt.Sprint(i, "/", a.Key)
 	before, was := memory[a.Key]
 	txn.OnRollback(func() error {
 		delete(memory, a.Key)
@@ -102,7 +107,8 @@ func (m *machine) act(i int, a act, txn *eventloop.Txn) error {
 		delete(memory, a.Key)
 		txn.Delete(key)
 	} else {
-		memory[a.Key], saved = a.Value, a.Value
+		memory[a.Key] = a.Value
+		saved = a.Value
 		txn.Put(key, a.Value)
 	}
 	if a.Saves {
@@ -122,7 +128,10 @@ func (m *machine) settle(t *rapid.T) {
 	m.committer.Before(nil)
 	m.committer.After(nil)
 	m.saver.Before(nil)
-	if _, err := m.Do(context.Background(), eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "settle"}); err != nil {
+	if _, err := m.Do(context.Background(), eventloop.Resynchronize{
+		Kind:   eventloop.Downstream,
+		Reason: "settle",
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -197,7 +206,9 @@ type ending struct {
 
 // check compares the machine with the script.
 func (m *machine) check(t *rapid.T, before any, e ending) {
-	s, rec, err := e.script, e.rec, e.err
+	s := e.script
+	rec := e.rec
+	err := e.err
 	if (err != nil) != s.fails() {
 		t.Fatalf("%s: error %v", s, err)
 	}

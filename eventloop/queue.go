@@ -18,11 +18,8 @@ type request struct {
 	arrived time.Time
 	admit   Step // step 1, before the event was queued
 
-	cause     uint64 // the event that this one follows up
-	depth     int    // of a chain of follow-ups
-	posted    bool   // no caller waits
-	early     bool   // may run before the end of the start-up resync
-	coalesced int
+	isHealing bool         // the loop itself made it: no caller waits
+	early     bool         // may run before the end of the start-up resync
 	plan      *planRequest // nil: the event is to happen
 	done      chan answer  // of capacity 1; the goroutine that takes the request out of the queue answers it
 }
@@ -34,14 +31,12 @@ func (r *request) record(now time.Time) Record {
 		requested = e.Request()
 	}
 	return Record{
-		Request:   requested,
-		Cause:     r.cause,
-		Event:     r.name,
-		Type:      r.typ,
-		Coalesced: r.coalesced,
-		Arrived:   r.arrived,
-		Queued:    now.Sub(r.arrived),
-		Steps:     []Step{r.admit},
+		Request: requested,
+		Event:   r.name,
+		Type:    r.typ,
+		Arrived: r.arrived,
+		Queued:  now.Sub(r.arrived),
+		Steps:   []Step{r.admit},
 	}
 }
 
@@ -64,27 +59,24 @@ type queue struct {
 	max  int
 	wake chan struct{} // of capacity 1
 
-	mu        sync.Mutex
-	waiting   []*request
-	followUps []*request // run before any other
-	running   *request
-	gated     bool // until the start-up resync ended: only early requests run
-	closed    bool
+	mu      sync.Mutex
+	waiting []*request
+	running *request
+	gated   bool // until the start-up resync ended: only early requests run
+	closed  bool
 }
 
 func newQueue(most int) *queue {
 	return &queue{max: most, wake: make(chan struct{}, 1), gated: true}
 }
 
-// push queues r and returns the waiting requests that it supersedes. It cancels the running request if r supersedes that.
+// push queues r and returns the waiting requests that it supersedes. It cancels the running request if r supersedes
+// that.
 func (q *queue) push(r *request) (superseded []*request, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return nil, ErrStopped
-	}
-	if q.coalesceLocked(r) {
-		return nil, nil
 	}
 	var rest []*request
 	for _, w := range q.waiting {
@@ -105,46 +97,17 @@ func (q *queue) push(r *request) (superseded []*request, err error) {
 	return superseded, nil
 }
 
-// coalesceLocked replaces a waiting posted request of the same key by r.
-func (q *queue) coalesceLocked(r *request) bool {
-	if !r.posted || r.key == "" {
-		return false
-	}
-	for _, w := range q.waiting {
-		if w.posted && w.key == r.key && w.typ == r.typ {
-			w.event, w.traits, w.early = r.event, r.traits, r.early
-			w.coalesced++
-			return true
-		}
-	}
-	return false
-}
-
-// pushFollowUps queues the follow-ups of an event. It returns false if the queue is closed.
-func (q *queue) pushFollowUps(rs []*request) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return false
-	}
-	q.followUps = append(rs, q.followUps...)
-	q.nudge()
-	return true
-}
-
 // pop removes the next request that may run and makes it the running one.
 func (q *queue) pop() *request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, list := range []*[]*request{&q.followUps, &q.waiting} {
-		i := slices.IndexFunc(*list, func(r *request) bool { return !q.gated || r.early })
-		if i >= 0 {
-			q.running = (*list)[i]
-			*list = slices.Delete(*list, i, i+1)
-			return q.running
-		}
+	i := slices.IndexFunc(q.waiting, func(r *request) bool { return !q.gated || r.early })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	q.running = q.waiting[i]
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	return q.running
 }
 
 // start makes r, which was not queued, the running request.
@@ -192,8 +155,8 @@ func (q *queue) close() []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	left := append(q.followUps, q.waiting...)
-	q.followUps, q.waiting = nil, nil
+	left := q.waiting
+	q.waiting = nil
 	return left
 }
 
@@ -204,7 +167,7 @@ func (q *queue) load() (waiting int, running string) {
 	if q.running != nil {
 		running = q.running.name
 	}
-	return len(q.waiting) + len(q.followUps), running
+	return len(q.waiting), running
 }
 
 // nudge wakes the loop.
@@ -215,8 +178,8 @@ func (q *queue) nudge() {
 	}
 }
 
-// supersedes reports whether the newer t cancels old: a removal cancels events of its subject, another event those of its pod's
-// other subjects.
+// supersedes reports whether the newer t cancels old: a removal cancels events of its subject, another event those of
+// its pod's other subjects.
 func (t traits) supersedes(old traits) bool {
 	if old.removal || old.resync != None {
 		return false

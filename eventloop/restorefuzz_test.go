@@ -9,9 +9,11 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// FuzzRestore restores arbitrary records. The history is sorted, has no duplicate number, and numbers continue after it.
+// FuzzRestore restores arbitrary records. The history is sorted, has no duplicate number, and numbers continue after
+// it.
 func FuzzRestore(f *testing.F) {
-	f.Add([]byte(`[{"seq":1,"event":"add shop/cart-0","type":"AddPod","handlers":[{"name":"ipam","changes":["a/b"]}]},{"seq":2}]`))
+	f.Add([]byte(
+		`[{"seq":1,"event":"add shop/cart-0","type":"AddPod","handlers":[{"name":"ipam","changes":["a/b"]}]},{"seq":2}]`))
 	f.Add([]byte(`[{"seq":18446744073709551615},{"seq":7},{"seq":3},{"seq":7},{"seq":0}]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var records []eventloop.Record

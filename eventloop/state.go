@@ -16,7 +16,8 @@ func (s *state) get(key string) any { return s.desired[key] }
 // adopt makes the changes of an event part of the state.
 func (s *state) adopt(txn *Txn, c Change) {
 	if c.Resync.rebuilds() {
-		s.desired, s.merged = make(map[string]any), make(map[string]any)
+		s.desired = make(map[string]any)
+		s.merged = make(map[string]any)
 	}
 	apply(s.desired, txn.settings)
 	apply(s.merged, c.Set)

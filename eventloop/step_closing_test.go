@@ -28,7 +28,8 @@ func TestStep11ClosesTheRecordWithAllTimes(t *testing.T) {
 			took[s.Name] = s.Took
 			numbers = append(numbers, s.Number)
 		}
-		if rec.Took != 5*time.Second || took["run handlers"] != 2*time.Second || took["commit"] != 3*time.Second || took["save"] != 0 {
+		if rec.Took != 5*time.Second || took["run handlers"] != 2*time.Second || took["commit"] != 3*time.Second ||
+			took["save"] != 0 {
 			t.Errorf("took %v, steps %v", rec.Took, took)
 		}
 		if !slices.Equal(numbers, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 13}) {
@@ -56,7 +57,9 @@ func TestOnRecordIsCalledForEachEvent(t *testing.T) {
 		if _, err := w.Do(t.Context(), &addPod{pod: "q", sandbox: "b"}); err == nil {
 			t.Error("an event that fails has no error")
 		}
-		want := []string{"eventloop.Resynchronize true", "eventloop_test.addPod true", " false", "eventloop_test.addPod true"}
+		want := []string{
+			"eventloop.Resynchronize true", "eventloop_test.addPod true", " false", "eventloop_test.addPod true",
+		}
 		if !slices.Equal(told, want) {
 			t.Errorf("told of %q, want %q", told, want)
 		}
@@ -82,7 +85,9 @@ func TestStep11RecordsAndSavesTheError(t *testing.T) {
 // rows: MEM-20
 func TestStep12StuckKeysAreReportedAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := ready(t, func(c *eventloop.Config) { c.Healing = eventloop.Healing{Min: time.Second, Max: 3 * time.Second} })
+		w := ready(t, func(c *eventloop.Config) {
+			c.Limit(eventloop.Limits{MinHealing: time.Second, MaxHealing: 3 * time.Second})
+		})
 		stuck := func(eventloop.Change) []string { return []string{"interface/a"} }
 		w.committer.Stuck(stuck)
 		began := time.Now()
@@ -130,7 +135,8 @@ func TestStep12StuckKeysAreReportedAndHealed(t *testing.T) {
 	})
 }
 
-// The record is saved together with the values of the event, before the last steps. What fails afterwards must become durable, too.
+// The record is saved together with the values of the event, before the last steps. What fails afterwards must become
+// durable, too.
 func TestAFailureAfterTheSaveBecomesDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
@@ -186,7 +192,7 @@ func TestStep12AResyncWithAFailedHandlerCommitsNothing(t *testing.T) {
 
 func TestStep12HealingIsScheduledOnceAndEndsWithACleanFullResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := ready(t, quiet, func(c *eventloop.Config) { c.Healing.Min = 10 * time.Second })
+		w := ready(t, quiet, func(c *eventloop.Config) { c.Limit(eventloop.Limits{MinHealing: 10 * time.Second}) })
 		w.committer.Stuck(func(eventloop.Change) []string { return []string{"key"} })
 		w.onAdd = func(context.Context, *addPod, *eventloop.Txn) error { return nil }
 		for range 2 {
@@ -262,13 +268,13 @@ func TestStep13VerifyChangesNothing(t *testing.T) {
 	w.OnResync("third", func(_ context.Context, txn *eventloop.Txn) error {
 		txn.OnCommit(func() { effects++ })
 		txn.OnRollback(func() error { effects++; return nil })
-		txn.FollowUp(&change{"k", "v"})
 		txn.Save("bucket", "key", "value")
 		return nil
 	})
 	changes := len(w.committer.Changes())
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
-	if effects != 0 || len(w.saver.Bucket("bucket")) != 0 || w.interfaces["k"] != "" || len(w.committer.Changes()) != changes+1 {
+	if effects != 0 || len(w.saver.Bucket("bucket")) != 0 || w.interfaces["k"] != "" ||
+		len(w.committer.Changes()) != changes+1 {
 		t.Errorf("effects %d, saved %v, changes %v", effects, w.saver.Bucket("bucket"), w.committer.Changes())
 	}
 }

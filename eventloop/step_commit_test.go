@@ -43,7 +43,8 @@ func TestStep7HandlersOnlyBuildTheTransaction(t *testing.T) {
 		t.Errorf("committed %+v", got)
 	}
 	second := rec.Handlers[1]
-	if second.Name != "second" || !slices.Equal(second.Changes, []string{"put interface/a", "delete address/a", "put address/a"}) {
+	if second.Name != "second" ||
+		!slices.Equal(second.Changes, []string{"put interface/a", "delete address/a", "put address/a"}) {
 		t.Errorf("record of the second handler: %+v", second)
 	}
 }
@@ -192,7 +193,6 @@ func TestStep10UndoesNewestFirst(t *testing.T) {
 			txn.OnRollback(func() error { undone = append(undone, n); return nil })
 		}
 		txn.OnCommit(func() { t.Error("concluded though it failed") })
-		txn.FollowUp(&change{"k", "v"})
 		return errBoom
 	}
 	rec, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a"})
@@ -235,8 +235,10 @@ func TestStep10ReturnsToTheStateBefore(t *testing.T) {
 			w := ready(t)
 			w.must(t, &change{"a", "old"})
 			w.must(t, &addPod{pod: "p", sandbox: "stays"})
-			before, saved := w.committer.Values(), w.saver.Bucket("attachments")
-			addresses, interfaces := maps.Clone(w.addresses), maps.Clone(w.interfaces)
+			before := w.committer.Values()
+			saved := w.saver.Bucket("attachments")
+			addresses := maps.Clone(w.addresses)
+			interfaces := maps.Clone(w.interfaces)
 			tc.fail(w)
 			rec, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a"})
 			if err == nil || !rec.Undone || len(rec.Stuck) != 0 {
@@ -258,7 +260,8 @@ func TestStep10ABestEffortCommitThatIsNotAcceptedIsHealed(t *testing.T) {
 		w.must(t, &addPod{pod: "p", sandbox: "a"})
 		w.committer.Before(func(context.Context, eventloop.Change) error { return errBoom })
 		rec, err := w.Do(t.Context(), &deletePod{"p", "a"})
-		if !errors.Is(err, errBoom) || !slices.Equal(rec.Stuck, []string{"address/a", "interface/a"}) || len(w.addresses) != 0 {
+		if !errors.Is(err, errBoom) || !slices.Equal(rec.Stuck, []string{"address/a", "interface/a"}) ||
+			len(w.addresses) != 0 {
 			t.Errorf("error %v, record %v, memory %v", err, rec, w.addresses)
 		}
 		w.committer.Before(nil)
@@ -274,7 +277,8 @@ func TestStep10BestEffortContinuesAndJoinsErrors(t *testing.T) {
 	w := ready(t, quiet)
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	w.forget()
-	w.failIn["second"], w.failIn["first"] = errBoom, errors.New("panic")
+	w.failIn["second"] = errBoom
+	w.failIn["first"] = errors.New("panic")
 	rec, err := w.Do(t.Context(), &deletePod{"p", "a"})
 	if !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "first: panic: handler first") || rec.Undone {
 		t.Errorf("error %v, record %v", err, rec)

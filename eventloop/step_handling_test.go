@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weftnet/weft/eventloop"
 )
@@ -15,13 +16,14 @@ type mute struct{}
 
 func (*mute) String() string { panic("no words") }
 
-// loading is an event with a Load method.
-type loading struct {
+// prepared is an event that its caller prepared before.
+type prepared struct {
 	*addPod
-	load func(context.Context) error
+	since   time.Time
+	refusal error
 }
 
-func (l loading) Load(ctx context.Context) error { return l.load(ctx) }
+func (p prepared) Prepared() (time.Time, error) { return p.since, p.refusal }
 
 // rows: MEM-08, MEM-09
 func TestStep1RefusesEarlyWithARecord(t *testing.T) {
@@ -31,10 +33,16 @@ func TestStep1RefusesEarlyWithARecord(t *testing.T) {
 		want       error
 	}{
 		{"invalid", "add p/a: invalid event: boom", &addPod{pod: "p", sandbox: "a", invalid: errBoom}, errBoom},
-		{"no handler", "something unknown: no handler for this event: type eventloop_test.unknown", unknown{}, eventloop.ErrNoHandler},
+		{
+			"no handler", "something unknown: no handler for this event: type eventloop_test.unknown", unknown{},
+			eventloop.ErrNoHandler,
+		},
 		{"nil", "no event: invalid event: it is nil", nil, eventloop.ErrInvalid},
 		{"panic in String", "*eventloop_test.mute: invalid event: panic: no words", &mute{}, eventloop.ErrInvalid},
-		{"no kind of resync", "update resync: x: invalid event: unknown kind of resync: 0", eventloop.Resynchronize{Reason: "x"}, eventloop.ErrInvalid},
+		{
+			"no kind of resync", "update resync: x: invalid event: unknown kind of resync: 0",
+			eventloop.Resynchronize{Reason: "x"}, eventloop.ErrInvalid,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := ready(t)
@@ -48,37 +56,41 @@ func TestStep1RefusesEarlyWithARecord(t *testing.T) {
 			if last := w.last(t); last.Seq != rec.Seq || last.Err != rec.Err {
 				t.Errorf("the history ends with %v", last)
 			}
-			if err := w.Post(t.Context(), tc.ev); !errors.Is(err, tc.want) {
-				t.Errorf("posted: error is %v, want %v", err, tc.want)
-			}
 			w.must(t, &addPod{pod: "p", sandbox: "lives"})
 		})
 	}
 }
 
 // rows: MEM-09
-func TestStep1LoadsBeforeTheLoop(t *testing.T) {
+func TestStep1IncludesThePreparationByTheCaller(t *testing.T) {
 	w := ready(t)
-	eventloop.On(w.Loop, "loaded", func(_ context.Context, l loading, _ *eventloop.Txn) error {
-		if l.filledIn != "loaded" {
-			t.Errorf("handled before it was loaded: %q", l.filledIn)
-		}
+	eventloop.On(w.Loop, "third", func(context.Context, prepared, *eventloop.Txn) error {
+		w.call("prepared")
 		return nil
 	})
-	ev := &addPod{pod: "p", sandbox: "a"}
-	rec := w.must(t, loading{ev, func(ctx context.Context) error {
-		w.must(t, &addPod{pod: "q", sandbox: "b"}) // the loop is free meanwhile
-		ev.filledIn = "loaded"
-		return nil
-	}})
-	if rec.Steps[0].Number != 1 || rec.Steps[0].Took <= 0 {
-		t.Errorf("loading is not in the record: %+v", rec.Steps)
+	rec := w.must(t, prepared{&addPod{pod: "p", sandbox: "a"}, time.Now().Add(-time.Minute), nil})
+	if rec.Steps[0].Number != 1 || rec.Steps[0].Took < time.Minute || rec.Steps[0].Took > time.Hour {
+		t.Errorf("the preparation is not in the record: %+v", rec.Steps)
 	}
-	if _, err := w.Do(t.Context(), loading{ev, func(context.Context) error { return errBoom }}); !errors.Is(err, errBoom) {
-		t.Errorf("failed loading: %v", err)
+	w.forget()
+	rec, err := w.Do(t.Context(), prepared{&addPod{pod: "p", sandbox: "b"}, time.Time{}, errBoom})
+	if !errors.Is(err, errBoom) || errors.Is(err, eventloop.ErrInvalid) || w.called() != "" {
+		t.Errorf("refused by its caller: %v, calls %q", err, w.called())
 	}
-	if err := w.Post(t.Context(), loading{ev, nil}); !errors.Is(err, eventloop.ErrInvalid) {
-		t.Errorf("posted event that needs loading: %v", err)
+	if rec == nil || rec.Err != errBoom.Error() || !rec.Started.IsZero() {
+		t.Errorf("record of a refused event: %+v", rec)
+	}
+}
+
+// rows: MEM-09
+func TestStep1RefusesTheEventOfACallerThatLeft(t *testing.T) {
+	w := ready(t)
+	w.forget()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errBoom)
+	if rec, err := w.Do(ctx, &addPod{pod: "p", sandbox: "a"}); !errors.Is(err, errBoom) || rec == nil ||
+		w.called() != "" {
+		t.Errorf("%v, %v, calls %q", rec, err, w.called())
 	}
 }
 
@@ -90,7 +102,8 @@ func TestStep2DistinguishesUpdateAndResync(t *testing.T) {
 		t.Errorf("update: kind %q, atomic %v, calls %s", rec.Kind, rec.Atomic, w.called())
 	}
 	for kind, calls := range map[eventloop.Resync]string{
-		eventloop.Full: "first resync, second resync", eventloop.Upstream: "first resync, second resync", eventloop.Downstream: "",
+		eventloop.Full: "first resync, second resync", eventloop.Upstream: "first resync, second resync",
+		eventloop.Downstream: "",
 	} {
 		w.forget()
 		rec = w.must(t, eventloop.Resynchronize{Kind: kind, Reason: "test"})

@@ -20,9 +20,7 @@ func TestStopFinishesTheRunningEventAndAnswersAll(t *testing.T) {
 		w.committer.Before(func(context.Context, eventloop.Change) error { <-time.After(5 * time.Second); return nil })
 		running := w.begin(t.Context(), &addPod{pod: "p", sandbox: "a"})
 		queued := w.begin(t.Context(), &addPod{pod: "q", sandbox: "b"})
-		if err := w.Post(t.Context(), &change{"k", "v"}); err != nil {
-			t.Error(err)
-		}
+		another := w.begin(t.Context(), &change{"k", "v"})
 		go stop()
 		if got := <-queued; !errors.Is(got.err, eventloop.ErrStopped) || got.after != 0 {
 			t.Errorf("queued, after %v: %v", got.after, got.err)
@@ -34,8 +32,8 @@ func TestStopFinishesTheRunningEventAndAnswersAll(t *testing.T) {
 		if _, err := w.Do(t.Context(), &addPod{pod: "r", sandbox: "c"}); !errors.Is(err, eventloop.ErrStopped) {
 			t.Errorf("Do when stopped: %v", err)
 		}
-		if err := w.Post(t.Context(), &change{"k", "v"}); !errors.Is(err, eventloop.ErrStopped) {
-			t.Errorf("Post when stopped: %v", err)
+		if got := <-another; !errors.Is(got.err, eventloop.ErrStopped) {
+			t.Errorf("queued: %v", got.err)
 		}
 		saved := 0
 		for _, r := range w.saver.Records() {
@@ -45,33 +43,6 @@ func TestStopFinishesTheRunningEventAndAnswersAll(t *testing.T) {
 		}
 		if saved != 2 {
 			t.Errorf("%d records of stopped events are durable, want 2", saved)
-		}
-	})
-}
-
-// The follow-ups of the last event are refused: no other event would tell that they did not happen.
-func TestStopRefusesTheFollowUpsOfTheRunningEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, quiet)
-		w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
-			txn.FollowUp(&change{"k", "v"})
-			return nil
-		}
-		stop := eventlooptest.Ready(t, w.Loop)
-		w.committer.Before(func(context.Context, eventloop.Change) error { <-time.After(5 * time.Second); return nil })
-		running := w.begin(t.Context(), &addPod{pod: "p", sandbox: "a"})
-		stop()
-		if got := <-running; got.err != nil {
-			t.Errorf("the running event: %v", got.err)
-		}
-		records := w.History(0)
-		last := records[len(records)-1]
-		if last.Event != "change k to v" || last.Err != eventloop.ErrStopped.Error() || last.Cause != last.Seq-1 {
-			t.Errorf("the last record is %+v", last)
-		}
-		durable := w.saver.Records()
-		if got := durable[len(durable)-1]; got.Seq != last.Seq {
-			t.Errorf("the last durable record is %v", got)
 		}
 	})
 }
@@ -87,7 +58,8 @@ func TestStopIsBoundedByTheDeadlines(t *testing.T) {
 		if took := time.Since(began); took != 40*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if saved := w.saver.Records(); !strings.HasPrefix(saved[len(saved)-1].Err, "commit: context deadline exceeded") {
+		if saved := w.saver.Records(); !strings.HasPrefix(saved[len(saved)-1].Err,
+			"commit: context deadline exceeded") {
 			t.Errorf("the last one's record is not durable: %v", saved)
 		}
 	})

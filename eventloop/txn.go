@@ -16,13 +16,12 @@ const maxChanges = 256
 type Txn struct {
 	desired func(key string) any // the state before the event
 
-	settings  []Setting
-	index     map[string]int // of a key in settings
-	saved     []Saved
-	onCommit  []func()
-	undo      []undo
-	followUps []Event
-	isPlan    bool
+	settings []Setting
+	index    map[string]int // of a key in settings
+	saved    []Saved
+	onCommit []func()
+	undo     []undo
+	isPlan   bool
 
 	handler         string   // the running handler
 	changes         []string // of the running handler
@@ -64,24 +63,22 @@ func (t *Txn) Get(key string) any {
 	return t.desired(key)
 }
 
-// Save makes a value durable, together with the record of the event, after the commit and before the reply. A nil value deletes.
+// Save makes a value durable, together with the record of the event, after the commit and before the reply. A nil value
+// deletes.
 func (t *Txn) Save(bucket, key string, value any) {
 	t.saved = append(t.saved, Saved{bucket, key, value})
 }
 
-// OnCommit registers a function to be called once the event is committed and durable. For removals that share a commit it is called
-// before the commit, because a removal is never undone.
+// OnCommit registers a function to be called once the event is committed and durable. For removals that share a commit
+// it is called before the commit, because a removal is never undone.
 func (t *Txn) OnCommit(f func()) { t.onCommit = append(t.onCommit, f) }
 
-// OnRollback registers the undo of a change that the handler has made to its own memory. The newest undo runs first. The undos of the
-// failing handler run too.
+// OnRollback registers the undo of a change that the handler has made to its own memory. The newest undo runs first.
+// The undos of the failing handler run too.
 func (t *Txn) OnRollback(f func() error) { t.undo = append(t.undo, undo{t.handler, f}) }
 
 // IsPlan reports whether the event is only planned. It is undone, and that is no failure.
 func (t *Txn) IsPlan() bool { return t.isPlan }
-
-// FollowUp queues an event to be handled before any other event, if this one succeeds. Its record has this one as its cause.
-func (t *Txn) FollowUp(ev Event) { t.followUps = append(t.followUps, ev) }
 
 // wants reports whether a handler put key.
 func (t *Txn) wants(key string) bool {
@@ -112,7 +109,10 @@ func (t *Txn) note(change string) {
 
 // begin starts the part of a handler.
 func (t *Txn) begin(handler string) {
-	t.handler, t.changes, t.errs, t.unlisted = handler, nil, nil, 0
+	t.handler = handler
+	t.changes = nil
+	t.errs = nil
+	t.unlisted = 0
 }
 
 // end returns the changes of the handler, and its misuse of the Txn.
@@ -167,9 +167,9 @@ type registry struct {
 	handlers []handler
 }
 
-// On appends a handler for events of type E, which may be an interface. All handlers must be registered before Run. They run in the
-// order of their registration, in reverse for a [Removal]. A handler only builds txn and changes its own memory: it must not wait
-// for anything else.
+// On appends a handler for events of type E, which may be an interface. All handlers must be registered before Run.
+// They run in the order of their registration, in reverse for a [Removal]. A handler only builds txn and changes its
+// own memory: it must not wait for anything else.
 func On[E Event](l *Loop, name string, h func(context.Context, E, *Txn) error) {
 	l.registry.add(handler{
 		name:   name,
@@ -178,8 +178,9 @@ func On[E Event](l *Loop, name string, h func(context.Context, E, *Txn) error) {
 	})
 }
 
-// OnResync appends a handler that puts all its desired values, from its own memory, into an empty txn. It must change its memory only
-// in Txn.OnCommit, because verification calls it too and discards the txn. If it fails, the resync commits nothing.
+// OnResync appends a handler that puts all its desired values, from its own memory, into an empty txn. It must change
+// its memory only in Txn.OnCommit, because verification calls it too and discards the txn. If it fails, the resync
+// commits nothing.
 func (l *Loop) OnResync(name string, h func(context.Context, *Txn) error) {
 	l.registry.add(handler{name: name, resync: h})
 }

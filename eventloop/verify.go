@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// verify is step 13, with Config.Verify: a rebuild by the handlers must give the same desired state, and a downstream resync must
-// have nothing to repair.
+// verify is step 13, with Config.Verify: a rebuild by the handlers must give the same desired state, and a downstream
+// resync must have nothing to repair.
 func (x *executor) verify(f *flight) error {
 	if !x.cfg.Verify || x.queue.isGated() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), x.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), commitTimeout)
 	defer cancel()
 	found := x.compareRebuilt(markInside(ctx))
 	if len(x.healing.degraded) == 0 {
@@ -94,21 +94,21 @@ func equal(codec ExternalCodec, key string, a, b any) bool {
 
 // healing schedules resyncs after failures.
 type healing struct {
-	bounds   Healing
+	bounds   *limits
 	timer    *time.Timer
 	delay    time.Duration // the last delay; 0 after a clean full resync
 	next     time.Time     // zero without a scheduled resync
 	degraded map[string]bool
 }
 
-func newHealing(bounds Healing) healing {
+func newHealing(bounds *limits) healing {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return healing{bounds: bounds, timer: t, degraded: make(map[string]bool)}
 }
 
-// heal is step 12: keys that could not be undone are reported and make the loop degraded. A resync is scheduled, with a growing
-// delay, until one succeeds.
+// heal is step 12: keys that could not be undone are reported and make the loop degraded. A resync is scheduled, with a
+// growing delay, until one succeeds.
 func (x *executor) heal(f *flight) error {
 	for _, key := range f.rec.Stuck {
 		x.cfg.Log.Error("key is stuck", "key", key, "seq", f.rec.Seq, "event", f.name)
@@ -123,7 +123,8 @@ func (h *healing) update(f *flight, now time.Time) {
 	if f.resync == Full && clean {
 		clear(h.degraded)
 		h.timer.Stop()
-		h.delay, h.next = 0, time.Time{}
+		h.delay = 0
+		h.next = time.Time{}
 	}
 	for _, key := range f.rec.Stuck {
 		h.degraded[key] = true
@@ -138,7 +139,7 @@ func (h *healing) schedule(now time.Time) {
 	if !h.next.IsZero() {
 		return
 	}
-	h.delay = min(max(2*h.delay, h.bounds.Min), h.bounds.Max)
+	h.delay = min(max(2*h.delay, h.bounds.minHealing), h.bounds.maxHealing)
 	h.next = now.Add(h.delay)
 	h.timer.Reset(h.delay)
 }

@@ -54,7 +54,8 @@ const (
 func (i *installer) object() object {
 	capabilities := map[string]bool{"io.kubernetes.cri.pod-annotations": true, "deviceID": true}
 	if i.Mode != Chained { // there another plugin gives the main interface its addresses and MAC
-		capabilities["ips"], capabilities["mac"] = true, true
+		capabilities["ips"] = true
+		capabilities["mac"] = true
 	}
 	if i.Mode == Delegate { // for NetworkAttachmentDefinitions, which have no settings of the node
 		return object{Type: program, Mode: i.Mode, Capabilities: capabilities}
@@ -122,7 +123,8 @@ func (i *installer) compose(ctx context.Context) ([]byte, error) {
 		l.Plugins = append(l.Plugins, chainedPlugin{Type: name, Capabilities: capabilitiesOf[name]})
 	}
 	if !slices.Contains(versions, withStatus) && i.isNew("versions", strings.Join(versions, " ")) {
-		i.log.Warn("runtimes will not call STATUS: a plugin of the chain does not support CNI "+withStatus, "versions", versions)
+		i.log.Warn("runtimes will not call STATUS: a plugin of the chain does not support CNI "+withStatus, "versions",
+			versions)
 	}
 	l.CNIVersion, l.CNIVersions = offer(versions)
 	return render(l)
@@ -144,7 +146,8 @@ func (i *installer) commonVersions(ctx context.Context, name string, versions []
 func intersect(versions, supported []string) ([]string, error) {
 	common := slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !slices.Contains(supported, v) })
 	if len(common) == 0 {
-		return nil, fmt.Errorf("it supports none of the CNI versions %s, only %.100s", strings.Join(versions, ", "), strings.Join(supported, ", "))
+		return nil, fmt.Errorf("it supports none of the CNI versions %s, only %.100s", strings.Join(versions, ", "),
+			strings.Join(supported, ", "))
 	}
 	return common, nil
 }
@@ -201,7 +204,8 @@ func (i *installer) printObject() {
 	if i.target() != "" {
 		return
 	}
-	heading, conf := "Append this object to the plugins of the other CNI, or use --extend FILE:", any(i.object())
+	heading := "Append this object to the plugins of the other CNI, or use --extend FILE:"
+	conf := any(i.object())
 	if i.Mode == Delegate {
 		heading = "For the config of a NetworkAttachmentDefinition:"
 		conf = list{CNIVersion: lastOld, Name: network, Plugins: []any{i.object()}}

@@ -57,10 +57,22 @@ func TestPluginsAfterWeftLimitItsVersions(t *testing.T) {
 		chain, versions []string
 	}{
 		{"not installed", "", "it is not installed", []string{"weft-cni"}, []string{"0.4.0", "1.0.0", "1.1.0"}},
-		{"all versions", supporting("0.4.0", "1.0.0", "1.1.0"), "", []string{"weft-cni", "portmap"}, []string{"0.4.0", "1.0.0", "1.1.0"}},
-		{"older versions", supporting("0.3.1", "0.4.0", "1.0.0"), "will not call STATUS", []string{"weft-cni", "portmap"}, []string{"0.4.0", "1.0.0"}},
-		{"no common version", supporting("0.2.0"), "supports none of the CNI versions", []string{"weft-cni"}, []string{"0.4.0", "1.0.0", "1.1.0"}},
-		{"VERSION fails", "#!/bin/sh\nexit 1\n", "get its CNI versions", []string{"weft-cni"}, []string{"0.4.0", "1.0.0", "1.1.0"}},
+		{
+			"all versions", supporting("0.4.0", "1.0.0", "1.1.0"), "", []string{"weft-cni", "portmap"},
+			[]string{"0.4.0", "1.0.0", "1.1.0"},
+		},
+		{
+			"older versions", supporting("0.3.1", "0.4.0", "1.0.0"), "will not call STATUS",
+			[]string{"weft-cni", "portmap"}, []string{"0.4.0", "1.0.0"},
+		},
+		{
+			"no common version", supporting("0.2.0"), "supports none of the CNI versions", []string{"weft-cni"},
+			[]string{"0.4.0", "1.0.0", "1.1.0"},
+		},
+		{
+			"VERSION fails", "#!/bin/sh\nexit 1\n", "get its CNI versions", []string{"weft-cni"},
+			[]string{"0.4.0", "1.0.0", "1.1.0"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,10 +93,12 @@ func TestPluginsAfterWeftLimitItsVersions(t *testing.T) {
 			for _, p := range conf.Plugins {
 				chain = append(chain, p.Network.Type)
 			}
-			if !slices.Equal(chain, tt.chain) || !slices.Equal(got.CNIVersions, tt.versions) || got.CNIVersion != "1.0.0" {
+			if !slices.Equal(chain, tt.chain) || !slices.Equal(got.CNIVersions, tt.versions) ||
+				got.CNIVersion != "1.0.0" {
 				t.Errorf("chain %v, versions %v, single %s", chain, got.CNIVersions, got.CNIVersion)
 			}
-			if tt.logged == "" != (n.log.String() == "" || !strings.Contains(n.log.String(), "WARN")) || !strings.Contains(n.log.String(), tt.logged) {
+			if tt.logged == "" != (n.log.String() == "" || !strings.Contains(n.log.String(), "WARN")) ||
+				!strings.Contains(n.log.String(), tt.logged) {
 				t.Errorf("log without %q:\n%s", tt.logged, n.log.String())
 			}
 		})
@@ -94,12 +108,18 @@ func TestPluginsAfterWeftLimitItsVersions(t *testing.T) {
 // libcni parses the offered versions.
 func TestOfferIsValidForAllRuntimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		versions := rapid.SliceOfNDistinct(rapid.SampledFrom(supportedVersions), 1, len(supportedVersions), rapid.ID).Draw(t, "versions")
+		versions := rapid.SliceOfNDistinct(rapid.SampledFrom(supportedVersions), 1, len(supportedVersions),
+			rapid.ID).Draw(t, "versions")
 		single, all := offer(versions)
 		if !slices.Contains(versions, single) || len(versions) > 1 && len(all) != len(versions) {
 			t.Fatalf("offer of %v: %s, %v", versions, single, all)
 		}
-		raw, err := render(list{CNIVersion: single, CNIVersions: all, Name: network, Plugins: []any{chainedPlugin{Type: program}}})
+		raw, err := render(list{
+			CNIVersion:  single,
+			CNIVersions: all,
+			Name:        network,
+			Plugins:     []any{chainedPlugin{Type: program}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +146,8 @@ func TestTheObjectIsPrintedIfNoConfigurationIsWritten(t *testing.T) {
 				t.Errorf("net.d: %q, bin: %q", n.entries("net.d"), n.entries("bin"))
 			}
 			heading, object, _ := strings.Cut(n.out.String(), "\n")
-			if !strings.Contains(heading, tt.heading) || !json.Valid([]byte(object)) || !strings.Contains(object, `"mode": "`+tt.mode+`"`) {
+			if !strings.Contains(heading, tt.heading) || !json.Valid([]byte(object)) ||
+				!strings.Contains(object, `"mode": "`+tt.mode+`"`) {
 				t.Errorf("output:\n%s", n.out.String())
 			}
 		})
@@ -141,14 +162,18 @@ func TestOtherConfigurationsAreLogged(t *testing.T) {
 		{"sorts before Weft's", "05-other.conflist", bridge, "runtimes use another configuration"},
 		{"sorts after Weft's", "99-other.conflist", bridge, ""},
 		{"not a configuration", "05-other.bak", bridge, ""},
-		{"Weft's with another name", "20-weft.conflist", `{"name":"weft","plugins":[{"type":"weft-cni"}]}`, "also calls Weft"},
+		{
+			"Weft's with another name", "20-weft.conflist", `{"name":"weft","plugins":[{"type":"weft-cni"}]}`,
+			"also calls Weft",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, cnitest.Serve)
 			path := n.write("net.d/"+tt.file, tt.content)
 			n.install()
-			if strings.Contains(n.log.String(), path) != (tt.logged != "") || !strings.Contains(n.log.String(), tt.logged) {
+			if strings.Contains(n.log.String(), path) != (tt.logged != "") ||
+				!strings.Contains(n.log.String(), tt.logged) {
 				t.Errorf("log without %q:\n%s", tt.logged, n.log.String())
 			}
 			if n.read("net.d/"+tt.file) != tt.content {

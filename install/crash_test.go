@@ -98,7 +98,8 @@ func (n *node) checkValid() {
 		conf, err := libcni.ConfListFromFile(paths[0])
 		if err != nil {
 			n.t.Errorf("incomplete configuration: %v", err)
-		} else if err := libcni.NewCNIConfig([]string{n.path("bin")}, nil).GetStatusNetworkList(n.t.Context(), conf); err != nil {
+		} else if err := libcni.NewCNIConfig([]string{n.path("bin")}, nil).GetStatusNetworkList(n.t.Context(),
+			conf); err != nil {
 			n.t.Errorf("STATUS of the configuration: %v", err)
 		}
 	}
@@ -119,7 +120,10 @@ func (n *node) checkValid() {
 func TestANodeIsValidIfTheInstallerIsKilled(t *testing.T) {
 	tests := []plan{
 		{"on a fresh node", func(*node) {}, func(*Options) {}, thisBuild},
-		{"during an upgrade", func(n *node) { n.install() }, func(o *Options) { next(o); o.LogFile = logFile }, nextBuild},
+		{
+			"during an upgrade", func(n *node) { n.install() }, func(o *Options) { next(o); o.LogFile = logFile },
+			nextBuild,
+		},
 	}
 	for _, p := range tests {
 		t.Run(p.name, func(t *testing.T) {

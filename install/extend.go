@@ -41,15 +41,18 @@ func (i *installer) ensureExtended(ctx context.Context) error {
 	return nil
 }
 
-// notWritten says why the other CNI's list does not exist. In a container the target of a link may be outside the mounted directories.
+// notWritten says why the other CNI's list does not exist. In a container the target of a link may be outside the
+// mounted directories.
 func (i *installer) notWritten() error {
 	if target, err := os.Readlink(i.Extend); err == nil {
-		return fmt.Errorf("%s is a link to %s, which does not exist here: use a path that the installer can reach", i.Extend, target)
+		return fmt.Errorf("%s is a link to %s, which does not exist here: use a path that the installer can reach",
+			i.Extend, target)
 	}
 	return fmt.Errorf("%s does not exist: the other CNI has not written it", i.Extend)
 }
 
-// replace writes another CNI's list unless the list changed since it was read. It keeps a symbolic link and writes its target.
+// replace writes another CNI's list unless the list changed since it was read. It keeps a symbolic link and writes its
+// target.
 func (i *installer) replace(ctx context.Context, before, after []byte) error {
 	path, err := filepath.EvalSymlinks(i.Extend)
 	if err != nil {
@@ -97,7 +100,8 @@ func typeOf(raw json.RawMessage) string {
 	return o.Type
 }
 
-// withWeft returns the list with Weft's object at its end, and only there. It returns raw if the object is there already.
+// withWeft returns the list with Weft's object at its end, and only there. It returns raw if the object is there
+// already.
 func withWeft(raw []byte, ours object) (name string, after []byte, err error) {
 	l, err := parseList(raw)
 	if err != nil {
@@ -151,5 +155,6 @@ func (l foreignList) with(plugins []json.RawMessage) ([]byte, error) {
 // sameObject reports whether two JSON texts differ in white space only.
 func sameObject(a, b []byte) bool {
 	var compactA, compactB bytes.Buffer
-	return json.Compact(&compactA, a) == nil && json.Compact(&compactB, b) == nil && bytes.Equal(compactA.Bytes(), compactB.Bytes())
+	return json.Compact(&compactA, a) == nil && json.Compact(&compactB, b) == nil &&
+		bytes.Equal(compactA.Bytes(), compactB.Bytes())
 }

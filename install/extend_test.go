@@ -97,7 +97,8 @@ func TestALinkToAnExtendedListStaysALink(t *testing.T) {
 	if err := Uninstall(t.Context(), o, noPods, &n.out); err != nil {
 		t.Fatal(err)
 	}
-	if target, err := os.Readlink(link); target != "../other/calico.json" || strings.Contains(n.read("other/calico.json"), "weft-cni") {
+	if target, err := os.Readlink(link); target != "../other/calico.json" ||
+		strings.Contains(n.read("other/calico.json"), "weft-cni") {
 		t.Errorf("after the uninstall the link is %q (%v), the file\n%s", target, err, n.read("other/calico.json"))
 	}
 	if err := os.Remove(n.path("other/calico.json")); err != nil {
@@ -149,7 +150,8 @@ func TestAStaleObjectIsReplacedAtTheEnd(t *testing.T) {
 	for _, p := range conf.Plugins {
 		chain = append(chain, p.Network.Type)
 	}
-	if got := strings.Join(chain, " "); got != "bridge portmap weft-cni" || strings.Contains(n.read("net.d/10-x.conflist"), "/old") {
+	if got := strings.Join(chain, " "); got != "bridge portmap weft-cni" ||
+		strings.Contains(n.read("net.d/10-x.conflist"), "/old") {
 		t.Errorf("chain %s:\n%s", got, n.read("net.d/10-x.conflist"))
 	}
 }
@@ -171,7 +173,8 @@ func FuzzForeignLists(f *testing.F) {
 		if err != nil || !changed {
 			t.Fatalf("cannot be restored: %v", err)
 		}
-		if had, _, err := withoutWeft(raw); err != nil || cmp.Diff(decode(t, string(had)), decode(t, string(without))) != "" {
+		if had, _, err := withoutWeft(raw); err != nil ||
+			cmp.Diff(decode(t, string(had)), decode(t, string(without))) != "" {
 			t.Fatalf("the restored list differs (%v):\n%s\n%s", err, raw, without)
 		}
 	})

@@ -112,7 +112,10 @@ func next(o *Options) { o.Source = filepath.Join(built, "next.d") }
 func shortWait(o *Options) { o.Wait = 700 * time.Millisecond }
 
 func chainedTo(path string) func(*Options) {
-	return func(o *Options) { o.Mode, o.Extend = Chained, path }
+	return func(o *Options) {
+		o.Mode = Chained
+		o.Extend = path
+	}
 }
 
 func (n *node) write(rel, content string) string {

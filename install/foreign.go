@@ -14,7 +14,8 @@ import (
 // confExtensions are the extensions of files that runtimes read as configurations.
 var confExtensions = []string{".conf", ".conflist", ".json"}
 
-// asideExtension is appended to the names of foreign configurations that are set aside. Runtimes do not read such files.
+// asideExtension is appended to the names of foreign configurations that are set aside. Runtimes do not read such
+// files.
 const asideExtension = ".weft-aside"
 
 // configurations returns the configurations of a directory in the order in which runtimes read them.
@@ -65,13 +66,15 @@ func callsWeft(path string) bool {
 	})
 }
 
-// setAside renames foreign configurations after Weft's own is written. It skips those that call Weft: an uninstall would
-// restore them without the programs that they need.
+// setAside renames foreign configurations after Weft's own is written. It skips those that call Weft: an uninstall
+// would restore them without the programs that they need.
 func (i *installer) setAside(ctx context.Context) error {
 	if !i.Exclusive {
 		return nil
 	}
-	foreign := slices.DeleteFunc(configurations(i.ConfDir), func(path string) bool { return path == i.conf() || callsWeft(path) })
+	foreign := slices.DeleteFunc(configurations(i.ConfDir), func(path string) bool {
+		return path == i.conf() || callsWeft(path)
+	})
 	if len(foreign) == 0 {
 		return nil
 	}
@@ -93,7 +96,8 @@ func (i *installer) setAside(ctx context.Context) error {
 	return nil
 }
 
-// restoreForeign restores the names of foreign configurations. It leaves one whose owner has written a new file meanwhile.
+// restoreForeign restores the names of foreign configurations. It leaves one whose owner has written a new file
+// meanwhile.
 func (u *uninstaller) restoreForeign(ctx context.Context) error {
 	aside, _ := filepath.Glob(filepath.Join(u.ConfDir, "*"+asideExtension)) // the pattern is valid
 	if len(aside) == 0 {

@@ -39,13 +39,16 @@ func TestExclusiveSetsForeignConfigurationsAsideUntilUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := n.entries("net.d"), "00-meta.conf 05-first.conflist 99-last.conf 99-last.conf.weft-aside readme.txt"; got != want {
+	if got, want := n.entries(
+		"net.d"), "00-meta.conf 05-first.conflist 99-last.conf 99-last.conf.weft-aside readme.txt"; got != want {
 		t.Errorf("net.d: %s, want %s", got, want)
 	}
 	if n.read("net.d/05-first.conflist") != bridgeList || n.read("net.d/99-last.conf") != "new" {
 		t.Error("a restored file differs, or replaced a newer one")
 	}
-	for _, said := range []string{"restored " + n.path("net.d/05-first.conflist"), "left " + n.path("net.d/99-last.conf.weft-aside")} {
+	for _, said := range []string{
+		"restored " + n.path("net.d/05-first.conflist"), "left " + n.path("net.d/99-last.conf.weft-aside"),
+	} {
 		if !strings.Contains(n.out.String(), said) {
 			t.Errorf("the output does not have %q:\n%s", said, n.out.String())
 		}
@@ -77,7 +80,8 @@ func TestConfigurationsThatCallWeftAreNotSetAside(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	path := n.write("net.d/20-weft.conflist", `{"name":"weft","plugins":[{"type":"weft-cni"}]}`)
 	n.install(exclusive)
-	if got := n.entries("net.d"); got != "10-weft.conflist 20-weft.conflist" || !strings.Contains(n.log.String(), path) {
+	if got := n.entries("net.d"); got != "10-weft.conflist 20-weft.conflist" ||
+		!strings.Contains(n.log.String(), path) {
 		t.Errorf("net.d: %s, log:\n%s", got, n.log.String())
 	}
 }
@@ -108,7 +112,8 @@ func TestANodeKeepsAConfigurationIfTheInstallerIsKilled(t *testing.T) {
 				t.Errorf("no configuration: %s", n.entries("net.d"))
 			}
 			n.install(exclusive)
-			if got, want := n.entries("net.d"), "05-first.conflist.weft-aside 10-weft.conflist 99-last.conflist.weft-aside"; got != want {
+			if got, want := n.entries(
+				"net.d"), "05-first.conflist.weft-aside 10-weft.conflist 99-last.conflist.weft-aside"; got != want {
 				t.Errorf("net.d: %s, want %s", got, want)
 			}
 		})

@@ -56,7 +56,8 @@ func TestInstallDoesNotRewriteFiles(t *testing.T) {
 	n.agent.Behave(cnitest.Starting) // a second run does not need the agent
 	n.install(shortWait)
 	for _, p := range paths {
-		if after, err := os.Lstat(n.path(p)); err != nil || !os.SameFile(before[p], after) || !before[p].ModTime().Equal(after.ModTime()) {
+		if after, err := os.Lstat(n.path(p)); err != nil || !os.SameFile(before[p], after) ||
+			!before[p].ModTime().Equal(after.ModTime()) {
 			t.Errorf("%s was rewritten (%v)", p, err)
 		}
 	}
@@ -77,7 +78,8 @@ func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, tt.behaviour...)
 			err := n.installer(shortWait).run(t.Context())
-			if err == nil || !strings.Contains(err.Error(), n.path("net.d/10-weft.conflist")+" is not written") || !strings.Contains(err.Error(), tt.why) {
+			if err == nil || !strings.Contains(err.Error(), n.path("net.d/10-weft.conflist")+" is not written") ||
+				!strings.Contains(err.Error(), tt.why) {
 				t.Errorf("error %v, want one with %q", err, tt.why)
 			}
 			if n.has("net.d/10-weft.conflist") || !n.has("bin/weft-cni") {
@@ -114,7 +116,10 @@ func TestAProgramThatFailsItsTestIsNotInstalled(t *testing.T) {
 		{"exits with an error", "#!/bin/sh\necho broken >&2; exit 3\n", "broken"},
 		{"another build", "#!/bin/sh\necho weft v0.0.1\n", `of build "weft v0.0.1"`},
 		{"does not support VERSION", "#!/bin/sh\necho " + thisBuild + "\n", "has no versions"},
-		{"too old", "#!/bin/sh\n[ -n \"$CNI_COMMAND\" ] || { echo " + thisBuild + "; exit; }\n" + versions + "\n", "does not support CNI 1.1.0"},
+		{
+			"too old", "#!/bin/sh\n[ -n \"$CNI_COMMAND\" ] || { echo " + thisBuild + "; exit; }\n" + versions + "\n",
+			"does not support CNI 1.1.0",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -232,7 +237,8 @@ func TestTheErrorNamesASourceWithoutTheProgram(t *testing.T) {
 	o := n.options()
 	o.Source = n.path("run")
 	err := Install(t.Context(), o, n.installer().log, &n.out)
-	if err == nil || !strings.Contains(err.Error(), filepath.Join(o.Source, "weft-cni")) || !strings.Contains(err.Error(), "--source") {
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(o.Source, "weft-cni")) ||
+		!strings.Contains(err.Error(), "--source") {
 		t.Errorf("error %v", err)
 	}
 }

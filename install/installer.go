@@ -1,9 +1,9 @@
 // Package install installs the CNI plugin and its configuration on a node, and uninstalls them.
 //
-// At every moment the container runtime finds either no configuration of Weft, or one with a working plugin: the program
-// is installed first and tested before it gets its name; then the new plugin asks the agent whether it serves pods; only
-// then the configuration is written, and the node becomes ready. Each file is replaced by a rename within its directory.
-// Uninstall works in the reverse order.
+// At every moment the container runtime finds either no configuration of Weft, or one with a working plugin: the
+// program is installed first and tested before it gets its name; then the new plugin asks the agent whether it serves
+// pods; only then the configuration is written, and the node becomes ready. Each file is replaced by a rename within
+// its directory. Uninstall works in the reverse order.
 package install
 
 import (
@@ -84,7 +84,8 @@ func (i *installer) run(ctx context.Context) error {
 	return i.watch(ctx)
 }
 
-// temporary is an error that can disappear without a change of the options, such as an agent that does not serve pods yet.
+// temporary is an error that can disappear without a change of the options, such as an agent that does not serve pods
+// yet.
 type temporary struct{ error }
 
 // Unwrap returns the reason.

@@ -35,7 +35,10 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built = dir
-	for name, flags := range map[string]string{"this.d": "", "next.d": "-X github.com/weftnet/weft/internal/version.version=v9.9.9"} {
+	for name, flags := range map[string]string{
+		"this.d": "",
+		"next.d": "-X github.com/weftnet/weft/internal/version.version=v9.9.9",
+	} {
 		build := exec.Command("go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w "+flags,
 			"-o", filepath.Join(dir, name, program), "../cmd/weft-cni")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -37,7 +37,8 @@ type Options struct {
 	LogLevel    string
 	LogFile     string
 
-	Wait  time.Duration // install: maximum time until the agent is ready, 0 = unlimited; uninstall: until the last pod is deleted, 0 = none
+	// install: maximum time until the agent is ready, 0 = unlimited; uninstall: until the last pod is deleted, 0 = none
+	Wait  time.Duration
 	Watch bool
 	Force bool
 }
@@ -46,8 +47,10 @@ type Options struct {
 func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.BinDir, "bin-dir", "/opt/cni/bin", "directory of CNI plugins of the container runtime")
 	fs.StringVar(&o.ConfDir, "conf-dir", "/etc/cni/net.d", "directory of CNI configurations of the container runtime")
-	fs.StringVar(&o.ConfName, "conf-name", "10-weft.conflist", "file name of the configuration; runtimes use the first one in lexical order")
-	fs.StringVar(&o.Extend, "extend", "", "with --mode chained: .conflist of the other CNI; Weft's object is appended to it")
+	fs.StringVar(&o.ConfName, "conf-name", "10-weft.conflist",
+		"file name of the configuration; runtimes use the first one in lexical order")
+	fs.StringVar(&o.Extend, "extend", "",
+		"with --mode chained: .conflist of the other CNI; Weft's object is appended to it")
 	fs.StringVar(&o.Socket, "socket", "/run/weft/agent.sock", "socket of the agent")
 }
 
@@ -55,11 +58,16 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 func (o *Options) InstallFlags(fs *pflag.FlagSet) {
 	o.Flags(fs)
 	fs.StringVar(&o.Source, "source", "", "directory of the weft-cni to install; default: the one of this program")
-	fs.StringVar(&o.Mode, "mode", Primary, "primary (Weft creates the main interface of pods), chained (after another CNI) or delegate (called by Multus)")
-	fs.StringSliceVar(&o.Versions, "cni-versions", []string{"0.4.0", "1.0.0", "1.1.0"}, "CNI versions of the configuration")
-	fs.StringSliceVar(&o.Behind, "behind", []string{"portmap"}, "plugins that follow Weft in the chain, if they are in --bin-dir")
-	fs.BoolVar(&o.Exclusive, "exclusive", false, "with --mode primary: rename foreign configurations, so that runtimes ignore them; uninstall restores their names")
-	fs.StringVar(&o.DeleteQueue, "delete-queue", "/var/lib/weft/delete-queue", "directory where the plugin queues DELs while the agent does not run")
+	fs.StringVar(&o.Mode, "mode", Primary,
+		"primary (Weft creates the main interface of pods), chained (after another CNI) or delegate (called by Multus)")
+	fs.StringSliceVar(&o.Versions, "cni-versions", []string{"0.4.0", "1.0.0", "1.1.0"},
+		"CNI versions of the configuration")
+	fs.StringSliceVar(&o.Behind, "behind", []string{"portmap"},
+		"plugins that follow Weft in the chain, if they are in --bin-dir")
+	fs.BoolVar(&o.Exclusive, "exclusive", false,
+		"with --mode primary: rename foreign configurations, so that runtimes ignore them; uninstall restores their names")
+	fs.StringVar(&o.DeleteQueue, "delete-queue", "/var/lib/weft/delete-queue",
+		"directory where the plugin queues DELs while the agent does not run")
 	fs.StringVar(&o.LogLevel, "cni-log-level", "info", "log level of the plugin: debug, info, warn or error")
 	fs.StringVar(&o.LogFile, "cni-log-file", "", "log file of the plugin; empty: none")
 	fs.DurationVar(&o.Wait, "wait", 0, "maximum time until the agent is ready; 0: unlimited")
@@ -82,7 +90,8 @@ func (o *Options) Validate() error {
 	if o.Extend != "" {
 		errs = append(errs, absolute("extend", o.Extend))
 		if filepath.Ext(o.Extend) != ".conflist" {
-			errs = append(errs, fmt.Errorf("--extend %s: must be a .conflist, which can have several plugins", o.Extend))
+			errs = append(errs,
+				fmt.Errorf("--extend %s: must be a .conflist, which can have several plugins", o.Extend))
 		}
 	}
 	if o.Wait < 0 {
@@ -114,12 +123,16 @@ func (o *Options) ValidateInstall() error {
 	}
 	for _, v := range o.Versions {
 		if !slices.Contains(supportedVersions, v) {
-			errs = append(errs, fmt.Errorf("--cni-versions: %q is not one of %s", v, strings.Join(supportedVersions, ", ")))
+			errs = append(errs,
+				fmt.Errorf("--cni-versions: %q is not one of %s", v, strings.Join(supportedVersions, ", ")))
 		}
 	}
 	for _, name := range o.Behind {
 		if name == bandwidthPlugin {
-			errs = append(errs, fmt.Errorf("--behind: remove %s: it cannot limit pods of Weft, because their packets bypass the kernel's traffic control", bandwidthPlugin))
+			errs = append(errs,
+				fmt.Errorf(
+					"--behind: remove %s: it cannot limit pods of Weft, because their packets bypass the kernel's traffic control",
+					bandwidthPlugin))
 		}
 		if name == "" || filepath.Base(name) != name || name == program {
 			errs = append(errs, fmt.Errorf("--behind: %q is not the name of another plugin", name))
@@ -129,7 +142,8 @@ func (o *Options) ValidateInstall() error {
 }
 
 func (o *Options) validateConfName() error {
-	if filepath.Base(o.ConfName) != o.ConfName || filepath.Ext(o.ConfName) != ".conflist" || strings.HasPrefix(o.ConfName, ".") {
+	if filepath.Base(o.ConfName) != o.ConfName || filepath.Ext(o.ConfName) != ".conflist" ||
+		strings.HasPrefix(o.ConfName, ".") {
 		return fmt.Errorf("--conf-name %q is not a visible file name that ends in .conflist", o.ConfName)
 	}
 	return nil

@@ -84,7 +84,9 @@ func (p plugin) run(ctx context.Context, env []string, stdin []byte, args ...str
 	_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
 		cmd := exec.CommandContext(ctx, p.path, args...)
 		cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
+		cmd.Stdin = bytes.NewReader(stdin)
+		cmd.Stdout = &out
+		cmd.Stderr = &errs
 		cmd.WaitDelay = time.Second
 		err = cmd.Run()
 		return !errors.Is(err, syscall.ETXTBSY), nil

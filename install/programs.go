@@ -19,10 +19,12 @@ const (
 // supportedVersions are the CNI versions of weft-cni that a configuration list can have.
 var supportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// settingsFile is beside weft-cni, which reads the settings of the node from it: a network configuration may be a tenant's.
+// settingsFile is beside weft-cni, which reads the settings of the node from it: a network configuration may be a
+// tenant's.
 const settingsFile = program + ".json"
 
-// nodeSettings is the content of the settings file. Weft's object in a configuration repeats it, for earlier releases of weft-cni.
+// nodeSettings is the content of the settings file. Weft's object in a configuration repeats it, for earlier releases
+// of weft-cni.
 type nodeSettings struct {
 	Socket      string `json:"socket"`
 	DeleteQueue string `json:"deleteQueue"`
@@ -32,7 +34,12 @@ type nodeSettings struct {
 
 // ensureSettings writes the settings of the node.
 func (i *installer) ensureSettings(ctx context.Context) error {
-	content, err := render(nodeSettings{Socket: i.Socket, DeleteQueue: i.DeleteQueue, LogLevel: i.LogLevel, LogFile: i.LogFile})
+	content, err := render(nodeSettings{
+		Socket:      i.Socket,
+		DeleteQueue: i.DeleteQueue,
+		LogLevel:    i.LogLevel,
+		LogFile:     i.LogFile,
+	})
 	if err != nil {
 		return err
 	}
@@ -47,8 +54,8 @@ func (i *installer) ensureSettings(ctx context.Context) error {
 	return nil
 }
 
-// ensurePrograms installs weft-cni and its link, after the settings that it reads. It never replaces a working program by one that fails its
-// test.
+// ensurePrograms installs weft-cni and its link, after the settings that it reads. It never replaces a working program
+// by one that fails its test.
 func (i *installer) ensurePrograms(ctx context.Context) error {
 	if err := i.ensureSettings(ctx); err != nil {
 		return err
@@ -91,8 +98,8 @@ func (i *installer) ensureLink(ctx context.Context) error {
 	return nil
 }
 
-// test runs the draft in its final directory. It fails if the draft does not run there, is of another build, or does not
-// support the CNI versions of the configuration.
+// test runs the draft in its final directory. It fails if the draft does not run there, is of another build, or does
+// not support the CNI versions of the configuration.
 func (i *installer) test(ctx context.Context, draft string) error {
 	p := plugin{draft}
 	build, err := p.build(ctx)
@@ -108,7 +115,8 @@ func (i *installer) test(ctx context.Context, draft string) error {
 	}
 	for _, v := range i.Versions {
 		if !slices.Contains(versions, v) {
-			return fmt.Errorf("weft-cni does not support CNI %s, only %s: change --cni-versions", v, strings.Join(versions, ", "))
+			return fmt.Errorf("weft-cni does not support CNI %s, only %s: change --cni-versions", v,
+				strings.Join(versions, ", "))
 		}
 	}
 	return nil

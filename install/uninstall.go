@@ -23,9 +23,9 @@ type Pods func(ctx context.Context) ([]string, error)
 // errIncomplete means that some files were not removed. Lines on the output give their names and the reasons.
 var errIncomplete = errors.New("uninstall is incomplete")
 
-// Uninstall removes the configuration, so that runtimes stop calling Weft for new pods, restores foreign configurations,
-// waits until the last pod is deleted, which needs the programs, and removes the programs. It keeps foreign files and the
-// agent's state. It prints a line to out for each file that it removes or keeps.
+// Uninstall removes the configuration, so that runtimes stop calling Weft for new pods, restores foreign
+// configurations, waits until the last pod is deleted, which needs the programs, and removes the programs. It keeps
+// foreign files and the agent's state. It prints a line to out for each file that it removes or keeps.
 func Uninstall(ctx context.Context, o Options, pods Pods, out io.Writer) error {
 	u := &uninstaller{installer: newInstaller(o, slog.New(slog.DiscardHandler), out)}
 	if err := createMarker(ctx, o.marker()); err != nil {
@@ -106,7 +106,8 @@ func (u *uninstaller) removeObject(ctx context.Context) error {
 func (u *uninstaller) waitForPods(ctx context.Context, pods Pods) error {
 	for _, path := range configurations(u.ConfDir) {
 		if callsWeft(path) {
-			return fmt.Errorf("%s calls them: remove Weft's object from it; for a .conflist use --extend %s", path, path)
+			return fmt.Errorf("%s calls them: remove Weft's object from it; for a .conflist use --extend %s", path,
+				path)
 		}
 	}
 	if u.Force {
@@ -137,7 +138,9 @@ func checkNoPods(ctx context.Context, pods Pods) error {
 	if len(left) > maxNames {
 		names += ", ..."
 	}
-	return fmt.Errorf("%d pods need them for their deletion (%s): drain the node and uninstall again, or use --wait; with --force their deletion fails", len(left), names)
+	return fmt.Errorf(
+		"%d pods need them for their deletion (%s): drain the node and uninstall again, or use --wait; with --force their deletion fails",
+		len(left), names)
 }
 
 func (u *uninstaller) removeLink() error {

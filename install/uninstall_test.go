@@ -41,7 +41,10 @@ func TestUninstallRemovesAllFilesOfWeft(t *testing.T) {
 	if _, err := os.Lstat(serving.File(socket)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file with the serving time is left: %v", err)
 	}
-	for _, said := range []string{"removed " + serving.File(socket), "removed " + n.path("net.d/10-weft.conflist"), "removed " + n.path("bin/weft-cni"), "removed " + n.path("bin/weft-ipam"), "left the state"} {
+	for _, said := range []string{
+		"removed " + serving.File(socket), "removed " + n.path("net.d/10-weft.conflist"),
+		"removed " + n.path("bin/weft-cni"), "removed " + n.path("bin/weft-ipam"), "left the state",
+	} {
 		if !strings.Contains(n.out.String(), said) {
 			t.Errorf("the output does not have %q:\n%s", said, n.out.String())
 		}
@@ -57,11 +60,24 @@ func TestProgramsStayWhilePodsOrConfigurationsNeedThem(t *testing.T) {
 		why        string
 	}{
 		{"a pod", "", pods("shop/cart-0"), false, "1 pods need them for their deletion (shop/cart-0)"},
-		{"many pods", "", pods("a/1", "a/2", "a/3", "a/4"), false, "4 pods need them for their deletion (a/1, a/2, a/3, ...)"},
-		{"an agent that fails", "", func(context.Context) ([]string, error) { return nil, errors.New("agent not reachable") }, false, "agent not reachable"},
+		{
+			"many pods", "", pods("a/1", "a/2", "a/3", "a/4"), false,
+			"4 pods need them for their deletion (a/1, a/2, a/3, ...)",
+		},
+		{
+			"an agent that fails", "",
+			func(context.Context) ([]string, error) { return nil, errors.New("agent not reachable") }, false,
+			"agent not reachable",
+		},
 		{"a pod with force", "", pods("shop/cart-0"), true, ""},
-		{"another list", `{"name":"x","plugins":[{"type":"bridge"},{"type":"weft-cni"}]}`, noPods, true, "50-x.conflist calls them"},
-		{"another configuration with the IPAM plugin", `{"name":"x","type":"macvlan","ipam":{"type":"weft-ipam"}}`, noPods, true, "50-x.conflist calls them"},
+		{
+			"another list", `{"name":"x","plugins":[{"type":"bridge"},{"type":"weft-cni"}]}`, noPods, true,
+			"50-x.conflist calls them",
+		},
+		{
+			"another configuration with the IPAM plugin", `{"name":"x","type":"macvlan","ipam":{"type":"weft-ipam"}}`,
+			noPods, true, "50-x.conflist calls them",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,7 +117,10 @@ func TestUninstallWaitsForTheLastPod(t *testing.T) {
 
 func TestUninstallKeepsForeignFiles(t *testing.T) {
 	tests := []struct{ name, file, content string }{
-		{"a foreign list with the name of Weft's", "net.d/10-weft.conflist", `{"name":"mine","plugins":[{"type":"bridge"}]}`},
+		{
+			"a foreign list with the name of Weft's", "net.d/10-weft.conflist",
+			`{"name":"mine","plugins":[{"type":"bridge"}]}`,
+		},
 		{"a list with another first plugin", "net.d/10-weft.conflist", `{"name":"weft","plugins":[{"type":"bridge"}]}`},
 		{"not a list", "net.d/10-weft.conflist", "text"},
 		{"a foreign program", "bin/weft-cni", "#!/bin/sh\necho another\n"},
@@ -133,7 +152,8 @@ func TestInstallKeepsAForeignFileNamedLikeTheLink(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.write("bin/weft-ipam", "mine")
 	n.install()
-	if info, err := os.Lstat(n.path("bin/weft-ipam")); err != nil || !info.Mode().IsRegular() || !strings.Contains(n.log.String(), n.path("bin/weft-ipam")) {
+	if info, err := os.Lstat(n.path("bin/weft-ipam")); err != nil || !info.Mode().IsRegular() ||
+		!strings.Contains(n.log.String(), n.path("bin/weft-ipam")) {
 		t.Errorf("%v (%v), log:\n%s", info, err, n.log.String())
 	}
 }

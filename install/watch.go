@@ -86,8 +86,8 @@ func (i *installer) dirs() []string {
 	return dirs
 }
 
-// marker returns the path of the file that stops the watch of this node from restoring files after an uninstall. It is in
-// the directory of the agent's socket, so a reboot removes it.
+// marker returns the path of the file that stops the watch of this node from restoring files after an uninstall. It is
+// in the directory of the agent's socket, so a reboot removes it.
 func (o *Options) marker() string { return filepath.Join(filepath.Dir(o.Socket), "uninstalled") }
 
 // createMarker stops the watch. The watch writes no file after createMarker returned.

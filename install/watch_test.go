@@ -59,7 +59,9 @@ func TestWatchKeepsChangedFiles(t *testing.T) {
 	n.watch()
 	n.watching()
 	n.install(next, func(o *Options) { o.LogFile = "/var/log/weft-cni.log" }) // a manual upgrade
-	n.eventually("all files are logged", func() bool { return strings.Count(n.log.String(), "installed file was changed") == 3 })
+	n.eventually("all files are logged", func() bool {
+		return strings.Count(n.log.String(), "installed file was changed") == 3
+	})
 	if build, err := (plugin{n.path("bin/weft-cni")}).build(t.Context()); build != nextBuild {
 		t.Errorf("the watch restored %q (%v)", build, err)
 	}

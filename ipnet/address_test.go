@@ -48,7 +48,8 @@ func TestExistingInterfaceGetsItsAddresses(t *testing.T) {
 		bare := n.committer.Values()
 		by := pod.Route{Destination: netip.MustParsePrefix("10.99.0.0/16"), Gateway: netip.MustParseAddr("10.9.0.7")}
 		again := pod.Route{Destination: by.Destination, Gateway: netip.MustParseAddr("10.9.0.8")}
-		open, other := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0")}, pod.Route{Destination: netip.MustParsePrefix("::/0")}
+		open := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0")}
+		other := pod.Route{Destination: netip.MustParsePrefix("::/0")}
 		given := addressed(a, "10.9.0.2/24", "10.9.0.1", by, again, open, other)
 		if _, err := n.loop.Do(t.Context(), given); err != nil {
 			t.Fatal(err)
@@ -60,7 +61,8 @@ func TestExistingInterfaceGetsItsAddresses(t *testing.T) {
 			}
 		}
 		i := given.Attachment.Interfaces[0]
-		if got := fmt.Sprint(i.Addresses, i.Gateways, i.Routes); got != "[10.9.0.2/24] [10.9.0.1] [{10.99.0.0/16 10.9.0.7} {0.0.0.0/0 10.9.0.1}]" {
+		if got := fmt.Sprint(i.Addresses, i.Gateways,
+			i.Routes); got != "[10.9.0.2/24] [10.9.0.1] [{10.99.0.0/16 10.9.0.7} {0.0.0.0/0 10.9.0.1}]" {
 			t.Errorf("addresses of the interface: %s", got)
 		}
 		n = n.restarted(t)
@@ -98,8 +100,8 @@ func TestInvalidAddressesChangeNothing(t *testing.T) {
 	refuses(gone, "there is no interface that awaits addresses")
 }
 
-// The DHCP server may be any pod of the network. It gives no address that the pod's annotation could not request, or with antiSpoof a pod may send
-// from the address of another one.
+// The DHCP server may be any pod of the network. It gives no address that the pod's annotation could not request, or
+// with antiSpoof a pod may send from the address of another one.
 func TestDHCPGivesNoAddressOfAnotherInterface(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, lan(true), custom("other", pod.L2))
@@ -131,14 +133,17 @@ func TestDHCPGivesNoAddressOfAnotherInterface(t *testing.T) {
 	if _, err := restarted.loop.Do(t.Context(), addressed(a, "10.9.0.4/24", "")); err != nil { // of another network
 		t.Fatal(err)
 	}
-	for name, prefix := range map[string]string{"even": "10.9.0.8/31", "odd": "10.9.0.11/31"} { // neither is the subnet's (RFC 3021)
-		if _, err := restarted.loop.Do(t.Context(), addressed(restarted.add(t, awaiting(name, "tap", "lan")), prefix, "")); err != nil {
+	// neither is the subnet's (RFC 3021)
+	for name, prefix := range map[string]string{"even": "10.9.0.8/31", "odd": "10.9.0.11/31"} {
+		if _, err := restarted.loop.Do(t.Context(),
+			addressed(restarted.add(t, awaiting(name, "tap", "lan")), prefix, "")); err != nil {
 			t.Error(err)
 		}
 	}
 	other := restarted.add(t, awaiting("later", "tap", "lan"))
 	_, err := restarted.loop.Do(t.Context(), addressed(other, "10.9.0.4/24", ""))
-	checkRefusal(t, err, pod.CodeAddressInUse, "address 10.9.0.4 is held by pod default/takes on this node (nad-net1/c0ffee-takes/net1)")
+	checkRefusal(t, err, pod.CodeAddressInUse,
+		"address 10.9.0.4 is held by pod default/takes on this node (nad-net1/c0ffee-takes/net1)")
 }
 
 // The server may know the pod by its MAC and give its new sandbox the address of the old one, whose DEL comes later.
@@ -168,12 +173,12 @@ func TestDHCPGivesANewSandboxTheAddressOfTheOldOne(t *testing.T) {
 func TestOnlyInterfacesWithAnL2NetworkCanAwaitAddresses(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, lan(false), custom("bridge", pod.L2, "10.5.0.0/24"), custom("routed", pod.L3, "10.6.0.0/24"))
-	const text = "interface net1: an IPAM plugin that asks by the interface needs a tap or veth on a network of type L2 without cidrs, and network %s is none"
+	const text = "interface net1: this IPAM plugin uses the pod's interface, and needs a tap or veth on a network of type L2 without cidrs; network %s is not such a network"
 	for _, network := range []string{"default", "stub", "bridge", "routed"} {
 		checkRefusal(t, n.refuses(t, awaiting("a", "tap", network)), pod.CodeInvalidConfig, fmt.Sprintf(text, network))
 	}
 	checkRefusal(t, n.refuses(t, awaiting("a", "memif", "lan")), pod.CodeInvalidConfig, fmt.Sprintf(text, "lan"))
 	chosen := awaiting("a", "tap", "lan")
 	chosen.Annotations = map[string]string{pod.AnnotationIPs: `["10.9.0.7"]`}
-	checkRefusal(t, n.refuses(t, chosen), pod.CodeInvalidAnnotation, "another plugin's to give")
+	checkRefusal(t, n.refuses(t, chosen), pod.CodeInvalidAnnotation, "another plugin allocates the addresses")
 }

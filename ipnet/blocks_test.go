@@ -59,8 +59,10 @@ func TestValuesOfANodeWithBlocks(t *testing.T) {
 	if got := mainAddress(a); got != "10.1.5.1" {
 		t.Errorf("address of the pod: %s", got)
 	}
-	withPod, changes := list(t, n.committer.Values()), len(n.committer.Changes())
-	n.give(t, block("", "10.1.6.0/26"), block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"), block("", "2001:db8:1::80/122"))
+	withPod := list(t, n.committer.Values())
+	changes := len(n.committer.Changes())
+	n.give(t, block("", "10.1.6.0/26"), block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"),
+		block("", "2001:db8:1::80/122"))
 	if keys := n.keysSince(changes); len(keys) > 0 {
 		t.Errorf("another block changes %v", keys)
 	}
@@ -98,14 +100,16 @@ func TestBlockIsReleasedWhenNoAddressOfItIsInUse(t *testing.T) {
 		n = n.restarted(t)
 	}
 	drains(true) // an address is in use
-	if err := n.refuses(t, sandbox("b")); !strings.Contains(err.Error(), "pool exhausted: all addresses of pool cluster4 are held, 4 by this node") {
+	if err := n.refuses(t, sandbox("b")); !strings.Contains(err.Error(),
+		"pool exhausted: all addresses of pool cluster4 are held, 4 by this node") {
 		t.Errorf("error %v", err)
 	}
 	n.delete(t, ev)
 	drains(true) // an address is cooling down
 	n.now = n.now.Add(coolDown)
 	drains(false)
-	if _, there := n.Networks.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/30")); there || len(n.kept().Blocks) != 1 {
+	if _, there := n.Networks.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/30")); there ||
+		len(n.kept().Blocks) != 1 {
 		t.Errorf("kept %v", n.kept().Blocks)
 	}
 	for _, l := range n.kept().Leases {
@@ -127,7 +131,8 @@ func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			n := nodeOf(t, inCluster(cluster4)).run(t)
 			blocks := []pod.Block{block("", "10.1.5.0/26"), block("blue", "10.5.0.128/26")}
-			if got := n.give(t, blocks...).Refused["blue/10.5.0.128/26"]; !strings.Contains(got, `there is no network "blue"`) {
+			if got := n.give(t, blocks...).Refused["blue/10.5.0.128/26"]; !strings.Contains(got,
+				`there is no network "blue"`) {
 				t.Errorf("refused %q", got)
 			}
 			n = n.restarted(t)
@@ -136,12 +141,16 @@ func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 				t.Errorf("refused %v", got)
 			}
 			a := n.add(t, asking("a", "x1/tap/blue", ""))
-			want := map[pod.NetworkType]string{pod.L2: "10.5.0.128/24 via 10.5.0.1", pod.L3: "10.5.0.128/32 via 10.5.0.1"}[kind]
+			want := map[pod.NetworkType]string{
+				pod.L2: "10.5.0.128/24 via 10.5.0.1",
+				pod.L3: "10.5.0.128/32 via 10.5.0.1",
+			}[kind]
 			if i := a.Interfaces[1]; fmt.Sprintf("%s via %s", i.Addresses[0], i.Gateways[0]) != want {
 				t.Errorf("%+v, want %s", i, want)
 			}
 			n = n.restarted(t)
-			if got := n.add(t, asking("b", "x1/tap/blue", "")).Interfaces[1].Addresses[0].Addr().String(); got != "10.5.0.129" {
+			if got := n.add(t,
+				asking("b", "x1/tap/blue", "")).Interfaces[1].Addresses[0].Addr().String(); got != "10.5.0.129" {
 				t.Errorf("after a restart %s", got)
 			}
 		})
@@ -150,9 +159,11 @@ func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 
 func TestRefusedBlocksAreNamed(t *testing.T) {
 	n := nodeOf(t, inCluster(cluster4, ipam.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
-	ev := n.give(t, block("", "10.1.5.0/26"), block("", "10.1.5.0/28"), block("", "10.9.0.0/26"), block("", "10.7.0.0/26"))
+	ev := n.give(t, block("", "10.1.5.0/26"), block("", "10.1.5.0/28"), block("", "10.9.0.0/26"),
+		block("", "10.7.0.0/26"))
 	want := map[string]string{
-		"default/10.1.5.0/28": "overlaps", "default/10.9.0.0/26": "in no pool", "default/10.7.0.0/26": "this node owns the whole prefix",
+		"default/10.1.5.0/28": "overlaps", "default/10.9.0.0/26": "in no pool",
+		"default/10.7.0.0/26": "this node owns the whole prefix",
 	}
 	for name, part := range want {
 		if !strings.Contains(ev.Refused[name], part) {
@@ -170,21 +181,27 @@ func TestPodRequestsAnAddressOfAnotherNode(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	n.give(t, block("", "10.1.5.0/26", "10.1.5.9"))
-	for address, part := range map[string]string{"10.1.9.9": "in no open block of this node", "10.1.5.9": "in no open block of this node", "10.1.5.0": "held by node"} {
+	for address, part := range map[string]string{
+		"10.1.9.9": "in no open block of this node",
+		"10.1.5.9": "in no open block of this node",
+		"10.1.5.0": "held by node",
+	} {
 		ev := sandbox("a")
 		ev.Requested.Addresses = prefixes(address)
 		if err := n.refuses(t, ev); !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: error %v, want %q", address, err, part)
 		}
 	}
-	if lent := n.Networks.Allocator("default").Withhold(netip.MustParsePrefix("10.1.5.0/26"), netip.Addr{}, ""); lent.String() != "10.1.5.1" {
+	if lent := n.Networks.Allocator("default").Withhold(netip.MustParsePrefix("10.1.5.0/26"), netip.Addr{},
+		""); lent.String() != "10.1.5.1" {
 		t.Errorf("lent %s", lent)
 	}
 	if got := mainAddress(n.add(t, sandbox("a"))); got != "10.1.5.2" {
 		t.Errorf("address of the pod: %s", got)
 	}
 	n.Networks.Allocator("default").Return(netip.MustParseAddr("10.1.5.1"))
-	if b, _ := n.Networks.Allocator("default").Block(netip.MustParsePrefix("10.1.5.0/26")); b.Stats.Used != 1 || b.Stats.Cooling != 1 || b.Stats.Free != 60 {
+	if b, _ := n.Networks.Allocator("default").Block(netip.MustParsePrefix("10.1.5.0/26")); b.Stats.Used != 1 ||
+		b.Stats.Cooling != 1 || b.Stats.Free != 60 {
 		t.Errorf("block %+v", b)
 	}
 }
@@ -197,7 +214,11 @@ func TestChangesOfBlocksAndNodesAreKeptWhenTheDurableStepFails(t *testing.T) {
 	n.join(t, self(), other(2, "10.1.9.0/26"))
 	n.saver.Before(func(context.Context, []eventloop.Saved) error { return errors.New("the disk is full") })
 	for _, ev := range []eventloop.Event{
-		&pod.SetBlocks{Blocks: []pod.Block{block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"), block("blue", "10.5.0.0/26")}},
+		&pod.SetBlocks{
+			Blocks: []pod.Block{
+				block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"), block("blue", "10.5.0.0/26"),
+			},
+		},
 		&pod.SetNodes{Self: self(), Nodes: []pod.Node{with(other(3, "10.1.10.0/26"), "blue", "10.5.0.64/26")}},
 	} {
 		if _, err := n.loop.Do(context.Background(), ev); err == nil {
@@ -208,7 +229,8 @@ func TestChangesOfBlocksAndNodesAreKeptWhenTheDurableStepFails(t *testing.T) {
 	n.join(t, self(), with(other(3, "10.1.10.0/26"), "blue", "10.5.0.64/26"))
 	values := n.committer.Values()
 	for _, key := range []string{
-		wire.NeighbourKey("weft-host", netip.MustParseAddr("2001:db8:1::40")), wire.InterfaceKey("weft-vx-default-3"), wire.InterfaceKey("weft-vx-blue-3"),
+		wire.NeighbourKey("weft-host", netip.MustParseAddr("2001:db8:1::40")), wire.InterfaceKey("weft-vx-default-3"),
+		wire.InterfaceKey("weft-vx-blue-3"),
 	} {
 		if values[key] == nil {
 			t.Errorf("%s is missing", key)

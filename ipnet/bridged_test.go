@@ -26,11 +26,20 @@ func TestGatewayOfABridgeKnowsOnlyItsPods(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("red", pod.L2, "10.5.0.0/24", "fd00:5::/64"), custom("bare", pod.L2))
 	options := `{"x":{"mac":"02:00:00:00:00:07","ips":["10.5.0.9","fd00:5::9"]}}`
-	older, newer, other := asking("a", "x/tap/red", options), asking("a", "x/tap/red", options), asking("b", "x/veth/bare", "")
-	newer.Key.ContainerID, newer.Netns.Path, newer.Netns.Inode = "newer", "/run/netns/newer", 7
-	newer.Annotations = map[string]string{pod.AnnotationCustom: "x/tap/red", pod.AnnotationOptions: strings.ReplaceAll(options, ":07", ":08")}
+	older := asking("a", "x/tap/red", options)
+	newer := asking("a", "x/tap/red", options)
+	other := asking("b", "x/veth/bare", "")
+	newer.Key.ContainerID = "newer"
+	newer.Netns.Path = "/run/netns/newer"
+	newer.Netns.Inode = 7
+	newer.Annotations = map[string]string{
+		pod.AnnotationCustom:  "x/tap/red",
+		pod.AnnotationOptions: strings.ReplaceAll(options, ":07", ":08"),
+	}
 	known := func(mac string) string {
-		return fmt.Sprintf("10.5.0.9 02:00:00:00:00:%s, fd00:5::9 02:00:00:00:00:%s, fe80::ff:fe00:%s 02:00:00:00:00:%s", mac, mac, strings.TrimPrefix(mac, "0"), mac)
+		return fmt.Sprintf(
+			"10.5.0.9 02:00:00:00:00:%s, fd00:5::9 02:00:00:00:00:%s, fe80::ff:fe00:%s 02:00:00:00:00:%s", mac, mac,
+			strings.TrimPrefix(mac, "0"), mac)
 	}
 	steps := []struct {
 		name string
@@ -55,8 +64,10 @@ func TestGatewayOfABridgeKnowsOnlyItsPods(t *testing.T) {
 func TestInterfaceForwardsOnlyAfterItsSourceFilterIsApplied(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	for _, name := range []string{"open", "closed"} {
-		l3, l2 := custom(name+"3", pod.L3, "10.5.0.0/24", "fd00:5::/64"), custom(name+"2", pod.L2, "10.6.0.0/24")
-		l3.AntiSpoof, l2.AntiSpoof = name == "closed", name == "closed"
+		l3 := custom(name+"3", pod.L3, "10.5.0.0/24", "fd00:5::/64")
+		l2 := custom(name+"2", pod.L2, "10.6.0.0/24")
+		l3.AntiSpoof = name == "closed"
+		l2.AntiSpoof = name == "closed"
 		n.set(t, append(networksOf(n), l3, l2)...)
 	}
 	a := n.add(t, asking("a", "a/tap/open2, b/veth/closed3, d/tap/stub", ""))
@@ -67,9 +78,11 @@ func TestInterfaceForwardsOnlyAfterItsSourceFilterIsApplied(t *testing.T) {
 			var judged, lets bool
 			switch v := value.(type) {
 			case wire.InterfaceVRF:
-				judged, lets = v.AntiSpoofed, v.Interface == i.Object
+				judged = v.AntiSpoofed
+				lets = v.Interface == i.Object
 			case wire.BridgeMember:
-				judged, lets = v.AntiSpoofed, v.Interface == i.Object
+				judged = v.AntiSpoofed
+				lets = v.Interface == i.Object
 			}
 			if lets && judged != want {
 				t.Errorf("%s: filtered %t, and its interface %t", key, judged, want)
@@ -88,7 +101,9 @@ func networksOf(n *node) []pod.Network {
 
 func TestOnlyPodsOfLayer2NetworksWithCIDRsHaveTheGuardACL(t *testing.T) {
 	n := newNode(t, four, six).run(t)
-	n.set(t, append(networksOf(n), custom("addressed", pod.L2, "10.6.0.0/24"), custom("bare", pod.L2), custom("routed", pod.L3, "10.5.0.0/24"))...)
+	n.set(t,
+		append(networksOf(n), custom("addressed", pod.L2, "10.6.0.0/24"), custom("bare", pod.L2),
+			custom("routed", pod.L3, "10.5.0.0/24"))...)
 	a := n.add(t, asking("a", "a/tap/addressed, b/tap/bare, c/tap/routed, d/tap/stub, e/veth/addressed", ""))
 	guarded := map[string]bool{}
 	for _, i := range a.Interfaces {

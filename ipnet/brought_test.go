@@ -12,7 +12,8 @@ func TestStaticAddressOnAnL2NetworkWithoutCIDRs(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("bare", pod.L2))
 	a := n.add(t, asking("a", "t1/tap/bare", `{"t1":{"ips":["192.168.5.9/24","fd05::9/64"]}}`))
-	if got := a.Interfaces[1]; !reflect.DeepEqual(got.Addresses, prefixes("192.168.5.9/24", "fd05::9/64")) || len(got.Gateways) != 0 || len(got.Routes) != 0 {
+	if got := a.Interfaces[1]; !reflect.DeepEqual(got.Addresses, prefixes("192.168.5.9/24", "fd05::9/64")) ||
+		len(got.Gateways) != 0 || len(got.Routes) != 0 {
 		t.Errorf("t1 is %+v", got)
 	}
 	main := delegate("b", "net1", "", "bare")
@@ -31,14 +32,39 @@ func TestInvalidStaticAddressOnAnL2NetworkWithoutCIDRsIsRefused(t *testing.T) {
 		code                      uint
 		want                      string
 	}{
-		{"no prefix length", "t1/tap/bare", `{"t1":{"ips":["192.168.5.9"]}}`, pod.CodeInvalidAnnotation, `address 192.168.5.9 needs a prefix length, as in "192.168.5.9/24": network bare has no cidrs`},
-		{"no prefix length of IPv6", "t1/tap/bare", `{"t1":{"ips":["fd05::9"]}}`, pod.CodeInvalidAnnotation, `as in "fd05::9/64"`},
-		{"the network's own address", "t1/tap/bare", `{"t1":{"ips":["192.168.5.0/24"]}}`, pod.CodeInvalidAnnotation, "192.168.5.0/24 cannot be a pod's address"},
-		{"the broadcast address", "t1/tap/bare", `{"t1":{"ips":["192.168.5.127/25"]}}`, pod.CodeInvalidAnnotation, "192.168.5.127/25 cannot be a pod's address"},
-		{"multicast", "t1/tap/bare", `{"t1":{"ips":["224.0.0.9/24"]}}`, pod.CodeInvalidAnnotation, "cannot be a pod's address"},
-		{"twice in a pod", "t1/tap/bare,t2/tap/bare", `{"t1":{"ips":["192.168.5.9/24"]},"t2":{"ips":["192.168.5.9/24"]}}`, pod.CodeAddressInUse, "interfaces t1 and t2 of network bare have the same address 192.168.5.9"},
-		{"another pod's", "t1/tap/bare", `{"t1":{"ips":["192.168.5.7/24"]}}`, pod.CodeAddressInUse, "address 192.168.5.7 is held by pod default/first on this node"},
-		{"IPv6 with a small MTU", "t1/tap/bare", `{"t1":{"mtu":1000,"ips":["fd05::9/64"]}}`, pod.CodeInvalidAnnotation, "MTU 1000 is not within 1280"},
+		{
+			"no prefix length", "t1/tap/bare", `{"t1":{"ips":["192.168.5.9"]}}`, pod.CodeInvalidAnnotation,
+			`address 192.168.5.9 needs a prefix length, as in "192.168.5.9/24": network bare has no cidrs`,
+		},
+		{
+			"no prefix length of IPv6", "t1/tap/bare", `{"t1":{"ips":["fd05::9"]}}`, pod.CodeInvalidAnnotation,
+			`as in "fd05::9/64"`,
+		},
+		{
+			"the network's own address", "t1/tap/bare", `{"t1":{"ips":["192.168.5.0/24"]}}`, pod.CodeInvalidAnnotation,
+			"192.168.5.0/24 cannot be a pod's address",
+		},
+		{
+			"the broadcast address", "t1/tap/bare", `{"t1":{"ips":["192.168.5.127/25"]}}`, pod.CodeInvalidAnnotation,
+			"192.168.5.127/25 cannot be a pod's address",
+		},
+		{
+			"multicast", "t1/tap/bare", `{"t1":{"ips":["224.0.0.9/24"]}}`, pod.CodeInvalidAnnotation,
+			"cannot be a pod's address",
+		},
+		{
+			"twice in a pod", "t1/tap/bare,t2/tap/bare",
+			`{"t1":{"ips":["192.168.5.9/24"]},"t2":{"ips":["192.168.5.9/24"]}}`, pod.CodeAddressInUse,
+			"interfaces t1 and t2 of network bare have the same address 192.168.5.9",
+		},
+		{
+			"another pod's", "t1/tap/bare", `{"t1":{"ips":["192.168.5.7/24"]}}`, pod.CodeAddressInUse,
+			"address 192.168.5.7 is held by pod default/first on this node",
+		},
+		{
+			"IPv6 with a small MTU", "t1/tap/bare", `{"t1":{"mtu":1000,"ips":["fd05::9/64"]}}`,
+			pod.CodeInvalidAnnotation, "MTU 1000 is not within 1280",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, four).run(t)
@@ -55,7 +81,8 @@ func TestNewSandboxOfAPodTakesOverItsStaticAddress(t *testing.T) {
 	n.set(t, custom("bare", pod.L2))
 	of := func(container string) *pod.AddPod {
 		ev := asking("a", "t1/tap/bare", `{"t1":{"ips":["192.168.5.9/24"]}}`)
-		ev.Key.ContainerID, ev.Netns.Path = container, "/run/netns/"+container
+		ev.Key.ContainerID = container
+		ev.Netns.Path = "/run/netns/" + container
 		return ev
 	}
 	n.add(t, of("old"))

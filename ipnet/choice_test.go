@@ -24,8 +24,10 @@ func choosing(t *testing.T) *node {
 	config := ipnet.Config{
 		Networks: networks.Config{
 			Pools: []ipam.Pool{
-				pool("all", "10.1.0.0/28"), pool("asked", "10.2.0.0/28"), pool("space", "10.3.0.0/28"), pool("node", "10.4.0.0/28"),
-				pool("off", "10.5.0.0/28"), pool("theirs", "10.6.0.0/28"), pool("six", "fd00:1::/64"), pool("six2", "fd00:2::/64"),
+				pool("all", "10.1.0.0/28"), pool("asked", "10.2.0.0/28"), pool("space", "10.3.0.0/28"),
+				pool("node", "10.4.0.0/28"),
+				pool("off", "10.5.0.0/28"), pool("theirs", "10.6.0.0/28"), pool("six", "fd00:1::/64"),
+				pool("six2", "fd00:2::/64"),
 			},
 			NamespacePools: map[string][]string{"lab": {"space"}, "broken": {"off"}},
 		},
@@ -72,15 +74,36 @@ func TestErrorOfAnUnusablePoolNamesIt(t *testing.T) {
 		code                              uint
 		want                              string
 	}{
-		{"unknown", "default", `["alll"]`, "", pod.CodeUnknownNetwork, `annotation contivpp.io/ip-pools: there is no pool "alll"; there are [all`},
+		{
+			"unknown", "default", `["alll"]`, "", pod.CodeUnknownNetwork,
+			`annotation contivpp.io/ip-pools: unknown pool "alll"; known pools: [all`,
+		},
 		{"disabled", "default", `["off"]`, "", pod.CodeUnknownNetwork, "contivpp.io/ip-pools: pool off is disabled"},
-		{"another namespace's", "default", `["theirs"]`, "", pod.CodeUnknownNetwork, `pool theirs is not for namespace "default"`},
-		{"disabled, of the namespace", "broken", "", "", pod.CodeUnknownNetwork, "namespace broken: pool off is disabled"},
+		{
+			"another namespace's", "default", `["theirs"]`, "", pod.CodeUnknownNetwork,
+			`pool theirs is not for namespace "default"`,
+		},
+		{
+			"disabled, of the namespace", "broken", "", "", pod.CodeUnknownNetwork,
+			"namespace broken: pool off is disabled",
+		},
 		{"not a list", "default", `all`, "", pod.CodeInvalidAnnotation, "expected a JSON list"},
-		{"an address of a disabled pool", "default", "", `["10.5.0.3"]`, pod.CodeUnknownNetwork, "address 10.5.0.3: pool off is disabled"},
-		{"an address of another namespace's pool", "default", "", `["10.6.0.3"]`, pod.CodeUnknownNetwork, "address 10.6.0.3: pool theirs is not for"},
-		{"an address of no pool", "default", "", `["10.9.0.3"]`, pod.CodeUnknownNetwork, "address 10.9.0.3 is in no pool"},
-		{"no addresses", "default", "", `10.1.0.3`, pod.CodeInvalidAnnotation, "annotation contivpp.io/ip-addresses: expected a JSON list"},
+		{
+			"an address of a disabled pool", "default", "", `["10.5.0.3"]`, pod.CodeUnknownNetwork,
+			"address 10.5.0.3: pool off is disabled",
+		},
+		{
+			"an address of another namespace's pool", "default", "", `["10.6.0.3"]`, pod.CodeUnknownNetwork,
+			"address 10.6.0.3: pool theirs is not for",
+		},
+		{
+			"an address of no pool", "default", "", `["10.9.0.3"]`, pod.CodeUnknownNetwork,
+			"address 10.9.0.3 is in no pool",
+		},
+		{
+			"no addresses", "default", "", `10.1.0.3`, pod.CodeInvalidAnnotation,
+			"annotation contivpp.io/ip-addresses: expected a JSON list",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -95,8 +118,11 @@ func TestErrorOfAnUnusablePoolNamesIt(t *testing.T) {
 
 // rows: IPM-09
 func TestAddFailsWithoutAnEnabledPool(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}}}).run(t)
-	checkRefusal(t, n.refuses(t, sandbox("a")), pod.CodeUnknownNetwork, `no pool of the node is enabled for namespace "default"`)
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}},
+	}).run(t)
+	checkRefusal(t, n.refuses(t, sandbox("a")), pod.CodeUnknownNetwork,
+		`no pool of the node is enabled for namespace "default"`)
 }
 
 func TestDisabledPoolKeepsItsLeases(t *testing.T) {
@@ -128,7 +154,8 @@ func TestAddressesOfTheRuntimePrecedeThoseOfAnnotations(t *testing.T) {
 // static returns an ADD of a sandbox of pod a with a requested address.
 func static(container, address string) *pod.AddPod {
 	ev := sandbox("a")
-	ev.Key.ContainerID, ev.Netns.Path = container, "/run/netns/"+container
+	ev.Key.ContainerID = container
+	ev.Netns.Path = "/run/netns/" + container
 	ev.Annotations = map[string]string{pod.AnnotationIPs: `["` + address + `"]`}
 	return ev
 }
@@ -136,7 +163,8 @@ func static(container, address string) *pod.AddPod {
 // rows: CAL-19, IPM-18
 func TestAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	n := newNode(t, four, six).run(t)
-	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
+	old := static("old", "10.1.0.7")
+	young := static("young", "10.1.0.7")
 	n.add(t, old)
 	n.fail = true
 	if err := n.refuses(t, young); !errors.Is(err, errLater) {
@@ -166,7 +194,8 @@ func TestAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 	n.delete(t, young)
-	if left, want := list(t, n.committer.Values()), list(t, newNode(t, four, six).run(t).committer.Values()); left != want {
+	if left, want := list(t, n.committer.Values()), list(t,
+		newNode(t, four, six).run(t).committer.Values()); left != want {
 		t.Errorf("left\n%s\nwant\n%s", left, want)
 	}
 }
@@ -180,16 +209,21 @@ func TestAddressIsNotHandedOverToAnotherPod(t *testing.T) {
 		"one of another namespace": func(ev *pod.AddPod) { ev.ID.Namespace = "other" },
 		"one recreated":            func(ev *pod.AddPod) { ev.ID.UID = "uid-2" },
 		"no pod":                   func(ev *pod.AddPod) { ev.ID = pod.ID{} },
-		"the same sandbox":         func(ev *pod.AddPod) { ev.Key.ContainerID, ev.Key.IfName = "old", "net1" },
+		"the same sandbox": func(ev *pod.AddPod) {
+			ev.Key.ContainerID = "old"
+			ev.Key.IfName = "net1"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, four).run(t)
 			n.add(t, static("old", "10.1.0.7"))
 			ev := static("young", "10.1.0.7")
 			change(ev)
-			code, holder := pod.CodeAddressInUse, "pod default/a on this node (weft/old/eth0)"
+			code := pod.CodeAddressInUse
+			holder := "pod default/a on this node (weft/old/eth0)"
 			if name == "one recreated" {
-				code, holder = pod.CodeTryAgain, "weft/old/eth0" // the old one's DEL is expected soon
+				code = pod.CodeTryAgain
+				holder = "weft/old/eth0" // the old one's DEL is expected soon
 			}
 			checkRefusal(t, n.refuses(t, ev), code, "address 10.1.0.7 is held by "+holder)
 		})
@@ -199,7 +233,8 @@ func TestAddressIsNotHandedOverToAnotherPod(t *testing.T) {
 // rows: IPM-18
 func TestRecreatedPodGetsItsAddressAfterTheDELOfTheOldOne(t *testing.T) {
 	n := newNode(t, four).run(t)
-	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
+	old := static("old", "10.1.0.7")
+	young := static("young", "10.1.0.7")
 	young.ID.UID = "uid-2"
 	n.add(t, old)
 	n = n.restarted(t)
@@ -238,7 +273,8 @@ func TestForeignAddressIsOnlyForTheMainInterface(t *testing.T) {
 	ev := foreign("a", "fd00:7::5/64", "10.7.0.5/24")
 	a := n.add(t, ev)
 	main := a.Interfaces[0]
-	if got := fmt.Sprint(main.Addresses, main.Pools, main.Gateways); got != "[10.7.0.5/32 fd00:7::5/128] [ ] [169.254.1.1 fe80::1]" {
+	if got := fmt.Sprint(main.Addresses, main.Pools,
+		main.Gateways); got != "[10.7.0.5/32 fd00:7::5/128] [ ] [169.254.1.1 fe80::1]" {
 		t.Errorf("addresses, pools and gateways %s", got)
 	}
 	if stats, _ := n.Networks.Addresses(); stats[0].Used+stats[1].Used != 0 {
@@ -246,13 +282,15 @@ func TestForeignAddressIsOnlyForTheMainInterface(t *testing.T) {
 	}
 	golden(t, "pod-foreign", list(t, without(n.committer.Values(), newNode(t, four, six).run(t).committer.Values())))
 	n = n.restarted(t)
-	checkRefusal(t, n.refuses(t, foreign("b", "10.7.0.5/32")), pod.CodeAddressInUse, "address 10.7.0.5 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
+	checkRefusal(t, n.refuses(t, foreign("b", "10.7.0.5/32")), pod.CodeAddressInUse,
+		"address 10.7.0.5 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
 	again := foreign("a", "10.7.0.5/32")
 	again.Key.ContainerID = "younger"
 	again.Netns.Inode++
 	n.add(t, again)
 	n.delete(t, ev)
-	if route, ok := n.committer.Values()["vpp.route/weft:pods/ip4/10.7.0.5/32"].(wire.Route); !ok || route.Paths[0].Interface == main.Object {
+	if route, ok := n.committer.Values()["vpp.route/weft:pods/ip4/10.7.0.5/32"].(wire.Route); !ok ||
+		route.Paths[0].Interface == main.Object {
 		t.Errorf("handed over: route %v", route)
 	}
 	n.delete(t, again)
@@ -269,21 +307,29 @@ func TestForeignAddressInAPoolIsNotAllocatedAgain(t *testing.T) {
 		t.Errorf("address of the next pod: %s", got)
 	}
 	n = n.restarted(t)
-	checkRefusal(t, n.refuses(t, foreign("c", "10.1.0.3/24")), pod.CodeAddressInUse, "address 10.1.0.3 is held by pod default/b on this node (weft/c0ffee-b/eth0)")
+	checkRefusal(t, n.refuses(t, foreign("c", "10.1.0.3/24")), pod.CodeAddressInUse,
+		"address 10.1.0.3 is held by pod default/b on this node (weft/c0ffee-b/eth0)")
 	other := static("d", "10.1.0.2")
 	other.ID.Name = "d"
-	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, "address 10.1.0.2 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
+	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse,
+		"address 10.1.0.2 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
 	n.delete(t, foreign("a"))
 	if stats, _ := n.Networks.Addresses(); stats[0].Used != 1 || stats[0].Cooling != 1 {
 		t.Errorf("after the DEL: %+v", stats)
 	}
 }
 
-// A tenant may have written the configuration of the other plugin, so a pool that refuses an address to the pod's annotation refuses it to the
-// plugin too, also if delegatedCIDRs contain it.
+// A tenant may have written the configuration of the other plugin, so a pool that refuses an address to the pod's
+// annotation refuses it to the plugin too, also if delegatedCIDRs contain it.
 func TestForeignAddressObeysItsPool(t *testing.T) {
-	const plain, permitted = "10.2.0.0/28", "10.7.0.0/28" // the fixture has 10.7.0.0/24 in delegatedCIDRs
-	const notFor, disabled = `pool other is not for namespace "default"`, "pool other is disabled, or not for this node"
+	const (
+		plain     = "10.2.0.0/28"
+		permitted = "10.7.0.0/28"
+	) // the fixture has 10.7.0.0/24 in delegatedCIDRs
+	const (
+		notFor   = `pool other is not for namespace "default"`
+		disabled = "pool other is disabled, or not for this node"
+	)
 	for name, tt := range map[string]struct {
 		pool         ipam.Pool
 		prefix, want string
@@ -293,11 +339,14 @@ func TestForeignAddressObeysItsPool(t *testing.T) {
 		"for another namespace, delegated": {ipam.Pool{Namespaces: []string{"payments"}}, permitted, notFor, false},
 		"disabled":                         {ipam.Pool{Disabled: true}, plain, disabled, false},
 		"disabled, delegated":              {ipam.Pool{Disabled: true}, permitted, disabled, true},
-		"disabled, delegated, for another": {ipam.Pool{Disabled: true, Namespaces: []string{"payments"}}, permitted, notFor, false},
+		"disabled, delegated, for another": {
+			ipam.Pool{Disabled: true, Namespaces: []string{"payments"}}, permitted, notFor, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := tt.pool
-			pool.Name, pool.Prefix = "other", netip.MustParsePrefix(tt.prefix)
+			pool.Name = "other"
+			pool.Prefix = netip.MustParsePrefix(tt.prefix)
 			address := pool.Prefix.Addr().Next().Next().Next()
 			n := newNode(t, four, pool).run(t)
 			if why := n.refuses(t, static("asks", address.String())); why == nil {
@@ -310,10 +359,15 @@ func TestForeignAddressObeysItsPool(t *testing.T) {
 				}
 				return
 			}
-			checkRefusal(t, n.refuses(t, takes), pod.CodeUnknownNetwork, "address "+address.String()+" of the IPAM plugin: "+tt.want)
+			checkRefusal(t, n.refuses(t, takes), pod.CodeUnknownNetwork,
+				"address "+address.String()+" of the IPAM plugin: "+tt.want)
 		})
 	}
-	n := newNode(t, four, ipam.Pool{Name: "ours", Prefix: netip.MustParsePrefix("10.2.0.0/28"), Namespaces: []string{"default"}}).run(t)
+	n := newNode(t, four, ipam.Pool{
+		Name:       "ours",
+		Prefix:     netip.MustParsePrefix("10.2.0.0/28"),
+		Namespaces: []string{"default"},
+	}).run(t)
 	if got := mainAddress(n.add(t, foreign("admitted", "10.2.0.5/32"))); got != "10.2.0.5" {
 		t.Errorf("address of a pool that admits the namespace: %s", got)
 	}
@@ -322,8 +376,10 @@ func TestForeignAddressObeysItsPool(t *testing.T) {
 // rows: CAL-21
 func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 	for prefix, want := range map[string]string{
-		"fe80::5/64": "cannot be a pod's", "224.0.0.1/4": "cannot be a pod's", "127.0.0.1/8": "cannot be a pod's", "::/0": "cannot be a pod's",
-		"::ffff:10.7.0.5/120": "cannot be a pod's", "10.7.0.5/24": "several addresses of one family", "fd00::5/64": "the node has no pool of ip6",
+		"fe80::5/64": "cannot be a pod's", "224.0.0.1/4": "cannot be a pod's", "127.0.0.1/8": "cannot be a pod's",
+		"::/0":                "cannot be a pod's",
+		"::ffff:10.7.0.5/120": "cannot be a pod's", "10.7.0.5/24": "several addresses of one family",
+		"fd00::5/64": "the node has no pool of ip6",
 	} {
 		n := newNode(t, four).run(t)
 		_, err := n.loop.Do(t.Context(), foreign("a", prefix, "10.7.0.6/24"))
@@ -334,9 +390,10 @@ func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := foreign("a", "10.7.0.5/24")
 	ev.Annotations = map[string]string{pod.AnnotationIPs: `["10.1.0.7"]`}
-	checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation, "are another plugin's to give")
-	ev.Mode, ev.Requested.Delegated = pod.ModeChained, nil
-	checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation, "are another plugin's to give")
+	checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation, "are another plugin allocates the addresses")
+	ev.Mode = pod.ModeChained
+	ev.Requested.Delegated = nil
+	checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation, "are another plugin allocates the addresses")
 }
 
 func TestIPAMConfigurationChoosesThePools(t *testing.T) {
@@ -348,11 +405,15 @@ func TestIPAMConfigurationChoosesThePools(t *testing.T) {
 	n := newNode(t, pool("a", "10.1.0.0/24"), pool("b", "10.2.0.0/24"), pool("six", "fd00:2::/64"), off).run(t)
 	of := func(name string, pools ...string) *pod.AddPod {
 		ev := sandbox(name)
-		ev.Mode, ev.Requested.Pools = pod.ModeIPAM, pools
+		ev.Mode = pod.ModeIPAM
+		ev.Requested.Pools = pools
 		ev.Annotations = map[string]string{pod.AnnotationPools: `["a"]`}
 		return ev
 	}
-	for i, tt := range []struct{ pools, want string }{{"b", "10.2.0.2/24"}, {"six", "fd00:2::2/64"}, {"b six", "10.2.0.3/24 fd00:2::3/64"}, {"", "10.1.0.2/24 fd00:2::4/64"}} {
+	for i, tt := range []struct{ pools, want string }{
+		{"b", "10.2.0.2/24"}, {"six", "fd00:2::2/64"}, {"b six", "10.2.0.3/24 fd00:2::3/64"},
+		{"", "10.1.0.2/24 fd00:2::4/64"},
+	} {
 		var got []string
 		for _, p := range n.add(t, of(fmt.Sprint("p", i), strings.Fields(tt.pools)...)).Interfaces[0].Addresses {
 			got = append(got, p.String())
@@ -361,9 +422,12 @@ func TestIPAMConfigurationChoosesThePools(t *testing.T) {
 			t.Errorf("with pools %q: %v, want %s", tt.pools, got, tt.want)
 		}
 	}
-	checkRefusal(t, n.refuses(t, of("x", "nope")), pod.CodeUnknownNetwork, `pool of the IPAM configuration: there is no pool "nope"; there are [a b six]`)
-	checkRefusal(t, n.refuses(t, of("x", "off")), pod.CodeUnknownNetwork, "pool of the IPAM configuration: pool off is disabled, or not for this node")
+	checkRefusal(t, n.refuses(t, of("x", "nope")), pod.CodeUnknownNetwork,
+		`pool of the IPAM configuration: unknown pool "nope"; known pools: [a b six]`)
+	checkRefusal(t, n.refuses(t, of("x", "off")), pod.CodeUnknownNetwork,
+		"pool of the IPAM configuration: pool off is disabled, or not for this node")
 	elsewhere := of("x", "b")
 	elsewhere.Requested.Addresses = prefixes("10.1.0.77")
-	checkRefusal(t, n.refuses(t, elsewhere), pod.CodeUnknownNetwork, "address 10.1.0.77 is not in the pools of the IPAM configuration, [b]")
+	checkRefusal(t, n.refuses(t, elsewhere), pod.CodeUnknownNetwork,
+		"address 10.1.0.77 is not in the pools of the IPAM configuration, [b]")
 }

@@ -25,24 +25,30 @@ func TestClientAddressesOfServices(t *testing.T) {
 	me := translating(with(self(), "default", "10.1.1.0/26", "2001:db8:1::/122"), clientRanges)
 	if refused := n.join(t, me,
 		translating(other(2, "10.1.2.0/26", "2001:db8:2::/122"), clientRanges),
-		translating(other(3, "10.1.3.0/26", "2001:db8:3::/122"), prefixes("100.64.0.0/12", "fc00::/8")), // other ranges of IPv4
-		other(4, "10.1.4.0/26", "10.1.1.7/32"),                                                          // of an earlier version; it has borrowed an address
+		// other ranges of IPv4
+		translating(other(3, "10.1.3.0/26", "2001:db8:3::/122"), prefixes("100.64.0.0/12", "fc00::/8")),
+		// of an earlier version; it has borrowed an address
+		other(4, "10.1.4.0/26", "10.1.1.7/32"),
 	); len(refused) > 0 {
 		t.Fatal(refused)
 	}
 	want := wire.ServiceClients{
-		Ranges: clientRanges, Pods: prefixes("10.1.1.0/26", "2001:db8:1::/122"), Addresses: prefixes("100.65.1.0/26", "fc01:db8:1::/122"),
+		Ranges:    clientRanges,
+		Pods:      prefixes("10.1.1.0/26", "2001:db8:1::/122"),
+		Addresses: prefixes("100.65.1.0/26", "fc01:db8:1::/122"),
 		Endpoints: prefixes("10.1.1.0/26", "10.1.2.0/26", "2001:db8:1::/122", "2001:db8:2::/122", "2001:db8:3::/122"),
 	}
 	if got := n.translation(t).Clients; !got.Equal(want) {
 		t.Errorf("clients\n%+v, want\n%+v", got, want)
 	}
 	for prefix, object := range map[string]string{
-		"100.65.1.0/26": "host", "fc01:db8:1::/122": "host", "100.65.2.0/26": "tunnel", "fc01:db8:2::/122": "tunnel", "fc01:db8:3::/122": "tunnel",
-		"100.65.3.0/26": "", "100.65.4.0/26": "", "100.65.1.7/32": "",
+		"100.65.1.0/26": "host", "fc01:db8:1::/122": "host", "100.65.2.0/26": "tunnel", "fc01:db8:2::/122": "tunnel",
+		"fc01:db8:3::/122": "tunnel",
+		"100.65.3.0/26":    "", "100.65.4.0/26": "", "100.65.1.7/32": "",
 	} {
 		p := netip.MustParsePrefix(prefix)
-		route, there := n.committer.Values()[wire.RouteKey(wire.VRFName("weft:pods", wire.FamilyOf(p.Addr())), p)].(wire.Route)
+		route, there := n.committer.Values()[wire.RouteKey(wire.VRFName("weft:pods", wire.FamilyOf(p.Addr())),
+			p)].(wire.Route)
 		behind := ""
 		if there {
 			if behind = "tunnel"; route.Paths[0].Interface == desired.HostObject {
@@ -72,8 +78,14 @@ func TestClientAddressesOfServices(t *testing.T) {
 // Without tunnels the connections to pods of other nodes leave the node with the address of the pod.
 func TestClientAddressesWithoutTunnels(t *testing.T) {
 	n := nodeOf(t, meshed(networks.TunnelNone, families["ip4"]...)).run(t)
-	n.join(t, translating(with(self(), "default", "10.1.1.0/26"), clientRanges), translating(other(2, "10.1.2.0/26"), clientRanges))
-	want := wire.ServiceClients{Ranges: clientRanges, Pods: prefixes("10.1.1.0/26"), Addresses: prefixes("100.65.1.0/26"), Endpoints: prefixes("10.1.1.0/26")}
+	n.join(t, translating(with(self(), "default", "10.1.1.0/26"), clientRanges),
+		translating(other(2, "10.1.2.0/26"), clientRanges))
+	want := wire.ServiceClients{
+		Ranges:    clientRanges,
+		Pods:      prefixes("10.1.1.0/26"),
+		Addresses: prefixes("100.65.1.0/26"),
+		Endpoints: prefixes("10.1.1.0/26"),
+	}
 	if got := n.translation(t).Clients; !got.Equal(want) {
 		t.Errorf("clients\n%+v, want\n%+v", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 )
@@ -19,11 +20,11 @@ func TestRecordOfTheMainInterface(t *testing.T) {
 	ev := sandbox("a")
 	ev.Requested = pod.Requested{
 		Addresses: prefixes("2001:db8:1::99", "10.1.0.9"),
-		MAC:       "0A-00-00-00-00-01",
+		MAC:       netaddr.MAC{0x0a, 0, 0, 0, 0, 1},
 	}
 	main := n.add(t, ev).Interfaces[0]
 	want := pod.Interface{
-		Name: "eth0", Type: "tap", Object: main.Object, MAC: "0a:00:00:00:00:01", MTU: 1500,
+		Name: "eth0", Type: "tap", Object: main.Object, MAC: netaddr.MAC{0x0a, 0, 0, 0, 0, 1}, MTU: 1500,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.9/32"), netip.MustParsePrefix("2001:db8:1::99/128")},
 		Pools:     []string{"default4", "default6"},
 		Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
@@ -57,22 +58,41 @@ func TestRefusedPodsLeaveNothingAndHaveAReason(t *testing.T) {
 		code uint
 		want string
 	}{
-		{"an address of another pod names it", asking(requested("10.1.0.2")), pod.CodeAddressInUse, "address 10.1.0.2 is held by pod default/first on this node (weft/c0ffee-first/eth0)"},
-		{"the node's address names the node", asking(requested("10.1.0.1")), pod.CodeAddressInUse, "address 10.1.0.1 is held by node"},
-		{"an address of no pool", asking(requested("10.9.0.1")), pod.CodeUnknownNetwork, "address 10.9.0.1 is in no pool"},
-		{"a reserved address", asking(requested("10.1.0.15")), pod.CodeUnknownNetwork, "address 10.1.0.15 of pool default4 is reserved"},
-		{"two addresses of a family", asking(requested("10.1.0.4", "10.1.0.5")), pod.CodeInvalidConfig, "more than one address of a family"},
-		{"a valid address and one in use", asking(requested("10.1.0.5", "2001:db8:1::1")), pod.CodeAddressInUse, "address 2001:db8:1::1 is held by node"},
-		{"an invalid MAC", asking(pod.Requested{MAC: "no mac"}), pod.CodeInvalidConfig, "MAC asked for: address no mac: invalid MAC address"},
-		{"a multicast MAC", asking(pod.Requested{MAC: "01:00:5e:00:00:01"}), pod.CodeInvalidConfig, "unicast"},
-		{"a zero MAC", asking(pod.Requested{MAC: "00:00:00:00:00:00"}), pod.CodeInvalidConfig, "unicast"},
-		{"another pod's MAC names it", asking(pod.Requested{MAC: "0a:00:00:00:00:01"}), pod.CodeAddressInUse, "held by pod default/first (weft/c0ffee-first/eth0)"},
+		{
+			"an address of another pod names it", asking(requested("10.1.0.2")), pod.CodeAddressInUse,
+			"address 10.1.0.2 is held by pod default/first on this node (weft/c0ffee-first/eth0)",
+		},
+		{
+			"the node's address names the node", asking(requested("10.1.0.1")), pod.CodeAddressInUse,
+			"address 10.1.0.1 is held by node",
+		},
+		{
+			"an address of no pool", asking(requested("10.9.0.1")), pod.CodeUnknownNetwork,
+			"address 10.9.0.1 is in no pool",
+		},
+		{
+			"a reserved address", asking(requested("10.1.0.15")), pod.CodeUnknownNetwork,
+			"address 10.1.0.15 of pool default4 is reserved",
+		},
+		{
+			"two addresses of a family", asking(requested("10.1.0.4", "10.1.0.5")), pod.CodeInvalidConfig,
+			"more than one address of a family",
+		},
+		{
+			"a valid address and one in use", asking(requested("10.1.0.5", "2001:db8:1::1")), pod.CodeAddressInUse,
+			"address 2001:db8:1::1 is held by node",
+		},
+		{
+			"another pod's MAC names it", asking(pod.Requested{MAC: netaddr.MAC{0x0a, 0, 0, 0, 0, 1}}),
+			pod.CodeAddressInUse,
+			"held by pod default/first (weft/c0ffee-first/eth0)",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, four, six).run(t)
 			first := sandbox("first")
-			first.Requested.MAC = "0a:00:00:00:00:01"
+			first.Requested.MAC = netaddr.MAC{0x0a, 0, 0, 0, 0, 1}
 			n.add(t, first)
 			before := n.state(t)
 			ev := sandbox("second")
@@ -103,21 +123,24 @@ func checkRefusal(t *testing.T, err error, code uint, parts ...string) {
 func TestGatewaysMACIsRefused(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
-	gateway := strings.Replace(n.add(t, ev).Interfaces[0].MAC, "02:", "06:", 1)
+	gateway := n.add(t, ev).Interfaces[0].MAC
+	gateway[0] = 0x06
 	n.delete(t, ev)
 	ev.Requested.MAC = gateway
 	_, err := n.loop.Do(context.Background(), ev)
-	checkRefusal(t, err, pod.CodeAddressInUse, gateway+" asked for is the gateway's")
+	checkRefusal(t, err, pod.CodeAddressInUse, gateway.String()+" is the gateway's")
 }
 
 // rows: AWS-19
 func TestErrorOfAnExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
 	small := ipam.Pool{Name: "small", Prefix: netip.MustParsePrefix("10.2.0.0/30")}
 	n := newNode(t, small).run(t)
-	first, second := sandbox("first"), sandbox("second")
+	first := sandbox("first")
+	second := sandbox("second")
 	n.add(t, first)
 	_, err := n.loop.Do(context.Background(), second)
-	checkRefusal(t, err, pod.CodePoolExhausted, "pool exhausted: all addresses of pool small are held, 1 by this node; delete pods, or give the node another pool")
+	checkRefusal(t, err, pod.CodePoolExhausted,
+		"pool exhausted: all addresses of pool small are held, 1 by this node; delete pods, or give the node another pool")
 
 	n.delete(t, first)
 	n.now = n.now.Add(18 * time.Second)
@@ -136,7 +159,8 @@ func TestRepeatedAddChangesNothing(t *testing.T) {
 	a := n.add(t, ev)
 	before := n.state(t)
 	again := sandbox("a")
-	again.Repeated, again.Attachment = true, a
+	again.Repeated = true
+	again.Attachment = a
 	n.add(t, again)
 	if after := n.state(t); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
@@ -145,7 +169,8 @@ func TestRepeatedAddChangesNothing(t *testing.T) {
 
 func TestSecondSandboxOfAPodExistsBesideTheFirst(t *testing.T) {
 	n := newNode(t, four).run(t)
-	first, second := sandbox("a"), sandbox("a")
+	first := sandbox("a")
+	second := sandbox("a")
 	second.Key.ContainerID = "newer"
 	second.Netns = pod.Netns{Path: "/run/netns/newer", Inode: 7, Device: 4}
 	old := n.add(t, first)
@@ -164,7 +189,8 @@ func TestSecondSandboxOfAPodExistsBesideTheFirst(t *testing.T) {
 
 func TestDELOfOneInterfaceKeepsObjectsOfAnotherInTheNamespace(t *testing.T) {
 	n := newNode(t, four).run(t)
-	first, second := sandbox("a"), sandbox("a")
+	first := sandbox("a")
+	second := sandbox("a")
 	second.Key.IfName = "net1"
 	n.add(t, first)
 	young := n.add(t, second)
@@ -185,7 +211,8 @@ func TestDELOfOneInterfaceKeepsObjectsOfAnotherInTheNamespace(t *testing.T) {
 
 func TestNewNamespaceAtThePathOfAnOldOneReplacesItsAttachment(t *testing.T) {
 	n := newNode(t, four).run(t)
-	first, second := sandbox("a"), sandbox("a")
+	first := sandbox("a")
+	second := sandbox("a")
 	second.Key.ContainerID = "newer"
 	second.Netns.Inode++
 	old := n.add(t, first)
@@ -219,7 +246,8 @@ func TestNewNamespaceAtThePathOfAnOldOneReplacesItsAttachment(t *testing.T) {
 
 func (n *node) checkDisplaced(t *testing.T, old, young *pod.Attachment) {
 	t.Helper()
-	values, current := n.committer.Values(), n.Pods.Objects(young)
+	values := n.committer.Values()
+	current := n.Pods.Objects(young)
 	for _, key := range current {
 		if values[key] == nil {
 			t.Errorf("%s of the new sandbox is missing", key)

@@ -18,10 +18,10 @@ func podOf(namespace, name, uid, address string) *pod.AddPod {
 	return ev
 }
 
-// EndpointSlices, ipBlocks and clients refer to the address of a pod for some seconds after its end: that is what the cool-down is for. A pod of
-// another namespace must not have it meanwhile by asking for it.
+// EndpointSlices, ipBlocks and clients refer to the address of a pod for some seconds after its end: that is what the
+// cool-down is for. A pod of another namespace must not have it meanwhile by asking for it.
 func TestAPodOfAnotherNamespaceDoesNotGetAnAddressThatCoolsDown(t *testing.T) {
-	const message = "address 10.2.0.2 was released by a pod of another namespace and cools down for 30s; try again then, or ask for another one, or for none"
+	const message = "address 10.2.0.2 was released by a pod of another namespace and cools down for 30s; try again then, or request another one or none"
 	n := newNode(t, ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")}).run(t)
 	victim := podOf("bank", "db-0", "1", "")
 	address := mainAddress(n.add(t, victim))

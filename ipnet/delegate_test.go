@@ -12,7 +12,8 @@ import (
 
 // delegated returns an ADD that another plugin delegates, in the sandbox of that name.
 func delegated(ev *pod.AddPod) *pod.AddPod {
-	ev.Mode, ev.Key.IfName = pod.ModeDelegate, "net1"
+	ev.Mode = pod.ModeDelegate
+	ev.Key.IfName = "net1"
 	return ev
 }
 
@@ -78,7 +79,8 @@ func TestInterfaceBesideADelegateHasNoDuplicateRoute(t *testing.T) {
 func TestDelegateIsReconstructedUnchanged(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	var found []attach.Found
-	primary, beside := n.add(t, sandbox("a")), n.add(t, delegated(sandbox("a")))
+	primary := n.add(t, sandbox("a"))
+	beside := n.add(t, delegated(sandbox("a")))
 	alone := n.add(t, delegated(sandbox("bb")))
 	for _, a := range []*pod.Attachment{alone, beside, primary} {
 		found = append(found, foundOf(t, n, a))
@@ -127,14 +129,16 @@ func destinations(count int) (all []pod.Route) {
 	return all
 }
 
-// The configuration of an IPAM plugin has room for 40,000 routes. All would be objects of the pod's transaction, for which the pods of the node wait.
+// The configuration of an IPAM plugin has room for 40,000 routes. All would be objects of the pod's transaction, for
+// which the pods of the node wait.
 func TestRoutesOfAForeignPluginAreBounded(t *testing.T) {
 	n := newNode(t, four).run(t)
 	for _, mode := range []string{pod.ModePrimary, pod.ModeDelegate} {
 		ev := foreign("a", "10.7.0.5/32")
 		ev.Mode = mode
 		ev.Requested.Delegation.Routes = destinations(pod.MaxRoutes + 1)
-		checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidConfig, "the IPAM plugin gave 65 routes, at most 64 are possible")
+		checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidConfig,
+			"the IPAM plugin returned 65 routes, at most 64 are possible")
 	}
 	ev := foreign("a", "10.7.0.5/32")
 	ev.Requested.Delegation.Routes = destinations(pod.MaxRoutes)
@@ -150,7 +154,7 @@ func TestRoutesOfADHCPServerAreBounded(t *testing.T) {
 	a := n.add(t, awaiting("a", "tap", "lan"))
 	before := n.state(t)
 	_, err := n.loop.Do(t.Context(), addressed(a, "10.9.0.2/24", "10.9.0.1", destinations(pod.MaxRoutes+1)...))
-	checkRefusal(t, err, pod.CodeInvalidConfig, "the IPAM plugin gave 65 routes, at most 64 are possible")
+	checkRefusal(t, err, pod.CodeInvalidConfig, "the IPAM plugin returned 65 routes, at most 64 are possible")
 	if after := n.state(t); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
 	}

@@ -7,16 +7,18 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// The author of a NetworkAttachmentDefinition chooses the mode, the IPAM plugin and its addresses. The node and the dataplane would route
-// the address of a machine, or of another node's pod, to this pod.
+// The author of a NetworkAttachmentDefinition chooses the mode, the IPAM plugin and its addresses. The node and the
+// dataplane would route the address of a machine, or of another node's pod, to this pod.
 func TestAnotherIPAMPluginDoesNotGiveTheAddressOfAMachine(t *testing.T) {
 	for _, address := range []string{"8.8.8.8/32", "192.0.2.10/24", "10.1.0.20/24", "2001:db8::8/64"} {
 		for _, mode := range []string{pod.ModePrimary, pod.ModeDelegate} {
 			n := newNode(t, four, six).run(t)
 			before := list(t, n.committer.Values())
 			ev := delegated(foreign("a", address))
-			ev.Mode, ev.Requested.Network = mode, pod.DefaultNetwork
-			checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidConfig, "which is in no pool of the node and in none of delegatedCIDRs")
+			ev.Mode = mode
+			ev.Requested.Network = pod.DefaultNetwork
+			checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidConfig,
+				"which is outside the node's pools and delegatedCIDRs")
 			if after := list(t, n.committer.Values()); after != before {
 				t.Errorf("%s in mode %s left\n%s, was\n%s", address, mode, after, before)
 			}

@@ -43,7 +43,8 @@ func (n *node) splices(t *testing.T) map[string]wire.MemifSplice {
 		case wire.MemifSplice:
 			found[key] = v
 			socket := strings.TrimPrefix(key, wire.KindMemifSplice+"/")
-			if file, is := n.committer.Values()[wire.FileKey(socket)].(wire.File); !is || file.On != key || file.Mode != 0o666 {
+			if file, is := n.committer.Values()[wire.FileKey(socket)].(wire.File); !is || file.On != key ||
+				file.Mode != 0o666 {
 				t.Errorf("the socket %s has %+v", socket, file)
 			}
 		case wire.BridgeDomain, wire.MemifSocket:
@@ -60,10 +61,13 @@ func (n *node) splices(t *testing.T) map[string]wire.MemifSplice {
 func TestDirectNetworkSplicesItsTwoMembers(t *testing.T) {
 	for _, serverFirst := range []bool{true, false} {
 		n := directNode(t, nil)
-		a, b := direct("a", server), direct("b", `"ips":["192.168.1.2/24"]`)
-		first, second := a, b
+		a := direct("a", server)
+		b := direct("b", `"ips":["192.168.1.2/24"]`)
+		first := a
+		second := b
 		if !serverFirst {
-			first, second = b, a
+			first = b
+			second = a
 		}
 		n.add(t, first)
 		if got := n.splices(t); len(got) > 0 {
@@ -71,8 +75,13 @@ func TestDirectNetworkSplicesItsTwoMembers(t *testing.T) {
 		}
 		n.add(t, second)
 		want := wire.MemifSplice{
-			Directory: wire.FileKey("/run/weft/memif/allocation-of-b"),
-			ClientID:  1, ClientSecret: "secret of b", Namespace: wire.Namespace(a.Netns), Server: "@weft/m1", ServerID: 1, ServerSecret: "secret of a",
+			Directory:    wire.FileKey("/run/weft/memif/allocation-of-b"),
+			ClientID:     1,
+			ClientSecret: "secret of b",
+			Namespace:    wire.Namespace(a.Netns),
+			Server:       "@weft/m1",
+			ServerID:     1,
+			ServerSecret: "secret of a",
 		}
 		key := wire.MemifSpliceKey("/run/weft/memif/allocation-of-b/d1.sock")
 		if got := n.splices(t); len(got) != 1 || got[key] != want {
@@ -93,7 +102,9 @@ func TestDirectNetworkSplicesItsTwoMembers(t *testing.T) {
 
 func TestDirectNetworkRefusesWhatItCannotConnect(t *testing.T) {
 	stateful := direct("a", server)
-	stateful.ID.UID, stateful.Key.ContainerID, stateful.Netns = "uid-of-the-next", "c0ffee-next", pod.Netns{Path: "/run/netns/next", Inode: 7, Device: 4}
+	stateful.ID.UID = "uid-of-the-next"
+	stateful.Key.ContainerID = "c0ffee-next"
+	stateful.Netns = pod.Netns{Path: "/run/netns/next", Inode: 7, Device: 4}
 	both := asking("c", "m1/memif/two,m2/memif/two", "")
 	both.Grants = []pod.Grant{grant("c", 9, 2)}
 	for name, tt := range map[string]struct {
@@ -101,13 +112,33 @@ func TestDirectNetworkRefusesWhatItCannotConnect(t *testing.T) {
 		code uint
 		want string
 	}{
-		"a second server":          {direct("c", server), pod.CodeInvalidAnnotation, "direct network pair has a server on this node already, m1 of pod default/a; it connects one server (option role) and one client"},
-		"a second client":          {direct("c", ""), pod.CodeInvalidAnnotation, "direct network pair has a client on this node already, m1 of pod default/b"},
-		"the next pod of a name":   {stateful, pod.CodeTryAgain, "the server of network pair is an earlier pod of this name that is not deleted yet; try again"},
-		"another mode":             {asking("c", "m1/memif/half", `{"m1":{"mode":"ip","role":"server"}}`), pod.CodeInvalidAnnotation, "mode ip differs from mode ethernet of m1 of pod default/d, to which network half connects it"},
-		"a tap":                    {asking("c", "t1/tap/pair", ""), pod.CodeInvalidAnnotation, "interface t1: network pair is direct: it connects memifs only"},
-		"two clients of one pod":   {both, pod.CodeInvalidAnnotation, "interfaces m1 and m2 are both the client of direct network two"},
-		"a role on other networks": {asking("c", "m1/memif", `{"m1":{"role":"client"}}`), pod.CodeInvalidAnnotation, "role: only on a direct network; on network default the dataplane is the server"},
+		"a second server": {
+			direct("c", server), pod.CodeInvalidAnnotation,
+			"direct network pair has a server on this node already, m1 of pod default/a; it connects one server (option role) and one client",
+		},
+		"a second client": {
+			direct("c", ""), pod.CodeInvalidAnnotation,
+			"direct network pair has a client on this node already, m1 of pod default/b",
+		},
+		"the next pod of a name": {
+			stateful, pod.CodeTryAgain,
+			"the server of network pair is an earlier pod of this name that is not deleted yet; try again",
+		},
+		"another mode": {
+			asking("c", "m1/memif/half", `{"m1":{"mode":"ip","role":"server"}}`), pod.CodeInvalidAnnotation,
+			"mode ip differs from mode ethernet of m1 of pod default/d, to which network half connects it",
+		},
+		"a tap": {
+			asking("c", "t1/tap/pair", ""), pod.CodeInvalidAnnotation,
+			"interface t1: network pair is direct: it connects memifs only",
+		},
+		"two clients of one pod": {
+			both, pod.CodeInvalidAnnotation, "interfaces m1 and m2 are both the client of direct network two",
+		},
+		"a role on other networks": {
+			asking("c", "m1/memif", `{"m1":{"role":"client"}}`), pod.CodeInvalidAnnotation,
+			"role: only on a direct network; on network default the dataplane is the server",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := directNode(t, nil)
@@ -156,11 +187,13 @@ func TestDirectNetworkIsDisconnectedWhilePoliciesSelectAMember(t *testing.T) {
 // The new sandbox of a pod takes its place, and the DEL of the old one does not disconnect it.
 func TestNewSandboxTakesOverItsPlaceOnADirectNetwork(t *testing.T) {
 	n := directNode(t, nil)
-	old, client := direct("a", server), direct("b", "")
+	old := direct("a", server)
+	client := direct("b", "")
 	n.add(t, old)
 	n.add(t, client)
 	again := direct("a", server)
-	again.Key.ContainerID, again.Netns = "c0ffee-again", pod.Netns{Path: "/run/netns/again", Inode: 4026532999, Device: 4}
+	again.Key.ContainerID = "c0ffee-again"
+	again.Netns = pod.Netns{Path: "/run/netns/again", Inode: 4026532999, Device: 4}
 	n.add(t, again)
 	check := func(when string) {
 		t.Helper()
@@ -187,7 +220,8 @@ func TestDirectIsNotChangedWhilePodsUseTheNetwork(t *testing.T) {
 	}
 }
 
-// Addresses of another plugin come later than their ADD: a policy that selects the pod since then disconnects its memif, too.
+// Addresses of another plugin come later than their ADD: a policy that selects the pod since then disconnects its
+// memif, too.
 func TestAddressesOfAMemberBringItsPolicies(t *testing.T) {
 	r := newRuler()
 	n := directNode(t, r)
@@ -197,7 +231,8 @@ func TestAddressesOfAMemberBringItsPolicies(t *testing.T) {
 	n.add(t, direct("a", server))
 	n.add(t, direct("b", ""))
 	second := awaiting("a", pod.TypeTap, "lan")
-	second.ID, second.Netns = direct("a", server).ID, direct("a", server).Netns
+	second.ID = direct("a", server).ID
+	second.Netns = direct("a", server).Netns
 	a := n.add(t, second)
 	splice := wire.MemifSpliceKey("/run/weft/memif/allocation-of-b/d1.sock")
 	if n.committer.Values()[splice] == nil {

@@ -44,8 +44,12 @@ func (n *node) open(t rapid.TB, externals ...pod.External) map[string]string {
 // outsideNode makes a node with a bridged and a routed network, and one pod on both.
 func outsideNode(t *testing.T) *node {
 	t.Helper()
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}, Mesh: mesh.Config{Uplink: "eth9", HostLink: "host0"}}).run(t)
-	if refused := n.set(t, custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24", "2001:db8:6::/64")); len(refused) > 0 {
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: []ipam.Pool{four, six}},
+		Mesh:     mesh.Config{Uplink: "eth9", HostLink: "host0"},
+	}).run(t)
+	if refused := n.set(t, custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24", "2001:db8:6::/64")); len(
+		refused) > 0 {
 		t.Fatal(refused)
 	}
 	n.add(t, asking("a", "b1/tap/blue,r1/tap/red", ""))
@@ -91,7 +95,8 @@ func TestValuesOfAnExternalInterface(t *testing.T) {
 }
 
 func TestPodAddedAfterAnExternalInterfaceUsesIt(t *testing.T) {
-	early, late := outsideNode(t), outsideNode(t)
+	early := outsideNode(t)
+	late := outsideNode(t)
 	red := external("out", "red", "eth1", "192.0.2.1/24", "2001:db8:2::1/64")
 	b := asking("b", "r1/tap/red", "")
 	early.open(t, red)
@@ -99,7 +104,8 @@ func TestPodAddedAfterAnExternalInterfaceUsesIt(t *testing.T) {
 	late.add(t, asking("b", "r1/tap/red", ""))
 	late.open(t, red)
 	if got, want := list(t, late.committer.Values()), list(t, early.committer.Values()); got != want {
-		t.Errorf("interface added after the pod:\n%s\nwant the same as for a pod added after the interface\n%s", got, want)
+		t.Errorf("interface added after the pod:\n%s\nwant the same as for a pod added after the interface\n%s", got,
+			want)
 	}
 	early.delete(t, b)
 	for key := range early.committer.Values() {
@@ -110,7 +116,8 @@ func TestPodAddedAfterAnExternalInterfaceUsesIt(t *testing.T) {
 }
 
 func TestInvalidExternalInterfacesDoNotAffectOthers(t *testing.T) {
-	out, trunk := external("out", "red", "eth1", "192.0.2.1/24"), inVLAN(7, external("trunk", "blue", "eth2"))
+	out := external("out", "red", "eth1", "192.0.2.1/24")
+	trunk := inVLAN(7, external("trunk", "blue", "eth2"))
 	for _, tt := range []struct {
 		name string
 		e    pod.External
@@ -125,22 +132,55 @@ func TestInvalidExternalInterfacesDoNotAffectOthers(t *testing.T) {
 		{"the uplink", external("x", "blue", "eth9"), "interface eth9 is the node's uplink"},
 		{"a VLAN of the uplink", inVLAN(3, external("x", "blue", "eth9")), ""},
 		{"an invalid VLAN", inVLAN(4095, external("x", "blue", "eth3")), "VLAN 4095 is not within 1 and 4094"},
-		{"an interface in use", external("x", "red", "eth1", "198.51.100.1/24"), "interface eth1 is that of external interface out"},
-		{"a VLAN in use", inVLAN(7, external("x", "blue", "eth2")), "VLAN 7 of interface eth2 is that of external interface trunk"},
+		{
+			"an interface in use", external("x", "red", "eth1", "198.51.100.1/24"),
+			"interface eth1 is already used by external interface out",
+		},
+		{
+			"a VLAN in use", inVLAN(7, external("x", "blue", "eth2")),
+			"VLAN 7 of interface eth2 is already used by external interface trunk",
+		},
 		{"another VLAN", inVLAN(8, external("x", "blue", "eth2")), ""},
-		{"all frames of a trunk", external("x", "blue", "eth2"), "of a bridged network it is the only one, or all have a VLAN"},
+		{
+			"all frames of a trunk", external("x", "blue", "eth2"),
+			"on a bridged network, external interfaces share a card only by VLANs",
+		},
 		{"a VLAN beside a routed network's interface", inVLAN(8, external("x", "blue", "eth1")), ""},
 		{"addresses on a bridged network", external("x", "blue", "eth3", "198.51.100.1/24"), "network blue is bridged"},
-		{"no address on a routed network", external("x", "red", "eth3"), "network red is routed: the interface needs an address"},
-		{"addresses of its pods", external("x", "red", "eth3", "10.6.0.250/30"), "10.6.0.250/30 overlaps 10.6.0.0/24, addresses of pods"},
-		{"addresses around its pods'", external("x", "red", "eth3", "10.6.1.1/8"), "10.6.1.1/8 overlaps 10.6.0.0/24, addresses of pods"},
-		{"addresses of pods of network default", external("x", "default", "eth3", "10.1.0.3/28"), "overlaps 10.1.0.0/28, addresses of pods"},
-		{"addresses of another node's pods", external("x", "default", "eth3", "10.2.2.1/28"), "overlaps 10.2.2.0/26, addresses of pods"},
+		{
+			"no address on a routed network", external("x", "red", "eth3"),
+			"network red is routed: the interface needs an address",
+		},
+		{
+			"addresses of its pods", external("x", "red", "eth3", "10.6.0.250/30"),
+			"10.6.0.250/30 overlaps 10.6.0.0/24, addresses of pods",
+		},
+		{
+			"addresses around its pods'", external("x", "red", "eth3", "10.6.1.1/8"),
+			"10.6.1.1/8 overlaps 10.6.0.0/24, addresses of pods",
+		},
+		{
+			"addresses of pods of network default", external("x", "default", "eth3", "10.1.0.3/28"),
+			"overlaps 10.1.0.0/28, addresses of pods",
+		},
+		{
+			"addresses of another node's pods", external("x", "default", "eth3", "10.2.2.1/28"),
+			"overlaps 10.2.2.0/26, addresses of pods",
+		},
 		{"the pool of another network", external("x", "red", "eth3", "10.1.0.3/28"), ""},
-		{"addresses of another interface", external("x", "red", "eth3", "192.0.2.9/25"), "192.0.2.9/25 overlaps 192.0.2.0/24, those of external interface out"},
+		{
+			"addresses of another interface", external("x", "red", "eth3", "192.0.2.9/25"),
+			"192.0.2.9/25 overlaps 192.0.2.0/24, those of external interface out",
+		},
 		{"the same on another network", external("x", "default", "eth3", "192.0.2.9/25"), ""},
-		{"two addresses of a family", external("x", "red", "eth3", "198.51.100.1/24", "198.51.100.2/24"), "another address of its own"},
-		{"a link-local address", external("x", "red", "eth3", "fe80::7/64"), "fe80::7/64 is no address that others could reach"},
+		{
+			"two addresses of a family", external("x", "red", "eth3", "198.51.100.1/24", "198.51.100.2/24"),
+			"another address of its own",
+		},
+		{
+			"a link-local address", external("x", "red", "eth3", "fe80::7/64"),
+			"fe80::7/64 is not an address that other machines can reach",
+		},
 		{"the network default", external("x", "default", "eth3", "198.51.100.1/24"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,7 +189,8 @@ func TestInvalidExternalInterfacesDoNotAffectOthers(t *testing.T) {
 			n.open(t, out, trunk)
 			before := n.committer.Values()
 			refused := n.open(t, tt.e, trunk, out)
-			if got := refused["x"]; !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") || len(refused) > 1 {
+			if got := refused["x"]; !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") ||
+				len(refused) > 1 {
 				t.Errorf("refused %v, want %q", refused, tt.want)
 			}
 			after := n.committer.Values()
@@ -167,7 +208,8 @@ func TestInvalidExternalInterfacesDoNotAffectOthers(t *testing.T) {
 
 func TestMissingFamilyIsReported(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
-	if refused := n.open(t, external("x", "default", "eth3", "2001:db8:2::1/64")); refused["x"] != "network default has no ip6" {
+	if refused := n.open(t,
+		external("x", "default", "eth3", "2001:db8:2::1/64")); refused["x"] != "network default has no ip6" {
 		t.Errorf("refused %v", refused)
 	}
 }
@@ -175,7 +217,8 @@ func TestMissingFamilyIsReported(t *testing.T) {
 func TestDuplicateExternalInterfaceIsRefused(t *testing.T) {
 	n := outsideNode(t)
 	before := list(t, n.committer.Values())
-	if refused := n.open(t, external("x", "blue", "eth1"), external("x", "blue", "eth2")); refused["x"] != "it is there twice" {
+	if refused := n.open(t, external("x", "blue", "eth1"),
+		external("x", "blue", "eth2")); refused["x"] != "it is given twice" {
 		t.Errorf("refused %v", refused)
 	}
 	if after := list(t, n.committer.Values()); after != before {
@@ -196,7 +239,8 @@ func TestExternalInterfaceFollowsItsNetwork(t *testing.T) {
 	}
 	connected := list(t, n.committer.Values())
 	for name, networks := range map[string][]pod.Network{
-		"the network is deleted": {}, "it becomes bridged": {custom("red", pod.L2)}, "its pods get overlapping addresses": {custom("red", pod.L3, "192.0.0.0/16")},
+		"the network is deleted": {}, "it becomes bridged": {custom("red", pod.L2)},
+		"its pods get overlapping addresses": {custom("red", pod.L3, "192.0.0.0/16")},
 	} {
 		n.set(t, networks...)
 		if keys := n.Externals.Objects("out"); len(keys) > 0 || len(n.saver.Bucket("externals")) > 0 {
@@ -207,7 +251,8 @@ func TestExternalInterfaceFollowsItsNetwork(t *testing.T) {
 		}
 		n.set(t, custom("red", pod.L3, "10.6.0.0/24"))
 		n.open(t, out)
-		if again := list(t, n.committer.Values()); len(n.Externals.Objects("out")) == 0 || len(again) != len(connected) {
+		if again := list(t, n.committer.Values()); len(n.Externals.Objects("out")) == 0 ||
+			len(again) != len(connected) {
 			t.Errorf("%s, and is undone: values\n%s\nwant\n%s", name, again, connected)
 		}
 	}
@@ -216,7 +261,8 @@ func TestExternalInterfaceFollowsItsNetwork(t *testing.T) {
 func TestNamesOfExternalInterfacesFit(t *testing.T) {
 	n := outsideNode(t)
 	long := strings.Repeat("e", 252)
-	if refused := n.open(t, inVLAN(1, external(long+"a", "blue", "eth1")), inVLAN(2, external(long+"b", "blue", "eth1"))); len(refused) > 0 {
+	if refused := n.open(t, inVLAN(1, external(long+"a", "blue", "eth1")),
+		inVLAN(2, external(long+"b", "blue", "eth1"))); len(refused) > 0 {
 		t.Fatal(refused)
 	}
 	objects := make(map[string]bool)
@@ -248,10 +294,14 @@ func chosen[T any](of []T, which []int) (some []T) {
 func TestExternalsDoNotDependOnTheOrderOfChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
-		networks := []pod.Network{custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24"), custom("pink", pod.L3, "2001:db8:6::/64")}
+		networks := []pod.Network{
+			custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24"), custom("pink", pod.L3, "2001:db8:6::/64"),
+		}
 		all := []pod.External{
-			external("a", "blue", "eth1"), inVLAN(3, external("b", "red", "eth2", "192.0.2.1/24")), inVLAN(4, external("c", "pink", "eth2", "2001:db8:2::1/64")),
-			external("d", "default", "eth3", "192.0.2.1/24"), inVLAN(9, external("e", "red", "eth3", "198.51.100.1/24")),
+			external("a", "blue", "eth1"), inVLAN(3, external("b", "red", "eth2", "192.0.2.1/24")),
+			inVLAN(4, external("c", "pink", "eth2", "2001:db8:2::1/64")),
+			external("d", "default", "eth3", "192.0.2.1/24"),
+			inVLAN(9, external("e", "red", "eth3", "198.51.100.1/24")),
 		}
 		some := rapid.SliceOfDistinct(rapid.IntRange(0, len(all)-1), rapid.ID[int])
 		var set []pod.Network
@@ -276,7 +326,8 @@ func TestExternalsDoNotDependOnTheOrderOfChanges(t *testing.T) {
 		}
 		for _, e := range fresh.Externals.All() {
 			if fmt.Sprint(n.Externals.Objects(e.Name)) != fmt.Sprint(fresh.Externals.Objects(e.Name)) {
-				r.Errorf("%s has %v, on a new node %v", e.Name, n.Externals.Objects(e.Name), fresh.Externals.Objects(e.Name))
+				r.Errorf("%s has %v, on a new node %v", e.Name, n.Externals.Objects(e.Name),
+					fresh.Externals.Objects(e.Name))
 			}
 		}
 	})

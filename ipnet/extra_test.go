@@ -37,7 +37,7 @@ w tap bare 1500 [] []`
 	if got := summary(a); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if a.Interfaces[1].MAC != "02:00:00:00:00:07" {
+	if a.Interfaces[1].MAC.String() != "02:00:00:00:00:07" {
 		t.Errorf("MAC %s", a.Interfaces[1].MAC)
 	}
 	b := n.add(t, asking("b", "q/tap/red", ""))
@@ -53,29 +53,82 @@ func TestInvalidExtraInterfaceLeavesNothingAndHasAReason(t *testing.T) {
 		want                      string
 	}{
 		{"an unknown type", "m1/vhost", "", pod.CodeInvalidAnnotation, `item "m1/vhost": the type must be`},
-		{"an unknown network", "x1/tap,x2/tap/green", "", pod.CodeUnknownNetwork, `interface x2: there is no network "green"; there are default, stub, blue, secret`},
-		{"a network of another namespace", "x1/tap/secret", "", pod.CodeUnknownNetwork, `network secret does not admit pods of namespace "default"; these do: default, stub, blue`},
-		{"an MTU above the network's", "x1/tap/blue", `{"x1":{"mtu":1401}}`, pod.CodeInvalidAnnotation, "MTU 1401 is not within 1280 to 1400, which network blue allows"},
-		{"an MTU below IPv6's minimum", "x1/tap/blue", `{"x1":{"mtu":1279}}`, pod.CodeInvalidAnnotation, "MTU 1279 is not within 1280 to 1400"},
-		{"an MTU above the node's", "x1/tap", `{"x1":{"mtu":1501}}`, pod.CodeInvalidAnnotation, "1280 to 1500, which network default allows"},
-		{"an address of another pod", "x1/tap/blue", `{"x1":{"ips":["10.5.0.7"]}}`, pod.CodeAddressInUse, "interface x1: address 10.5.0.7 is held by pod default/first on this node (weft/c0ffee-first/eth0/x1)"},
-		{"the gateway's address", "x1/tap/blue", `{"x1":{"ips":["10.5.0.1"]}}`, pod.CodeAddressInUse, "10.5.0.1 is held by node"},
-		{"an address outside of the network", "x1/tap/blue", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "interface x1: address 10.1.0.5 is in no pool"},
-		{"an address on a network without addresses", "x1/tap/stub", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "network stub has no addresses"},
-		{"another pod's MAC", "x1/tap/blue", `{"x1":{"mac":"02:00:00:00:00:07"}}`, pod.CodeAddressInUse, "interface x1: MAC 02:00:00:00:00:07 asked for is held by pod default/first"},
-		{"a duplicate MAC", "x1/tap,x2/tap", `{"x1":{"mac":"02:00:00:00:00:08"},"x2":{"mac":"02:00:00:00:00:08"}}`, pod.CodeAddressInUse, "interface x2: MAC 02:00:00:00:00:08 is that of interface x1"},
-		{"a network's gateway's MAC", "x1/tap", `{"x1":{"mac":"06:e2:71:a9:69:51"}}`, pod.CodeAddressInUse, "is the gateway's"},
-		{"more queues of a tap than the node allows", "x1/tap", `{"x1":{"rxQueues":5}}`, pod.CodeInvalidAnnotation, "interface x1: rxQueues 5 is more than this node allows, which is 4"},
-		{"more queues of a veth", "x1/veth", `{"x1":{"rxQueues":4,"txQueues":5}}`, pod.CodeInvalidAnnotation, "interface x1: txQueues 5 is more than this node allows, which is 4"},
-		{"other queues each way of a tap", "x1/tap", `{"x1":{"rxQueues":4,"txQueues":1}}`, pod.CodeInvalidAnnotation, "a tap has equal numbers of both"},
-		{"two ways to the same addresses", "x1/tap/blue,x2/tap/twin", "", pod.CodeInvalidAnnotation, "interfaces x1 (network blue) and x2 (network twin) both lead to 10.5.0.1/32"},
-		{"a bridge and a way to the same addresses", "x1/tap/bridge,x2/tap/blue", "", pod.CodeInvalidAnnotation, "both lead to 10.5.0.0/24"},
+		{
+			"an unknown network", "x1/tap,x2/tap/green", "", pod.CodeUnknownNetwork,
+			`interface x2: unknown network "green"; known networks: default, stub, blue, secret`,
+		},
+		{
+			"a network of another namespace", "x1/tap/secret", "", pod.CodeUnknownNetwork,
+			`network secret does not admit pods of namespace "default"; these do: default, stub, blue`,
+		},
+		{
+			"an MTU above the network's", "x1/tap/blue", `{"x1":{"mtu":1401}}`, pod.CodeInvalidAnnotation,
+			"MTU 1401 is not within 1280 to 1400, which network blue allows",
+		},
+		{
+			"an MTU below IPv6's minimum", "x1/tap/blue", `{"x1":{"mtu":1279}}`, pod.CodeInvalidAnnotation,
+			"MTU 1279 is not within 1280 to 1400",
+		},
+		{
+			"an MTU above the node's", "x1/tap", `{"x1":{"mtu":1501}}`, pod.CodeInvalidAnnotation,
+			"1280 to 1500, which network default allows",
+		},
+		{
+			"an address of another pod", "x1/tap/blue", `{"x1":{"ips":["10.5.0.7"]}}`, pod.CodeAddressInUse,
+			"interface x1: address 10.5.0.7 is held by pod default/first on this node (weft/c0ffee-first/eth0/x1)",
+		},
+		{
+			"the gateway's address", "x1/tap/blue", `{"x1":{"ips":["10.5.0.1"]}}`, pod.CodeAddressInUse,
+			"10.5.0.1 is held by node",
+		},
+		{
+			"an address outside of the network", "x1/tap/blue", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork,
+			"interface x1: address 10.1.0.5 is in no pool",
+		},
+		{
+			"an address on a network without addresses", "x1/tap/stub", `{"x1":{"ips":["10.1.0.5"]}}`,
+			pod.CodeUnknownNetwork, "network stub has no addresses",
+		},
+		{
+			"another pod's MAC", "x1/tap/blue", `{"x1":{"mac":"02:00:00:00:00:07"}}`, pod.CodeAddressInUse,
+			"interface x1: requested MAC 02:00:00:00:00:07 is held by pod default/first",
+		},
+		{
+			"a duplicate MAC", "x1/tap,x2/tap", `{"x1":{"mac":"02:00:00:00:00:08"},"x2":{"mac":"02:00:00:00:00:08"}}`,
+			pod.CodeAddressInUse, "interface x2: MAC 02:00:00:00:00:08 is already used by interface x1",
+		},
+		{
+			"a network's gateway's MAC", "x1/tap", `{"x1":{"mac":"06:e2:71:a9:69:51"}}`, pod.CodeAddressInUse,
+			"is the gateway's",
+		},
+		{
+			"more queues of a tap than the node allows", "x1/tap", `{"x1":{"rxQueues":5}}`, pod.CodeInvalidAnnotation,
+			"interface x1: rxQueues 5 is more than this node allows, which is 4",
+		},
+		{
+			"more queues of a veth", "x1/veth", `{"x1":{"rxQueues":4,"txQueues":5}}`, pod.CodeInvalidAnnotation,
+			"interface x1: txQueues 5 is more than this node allows, which is 4",
+		},
+		{
+			"other queues each way of a tap", "x1/tap", `{"x1":{"rxQueues":4,"txQueues":1}}`, pod.CodeInvalidAnnotation,
+			"a tap has equal numbers of both",
+		},
+		{
+			"two ways to the same addresses", "x1/tap/blue,x2/tap/twin", "", pod.CodeInvalidAnnotation,
+			"interfaces x1 (network blue) and x2 (network twin) both lead to 10.5.0.1/32",
+		},
+		{
+			"a bridge and a way to the same addresses", "x1/tap/bridge,x2/tap/blue", "", pod.CodeInvalidAnnotation,
+			"both lead to 10.5.0.0/24",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, four, six).run(t)
-			blue, secret := custom("blue", pod.L3, "10.5.0.0/24", "fd00:5::/64"), custom("secret", pod.L2)
-			blue.MTU, secret.Namespaces = 1400, []string{"theirs"}
+			blue := custom("blue", pod.L3, "10.5.0.0/24", "fd00:5::/64")
+			secret := custom("secret", pod.L2)
+			blue.MTU = 1400
+			secret.Namespaces = []string{"theirs"}
 			n.set(t, blue, secret)
 			if strings.Contains(tt.interfaces, "x2/tap/") && tt.code == pod.CodeInvalidAnnotation {
 				n.set(t, blue, custom("twin", pod.L3, "10.5.0.0/24"), custom("bridge", pod.L2, "10.5.0.0/24"))
@@ -92,26 +145,34 @@ func TestFailureOfTheLastInterfaceUndoesTheOthers(t *testing.T) {
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"), custom("tiny", pod.L2, "10.6.0.0/30"))
 	n.add(t, asking("first", "x1/tap/tiny", ""))
 	err := n.refuses(t, asking("second", "x1/tap/blue,x2/veth,x3/tap/tiny", ""))
-	checkRefusal(t, err, pod.CodePoolExhausted, "interface x3: pool exhausted: all addresses of pool tiny:ip4 are held, 1 by this node; delete pods of network tiny, or give it larger cidrs")
+	checkRefusal(t, err, pod.CodePoolExhausted,
+		"interface x3: pool exhausted: all addresses of pool tiny:ip4 are held, 1 by this node; delete pods of network tiny, or give it larger cidrs")
 }
 
 func TestOnlyTheFirstOfSeveralInterfacesOnOneNetworkHasItsRoutes(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"))
 	a := n.add(t, asking("a", "x1/tap/blue,x2/veth/blue", ""))
-	if first, second := a.Interfaces[1], a.Interfaces[2]; len(first.Routes) != 2 || len(second.Routes) != 0 || first.Addresses[0] == second.Addresses[0] {
+	if first, second := a.Interfaces[1], a.Interfaces[2]; len(first.Routes) != 2 || len(second.Routes) != 0 ||
+		first.Addresses[0] == second.Addresses[0] {
 		t.Errorf("got %+v and %+v", first, second)
 	}
 }
 
 // rows: CAL-25
 func TestAntiSpoofingFollowsTheNetwork(t *testing.T) {
-	routed, bare := custom("routed", pod.L3, "10.5.0.0/24"), custom("bare", pod.L2)
-	bridged, open := custom("bridged", pod.L2, "10.6.0.0/24"), custom("open", pod.L3, "10.7.0.0/24")
-	routed.AntiSpoof, bare.AntiSpoof, bridged.AntiSpoof = true, true, true
+	routed := custom("routed", pod.L3, "10.5.0.0/24")
+	bare := custom("bare", pod.L2)
+	bridged := custom("bridged", pod.L2, "10.6.0.0/24")
+	open := custom("open", pod.L3, "10.7.0.0/24")
+	routed.AntiSpoof = true
+	bare.AntiSpoof = true
+	bridged.AntiSpoof = true
 	n := newNode(t, four).run(t)
 	n.set(t, routed, bare, bridged, open)
-	ev := asking("a", "r/tap/routed,n/tap/bare,b/veth/bridged,o/tap/open", `{"r":{"mac":"02:00:00:00:00:01"},"n":{"mac":"02:00:00:00:00:02"},"b":{"mac":"02:00:00:00:00:03"}}`)
+	ev := asking("a",
+		"r/tap/routed,n/tap/bare,b/veth/bridged,o/tap/open",
+		`{"r":{"mac":"02:00:00:00:00:01"},"n":{"mac":"02:00:00:00:00:02"},"b":{"mac":"02:00:00:00:00:03"}}`)
 	a := n.add(t, ev)
 	want := map[string]string{
 		"r": "[{02:00:00:00:00:01 10.5.0.2/32} {02:00:00:00:00:01 fe80::ff:fe00:1/128}]",
@@ -131,7 +192,8 @@ func TestAntiSpoofingFollowsTheNetwork(t *testing.T) {
 		}
 	}
 	check("made")
-	routed.AntiSpoof, open.AntiSpoof = false, true
+	routed.AntiSpoof = false
+	open.AntiSpoof = true
 	n.set(t, routed, bare, bridged, open)
 	n = n.restarted(t)
 	check("after the networks changed")
@@ -169,22 +231,26 @@ func TestChainedModeMakesNoMainInterface(t *testing.T) {
 
 func TestSecondAttachmentOfASandboxDoesNotMakeExtraInterfacesAgain(t *testing.T) {
 	n := newNode(t, four).run(t)
-	first, second := asking("a", "x1/tap,x2/tap/stub", ""), asking("a", "x1/tap,x2/tap/stub", "")
-	second.Key.IfName, second.Mode = "net1", pod.ModeDelegate
+	first := asking("a", "x1/tap,x2/tap/stub", "")
+	second := asking("a", "x1/tap,x2/tap/stub", "")
+	second.Key.IfName = "net1"
+	second.Mode = pod.ModeDelegate
 	n.add(t, first)
 	if got := n.add(t, second); len(got.Interfaces) != 1 || got.Interfaces[0].Name != "net1" {
 		t.Errorf("the delegate has\n%s", summary(got))
 	}
 	third := asking("a", "x1/veth", "")
 	third.Key.IfName = "net2"
-	checkRefusal(t, n.refuses(t, third), pod.CodeInvalidAnnotation, "interface x1 is in the sandbox already, of attachment weft/c0ffee-a/eth0")
+	checkRefusal(t, n.refuses(t, third), pod.CodeInvalidAnnotation,
+		"interface x1 is in the sandbox already, of attachment weft/c0ffee-a/eth0")
 }
 
 func TestAddressesOnlyForAnotherPluginsInterface(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	before := list(t, n.committer.Values())
 	ev := asking("a", "x1/tap", "")
-	ev.Mode, ev.Key.IfName = pod.ModeIPAM, "net1"
+	ev.Mode = pod.ModeIPAM
+	ev.Key.IfName = "net1"
 	ev.Requested.Addresses = prefixes("10.1.0.9")
 	a := n.add(t, ev)
 	want := pod.Interface{

@@ -53,10 +53,18 @@ func newNode(t testing.TB, pools ...ipam.Pool) *node {
 
 func nodeOf(t testing.TB, config ipnet.Config) *node {
 	t.Helper()
-	n := &node{config: config, committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	n := &node{
+		config:    config,
+		committer: &eventlooptest.Committer{},
+		saver:     &eventlooptest.Saver{},
+		now:       time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+	}
 	config.Pods.Secret = secretOf
-	config.Pods.DelegatedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24"), netip.MustParsePrefix("fd00:7::/64")}
-	config.Networks.CoolDown, config.Networks.Now = coolDown, func() time.Time { return n.now }
+	config.Pods.DelegatedCIDRs = []netip.Prefix{
+		netip.MustParsePrefix("10.7.0.0/24"), netip.MustParsePrefix("fd00:7::/64"),
+	}
+	config.Networks.CoolDown = coolDown
+	config.Networks.Now = func() time.Time { return n.now }
 	var err error
 	if n.Network, err = ipnet.New(config); err != nil {
 		t.Fatal(err)

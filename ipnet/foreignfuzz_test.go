@@ -14,9 +14,14 @@ import (
 
 // FuzzFoundMemif reads interfaces.json from a directory that a container may be able to write.
 func FuzzFoundMemif(f *testing.F) {
-	allocation := pod.Allocation{ID: "a", Attachment: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}, Directory: "/run/weft/memif/a"}
+	allocation := pod.Allocation{
+		ID:         "a",
+		Attachment: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"},
+		Directory:  "/run/weft/memif/a",
+	}
 	object := desired.ObjectName(allocation.Attachment, "m1")
-	f.Add([]byte(`{"version":1,"interfaces":[{"name":"m1","id":1,"mode":"ip","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["10.1.0.3/32","fd00::3/128"],"ringSize":1024,"rxQueues":1}]}`))
+	f.Add([]byte(
+		`{"version":1,"interfaces":[{"name":"m1","id":1,"mode":"ip","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["10.1.0.3/32","fd00::3/128"],"ringSize":1024,"rxQueues":1}]}`))
 	f.Add([]byte(`{"interfaces":[{"name":"m1","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["","10.1.0.3/33"]}]}`))
 	f.Add([]byte(`{"interfaces":[{"name":"m1","mac":"02:00:00:00:00:01","mtu":-1,"addresses":[""]},null]}`))
 	f.Fuzz(func(t *testing.T, list []byte) {
@@ -39,7 +44,7 @@ func FuzzFoundMemif(f *testing.F) {
 				}
 			}
 		}
-		n.Restore(ipnet.Saved{Attachments: attachments})
+		n.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: attachments}})
 	})
 }
 
@@ -56,9 +61,11 @@ func FuzzVethObject(f *testing.F) {
 	})
 }
 
-// FuzzRestore restores a network from any JSON in the state file. Addresses of restored attachments are not allocated to another pod.
+// FuzzRestore restores a network from any JSON in the state file. Addresses of restored attachments are not allocated
+// to another pod.
 func FuzzRestore(f *testing.F) {
-	f.Add([]byte(`{"Attachments":[{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"interfaces":[{"name":"eth0","type":"tap","addresses":["10.1.0.3/32"],"mac":"02:00:00:00:00:01"}]}],
+	f.Add([]byte(
+		`{"Attachments":[{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"interfaces":[{"name":"eth0","type":"tap","addresses":["10.1.0.3/32"],"mac":"02:00:00:00:00:01"}]}],
 		"Leases":[{"address":"10.1.0.4","pool":"default4","holder":"x"}],"Networks":[{"network":{"name":"blue","type":"L2","cidrs":["10.7.0.0/24"]},"table":7,"bd":8,"vni":9}],
 		"Nodes":[{"node":{"name":"n2","id":2}},{"node":{},"self":true}],"Externals":[{"name":"x","network":"blue"}],"Blocks":[{"block":{"prefix":"10.8.0.0/26"}}],"Pools":{"pools":[{}]}}`))
 	f.Add([]byte(`{"Leases":[{"address":""}],"Blocks":[{}],"Networks":[{}],"Externals":[{}],"Nodes":[{}]}`))

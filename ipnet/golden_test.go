@@ -68,7 +68,11 @@ func TestValuesOfAPod(t *testing.T) {
 }
 
 // cidrs are the CIDRs of a network, by family.
-var cidrs = map[string][]string{"ip4": {"10.5.0.0/24"}, "ip6": {"2001:db8:5::/64"}, "dual": {"10.5.0.0/24", "2001:db8:5::/64"}}
+var cidrs = map[string][]string{
+	"ip4":  {"10.5.0.0/24"},
+	"ip6":  {"2001:db8:5::/64"},
+	"dual": {"10.5.0.0/24", "2001:db8:5::/64"},
+}
 
 func TestValuesOfANetwork(t *testing.T) {
 	cidrs := maps.Clone(cidrs)
@@ -95,8 +99,8 @@ func TestValuesOfANetwork(t *testing.T) {
 	}
 }
 
-// The values of an extra interface of each type, on each kind of network, for each family; a restart finds the same, and nothing is left
-// over after the DEL.
+// The values of an extra interface of each type, on each kind of network, for each family; a restart finds the same,
+// and nothing is left over after the DEL.
 func TestValuesOfExtraInterfaces(t *testing.T) {
 	for family, pools := range families {
 		for _, network := range []string{"default", "stub", "L2", "L3"} {
@@ -145,7 +149,10 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 
 // rows: CAL-09, CAL-14
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}, Mesh: mesh.Config{LinkTypes: mesh.LinkTypes{Pod: pod.TypeVeth}}}).run(t)
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: []ipam.Pool{four, six}},
+		Mesh:     mesh.Config{LinkTypes: mesh.LinkTypes{Pod: pod.TypeVeth}},
+	}).run(t)
 	before := n.committer.Values()
 	a := n.add(t, sandbox("a"))
 	golden(t, "pod-veth-dual", list(t, without(n.committer.Values(), before))+list(t, map[string]any{"record": a}))

@@ -24,16 +24,18 @@ func TestMasqueradeFollowsTheNetwork(t *testing.T) {
 	elsewhere := netip.MustParsePrefix("198.51.100.0/24")
 	for _, on := range []bool{true, false} {
 		config := meshed(networks.TunnelVXLAN4, four)
-		config.Mesh.IPMasq, config.Mesh.IPMasqExclude = on, []netip.Prefix{elsewhere}
+		config.Mesh.IPMasq = on
+		config.Mesh.IPMasqExclude = []netip.Prefix{elsewhere}
 		n := nodeOf(t, config).run(t)
-		if v := n.translation(t); v.Egress != on || v.Link != "weft0" || !slices.Equal(v.Exclude, config.Mesh.IPMasqExclude) || !slices.Equal(v.Pods, []netip.Prefix{four.Prefix}) {
+		if v := n.translation(t); v.Egress != on || v.Link != "weft0" ||
+			!slices.Equal(v.Exclude, config.Mesh.IPMasqExclude) || !slices.Equal(v.Pods, []netip.Prefix{four.Prefix}) {
 			t.Errorf("with %t: %+v", on, v)
 		}
 	}
 }
 
-// Traffic to pods of other nodes, and to nodes with routes to this node's pods, is not masqueraded. Nodes at the other end of a tunnel have
-// no route that passes their uplink's reverse path filter.
+// Traffic to pods of other nodes, and to nodes with routes to this node's pods, is not masqueraded. Nodes at the other
+// end of a tunnel have no route that passes their uplink's reverse path filter.
 func TestPodsOfOtherNodesAreNotMasqueraded(t *testing.T) {
 	for tunnel, excluded := range map[string][]netip.Prefix{
 		networks.TunnelVXLAN4: nil,

@@ -31,7 +31,11 @@ func self() pod.Node {
 
 // other returns the node with that ID, with blocks of the network default.
 func other(id uint32, blocks ...string) pod.Node {
-	n := pod.Node{ID: id, Name: fmt.Sprint("node", id), Addresses: addrs(fmt.Sprint("192.0.2.", id), fmt.Sprint("2001:db8:ff::", id))}
+	n := pod.Node{
+		ID:        id,
+		Name:      fmt.Sprint("node", id),
+		Addresses: addrs(fmt.Sprint("192.0.2.", id), fmt.Sprint("2001:db8:ff::", id)),
+	}
 	return with(n, "default", blocks...)
 }
 
@@ -126,11 +130,20 @@ func TestBorrowedAddressIsRoutedToItsBorrower(t *testing.T) {
 }
 
 func blocksOf(family string) []string {
-	return map[string][]string{"ip4": {"10.1.2.0/26"}, "ip6": {"2001:db8:2::/122"}, "dual": {"10.1.2.0/26", "2001:db8:2::/122"}}[family]
+	return map[string][]string{
+		"ip4":  {"10.1.2.0/26"},
+		"ip6":  {"2001:db8:2::/122"},
+		"dual": {"10.1.2.0/26", "2001:db8:2::/122"},
+	}[family]
 }
 
 func TestValuesOfANetworkInTheMesh(t *testing.T) {
-	blocks := map[string][]string{"ip4": {"10.5.0.64/26"}, "ip6": {"2001:db8:5::80/122"}, "dual": {"10.5.0.64/26", "2001:db8:5::80/122"}, "none": nil}
+	blocks := map[string][]string{
+		"ip4":  {"10.5.0.64/26"},
+		"ip6":  {"2001:db8:5::80/122"},
+		"dual": {"10.5.0.64/26", "2001:db8:5::80/122"},
+		"none": nil,
+	}
 	cidrs := maps.Clone(cidrs)
 	cidrs["none"] = nil
 	for family, cidrs := range cidrs {
@@ -169,7 +182,8 @@ func TestValuesOfANetworkInTheMesh(t *testing.T) {
 // The test counts operations when nodes join, leave and change, among a hundred nodes and three networks.
 func TestChangeOfANodeChangesOnlyItsOwnObjects(t *testing.T) {
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
-	n.set(t, vni(custom("blue", pod.L3, "10.5.0.0/16"), 500), vni(custom("red", pod.L2), 600), custom("here", pod.L3, "10.6.0.0/16"))
+	n.set(t, vni(custom("blue", pod.L3, "10.5.0.0/16"), 500), vni(custom("red", pod.L2), 600),
+		custom("here", pod.L3, "10.6.0.0/16"))
 	node := func(id uint32) pod.Node {
 		return with(other(id, fmt.Sprintf("10.2.%d.0/26", id)), "blue", fmt.Sprintf("10.5.%d.0/26", id))
 	}
@@ -179,11 +193,16 @@ func TestChangeOfANodeChangesOnlyItsOwnObjects(t *testing.T) {
 	}
 	n.join(t, self(), nodes...)
 
-	const perRouted, perBridged, hostRoute = 5, 2, 1 // tunnel, member, MAC, neighbour, route
-	const peerRoute = 1                              // of tunnel packets
+	const (
+		perRouted  = 5
+		perBridged = 2
+		hostRoute  = 1
+	) // tunnel, member, MAC, neighbour, route
+	const peerRoute = 1 // of tunnel packets
 	const perNode = 2*perRouted + perBridged + hostRoute + peerRoute
-	const peers = 1  // the table of tunnel endpoints
-	const ranges = 1 // the table of all pods' ranges and all nodes; these nodes' ranges are outside of this node's pools
+	const peers = 1 // the table of tunnel endpoints
+	// the table of all pods' ranges and all nodes; these nodes' ranges are outside of this node's pools
+	const ranges = 1
 	moved := node(50)
 	moved.Addresses = addrs("192.0.2.250")
 	more := node(50)
@@ -194,11 +213,20 @@ func TestChangeOfANodeChangesOnlyItsOwnObjects(t *testing.T) {
 		want   int
 	}{
 		{"nothing new", func(nodes []pod.Node) []pod.Node { slices.Reverse(nodes); return nodes }, 0},
-		{"a node joins", func(nodes []pod.Node) []pod.Node { return append(nodes, node(200)) }, perNode + ranges + peers},
+		{
+			"a node joins", func(nodes []pod.Node) []pod.Node { return append(nodes, node(200)) },
+			perNode + ranges + peers,
+		},
 		{"a node leaves", func(nodes []pod.Node) []pod.Node { return nodes[:99] }, perNode + ranges + peers},
-		{"a node's address changes", func(nodes []pod.Node) []pod.Node { nodes[48] = moved; return nodes }, 3 + 2*peerRoute + ranges + peers},
+		{
+			"a node's address changes", func(nodes []pod.Node) []pod.Node { nodes[48] = moved; return nodes },
+			3 + 2*peerRoute + ranges + peers,
+		},
 		{"a node gets another block", func(nodes []pod.Node) []pod.Node { nodes[48] = more; return nodes }, 2 + ranges},
-		{"a node's ID changes", func(nodes []pod.Node) []pod.Node { nodes[48].ID = 300; return nodes }, 2*(perNode-2-hostRoute-peerRoute) + 2},
+		{
+			"a node's ID changes", func(nodes []pod.Node) []pod.Node { nodes[48].ID = 300; return nodes },
+			2*(perNode-2-hostRoute-peerRoute) + 2,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,7 +262,8 @@ func withNode(value any, n pod.Node) any {
 func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 	at := func(n pod.Node, addresses ...string) pod.Node { n.Addresses = addrs(addresses...); return n }
 	named := func(n pod.Node, name string) pod.Node { n.Name = name; return n }
-	good, bad := other(2, "10.2.2.0/26"), func(blocks ...string) pod.Node { return other(3, blocks...) }
+	good := other(2, "10.2.2.0/26")
+	bad := func(blocks ...string) pod.Node { return other(3, blocks...) }
 	numbered := func(id uint32) pod.Node { n := bad("10.2.3.0/26"); n.ID = id; return n }
 	tests := []struct {
 		name  string
@@ -244,17 +273,29 @@ func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 	}{
 		{"no ID", numbered(0), "it has no ID yet", false},
 		{"an ID above the maximum", numbered(1 << 16), "its ID 65536 is above 65535", false},
-		{"this node's ID", numbered(1), "its ID 1 is that of node self", false},
-		{"the ID of another node", numbered(2), "its ID 2 is that of node node2", false},
+		{"this node's ID", numbered(1), "its ID 1 is already used by node self", false},
+		{"the ID of another node", numbered(2), "its ID 2 is already used by node node2", false},
 		{"this node's name", named(numbered(3), "self"), "it has the name of this node", false},
 		{"no address", at(bad()), "no address of the family that vxlan4 needs", false},
-		{"no address of the tunnels' family", at(bad(), "2001:db8::3"), "no address of the family that vxlan4 needs", false},
+		{
+			"no address of the tunnels' family", at(bad(), "2001:db8::3"), "no address of the family that vxlan4 needs",
+			false,
+		},
 		{"a loopback address", at(bad(), "127.0.0.1"), "no address of the family", false},
-		{"this node's address", at(bad(), "192.0.2.1"), "its address 192.0.2.1 is that of node self", false},
-		{"the address of another node", at(bad(), "192.0.2.2"), "its address 192.0.2.2 is that of node node2", false},
-		{"the block of another node", bad("10.2.2.0/26"), "block 10.2.2.0/26 of network default: it overlaps one of node node2", true},
-		{"inside the block of another node", bad("10.2.2.0/28"), "block 10.2.2.0/28 of network default: it overlaps one of node node2", true},
-		{"around the block of another node", bad("10.2.0.0/16"), "block 10.2.0.0/16 of network default: it overlaps one of node node2", true},
+		{"this node's address", at(bad(), "192.0.2.1"), "its address 192.0.2.1 is already used by node self", false},
+		{"the address of another node", at(bad(), "192.0.2.2"), "its address 192.0.2.2 is already used by node node2", false},
+		{
+			"the block of another node", bad("10.2.2.0/26"),
+			"block 10.2.2.0/26 of network default: it overlaps one of node node2", true,
+		},
+		{
+			"inside the block of another node", bad("10.2.2.0/28"),
+			"block 10.2.2.0/28 of network default: it overlaps one of node node2", true,
+		},
+		{
+			"around the block of another node", bad("10.2.0.0/16"),
+			"block 10.2.0.0/16 of network default: it overlaps one of node node2", true,
+		},
 		{"this node's block", bad("10.3.0.0/26"), "it overlaps one of node self", true},
 		{"this node's pool", bad("10.1.0.0/28"), "it is not a part of 10.1.0.0/28, but all of it", true},
 		{"a family that this node lacks", bad("2001:db8::/122"), "this node has no ip6 there", true},
@@ -271,7 +312,8 @@ func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 			n.join(t, me, good)
 			before := n.committer.Values()
 			refused := n.join(t, me, tt.node, good)
-			if got := refused[tt.node.Name]; !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") || len(refused) > 1 {
+			if got := refused[tt.node.Name]; !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") ||
+				len(refused) > 1 {
 				t.Errorf("refused %v, want %q", refused, tt.want)
 			}
 			after := n.committer.Values()
@@ -294,13 +336,15 @@ func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 }
 
 func TestFirstNodeWinsAConflict(t *testing.T) {
-	early, late := other(9, "10.2.2.0/26"), other(3, "10.2.2.0/26")
+	early := other(9, "10.2.2.0/26")
+	late := other(3, "10.2.2.0/26")
 	late.ID = 9
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 	n.join(t, self(), early)
 	before := list(t, n.committer.Values())
 	for range 2 {
-		if refused := n.join(t, self(), late, early); refused["node3"] != "its ID 9 is that of node node9" || len(refused) != 1 {
+		if refused := n.join(t, self(), late, early); refused["node3"] != "its ID 9 is already used by node node9" ||
+			len(refused) != 1 {
 			t.Errorf("refused %v", refused)
 		}
 		if after := list(t, n.committer.Values()); after != before {
@@ -308,7 +352,7 @@ func TestFirstNodeWinsAConflict(t *testing.T) {
 		}
 		n = n.restarted(t)
 	}
-	if refused := n.join(t, self(), late, late); refused["node3"] != "it is there twice" {
+	if refused := n.join(t, self(), late, late); refused["node3"] != "it is given twice" {
 		t.Errorf("refused %v", refused)
 	}
 	if refused := n.join(t, self(), late); len(refused) > 0 {
@@ -323,10 +367,22 @@ func TestErrorNamesThisNodeWhenItReachesNoOtherNode(t *testing.T) {
 		self   pod.Node
 		want   string
 	}{
-		{"no ID", meshed(networks.TunnelVXLAN4, four), pod.Node{Name: "self", Addresses: addrs("192.0.2.1")}, "has no ID yet"},
-		{"a high ID", meshed(networks.TunnelVXLAN4, four), pod.Node{ID: 70000, Name: "self", Addresses: addrs("192.0.2.1")}, "70000 is above"},
-		{"no address", meshed(networks.TunnelVXLAN6, four), pod.Node{ID: 1, Name: "self", Addresses: addrs("192.0.2.1")}, "that vxlan6 needs"},
-		{"no uplink", ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}, self(), "neither tunnels nor an uplink"},
+		{
+			"no ID", meshed(networks.TunnelVXLAN4, four), pod.Node{Name: "self", Addresses: addrs("192.0.2.1")},
+			"has no ID yet",
+		},
+		{
+			"a high ID", meshed(networks.TunnelVXLAN4, four),
+			pod.Node{ID: 70000, Name: "self", Addresses: addrs("192.0.2.1")}, "70000 is above",
+		},
+		{
+			"no address", meshed(networks.TunnelVXLAN6, four),
+			pod.Node{ID: 1, Name: "self", Addresses: addrs("192.0.2.1")}, "that vxlan6 needs",
+		},
+		{
+			"no uplink", ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}, self(),
+			"neither tunnels nor an uplink",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -344,8 +400,10 @@ func TestErrorNamesThisNodeWhenItReachesNoOtherNode(t *testing.T) {
 }
 
 func TestNewAddressOfThisNodeChangesAllItsTunnels(t *testing.T) {
-	moved, renumbered := self(), self()
-	moved.Addresses, renumbered.ID = addrs("192.0.2.77"), 7
+	moved := self()
+	renumbered := self()
+	moved.Addresses = addrs("192.0.2.77")
+	renumbered.ID = 7
 	for name, is := range map[string]pod.Node{"another address": moved, "another ID": renumbered} {
 		t.Run(name, func(t *testing.T) {
 			n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
@@ -362,7 +420,8 @@ func TestNewAddressOfThisNodeChangesAllItsTunnels(t *testing.T) {
 
 // The longest network name and the highest ID have valid and unique names.
 func TestNamesInTheMeshFit(t *testing.T) {
-	long, longer := strings.Repeat("n", 62)+"a", strings.Repeat("n", 62)+"b"
+	long := strings.Repeat("n", 62) + "a"
+	longer := strings.Repeat("n", 62) + "b"
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 	n.set(t, vni(custom(long, pod.L3, "10.5.0.0/24"), 500), vni(custom(longer, pod.L2), 600))
 	last := with(other(200, "10.2.2.0/26"), long, "10.5.0.64/26")

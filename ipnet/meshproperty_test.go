@@ -11,18 +11,21 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
-// Nodes, blocks, networks and pods change in any order, and the agent restarts. After each event a resync equals the updates (the loop
-// verifies), a restart finds the same, each tunnel has what it needs and no two have the same endpoint; a new node with the final state
-// has the same values.
+// Nodes, blocks, networks and pods change in any order, and the agent restarts. After each event a resync equals the
+// updates (the loop verifies), a restart finds the same, each tunnel has what it needs and no two have the same
+// endpoint; a new node with the final state has the same values.
 func TestMeshIsConsistentAfterAnyChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		config := inCluster(cluster4, cluster6)
-		config.Networks.Tunnel = rapid.SampledFrom([]string{networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone}).Draw(r, "tunnel")
+		config.Networks.Tunnel = rapid.SampledFrom([]string{
+			networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone,
+		}).Draw(r, "tunnel")
 		config.Mesh.Uplink = "eth9"
 		n := nodeOf(t, config).run(t)
 		me := self()
@@ -33,7 +36,9 @@ func TestMeshIsConsistentAfterAnyChanges(t *testing.T) {
 					nodes = anyNodes(r)
 				}
 				me.ID = rapid.SampledFrom([]uint32{0, 1, 1, 1, 2}).Draw(r, "own ID")
-				me.Parts, me.ClientRanges = with(pod.Node{}, "default", rapid.SampledFrom([]string{"10.1.1.0/30", "10.1.8.7/32"}).Draw(r, "own block")).Parts, anyClientRanges(r)
+				me.Parts = with(pod.Node{}, "default",
+					rapid.SampledFrom([]string{"10.1.1.0/30", "10.1.8.7/32"}).Draw(r, "own block")).Parts
+				me.ClientRanges = anyClientRanges(r)
 				n.join(r, me, nodes...)
 			},
 			"networks": func(r *rapid.T) {
@@ -63,7 +68,11 @@ func TestMeshIsConsistentAfterAnyChanges(t *testing.T) {
 		n.join(r, me) // otherwise the first nodes would win conflicts
 		n.join(r, me, nodes...)
 		fresh := nodeOf(t, config)
-		fresh.Restore(ipnet.Saved{Blocks: n.kept().Blocks, Networks: n.kept().Networks, Attachments: n.kept().Attachments})
+		fresh.Restore(ipnet.Saved{
+			Blocks:   n.kept().Blocks,
+			Networks: n.kept().Networks,
+			Saved:    attach.Saved{Attachments: n.kept().Attachments},
+		})
 		fresh.run(t).join(r, me, nodes...)
 		if got, want := list(r, n.committer.Values()), list(r, fresh.committer.Values()); got != want {
 			r.Fatalf("-fresh +updated\n%s", cmp.Diff(want, got))
@@ -84,7 +93,9 @@ func anyNetworks(r *rapid.T) []pod.Network {
 
 func anyBlocks(r *rapid.T) []pod.Block {
 	var blocks []pod.Block
-	for _, b := range []pod.Block{block("", "10.1.1.0/30"), block("", "10.1.2.0/30"), block("", "2001:db8:1::40/126"), block("a", "10.5.0.8/30")} {
+	for _, b := range []pod.Block{
+		block("", "10.1.1.0/30"), block("", "10.1.2.0/30"), block("", "2001:db8:1::40/126"), block("a", "10.5.0.8/30"),
+	} {
 		if rapid.Bool().Draw(r, b.String()) {
 			blocks = append(blocks, b)
 		}
@@ -100,18 +111,23 @@ func anyNodes(r *rapid.T) []pod.Node {
 		}
 		n := pod.Node{Name: name, ID: rapid.Uint32Range(0, 5).Draw(r, "ID")}
 		for _, a := range addrs("192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8:ff::2", "2001:db8:ff::3") {
-			if rapid.Bool().Draw(r, "has "+a.String()) && !slices.ContainsFunc(n.Addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			if rapid.Bool().Draw(r, "has "+a.String()) &&
+				!slices.ContainsFunc(n.Addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
 				n.Addresses = append(n.Addresses, a)
 			}
 		}
 		n.ClientRanges = anyClientRanges(r)
-		for _, b := range []string{"10.1.8.0/26", "10.1.8.0/24", "10.1.8.5/32", "10.1.9.0/26", "10.2.0.0/26", "2001:db8:1::c0/122", "10.1.0.0/16"} {
+		for _, b := range []string{
+			"10.1.8.0/26", "10.1.8.0/24", "10.1.8.5/32", "10.1.9.0/26", "10.2.0.0/26", "2001:db8:1::c0/122",
+			"10.1.0.0/16",
+		} {
 			if rapid.IntRange(0, 3).Draw(r, b) == 0 {
 				n = with(n, "default", b)
 			}
 		}
 		if rapid.Bool().Draw(r, "part of a") {
-			n = with(n, "a", rapid.SampledFrom([]string{"10.5.0.64/26", "10.5.0.128/26", "10.5.0.0/24"}).Draw(r, "block of a"))
+			n = with(n, "a",
+				rapid.SampledFrom([]string{"10.5.0.64/26", "10.5.0.128/26", "10.5.0.0/24"}).Draw(r, "block of a"))
 		}
 		nodes = append(nodes, n)
 	}
@@ -119,10 +135,13 @@ func anyNodes(r *rapid.T) []pod.Node {
 }
 
 func anyClientRanges(r *rapid.T) []netip.Prefix {
-	return rapid.SampledFrom([][]netip.Prefix{nil, clientRanges, clientRanges[:1], prefixes("100.64.0.0/12", "fc00::/8")}).Draw(r, "client ranges")
+	return rapid.SampledFrom([][]netip.Prefix{
+		nil, clientRanges, clientRanges[:1], prefixes("100.64.0.0/12", "fc00::/8"),
+	}).Draw(r, "client ranges")
 }
 
-// checkTunnels fails unless tunnels differ, their bridge domains exist, and routes into them have a neighbour with an L2 FIB entry.
+// checkTunnels fails unless tunnels differ, their bridge domains exist, and routes into them have a neighbour with an
+// L2 FIB entry.
 func checkTunnels(r *rapid.T, values map[string]any) {
 	ends := make(map[wire.VXLAN]string)
 	for _, key := range slices.Sorted(maps.Keys(values)) {

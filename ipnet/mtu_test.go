@@ -28,14 +28,27 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 		{"over IPv4 on jumbo frames", networks.TunnelVXLAN4, 9000, 0, 8950, ""},
 		{"less than the maximum", networks.TunnelVXLAN4, 1500, 1400, 1400, ""},
 		{"the maximum", networks.TunnelVXLAN6, 1500, 1430, 1430, ""},
-		{"more than VXLAN over IPv4 leaves", networks.TunnelVXLAN4, 1500, 1451, 0, "MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500"},
-		{"more than VXLAN over IPv6 leaves", networks.TunnelVXLAN6, 1500, 1431, 0, "above 1430, which is what vxlan6 leaves"},
+		{
+			"more than VXLAN over IPv4 leaves", networks.TunnelVXLAN4, 1500, 1451, 0,
+			"MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500",
+		},
+		{
+			"more than VXLAN over IPv6 leaves", networks.TunnelVXLAN6, 1500, 1431, 0,
+			"above 1430, which is what vxlan6 leaves",
+		},
 		{"too little for IPv6", networks.TunnelVXLAN4, 1300, 0, 0, "MTU 1250 is not within 1280"},
-		{"another tunnel", "geneve", 1500, 0, 0, `tunnel "geneve" is none of vxlan4, vxlan6, none`},
+		{"another tunnel", "geneve", 1500, 0, 0, `tunnel "geneve" must be vxlan4, vxlan6 or none`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			config := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}, Tunnel: tt.tunnel, UplinkMTU: tt.uplink, MTU: tt.mtu}}
+			config := ipnet.Config{
+				Networks: networks.Config{
+					Pools:     []ipam.Pool{four, six},
+					Tunnel:    tt.tunnel,
+					UplinkMTU: tt.uplink,
+					MTU:       tt.mtu,
+				},
+			}
 			if tt.refused != "" {
 				if _, err := ipnet.New(config); err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Errorf("error %v, want %q", err, tt.refused)
@@ -50,17 +63,24 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 }
 
 func TestMTUOfAClusterNetworkFitsIntoTunnels(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, Tunnel: networks.TunnelVXLAN4}}).run(t)
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: []ipam.Pool{four}, Tunnel: networks.TunnelVXLAN4},
+	}).run(t)
 	mtu := func(n pod.Network, mtu int) pod.Network { n.MTU = mtu; return n }
-	ours, carried := custom("ours", pod.L2), vni(custom("carried", pod.L2), 500)
-	refused := n.set(t, mtu(ours, 9000), mtu(carried, 1450), mtu(vni(custom("large", pod.L2), 600), 1500), vni(custom("taken", pod.L2), 10))
-	if len(refused) != 2 || !strings.Contains(refused["large"], "MTU 1500 of network large is above 1450") || !strings.Contains(refused["taken"], "VNI 10 is that of network default") {
+	ours := custom("ours", pod.L2)
+	carried := vni(custom("carried", pod.L2), 500)
+	refused := n.set(t, mtu(ours, 9000), mtu(carried, 1450), mtu(vni(custom("large", pod.L2), 600), 1500),
+		vni(custom("taken", pod.L2), 10))
+	if len(refused) != 2 || !strings.Contains(refused["large"], "MTU 1500 of network large is above 1450") ||
+		!strings.Contains(refused["taken"], "VNI 10 is already used by network default") {
 		t.Errorf("refused %v", refused)
 	}
-	if _, err := n.loop.Do(t.Context(), asking("a", "x1/tap/carried", `{"x1":{"mtu":1451}}`)); err == nil || !strings.Contains(err.Error(), "MTU 1451 is not within 576 to 1450") {
+	if _, err := n.loop.Do(t.Context(), asking("a", "x1/tap/carried", `{"x1":{"mtu":1451}}`)); err == nil ||
+		!strings.Contains(err.Error(), "MTU 1451 is not within 576 to 1450") {
 		t.Errorf("error %v", err)
 	}
-	if got := n.add(t, asking("a", "x1/tap/ours,x2/tap/carried", "")).Interfaces; got[1].MTU != 9000 || got[2].MTU != 1450 {
+	if got := n.add(t, asking("a", "x1/tap/ours,x2/tap/carried", "")).Interfaces; got[1].MTU != 9000 ||
+		got[2].MTU != 1450 {
 		t.Errorf("interfaces %+v", got)
 	}
 }

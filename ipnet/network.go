@@ -12,18 +12,19 @@
 //	10.5.0.0/24 via 10.5.0.1          |
 //	x2 10.6.0.2/24 <-- L2 red -------> weft-<hash>-x2 in bridge domain weft:red, BVI: weft-gw-red 10.6.0.1/24
 //
-// Pods of other nodes are reached by a tunnel to each node, on the network default and on custom networks whose VNI the cluster chose.
-// A routed network enters the tunnels by a loopback, with static entries only; a bridged network has the tunnels as members:
+// Pods of other nodes are reached by a tunnel to each node, on the network default and on custom networks whose VNI the
+// cluster chose. A routed network enters the tunnels by a loopback, with static entries only; a bridged network has the
+// tunnels as members:
 //
 //	VRF weft:pods -- weft-bvi-default -- bridge domain weft:vxlan:default -- weft-vx-default-2 <== VXLAN ==> node 2
 //	   10.1.2.0/26 via its address            its MAC: by its tunnel      \- weft-vx-default-3 <== VXLAN ==> node 3
 //
-// All neighbours of routes are static: no packet waits for ARP or ND. Everything here is pure: handlers make desired values and record
-// attachments; the scheduler applies the values.
+// All neighbours of routes are static: no packet waits for ARP or ND. Everything here is pure: handlers make desired
+// values and record attachments; the scheduler applies the values.
 //
-// The parts, each of which imports only those before it: [desired] names objects and makes the values of links and VRFs; [networks]
-// holds pools, custom networks and address blocks; [mesh] makes the values of this node, of other nodes and of external interfaces;
-// [attach] resolves the requests of pods.
+// The parts, each of which imports only those before it: [desired] names objects and makes the values of links and
+// VRFs; [networks] holds pools, custom networks and address blocks; [mesh] makes the values of this node, of other
+// nodes and of external interfaces; [attach] resolves the requests of pods.
 package ipnet
 
 import (
@@ -73,43 +74,28 @@ func New(c Config) (*Network, error) {
 
 // Register adds the handlers to the loop, before it runs.
 func (n *Network) Register(l *eventloop.Loop) {
-	eventloop.On(l, "ipnet", n.ConnectPod)
-	eventloop.On(l, "ipnet", n.AddressPod)
-	eventloop.On(l, "ipnet", n.DisconnectPod)
+	eventloop.On(l, "ipnet", n.Pods.ConnectPod)
+	eventloop.On(l, "ipnet", n.Pods.AddressPod)
+	eventloop.On(l, "ipnet", n.Pods.DisconnectPod)
 	eventloop.On(l, "ipnet", n.WithholdPods)
 	eventloop.On(l, "ipnet", n.ChangeNetworks)
 	eventloop.On(l, "ipnet", n.ChangeNodes)
+	eventloop.On(l, "ipnet", n.ChangePathMTU)
 	eventloop.On(l, "ipnet", n.ChangeExternals)
 	eventloop.On(l, "ipnet", n.ChangePools)
 	eventloop.On(l, "ipnet", n.ChangeBlocks)
-	eventloop.On(l, "ipnet", n.ChangePolicies)
+	eventloop.On(l, "ipnet", n.Pods.ChangePolicies)
 	l.OnResync("ipnet", n.Resync)
 }
 
-// ConnectPod gives a pod its addresses, its main interface and those that its annotations ask for; all or nothing.
-func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) error {
-	return n.Pods.Connect(ev, t)
-}
-
-// AddressPod gives the main interface of an attachment that awaits addresses its addresses; all or nothing.
-func (n *Network) AddressPod(_ context.Context, ev *pod.AddressPod, t *eventloop.Txn) error {
-	return n.Pods.Address(ev, t)
-}
-
-// DisconnectPod deletes the values of an attachment, by its key alone. Its addresses cool down after the commit. An unknown
-// attachment is no error.
-func (n *Network) DisconnectPod(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
-	n.Pods.Disconnect(ev, t)
-	return nil
-}
-
-// WithholdPods withholds the objects of the event's attachments from the dataplane, and desires those of all other attachments.
+// WithholdPods withholds the objects of the event's attachments from the dataplane, and desires those of all other
+// attachments.
 func (n *Network) WithholdPods(_ context.Context, ev *pod.WithholdPods, t *eventloop.Txn) error {
 	return n.change(t, func() { n.Pods.Withhold(ev.Keys, t) })
 }
 
-// ChangeNetworks replaces the custom networks. External interfaces that do not fit into the changed networks are disconnected,
-// until an event sets them again.
+// ChangeNetworks replaces the custom networks. External interfaces that do not fit into the changed networks are
+// disconnected, until an event sets them again.
 func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *eventloop.Txn) error {
 	defer n.occupyAgain(t)()
 	return n.change(t, func() {
@@ -122,6 +108,12 @@ func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *even
 func (n *Network) ChangeNodes(_ context.Context, ev *pod.SetNodes, t *eventloop.Txn) error {
 	defer n.occupyAgain(t)()
 	n.Mesh.Set(ev, n.Pods, t)
+	return nil
+}
+
+// ChangePathMTU limits the packets of pods to other nodes.
+func (n *Network) ChangePathMTU(_ context.Context, ev *pod.SetPathMTU, t *eventloop.Txn) error {
+	n.Mesh.SetPathMTU(ev, t)
 	return nil
 }
 
@@ -141,12 +133,6 @@ func (n *Network) ChangeBlocks(_ context.Context, ev *pod.SetBlocks, t *eventloo
 	return n.change(t, func() { n.Networks.SetBlocks(ev, t) })
 }
 
-// ChangePolicies replaces the rules of pods.
-func (n *Network) ChangePolicies(_ context.Context, ev *attach.ChangePolicies, t *eventloop.Txn) error {
-	n.Pods.ChangePolicies(ev, t)
-	return nil
-}
-
 // change calls f, which changes what is desired, and adds the difference to the transaction.
 func (n *Network) change(t *eventloop.Txn, f func()) error {
 	before := n.everything()
@@ -155,7 +141,8 @@ func (n *Network) change(t *eventloop.Txn, f func()) error {
 	return nil
 }
 
-// occupyAgain returns a function that excludes the addresses of other machines from those of pods, after a change of these machines.
+// occupyAgain returns a function that excludes the addresses of other machines from those of pods, after a change of
+// these machines.
 func (n *Network) occupyAgain(t *eventloop.Txn) func() {
 	t.OnRollback(func() error { n.occupy(); return nil }) // undone last, after the change itself
 	return n.occupy
@@ -181,7 +168,8 @@ func (n *Network) Resync(_ context.Context, t *eventloop.Txn) error {
 	return nil
 }
 
-// everything lists the values of the node, then of each custom network, the mesh, the external interfaces, and each attachment.
+// everything lists the values of the node, then of each custom network, the mesh, the external interfaces, and each
+// attachment.
 func (n *Network) everything() desired.Values {
 	v := append(n.Host.Values(), n.Networks.Values()...)
 	v = append(v, n.Mesh.Values()...)

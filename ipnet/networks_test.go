@@ -31,8 +31,10 @@ func (n *node) checkNumbers(t *testing.T, want map[string][3]uint32) {
 
 // rows: MEM-26
 func TestNumbersAreStableAndFreedWithTheirNetwork(t *testing.T) {
-	a, b := custom("a", pod.L3, "10.5.0.0/24"), custom("b", pod.L2, "10.5.0.0/24")
-	c, d := custom("c", pod.L2), custom("d", pod.L3, "10.5.0.0/24")
+	a := custom("a", pod.L3, "10.5.0.0/24")
+	b := custom("b", pod.L2, "10.5.0.0/24")
+	c := custom("c", pod.L2)
+	d := custom("d", pod.L3, "10.5.0.0/24")
 	for _, order := range [][]pod.Network{{a, b, c}, {c, b, a}, {b, c, a}} {
 		n := newNode(t, four).run(t)
 		n.set(t, order...)
@@ -43,19 +45,31 @@ func TestNumbersAreStableAndFreedWithTheirNetwork(t *testing.T) {
 		n.set(t, d, c, b) // a's numbers are not reused while the dataplane may still use them
 		n.checkNumbers(t, map[string][3]uint32{"b": {101, 1, 101}, "c": {0, 2, 102}, "d": {102, 0, 103}})
 		n.set(t, a, b, c, d)
-		n.checkNumbers(t, map[string][3]uint32{"a": {100, 0, 100}, "b": {101, 1, 101}, "c": {0, 2, 102}, "d": {102, 0, 103}})
+		n.checkNumbers(t, map[string][3]uint32{
+			"a": {100, 0, 100},
+			"b": {101, 1, 101},
+			"c": {0, 2, 102},
+			"d": {102, 0, 103},
+		})
 	}
 }
 
 func TestExhaustedNumbersAreNamed(t *testing.T) {
-	l3, l2 := custom("z3", pod.L3, "10.5.0.0/24"), custom("z2", pod.L2)
+	l3 := custom("z3", pod.L3, "10.5.0.0/24")
+	l2 := custom("z2", pod.L2)
 	tests := []struct {
 		name   string
 		config ipnet.Config
 		want   map[string]string
 	}{
-		{"tables", ipnet.Config{Networks: networks.Config{Tables: networks.IDs{First: 7, Last: 7}}}, map[string]string{"z3": "no VRF table from 7 to 7 is free: remove a network"}},
-		{"bridge domains", ipnet.Config{Networks: networks.Config{BridgeDomains: networks.IDs{First: 1, Last: 1}}}, map[string]string{"z2": "no bridge domain from 1 to 1 is free: remove a network"}},
+		{
+			"tables", ipnet.Config{Networks: networks.Config{Tables: networks.IDs{First: 7, Last: 7}}},
+			map[string]string{"z3": "no VRF table from 7 to 7 is free: remove a network"},
+		},
+		{
+			"bridge domains", ipnet.Config{Networks: networks.Config{BridgeDomains: networks.IDs{First: 1, Last: 1}}},
+			map[string]string{"z2": "no bridge domain from 1 to 1 is free: remove a network"},
+		},
 		{"VNIs", ipnet.Config{Networks: networks.Config{VNIs: networks.IDs{First: 8, Last: 9}}}, map[string]string{
 			"z2": "no VNI from 8 to 9 is free: remove a network", "z3": "no VNI from 8 to 9 is free: remove a network",
 		}},
@@ -64,7 +78,8 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.config.Networks.Pools = []ipam.Pool{four}
 			n := nodeOf(t, tt.config).run(t)
-			a, b := custom("a", pod.L3, "10.5.0.0/24"), custom("b", pod.L2)
+			a := custom("a", pod.L3, "10.5.0.0/24")
+			b := custom("b", pod.L2)
 			if refused := n.set(t, a, b, l3, l2); !maps.Equal(refused, tt.want) {
 				t.Errorf("refused %v, want %v", refused, tt.want)
 			}
@@ -94,15 +109,21 @@ func TestInvalidNetworksAreRefusedAndOthersAreMade(t *testing.T) {
 		want    string
 	}{
 		{"no label", with(func(n *pod.Network) { n.Name = "X" }), "must be a DNS label"},
-		{"the name of one that always exists", with(func(n *pod.Network) { n.Name = "stub" }), "other than default and stub"},
+		{
+			"the name of one that always exists", with(func(n *pod.Network) { n.Name = "stub" }),
+			"other than default and stub",
+		},
 		{"no type", with(func(n *pod.Network) { n.Type = "" }), `type "" is neither L2 nor L3`},
 		{"no CIDRs of a routed network", with(func(n *pod.Network) { n.CIDRs = nil }), "needs CIDRs"},
 		{"two of a family", custom("x", pod.L3, "10.5.0.0/24", "10.6.0.0/24"), "at most one of each family"},
 		{"host bits", custom("x", pod.L3, "10.5.0.1/24"), "did you mean 10.5.0.0/24?"},
 		{"too small", custom("x", pod.L3, "10.5.0.0/31"), "too small"},
-		{"an MTU below IPv6's minimum", with(func(n *pod.Network) { n.CIDRs, n.MTU = custom("", "", "fd00::/64").CIDRs, 1000 }), "MTU 1000 is not within 1280"},
+		{"an MTU below IPv6's minimum", with(func(n *pod.Network) {
+			n.CIDRs = custom("", "", "fd00::/64").CIDRs
+			n.MTU = 1000
+		}), "MTU 1000 is not within 1280"},
 		{"a VNI of more than 24 bits", with(func(n *pod.Network) { n.VNI = 1 << 24 }), "VNI 16777216 is above"},
-		{"the VNI of another network", with(func(n *pod.Network) { n.VNI = 77 }), "VNI 77 is that of network good"},
+		{"the VNI of another network", with(func(n *pod.Network) { n.VNI = 77 }), "VNI 77 is already used by network good"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,10 +141,11 @@ func TestInvalidNetworksAreRefusedAndOthersAreMade(t *testing.T) {
 
 func TestDuplicateNetworkIsNotChanged(t *testing.T) {
 	n := newNode(t, four).run(t)
-	was, other := custom("a", pod.L3, "10.5.0.0/24"), custom("a", pod.L2)
+	was := custom("a", pod.L3, "10.5.0.0/24")
+	other := custom("a", pod.L2)
 	n.set(t, was)
 	before := n.state(t)
-	if refused := n.set(t, was, other); refused["a"] != "it is there twice" || n.state(t) != before {
+	if refused := n.set(t, was, other); refused["a"] != "it is given twice" || n.state(t) != before {
 		t.Errorf("refused %v, state\n%s, was\n%s", refused, n.state(t), before)
 	}
 }
@@ -140,9 +162,18 @@ func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 		networks []pod.Network
 		want     string // part of the refusal; "" = changed
 	}{
-		{"removed", nil, "it cannot be removed: pod default/a (weft/c0ffee-a/eth0) and 1 more are attached to it; delete them first"},
-		{"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }), "its type, CIDRs, VNI and direct cannot change: pod default/a"},
-		{"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }), "cannot change"},
+		{
+			"removed", nil,
+			"it cannot be removed: pod default/a (weft/c0ffee-a/eth0) and 1 more are attached to it; delete them first",
+		},
+		{
+			"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }),
+			"its type, CIDRs, VNI and direct cannot change: pod default/a",
+		},
+		{
+			"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }),
+			"cannot change",
+		},
 		{"a VNI instead of the node's own", changed(func(n *pod.Network) { n.VNI = 9 }), ""},
 		{"the current VNI", changed(func(n *pod.Network) { n.VNI = 100 }), ""},
 		{"another MTU", changed(func(n *pod.Network) { n.MTU = 1400 }), ""},
@@ -156,13 +187,16 @@ func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 			n.set(t, was)
 			a := n.add(t, asking("a", "x1/tap/blue", ""))
 			n.add(t, asking("bb", "x1/veth/blue", ""))
-			before, values := n.state(t), n.committer.Values()
+			before := n.state(t)
+			values := n.committer.Values()
 			refused := n.set(t, tt.networks...)
 			switch {
 			case tt.want == "" && (len(refused) > 0 || n.state(t) == before):
 				t.Errorf("refused %v", refused)
-			case tt.want != "" && !strings.Contains(refused["blue"], tt.want), tt.want != "" && len(tt.networks) > 0 && n.state(t) != before,
-				len(tt.networks) == 0 && strings.Replace(n.state(t), `,"closed":true`, "", 1) != before: // it is removed: that closes it
+			case tt.want != "" && !strings.Contains(refused["blue"], tt.want),
+				tt.want != "" && len(tt.networks) > 0 && n.state(t) != before,
+				// it is removed: that closes it
+				len(tt.networks) == 0 && strings.Replace(n.state(t), `,"closed":true`, "", 1) != before:
 				t.Errorf("refused %v, want %q; before\n%s\nafter\n%s", refused, tt.want, before, n.state(t))
 			}
 			for _, key := range n.Pods.Objects(a) {
@@ -175,7 +209,9 @@ func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 			if refused := n.set(t); len(refused) > 0 || len(n.saver.Bucket("networks")) > 0 {
 				t.Errorf("without pods: refused %v", refused)
 			}
-			leases := slices.DeleteFunc(n.kept().Leases, func(l ipam.Lease) bool { return l.Pool == four.Name || l.Pool == six.Name })
+			leases := slices.DeleteFunc(n.kept().Leases, func(l ipam.Lease) bool {
+				return l.Pool == four.Name || l.Pool == six.Name
+			})
 			if len(leases) > 0 {
 				t.Errorf("leases of the removed network: %v", leases)
 			}
@@ -183,19 +219,22 @@ func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// The test covers a bug: a pod that was added before the controller assigned the network's VNI had no tunnels as long as it ran.
+// The test covers a bug: a pod that was added before the controller assigned the network's VNI had no tunnels as long
+// as it ran.
 func TestNetworkWithPodsGetsALaterVNI(t *testing.T) {
 	n := newNode(t, four).run(t)
-	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.6.0.0/24")
+	blue := custom("blue", pod.L3, "10.5.0.0/24")
+	red := custom("red", pod.L3, "10.6.0.0/24")
 	red.VNI = 9
 	n.set(t, blue, red)
 	n.add(t, asking("a", "x1/tap/blue", ""))
 	for _, step := range []struct {
 		vni  uint32
 		want string
-	}{{9, "VNI 9 is that of network red"}, {77, ""}, {78, "its type, CIDRs, VNI and direct cannot change"}} {
+	}{{9, "VNI 9 is already used by network red"}, {77, ""}, {78, "its type, CIDRs, VNI and direct cannot change"}} {
 		blue.VNI = step.vni
-		if refused := n.set(t, blue, red); (step.want == "") != (len(refused) == 0) || !strings.Contains(refused["blue"], step.want) {
+		if refused := n.set(t, blue, red); (step.want == "") != (len(refused) == 0) ||
+			!strings.Contains(refused["blue"], step.want) {
 			t.Errorf("VNI %d: refused %v, want %q", step.vni, refused, step.want)
 		}
 	}
@@ -211,8 +250,10 @@ func TestNetworkWithPodsGetsALaterVNI(t *testing.T) {
 // A node that was down has pods on a deleted network whose VNI may be in use again.
 func TestDeletedNetworkHasNoTunnels(t *testing.T) {
 	n := newNode(t, four).run(t)
-	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")
-	blue.VNI, red.VNI = 77, 77
+	blue := custom("blue", pod.L3, "10.5.0.0/24")
+	red := custom("red", pod.L3, "10.5.0.0/24")
+	blue.VNI = 77
+	red.VNI = 77
 	n.set(t, blue)
 	a := n.add(t, asking("a", "x1/tap/blue", ""))
 	values := n.committer.Values()
@@ -233,18 +274,25 @@ func TestDeletedNetworkHasNoTunnels(t *testing.T) {
 // A conflict on a node fails the pod's ADD, instead of leaving a running pod without connectivity.
 func TestPodOnAConflictingNetworkFailsWithTheReason(t *testing.T) {
 	n := newNode(t, four).run(t)
-	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")
-	blue.VNI, red.VNI = 77, 77
+	blue := custom("blue", pod.L3, "10.5.0.0/24")
+	red := custom("red", pod.L3, "10.5.0.0/24")
+	blue.VNI = 77
+	red.VNI = 77
 	n.set(t, blue, red)
 	err := n.refuses(t, asking("a", "x1/tap/red", ""))
-	if want := "interface x1: network red cannot be used on this node: VNI 77 is that of network blue"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "interface x1: network red cannot be used on this node: VNI 77 is already used by network blue"; err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
-	if _, err := n.loop.Do(t.Context(), &pod.SetNetworks{Networks: []pod.Network{blue}, Invalid: map[string]string{"red": "cidrs: no CIDR"}}); err != nil {
+	if _, err := n.loop.Do(t.Context(), &pod.SetNetworks{
+		Networks: []pod.Network{blue},
+		Invalid:  map[string]string{"red": "cidrs: no CIDR"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	err = n.refuses(t, asking("a", "x1/tap/red", ""))
-	if want := "network red cannot be used on this node: cidrs: no CIDR"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "network red cannot be used on this node: cidrs: no CIDR"; err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }
@@ -257,7 +305,8 @@ func TestNetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
 		t.Error("closed from the start")
 	}
 	n.add(t, asking("a", "x1/tap/blue", ""))
-	blue.Closed, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // the change of CIDRs is still refused
+	blue.Closed = true
+	blue.CIDRs = custom("", "", "10.9.0.0/24").CIDRs // the change of CIDRs is still refused
 	if refused := n.set(t, blue); len(refused) > 0 || !n.Networks.IsClosed("blue") {
 		t.Errorf("refused %v, closed: %v", refused, n.Networks.IsClosed("blue"))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// The plan of an ADD reserves no address and consumes no number: all state is as before, and the ADD then commits what was planned, or fails
-// with the planned error.
+// The plan of an ADD reserves no address and consumes no number: all state is as before, and the ADD then commits what
+// was planned, or fails with the planned error.
 func TestPlanOfAnAddLeavesNoTraceAndIsWhatTheAddCommits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNode(t, four, six).run(t)
@@ -29,10 +29,13 @@ func TestPlanOfAnAddLeavesNoTraceAndIsWhatTheAddCommits(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(rt, "newer sandbox") == 0 {
 				name = "p0"
 			}
-			extra := rapid.SampledFrom([]string{"x/tap/blue", "x/veth/red, y/tap/blue", "x/tap/bare", "x/tap/none", "x/tap/stub"}).Draw(rt, "extra")
+			extra := rapid.SampledFrom([]string{
+				"x/tap/blue", "x/veth/red, y/tap/blue", "x/tap/bare", "x/tap/none", "x/tap/stub",
+			}).Draw(rt, "extra")
 			ev := asking(name, extra, rapid.SampledFrom([]string{"", `{"x":{"ips":["10.5.0.3"]}}`}).Draw(rt, "options"))
 			ev.Key.ContainerID = fmt.Sprint("sandbox", i)
-			before, records := n.state(rt), len(n.loop.History(0))
+			before := n.state(rt)
+			records := len(n.loop.History(0))
 			try := *ev
 			planned, planErr := n.loop.Plan(t.Context(), &try)
 			if after := n.state(rt); after != before || len(n.loop.History(0)) != records {

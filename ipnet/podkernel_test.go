@@ -27,15 +27,23 @@ func settingsOf(n *node) (settings []string) {
 	return slices.Compact(settings)
 }
 
-// Forwarding is enabled for the pod's families, by any of its attachments; a restart with another configuration changes running pods too.
+// Forwarding is enabled for the pod's families, by any of its attachments; a restart with another configuration changes
+// running pods too.
 //
 // rows: CAL-29
 func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
-	const ip4, ip6 = "/run/netns/a net/ipv4/ip_forward=1", "/run/netns/a net/ipv6/conf/all/forwarding=1"
+	const (
+		ip4 = "/run/netns/a net/ipv4/ip_forward=1"
+		ip6 = "/run/netns/a net/ipv6/conf/all/forwarding=1"
+	)
 	for name, want := range map[string][]string{"ip4": {ip4}, "ip6": {ip6}, "dual": {ip4, ip6}} {
 		for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 			t.Run(name+"-"+kind, func(t *testing.T) {
-				n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: families[name]}, Mesh: mesh.Config{LinkTypes: mesh.LinkTypes{Pod: kind}}, Pods: attach.Config{AllowIPForwarding: true}}).run(t)
+				n := nodeOf(t, ipnet.Config{
+					Networks: networks.Config{Pools: families[name]},
+					Mesh:     mesh.Config{LinkTypes: mesh.LinkTypes{Pod: kind}},
+					Pods:     attach.Config{AllowIPForwarding: true},
+				}).run(t)
 				n.add(t, asking("a", "s1/tap/stub", ""))
 				if got := settingsOf(n); !slices.Equal(got, want) {
 					t.Errorf("got %v, want %v", got, want)
@@ -49,7 +57,8 @@ func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 	}
 }
 
-// The main interface has only routes to the pools. An existing pod keeps its routes, and a lost state file changes nothing.
+// The main interface has only routes to the pools. An existing pod keeps its routes, and a lost state file changes
+// nothing.
 //
 // rows: CAL-29
 func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
@@ -61,11 +70,16 @@ func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
 		t.Errorf("existing pod: %+v, want %+v", got, before)
 	}
 	a := n.add(t, asking("a", "x1/tap/default", ""))
-	gateway4, gateway6 := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fe80::1")
+	gateway4 := netip.MustParseAddr("10.1.0.1")
+	gateway6 := netip.MustParseAddr("fe80::1")
 	want := []pod.Route{
-		{Destination: netip.PrefixFrom(gateway4, 32)}, {Destination: four.Prefix, Gateway: gateway4}, {Destination: six.Prefix, Gateway: gateway6},
+		{Destination: netip.PrefixFrom(gateway4, 32)}, {Destination: four.Prefix, Gateway: gateway4}, {
+			Destination: six.Prefix,
+			Gateway:     gateway6,
+		},
 	}
-	if got := a.Interfaces[0]; !reflect.DeepEqual(got.Routes, want) || !slices.Equal(got.Gateways, []netip.Addr{gateway4, gateway6}) {
+	if got := a.Interfaces[0]; !reflect.DeepEqual(got.Routes, want) ||
+		!slices.Equal(got.Gateways, []netip.Addr{gateway4, gateway6}) {
 		t.Errorf("main interface has gateways %v and routes %v, want %v", got.Gateways, got.Routes, want)
 	}
 	if got := a.Interfaces[1].Routes; len(got) > 0 {
@@ -76,8 +90,12 @@ func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
 			t.Errorf("the pod has %s", key)
 		}
 	}
-	fresh := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: n.config.Networks.Pools}, Pods: attach.Config{NoDefaultRoutes: true}})
-	again, err := reconstruct(fresh, foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
+	fresh := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: n.config.Networks.Pools},
+		Pods:     attach.Config{NoDefaultRoutes: true},
+	})
+	again, err := reconstruct(fresh,
+		foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
 	if err != nil || !reflect.DeepEqual(again.Interfaces, a.Interfaces[:1]) {
 		t.Errorf("reconstructed %+v, %v, want %+v", again, err, a.Interfaces[:1])
 	}
@@ -85,7 +103,10 @@ func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
 
 // They are configured explicitly.
 func TestRoutesOfAnotherPluginAreAddedWithoutDefaultRoutes(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: families["ip4"]}, Pods: attach.Config{NoDefaultRoutes: true}}).run(t)
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: families["ip4"]},
+		Pods:     attach.Config{NoDefaultRoutes: true},
+	}).run(t)
 	ev := sandbox("a")
 	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix("10.7.0.7/24")}
 	asked := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.7.0.1")}

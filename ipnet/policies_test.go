@@ -30,7 +30,8 @@ func newRuler() *ruler {
 }
 
 func (r *ruler) Admit(a *pod.Attachment, node []netip.Prefix) (rules attach.Rules, isWhole bool) {
-	r.admitted[a.Key], r.addresses = true, node
+	r.admitted[a.Key] = true
+	r.addresses = node
 	if !r.isAway {
 		return r.rules[a.Pod.String()], true
 	}
@@ -58,7 +59,8 @@ func (r *ruler) set(name string, lists policy.Lists, interfaces ...string) {
 	for _, i := range interfaces {
 		rules[i] = lists
 	}
-	r.rules["default/"+name], r.changed["default/"+name] = rules, true
+	r.rules["default/"+name] = rules
+	r.changed["default/"+name] = true
 }
 
 // listsFrom permit TCP port 80 from an address only.
@@ -75,7 +77,10 @@ func listsFrom(name, remote string) policy.Lists {
 }
 
 func policedNode(t *testing.T, r *ruler) *node {
-	return nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}, Pods: attach.Config{Policies: r}})
+	return nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: []ipam.Pool{four}},
+		Pods:     attach.Config{Policies: r},
+	})
 }
 
 func (n *node) changePolicies(t *testing.T) int {
@@ -117,9 +122,17 @@ func TestPodIsConnectedBehindItsRules(t *testing.T) {
 		var want wire.InterfaceACL
 		switch i.Name {
 		case "eth0", "b":
-			want = wire.InterfaceACL{Interface: i.Object, Input: []string{"weft:egress:open"}, Output: []string{"weft:ingress:x"}}
+			want = wire.InterfaceACL{
+				Interface: i.Object,
+				Input:     []string{"weft:egress:open"},
+				Output:    []string{"weft:ingress:x"},
+			}
 		case "r":
-			want = wire.InterfaceACL{Interface: i.Object, Input: []string{"weft:guarded-egress:open"}, Output: []string{"weft:ingress:x"}}
+			want = wire.InterfaceACL{
+				Interface: i.Object,
+				Input:     []string{"weft:guarded-egress:open"},
+				Output:    []string{"weft:ingress:x"},
+			}
 		}
 		if !got.Equal(want) {
 			t.Errorf("%s: %+v, want %+v", i.Name, got, want)
@@ -137,7 +150,9 @@ func TestPodIsConnectedBehindItsRules(t *testing.T) {
 			}
 		}
 	}
-	if got, want := n.policyACLs(), []string{"weft:egress:open", "weft:guarded-egress:open", "weft:ingress:x"}; !slices.Equal(got, want) {
+	if got, want := n.policyACLs(), []string{
+		"weft:egress:open", "weft:guarded-egress:open", "weft:ingress:x",
+	}; !slices.Equal(got, want) {
 		t.Errorf("ACLs %v, want %v", got, want)
 	}
 	if len(r.addresses) == 0 {
@@ -150,7 +165,9 @@ func TestChangedRulesReplaceTheACLsOfTheirPodsOnly(t *testing.T) {
 	n := policedNode(t, r).run(t)
 	r.set("a", listsFrom("x", "10.1.0.9/32"), "eth0")
 	r.set("b", listsFrom("x", "10.1.0.9/32"), "eth0")
-	a, b, c := n.add(t, onPod("a", "")), n.add(t, onPod("b", "")), n.add(t, onPod("c", ""))
+	a := n.add(t, onPod("a", ""))
+	b := n.add(t, onPod("b", ""))
+	c := n.add(t, onPod("c", ""))
 	inputOf := func(at *pod.Attachment) string {
 		v, _ := n.committer.Values()[wire.InterfaceACLKey(at.Interfaces[0].Object)].(wire.InterfaceACL)
 		return strings.Join(v.Output, " ")
@@ -159,10 +176,12 @@ func TestChangedRulesReplaceTheACLsOfTheirPodsOnly(t *testing.T) {
 		t.Error("the rules are those of ADD, yet they changed")
 	}
 	r.set("a", listsFrom("y", "10.1.0.8/32"), "eth0")
-	if got := n.changePolicies(t); got != 1 || inputOf(a) != "weft:ingress:y" || inputOf(b) != "weft:ingress:x" || inputOf(c) != "" {
+	if got := n.changePolicies(t); got != 1 || inputOf(a) != "weft:ingress:y" || inputOf(b) != "weft:ingress:x" ||
+		inputOf(c) != "" {
 		t.Errorf("%d pods changed; a %q, b %q, c %q", got, inputOf(a), inputOf(b), inputOf(c))
 	}
-	if got, want := n.policyACLs(), []string{"weft:egress:open", "weft:ingress:x", "weft:ingress:y"}; !slices.Equal(got, want) {
+	if got, want := n.policyACLs(), []string{"weft:egress:open", "weft:ingress:x", "weft:ingress:y"}; !slices.Equal(got,
+		want) {
 		t.Errorf("ACLs %v, want %v", got, want)
 	}
 	r.set("b", policy.Lists{})
@@ -199,7 +218,8 @@ func TestEventsKeepTheACLsThatStay(t *testing.T) {
 		t.Fatal("no rules changed")
 	}
 	after := rules()
-	if before["weft:ingress:z"] == nil || before["weft:ingress:z"] != after["weft:ingress:z"] || after["weft:ingress:y"] == nil || after["weft:ingress:x"] != nil {
+	if before["weft:ingress:z"] == nil || before["weft:ingress:z"] != after["weft:ingress:z"] ||
+		after["weft:ingress:y"] == nil || after["weft:ingress:x"] != nil {
 		t.Errorf("ACLs %v, then %v", before, after)
 	}
 }
@@ -212,7 +232,8 @@ func TestFailedAddLeavesNoRules(t *testing.T) {
 	if _, err := n.loop.Do(context.Background(), onPod("a", "")); err == nil {
 		t.Fatal("no error")
 	}
-	if got := n.policyACLs(); len(got) != 0 || len(r.admitted) != 0 || n.Pods.Lists(pod.ID{Namespace: "default", Name: "a"}) != nil {
+	if got := n.policyACLs(); len(got) != 0 || len(r.admitted) != 0 ||
+		n.Pods.Lists(pod.ID{Namespace: "default", Name: "a"}) != nil {
 		t.Errorf("ACLs %v, admitted %v", got, r.admitted)
 	}
 }
@@ -256,10 +277,11 @@ func TestPodsOfALostStateFileAreClosedUntilTheClusterIsKnown(t *testing.T) {
 	n := policedNode(t, r).run(t)
 	a := n.add(t, onPod("a", ""))
 	again := policedNode(t, r)
-	again.Restore(ipnet.Saved{Attachments: []*pod.Attachment{a}, Rebuilt: true})
+	again.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: []*pod.Attachment{a}, Rebuilt: true}})
 	again.run(t)
 	lists := again.Pods.Lists(a.Pod)["eth0"]
-	if lists[policy.Ingress] == nil || lists[policy.Ingress].Decide(netip.MustParseAddr("10.1.0.9"), policy.TCP, 80).Action != policy.Deny {
+	if lists[policy.Ingress] == nil ||
+		lists[policy.Ingress].Decide(netip.MustParseAddr("10.1.0.9"), policy.TCP, 80).Action != policy.Deny {
 		t.Errorf("the pod is open: %v", lists)
 	}
 	if lists[policy.Ingress].Decide(netip.MustParseAddr("10.1.0.1"), policy.TCP, 80).Action != policy.Allow {
@@ -270,8 +292,8 @@ func TestPodsOfALostStateFileAreClosedUntilTheClusterIsKnown(t *testing.T) {
 	}
 }
 
-// The rules that an event learns of are those of the pod, which may have other attachments: their interfaces get them too, because no later
-// event sees a change.
+// The rules that an event learns of are those of the pod, which may have other attachments: their interfaces get them
+// too, because no later event sees a change.
 func TestRulesOfAnEventAreThoseOfAllAttachments(t *testing.T) {
 	r := newRuler()
 	n := policedNode(t, r).run(t)
@@ -282,7 +304,8 @@ func TestRulesOfAnEventAreThoseOfAllAttachments(t *testing.T) {
 		return strings.Join(v.Output, " ")
 	}
 	second := awaiting("a", pod.TypeTap, "lan")
-	second.ID, second.Netns = onPod("a", "").ID, onPod("a", "").Netns
+	second.ID = onPod("a", "").ID
+	second.Netns = onPod("a", "").Netns
 	r.set("a", listsFrom("x", "10.1.0.9/32"), "eth0")
 	b := n.add(t, second)
 	if got := output(); got != "weft:ingress:x" {
@@ -297,7 +320,8 @@ func TestRulesOfAnEventAreThoseOfAllAttachments(t *testing.T) {
 	}
 }
 
-// A second attachment of a pod is added after a restart of the agent, before it knows the cluster: the pod keeps the connections of the first.
+// A second attachment of a pod is added after a restart of the agent, before it knows the cluster: the pod keeps the
+// connections of the first.
 func TestNewAttachmentLeavesTheOthersOfItsPodWhileTheClusterIsNotKnown(t *testing.T) {
 	for name, lists := range map[string]policy.Lists{"with policies": listsFrom("x", "10.1.0.9/32"), "open": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -316,7 +340,8 @@ func TestNewAttachmentLeavesTheOthersOfItsPodWhileTheClusterIsNotKnown(t *testin
 			r.isAway = true
 			again := n.restarted(t)
 			second := awaiting("a", pod.TypeTap, "lan")
-			second.ID, second.Netns = onPod("a", "").ID, onPod("a", "").Netns
+			second.ID = onPod("a", "").ID
+			second.Netns = onPod("a", "").Netns
 			b := again.add(t, second)
 			if got := aclsOf(again, a); got != before {
 				t.Errorf("the first attachment has %q, and had %q", got, before)
@@ -339,7 +364,8 @@ func TestNewAttachmentLeavesTheOthersOfItsPodWhileTheClusterIsNotKnown(t *testin
 	}
 }
 
-// The next sandbox of a pod has an interface of the same name. It is closed until the cluster is known: it may be of another pod of that name.
+// The next sandbox of a pod has an interface of the same name. It is closed until the cluster is known: it may be of
+// another pod of that name.
 func TestNewAttachmentWithTheNameOfAnInterfaceIsClosedWhileTheClusterIsNotKnown(t *testing.T) {
 	r := newRuler()
 	n := policedNode(t, r).run(t)
@@ -351,7 +377,8 @@ func TestNewAttachmentWithTheNameOfAnInterfaceIsClosedWhileTheClusterIsNotKnown(
 	next.Key.ContainerID = "younger"
 	next.Netns.Inode++
 	a := again.add(t, next)
-	if again.Pods.Lists(a.Pod)["eth0"][policy.Ingress].Decide(netip.MustParseAddr("10.1.0.9"), policy.TCP, 80).Action != policy.Deny {
+	if again.Pods.Lists(a.Pod)["eth0"][policy.Ingress].Decide(netip.MustParseAddr("10.1.0.9"), policy.TCP,
+		80).Action != policy.Deny {
 		t.Error("the new sandbox has the rules of the earlier one")
 	}
 }

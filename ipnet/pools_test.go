@@ -66,7 +66,8 @@ func TestPoolIsRemovedWhenNoAddressOfItIsInUse(t *testing.T) {
 	moved.Prefix = netip.MustParsePrefix("10.8.0.0/28")
 	for _, wanted := range [][]pod.Pool{{poolOf(next)}, {poolOf(next), moved}} {
 		refused := n.setPools(t, wanted...)
-		if !strings.Contains(refused["default4"], "addresses are in use: the pool stays 10.1.0.0/28") || len(refused) != 1 {
+		if !strings.Contains(refused["default4"], "addresses are in use: the pool stays 10.1.0.0/28") ||
+			len(refused) != 1 {
 			t.Errorf("refused %v", refused)
 		}
 		n = n.restarted(t)
@@ -93,9 +94,16 @@ func TestPoolIsRemovedWhenNoAddressOfItIsInUse(t *testing.T) {
 func TestInvalidPoolsAreNamed(t *testing.T) {
 	pool := func(name, prefix string) pod.Pool { return pod.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)} }
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, MTU: 1000}}).run(t)
-	refused := n.setPools(t, poolOf(four), pool("within", "10.1.0.0/30"), pool("a:b", "10.2.0.0/24"), pool("bits", "10.2.0.1/24"),
+	refused := n.setPools(t, poolOf(four), pool("within", "10.1.0.0/30"), pool("a:b", "10.2.0.0/24"),
+		pool("bits", "10.2.0.1/24"),
 		pool("default4", "10.3.0.0/24"), pool("six", "fd00::/64"), pool("good", "10.4.0.0/24"))
-	want := map[string]string{"within": "overlap", "a:b": "without colons", "bits": "did you mean", "default4": "twice", "six": "below 1280"}
+	want := map[string]string{
+		"within":   "overlap",
+		"a:b":      "without colons",
+		"bits":     "did you mean",
+		"default4": "twice",
+		"six":      "below 1280",
+	}
 	for name, part := range want {
 		if !strings.Contains(refused[name], part) {
 			t.Errorf("%s: refused with %q, want %q", name, refused[name], part)

@@ -34,8 +34,8 @@ type world struct {
 // sandboxes are named by their pod, p1 or p2, and a number.
 var sandboxes = []string{"p1", "p1-young", "p2", "p2-young"}
 
-// Networks are set, pods are added and deleted, the agent restarts, and events fail. Numbers are unique and stable, addresses are unique
-// on each network, refused events change nothing, and at the end nothing is left over.
+// Networks are set, pods are added and deleted, the agent restarts, and events fail. Numbers are unique and stable,
+// addresses are unique on each network, refused events change nothing, and at the end nothing is left over.
 func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &world{
@@ -49,7 +49,10 @@ func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 					LinkTypes: mesh.LinkTypes{Pod: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main")},
 				},
 			},
-			networks: map[string]pod.Network{}, numbers: map[string][3]uint32{}, pods: map[string]*pod.AddPod{}, lost: map[string]bool{},
+			networks: map[string]pod.Network{},
+			numbers:  map[string][3]uint32{},
+			pods:     map[string]*pod.AddPod{},
+			lost:     map[string]bool{},
 		}
 		w.node = nodeOf(t, w.config).run(t)
 		bare := list(t, w.committer.Values())
@@ -76,9 +79,10 @@ func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 		if left := list(t, w.committer.Values()); left != bare {
 			r.Fatalf("left over: -want +got\n%s", cmp.Diff(bare, left))
 		}
-		if kept := w.kept(); len(kept.Attachments)+len(kept.Networks) > 0 || slices.ContainsFunc(kept.Leases, func(l ipam.Lease) bool {
-			return l.State != ipam.Cooling || strings.Contains(l.Pool, ":")
-		}) {
+		if kept := w.kept(); len(kept.Attachments)+len(kept.Networks) > 0 ||
+			slices.ContainsFunc(kept.Leases, func(l ipam.Lease) bool {
+				return l.State != ipam.Cooling || strings.Contains(l.Pool, ":")
+			}) {
 			r.Fatalf("still saved: %+v", kept)
 		}
 	})
@@ -116,7 +120,8 @@ func (w *world) setNetworks(r *rapid.T) {
 	for name, n := range w.networks {
 		used := false
 		for _, ev := range w.pods {
-			used = used || slices.ContainsFunc(ev.Attachment.Interfaces, func(i pod.Interface) bool { return i.Network == name })
+			used = used ||
+				slices.ContainsFunc(ev.Attachment.Interfaces, func(i pod.Interface) bool { return i.Network == name })
 		}
 		if refused[name] != "" {
 			after[name] = n
@@ -142,7 +147,8 @@ func (w *world) addPod(r *rapid.T) {
 			rapid.SampledFrom([]string{"default", "stub", "a", "b", "c", "d"}).Draw(r, "network")))
 	}
 	ev := asking(name, strings.Join(items, ","), "")
-	ev.ID.Name, ev.ID.UID = name[:2], ""
+	ev.ID.Name = name[:2]
+	ev.ID.UID = ""
 	ev.Mode = rapid.SampledFrom([]string{"", pod.ModeChained, pod.ModeIPAM}).Draw(r, "mode")
 	if ev.Mode == pod.ModeIPAM {
 		delete(ev.Annotations, pod.AnnotationCustom)
@@ -232,7 +238,8 @@ func addressesAt(a *pod.Attachment) []string {
 func (w *world) checkApart(r *rapid.T, a *pod.Attachment, i pod.Interface) {
 	values := w.committer.Values()
 	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
-		if m, ok := values[wire.InterfaceVRFKey(i.Object, f)].(wire.InterfaceVRF); ok && m.VRF != wire.VRFName("weft:"+networkOr(i, "pods"), f) {
+		if m, ok := values[wire.InterfaceVRFKey(i.Object, f)].(wire.InterfaceVRF); ok &&
+			m.VRF != wire.VRFName("weft:"+networkOr(i, "pods"), f) {
 			r.Fatalf("%s of %s is in %s", i.Object, a.Key, m.VRF)
 		}
 	}
@@ -241,7 +248,8 @@ func (w *world) checkApart(r *rapid.T, a *pod.Attachment, i pod.Interface) {
 	}
 	for key, value := range values {
 		route, ok := value.(wire.Route)
-		if ok && i.Object != "" && route.Paths[0].Interface == i.Object && !strings.HasPrefix(route.VRF, "weft:"+networkOr(i, "pods")+"/") {
+		if ok && i.Object != "" && route.Paths[0].Interface == i.Object &&
+			!strings.HasPrefix(route.VRF, "weft:"+networkOr(i, "pods")+"/") {
 			r.Fatalf("%s leads to %s of network %q", key, i.Object, i.Network)
 		}
 	}

@@ -26,14 +26,16 @@ func queuesOf(n *node) (queues []string) {
 			}
 		case wire.Veth:
 			on := values[wire.InterfaceKey(strings.TrimPrefix(key, wire.VethKey("")))].(wire.Interface).AFPacket
-			queues = append(queues, fmt.Sprintf("%s: %d/%d, %d/%d", v.Name, v.RxQueues, v.TxQueues, on.RxQueues, on.TxQueues))
+			queues = append(queues,
+				fmt.Sprintf("%s: %d/%d, %d/%d", v.Name, v.RxQueues, v.TxQueues, on.RxQueues, on.TxQueues))
 		}
 	}
 	slices.Sort(queues)
 	return queues
 }
 
-// RX and TX are swapped at the dataplane's end of a veth. Existing interfaces keep their queues when the node's default changes.
+// RX and TX are swapped at the dataplane's end of a veth. Existing interfaces keep their queues when the node's default
+// changes.
 //
 // rows: CAL-29
 func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
@@ -42,7 +44,10 @@ func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
 		1: {"eth0: 0", "t0: 0", "t1: 2", "t2: 4", "v1: 2/4, 4/2", "v2: 0/0, 0/0"},
 		3: {"eth0: 3", "t0: 3", "t1: 2", "t2: 4", "v1: 2/4, 4/2", "v2: 0/3, 3/0"},
 	} {
-		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}, Pods: attach.Config{PodQueues: given}}).run(t)
+		n := nodeOf(t, ipnet.Config{
+			Networks: networks.Config{Pools: []ipam.Pool{four}},
+			Pods:     attach.Config{PodQueues: given},
+		}).run(t)
 		a := n.add(t, asking("a", "t0/tap,t1/tap,t2/tap,v1/veth,v2/veth", options))
 		if got := queuesOf(n); !slices.Equal(got, want) {
 			t.Errorf("with default %d: %v, want %v", given, got, want)
@@ -53,7 +58,8 @@ func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
 			t.Errorf("after a restart: %v, want %v", got, want)
 		}
 		fresh := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}})
-		again, err := reconstruct(fresh, foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
+		again, err := reconstruct(fresh,
+			foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
 		if err != nil || !reflect.DeepEqual(again.Interfaces, a.Interfaces[:1]) {
 			t.Errorf("reconstructed %+v, %v; want %+v", again, err, a.Interfaces[:1])
 		}

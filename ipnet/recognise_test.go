@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -20,7 +21,11 @@ func everything(t testing.TB, n *node, a *pod.Attachment) (networks.Numbers, []a
 	numbers := networks.Numbers{Tables: map[string]uint32{}, BridgeDomains: map[string]uint32{}}
 	byObject := make(map[string]*attach.Found)
 	for _, i := range a.Interfaces {
-		byObject[i.Object] = &attach.Found{Object: i.Object, Type: i.Type, Netns: a.Netns, Name: i.Name, MTU: i.MTU}
+		byObject[i.Object] = &attach.Found{
+			Object: i.Object,
+			Type:   i.Type,
+			PodEnd: attach.PodEnd{Netns: a.Netns, Name: i.Name, MTU: i.MTU},
+		}
 	}
 	for _, value := range n.committer.Values() {
 		switch v := value.(type) {
@@ -48,9 +53,11 @@ func everything(t testing.TB, n *node, a *pod.Attachment) (networks.Numbers, []a
 func show(f *attach.Found, value any) {
 	switch v := value.(type) {
 	case wire.TapPeer:
-		f.Alias, f.MAC = v.Alias, v.MAC
+		f.Alias = v.Alias
+		f.MAC = v.MAC
 	case wire.Veth:
-		f.Alias, f.MAC = v.Alias, v.MAC
+		f.Alias = v.Alias
+		f.MAC = v.MAC
 	case wire.Neighbour:
 		f.Neighbours = append(f.Neighbours, v.Address)
 	case wire.LinuxAddress:
@@ -63,9 +70,13 @@ func show(f *attach.Found, value any) {
 }
 
 func networksOfAllKinds() []pod.Network {
-	blue, red := custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "fd00:6::/64", "10.6.0.0/24")
-	blue.AntiSpoof, red.VNI = true, 77
-	return []pod.Network{red, custom("bare", pod.L2), blue, custom("long-"+strings.Repeat("n", 58), pod.L3, "10.7.0.0/24")}
+	blue := custom("blue", pod.L2, "10.5.0.0/24")
+	red := custom("red", pod.L3, "fd00:6::/64", "10.6.0.0/24")
+	blue.AntiSpoof = true
+	red.VNI = 77
+	return []pod.Network{
+		red, custom("bare", pod.L2), blue, custom("long-"+strings.Repeat("n", 58), pod.L3, "10.7.0.0/24"),
+	}
 }
 
 const ofAllKinds = "d/veth,l/tap/long-nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn,s/veth/stub,t/tap/blue,u/tap/bare,v/veth/red,w/tap/red"
@@ -96,7 +107,7 @@ func TestNetworksAndExtraInterfacesAreReconstructedUnchanged(t *testing.T) {
 			if is := attachments[0]; !reflect.DeepEqual(is.Interfaces, was.Interfaces) {
 				t.Errorf("reconstructed %+v, want %+v", is.Interfaces, was.Interfaces)
 			}
-			again.Restore(ipnet.Saved{Attachments: attachments})
+			again.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: attachments}})
 			again.run(t)
 			if refused := again.set(t, networksOfAllKinds()...); len(refused) > 0 {
 				t.Errorf("refused: %v", refused)
@@ -121,13 +132,14 @@ func TestMissingInterfacesAreAddedToAnAttachment(t *testing.T) {
 	again.Networks.Recognise([]pod.Network{custom("blue", pod.L2, "10.5.0.0/24")}, numbers)
 	known := *was
 	known.Interfaces = was.Interfaces[:1]
-	again.Restore(ipnet.Saved{Attachments: []*pod.Attachment{&known}})
+	again.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: []*pod.Attachment{&known}}})
 	for _, f := range found {
 		if f.Name != "x" {
 			continue
 		}
 		attachments, refused := again.Pods.Reconstruct([]attach.Found{f}, nil)
-		if len(refused) > 0 || !reflect.DeepEqual(attachments[0].Interfaces, was.Interfaces) || attachments[0].Pod != was.Pod {
+		if len(refused) > 0 || !reflect.DeepEqual(attachments[0].Interfaces, was.Interfaces) ||
+			attachments[0].Pod != was.Pod {
 			t.Errorf("got %+v, refused %v", attachments, refused)
 		}
 	}
@@ -147,17 +159,37 @@ func TestAmbiguousExtraInterfaceIsNotReconstructed(t *testing.T) {
 		change func(*attach.Found)
 		want   string // in the error; "" = none
 	}{
-		"in no network, but with addresses": {"l3", func(f *attach.Found) { f.Labels = nil }, "one network is possible"},
-		"in two networks":                   {"l3", func(f *attach.Found) { f.Labels = append(f.Labels, "weft:blue") }, "one network is possible"},
-		"in an unknown network":             {"l2", func(f *attach.Found) { f.Labels = []string{"weft:green"} }, "no network that is known"},
-		"two addresses on the link":         {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/24")) }, "no telling which"},
-		"no address on the link":            {"l2", func(f *attach.Found) { f.Addresses = nil }, "no telling which"},
-		"the pod's own address":             {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.9.0.9/24")) }, ""},
-		"an address of another length":      {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/32")) }, ""},
-		"the pod's own, and a neighbour":    {"l3", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.6.0.9/32")) }, ""},
-		"in another namespace":              {"l3", func(f *attach.Found) { f.Netns.Inode++ }, "in network namespace"},
-		"an alias of another interface":     {"l3", func(f *attach.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) }, "alias of another interface"},
-		"a main interface that is refused":  {"eth0", func(f *attach.Found) { f.MAC = wire.MAC{} }, "not what was given"},
+		"in no network, but with addresses": {
+			"l3", func(f *attach.Found) { f.Labels = nil }, "expected one network",
+		},
+		"in two networks": {
+			"l3", func(f *attach.Found) { f.Labels = append(f.Labels, "weft:blue") }, "expected one network",
+		},
+		"in an unknown network": {
+			"l2", func(f *attach.Found) { f.Labels = []string{"weft:green"} }, "belongs to no known network",
+		},
+		"two addresses on the link": {
+			"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/24")) },
+			"cannot tell which",
+		},
+		"no address on the link": {"l2", func(f *attach.Found) { f.Addresses = nil }, "cannot tell which"},
+		"the pod's own address": {
+			"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.9.0.9/24")) }, "",
+		},
+		"an address of another length": {
+			"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/32")) }, "",
+		},
+		"the pod's own, and a neighbour": {
+			"l3", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.6.0.9/32")) }, "",
+		},
+		"in another namespace": {"l3", func(f *attach.Found) { f.Netns.Inode++ }, "in network namespace"},
+		"an alias of another interface": {
+			"l3", func(f *attach.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) },
+			"alias of another interface",
+		},
+		"a main interface that is refused": {
+			"eth0", func(f *attach.Found) { f.MAC = netaddr.MAC{} }, "Weft configured other values",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			numbers, found := everything(t, n, was)
@@ -208,10 +240,22 @@ func TestNetworkWithOtherObjectsIsNotRecognised(t *testing.T) {
 		wanted pod.Network
 		want   int
 	}{
-		"unchanged":          {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 1},
+		"unchanged": {
+			networks.Numbers{
+				Tables:        map[string]uint32{"weft:blue": 5},
+				BridgeDomains: map[string]uint32{"weft:blue": 7},
+			},
+			blue, 1,
+		},
 		"without any object": {networks.Numbers{}, blue, 0},
 		"without its table":  {networks.Numbers{BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 0},
-		"of another type":    {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, custom("blue", pod.L3, "10.5.0.0/24"), 0},
+		"of another type": {
+			networks.Numbers{
+				Tables:        map[string]uint32{"weft:blue": 5},
+				BridgeDomains: map[string]uint32{"weft:blue": 7},
+			},
+			custom("blue", pod.L3, "10.5.0.0/24"), 0,
+		},
 		"an invalid network": {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}}, custom("blue", pod.L3), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,23 +278,29 @@ func TestWithheldAddressesAreNotAllocatedByRecognisedNetworks(t *testing.T) {
 	n := newNode(t, four)
 	red := custom("red", pod.L3, "10.5.0.0/24")
 	n.Networks.Recognise([]pod.Network{red}, networks.Numbers{Tables: map[string]uint32{"weft:red": 5}})
-	n.Networks.WithholdAddresses("weft-lost", attach.Found{Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/32")}}.All())
+	n.Networks.WithholdAddresses("weft-lost",
+		[]netip.Addr{netip.MustParseAddr("10.5.0.2")})
 	n.run(t)
 	if got := n.add(t, asking("a", "x/tap/red", "")).Interfaces[1].Addresses[0].String(); got != "10.5.0.3/32" {
 		t.Errorf("address of the next pod: %s", got)
 	}
 }
 
-// A VNI of the node's own choice is that of no other network: of the state file, wanted although it is not in the dataplane, or recognised.
+// A VNI of the node's own choice is that of no other network: of the state file, wanted although it is not in the
+// dataplane, or recognised.
 func TestVNIsOfRecognisedNetworksAreUnique(t *testing.T) {
 	n := newNode(t, four)
 	lowest := n.Networks.Config.VNIs.First
-	n.Networks.Restore(nil, nil, []networks.SavedNetwork{{Network: custom("saved", pod.L3, "10.5.0.0/24"), Table: 5, VNI: lowest}})
+	n.Networks.Restore(nil, nil, []networks.SavedNetwork{
+		{Network: custom("saved", pod.L3, "10.5.0.0/24"), Table: 5, VNI: lowest},
+	})
 	chosen := custom("chosen", pod.L3, "10.6.0.0/24")
 	chosen.VNI = lowest + 1
 	wanted := []pod.Network{custom("p", pod.L3, "10.7.0.0/24"), custom("q", pod.L3, "10.8.0.0/24"), chosen}
 	got := make(map[string]uint32)
-	for _, s := range n.Networks.Recognise(wanted, networks.Numbers{Tables: map[string]uint32{"weft:p": 6, "weft:q": 7}}) {
+	for _, s := range n.Networks.Recognise(wanted, networks.Numbers{
+		Tables: map[string]uint32{"weft:p": 6, "weft:q": 7},
+	}) {
 		got[s.Network.Name] = s.VNI
 	}
 	if want := map[string]uint32{"p": lowest + 2, "q": lowest + 3}; !maps.Equal(got, want) {

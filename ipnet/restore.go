@@ -2,7 +2,6 @@ package ipnet
 
 import (
 	"github.com/weftnet/weft/ipnet/attach"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -10,31 +9,22 @@ import (
 
 // Saved is what an earlier run left.
 type Saved struct {
-	Attachments []*pod.Attachment
-	Leases      []ipam.Lease
-	Networks    []networks.SavedNetwork
-	Nodes       []mesh.SavedNode
-	Externals   []pod.External
-	Blocks      []networks.SavedBlock
-	Pools       *networks.SavedPools // nil: those of the configuration
-	Rules       []attach.SavedRules
-	Lists       []attach.SavedList
-	// Rebuilt reports whether the attachments were found on the machine, after the loss of the state file with the rules.
-	Rebuilt bool
+	attach.Saved
+
+	Networks  []networks.SavedNetwork
+	Nodes     []mesh.SavedNode
+	Externals []pod.External
+	Blocks    []networks.SavedBlock
+	Pools     *networks.SavedPools // nil: the pools of the configuration
 }
 
-// Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It may
-// be called again, with more.
-// Attachments take precedence over leases: a pod's address is its own, even if a lease names another holder. What cannot be
-// restored is logged and left out, the rest is restored.
+// Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It
+// may be called again, with more. Attachments take precedence over leases: a pod's address is its own, even if a lease
+// names another holder. What cannot be restored is logged and left out, the rest is restored.
 func (n *Network) Restore(s Saved) {
 	n.Networks.Restore(s.Pools, s.Blocks, s.Networks)
 	n.Mesh.Restore(s.Nodes)
 	n.Externals.Restore(s.Externals)
 	n.occupy()
-	n.Pods.RestoreRules(s.Rules, s.Lists)
-	n.Pods.Restore(s.Attachments, s.Leases)
-	if s.Rebuilt {
-		n.Pods.CloseUnknown()
-	}
+	n.Pods.Restore(s.Saved)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -35,7 +36,8 @@ func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
 		t.Fatal(err)
 	}
 	again := nodeOf(t, config)
-	again.now, again.saver = n.now, n.saver
+	again.now = n.now
+	again.saver = n.saver
 	again.Restore(read)
 	return again.run(t)
 }
@@ -61,11 +63,13 @@ func TestRestartAndResyncChangeNothing(t *testing.T) {
 			}
 			for range 8 {
 				ev := sandbox(fmt.Sprint("new", again.now.Unix()))
-				got, want := again.add(t, ev).Interfaces[0].Addresses, n.add(t, ev).Interfaces[0].Addresses
+				got := again.add(t, ev).Interfaces[0].Addresses
+				want := n.add(t, ev).Interfaces[0].Addresses
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("the next pod gets %v, before the restart %v", got, want)
 				}
-				n.now, again.now = n.now.Add(coolDown), again.now.Add(coolDown)
+				n.now = n.now.Add(coolDown)
+				again.now = again.now.Add(coolDown)
 			}
 		})
 	}
@@ -88,14 +92,22 @@ func TestAttachmentsTakePrecedenceOverLeases(t *testing.T) {
 	}
 	attachment := func(id, address string) *pod.Attachment {
 		return &pod.Attachment{
-			Key:        pod.Key{Network: "weft", ContainerID: id, IfName: "eth0"},
-			Interfaces: []pod.Interface{{Name: "eth0", Object: "weft-" + id, Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/32")}}},
+			Key: pod.Key{Network: "weft", ContainerID: id, IfName: "eth0"},
+			Interfaces: []pod.Interface{
+				{Name: "eth0", Object: "weft-" + id, Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/32")}},
+			},
 		}
 	}
 	lease := func(address, holder string, state ipam.State) ipam.Lease {
-		return ipam.Lease{Pool: "default4", Address: netip.MustParseAddr(address), Holder: holder, State: state, FreeAt: now.Add(time.Second)}
+		return ipam.Lease{
+			Pool:    "default4",
+			Address: netip.MustParseAddr(address),
+			Holder:  holder,
+			State:   state,
+			FreeAt:  now.Add(time.Second),
+		}
 	}
-	network.Restore(ipnet.Saved{Attachments: []*pod.Attachment{
+	network.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: []*pod.Attachment{
 		attachment("unleased", "10.1.0.2"),
 		attachment("cooling", "10.1.0.3"),
 		attachment("stolen", "10.1.0.4"),
@@ -106,10 +118,11 @@ func TestAttachmentsTakePrecedenceOverLeases(t *testing.T) {
 		lease("10.1.0.4", "weft/thief/eth0", ipam.Used),
 		lease("10.1.0.5", "weft/orphan/eth0", ipam.Used),
 		lease("10.1.0.6", "weft/gone/eth0", ipam.Cooling),
-	}})
+	}}})
 	want := map[string]string{
 		"10.1.0.1": "internal node", "10.1.0.2": "used weft/unleased/eth0", "10.1.0.3": "used weft/cooling/eth0",
-		"10.1.0.4": "used weft/stolen/eth0", "10.1.0.5": "cooling weft/orphan/eth0", "10.1.0.6": "cooling weft/gone/eth0",
+		"10.1.0.4": "used weft/stolen/eth0", "10.1.0.5": "cooling weft/orphan/eth0",
+		"10.1.0.6": "cooling weft/gone/eth0",
 	}
 	_, leases := network.Networks.Addresses()
 	got := map[string]string{}

@@ -13,8 +13,8 @@ func joined(n pod.Node, at time.Time) pod.Node {
 	return n
 }
 
-// The kubelet of a node reports the InternalIP of another node, too. docs/security.md: it stays with that node. A node that starts without a
-// state file, such as one that has just joined, must not take the name of a node for evidence.
+// The kubelet of a node reports the InternalIP of another node, too. docs/security.md: it stays with that node. A node
+// that starts without a state file, such as one that has just joined, must not take the name of a node for evidence.
 func TestAnAddressOfTwoNodesStaysWithTheOlderOneOnANewNode(t *testing.T) {
 	first := time.Unix(1_700_000_000, 0).UTC()
 	for _, name := range []string{"a-thief", "z-thief"} {
@@ -22,7 +22,8 @@ func TestAnAddressOfTwoNodesStaysWithTheOlderOneOnANewNode(t *testing.T) {
 			n := nodeOf(t, meshed("vxlan4", four)).run(t)
 			victim := joined(other(3, "10.1.3.0/24"), first)
 			thief := joined(other(4, "10.1.4.0/24"), first.Add(time.Second))
-			thief.Name, thief.Addresses = name, victim.Addresses
+			thief.Name = name
+			thief.Addresses = victim.Addresses
 			nodes := []pod.Node{victim, thief}
 			if isReversed {
 				nodes = []pod.Node{thief, victim}
@@ -44,9 +45,10 @@ func TestANumberOfTwoNodesStaysWithTheOlderOneOnANewNode(t *testing.T) {
 	first := time.Unix(1_700_000_000, 0).UTC()
 	n := nodeOf(t, meshed("vxlan4", four)).run(t)
 	thief := joined(other(4, "10.1.4.0/24"), first.Add(time.Hour))
-	thief.Name, thief.ID = "a-thief", 3
+	thief.Name = "a-thief"
+	thief.ID = 3
 	refused := n.join(t, self(), thief, joined(other(3, "10.1.3.0/24"), first))
-	if refused["node3"] != "" || refused["a-thief"] != "its ID 3 is that of node node3" {
+	if refused["node3"] != "" || refused["a-thief"] != "its ID 3 is already used by node node3" {
 		t.Errorf("refused: %v", refused)
 	}
 }

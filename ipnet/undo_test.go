@@ -13,8 +13,9 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Pods are added and deleted, and a later handler, the commit or the durable step fails at random. A failed event changes nothing; after
-// all events a resync equals the updates (the loop verifies).
+// Pods are added and deleted, and a later handler, the commit or the durable step fails at random. A failed event
+// changes nothing; after all events a resync equals the updates (the loop verifies).
+//
 // rows: MEM-18
 func TestFailedEventChangesNothing(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -113,7 +114,8 @@ func TestDeleteLeavesOnlyACoolingAddress(t *testing.T) {
 	}
 	kept := n.kept()
 	leases := kept.Leases
-	if len(kept.Attachments) != 0 || len(leases) != 2 || leases[0].State != "cooling" || leases[0].FreeAt.Sub(n.now) != coolDown {
+	if len(kept.Attachments) != 0 || len(leases) != 2 || leases[0].State != "cooling" ||
+		leases[0].FreeAt.Sub(n.now) != coolDown {
 		t.Errorf("kept: %+v", kept)
 	}
 }
@@ -138,7 +140,7 @@ func TestAddressIsFreedOnlyAfterTheCommit(t *testing.T) {
 
 func TestPodWithoutAnAttachmentOfItsManagerIsRefused(t *testing.T) {
 	n := newNode(t, four)
-	if err := n.ConnectPod(context.Background(), &pod.AddPod{}, nil); err == nil {
+	if err := n.Pods.ConnectPod(context.Background(), &pod.AddPod{}, nil); err == nil {
 		t.Error("connected")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -16,10 +17,13 @@ import (
 
 // card returns a network card with an address of each family, in the subnet of the other nodes, and gateways.
 func card() *wire.Card {
-	gateway4, gateway6 := netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("fe80::1")
+	gateway4 := netip.MustParseAddr("192.0.2.254")
+	gateway6 := netip.MustParseAddr("fe80::1")
 	return &wire.Card{
-		Link: "eth9", MAC: wire.MAC{2, 0, 0, 0, 0, 9}, MTU: 1500,
-		Addresses: []wire.CardAddress{{Prefix: netip.MustParsePrefix("192.0.2.1/24")}, {Prefix: netip.MustParsePrefix("2001:db8:ff::1/64")}},
+		Link: "eth9", MAC: netaddr.MAC{2, 0, 0, 0, 0, 9}, MTU: 1500,
+		Addresses: []wire.CardAddress{
+			{Prefix: netip.MustParsePrefix("192.0.2.1/24")}, {Prefix: netip.MustParsePrefix("2001:db8:ff::1/64")},
+		},
 		Routes: []wire.CardRoute{
 			{Destination: netip.MustParsePrefix("192.0.2.0/24"), Source: netip.MustParseAddr("192.0.2.1")},
 			{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.253"), Metric: 200},
@@ -38,7 +42,10 @@ func owning(tunnel string, pools ...ipam.Pool) ipnet.Config {
 }
 
 func TestTunnelsUseTheNodesAddressIfTheDataplaneOwnsTheCard(t *testing.T) {
-	for tunnel, source := range map[string]string{networks.TunnelVXLAN4: "192.0.2.1", networks.TunnelVXLAN6: "2001:db8:ff::1"} {
+	for tunnel, source := range map[string]string{
+		networks.TunnelVXLAN4: "192.0.2.1",
+		networks.TunnelVXLAN6: "2001:db8:ff::1",
+	} {
 		t.Run(tunnel, func(t *testing.T) {
 			n := nodeOf(t, owning(tunnel, four)).run(t)
 			n.join(t, self(), other(2, "10.2.2.0/26"))
@@ -48,7 +55,8 @@ func TestTunnelsUseTheNodesAddressIfTheDataplaneOwnsTheCard(t *testing.T) {
 				t.Errorf("the tunnel is %+v", v)
 			}
 			for key := range values {
-				if strings.Contains(key, "weft-vtep") || key == wire.TunnelNATKey() || strings.Contains(key, "/192.0.2.2/") {
+				if strings.Contains(key, "weft-vtep") || key == wire.TunnelNATKey() ||
+					strings.Contains(key, "/192.0.2.2/") {
 					t.Errorf("%s exists, although the kernel does not own the card", key)
 				}
 			}
@@ -89,7 +97,8 @@ func TestUplinkDependsOnAllObjectsThatServeIt(t *testing.T) {
 	}
 	for key := range values {
 		ofCard := strings.HasPrefix(key, wire.Key(wire.KindAddress, "weft-uplink/")) ||
-			strings.HasPrefix(key, wire.Key(wire.KindPuntRedirect, "")) || strings.HasPrefix(key, wire.Key(wire.KindRoute, "weft:vxlan:.ends/"))
+			strings.HasPrefix(key, wire.Key(wire.KindPuntRedirect, "")) ||
+			strings.HasPrefix(key, wire.Key(wire.KindRoute, "weft:vxlan:.ends/"))
 		if ofCard && !slices.Contains(u.Needs, key) {
 			t.Errorf("the uplink does not depend on %s", key)
 		}
@@ -97,15 +106,29 @@ func TestUplinkDependsOnAllObjectsThatServeIt(t *testing.T) {
 	if !desired.IsShared(wire.UplinkKey("eth9")) {
 		t.Error("pods do not depend on the uplink")
 	}
-	if v := values[wire.InterfaceKey("weft-uplink")].(wire.Interface); v.MAC != card().MAC || v.MTU != card().MTU || v.AFPacket.Link != "eth9" {
+	if v := values[wire.InterfaceKey("weft-uplink")].(wire.Interface); v.MAC != card().MAC || v.MTU != card().MTU ||
+		v.AFPacket.Link != "eth9" {
 		t.Errorf("the interface is %+v", v)
+	}
+}
+
+// Replies to pods come from the dataplane's card by this link; the setting of all links does not cover it for good.
+func TestTheKernelForwardsFromTheLinkToTheCardOfTheDataplane(t *testing.T) {
+	values := nodeOf(t, owning(networks.TunnelNone, four)).run(t).committer.Values()
+	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+		key := wire.SysctlKey(wire.VethKey("weft-punt"), desired.ForwardingFrom(desired.UplinkLink, f))
+		v, is := values[key].(wire.Sysctl)
+		if wants := f == wire.IP4; is != wants || wants && v.Value != "1" {
+			t.Errorf("%s is %+v with pools of IPv4", key, v)
+		}
 	}
 }
 
 func TestOtherNodesAreReachedByTheCardOfTheDataplaneWithoutTunnels(t *testing.T) {
 	n := nodeOf(t, owning(networks.TunnelNone, four)).run(t)
 	n.join(t, self(), other(2, "10.2.2.0/26"))
-	values, block := n.committer.Values(), netip.MustParsePrefix("10.2.2.0/26")
+	values := n.committer.Values()
+	block := netip.MustParsePrefix("10.2.2.0/26")
 	kernel, is := values[wire.LinuxRouteKey(wire.VethKey("weft-punt"), block)].(wire.LinuxRoute)
 	if !is || kernel.Link != desired.UplinkLink || !kernel.Gateway.IsValid() {
 		t.Errorf("the kernel's route is %+v", kernel)

@@ -16,7 +16,9 @@ import (
 )
 
 // onlyFirst lets the first fault through and then none, so that the way back is not disturbed.
-func onlyFirst(f func(kvscheduler.Verb, ref) kvschedulertest.Fault) (func(kvscheduler.Verb, ref) kvschedulertest.Fault, *atomic.Int32) {
+func onlyFirst(
+	f func(kvscheduler.Verb, ref) kvschedulertest.Fault,
+) (func(kvscheduler.Verb, ref) kvschedulertest.Fault, *atomic.Int32) {
 	var shown atomic.Int32
 	return func(verb kvscheduler.Verb, r ref) kvschedulertest.Fault {
 		fault := f(verb, r)
@@ -31,7 +33,6 @@ func testAtomic(t *testing.T, faulty func(seed uint64) func(kvscheduler.Verb, re
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
-		w.kids = true
 		w.unread = true
 		order := firstOrder()
 		for range rapid.IntRange(1, 5).Draw(rt, "txns") {
@@ -97,11 +98,16 @@ func TestAnAtomicTransactionWithAnInvalidValueOrACycleMakesNoCall(t *testing.T) 
 		want error
 		text string
 	}{
-		"invalid value": {[]kvscheduler.Object{put("c/1", thing{}), put("c/2", thing{Bad: true})}, kvscheduler.ErrInvalid, "c/2"},
-		"cycle":         {[]kvscheduler.Object{put("b/1", thing{Needs: "c/1"}), put("c/1", thing{Needs: "a/1"})}, kvscheduler.ErrCycle, "a/1 -> b/1 -> c/1 -> a/1"},
-		"self":          {[]kvscheduler.Object{put("b/1", thing{Needs: "b/1"})}, kvscheduler.ErrCycle, "b/1 -> b/1"},
-		"unknown kind":  {[]kvscheduler.Object{put("x/1", thing{})}, kvscheduler.ErrUnknownKind, "x/1"},
-		"twice":         {[]kvscheduler.Object{put("b/1", thing{}), del("b/1")}, kvscheduler.ErrConflict, "twice"},
+		"invalid value": {
+			[]kvscheduler.Object{put("c/1", thing{}), put("c/2", thing{Bad: true})}, kvscheduler.ErrInvalid, "c/2",
+		},
+		"cycle": {
+			[]kvscheduler.Object{put("b/1", thing{Needs: "c/1"}), put("c/1", thing{Needs: "a/1"})},
+			kvscheduler.ErrCycle, "a/1 -> b/1 -> c/1 -> a/1",
+		},
+		"self":         {[]kvscheduler.Object{put("b/1", thing{Needs: "b/1"})}, kvscheduler.ErrCycle, "b/1 -> b/1"},
+		"unknown kind": {[]kvscheduler.Object{put("x/1", thing{})}, kvscheduler.ErrUnknownKind, "x/1"},
+		"twice":        {[]kvscheduler.Object{put("b/1", thing{}), del("b/1")}, kvscheduler.ErrConflict, "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rev := w.s.View().Rev()
@@ -110,7 +116,8 @@ func TestAnAtomicTransactionWithAnInvalidValueOrACycleMakesNoCall(t *testing.T) 
 				t.Errorf("got %v, want %v with %q", err, tc.want, tc.text)
 			}
 			if calls := w.m.Calls(); len(calls) > 0 || !rec.Undone || rec.Rollback || w.s.View().Rev() != rev {
-				t.Errorf("calls %v, undone %v, rollback %v, revision %d of %d", calls, rec.Undone, rec.Rollback, w.s.View().Rev(), rev)
+				t.Errorf("calls %v, undone %v, rollback %v, revision %d of %d", calls, rec.Undone, rec.Rollback,
+					w.s.View().Rev(), rev)
 			}
 		})
 	}
@@ -120,7 +127,10 @@ func TestAnAtomicTransactionReturnsADependentOfAnotherSourceToo(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	ctx := context.Background()
-	must2(w.s.Commit(ctx, kvscheduler.Txn{Source: "other", Set: []kvscheduler.Object{put("c/1", thing{Needs: "a/1"})}}))(t)
+	must2(w.s.Commit(ctx, kvscheduler.Txn{
+		Source: "other",
+		Set:    []kvscheduler.Object{put("c/1", thing{Needs: "a/1"})},
+	}))(t)
 	w.m.Fail(func(_ kvscheduler.Verb, r ref) kvschedulertest.Fault {
 		if r == key("c/1") {
 			return kvschedulertest.Refuse
@@ -146,8 +156,12 @@ func TestNoPendingRefusesWhatWouldHaveToWait(t *testing.T) {
 	w.put(put("b/1", thing{}))
 	before := w.m.Live()
 	w.m.Calls()
-	_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true,
-		Set: []kvscheduler.Object{put("b/1", thing{Version: 2}), put("a/1", thing{Needs: "b/1 c/9"})}})
+	_, err := w.s.Commit(context.Background(), kvscheduler.Txn{
+		Source:    "test",
+		Mode:      kvscheduler.Atomic,
+		NoPending: true,
+		Set:       []kvscheduler.Object{put("b/1", thing{Version: 2}), put("a/1", thing{Needs: "b/1 c/9"})},
+	})
 	if !errors.Is(err, kvscheduler.ErrPending) || !strings.Contains(err.Error(), "a/1 waits for c/9") {
 		t.Errorf("got %v", err)
 	}
@@ -188,7 +202,8 @@ func TestAnAtomicTransactionIsRefusedWhileAnEarlierOutcomeIsNotKnown(t *testing.
 					t.Error("a call without an answer is no error")
 				}
 				rec, err := w.commit(kvscheduler.Atomic, put("a/1", thing{Version: 3}))
-				if err == nil || !strings.Contains(err.Error(), "a/1: the outcome of an earlier operation is not known yet") {
+				if err == nil ||
+					!strings.Contains(err.Error(), "a/1: the outcome of an earlier operation is not known yet") {
 					t.Errorf("got %v, operations %q", err, ops(rec))
 				}
 				release()

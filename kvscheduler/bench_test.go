@@ -35,15 +35,15 @@ func (s *still) Dump(context.Context, View) iter.Seq2[Actual[*iface, int], error
 // bench is a scheduler whose state is driven by the benchmark's own goroutine.
 type bench struct {
 	st *state
-	k  KindOf[*iface]
+	k  named
 	b  *still
 }
 
 func newBench(tb testing.TB) *bench {
 	tb.Helper()
-	s := New(Config{LogRecords: 10})
+	s := New(Limited(Limits{Records: 10}))
 	b := &still{}
-	k, err := Register(s, Descriptor[*iface, int]{
+	k, err := register(s, Descriptor[*iface, int]{
 		Name: "if", Equal: func(a, b *iface) bool { return *a == *b }, Backend: b,
 		Deps: func(_ string, v *iface) []Dep {
 			if v.Needs == "" {
@@ -104,7 +104,7 @@ func BenchmarkB3PlanOnly10k(b *testing.B) {
 	var ops []plan.Op
 	b.ReportAllocs()
 	for b.Loop() {
-		ops = x.st.g.Plan(a.dirty, x.st.now(), ops[:0])
+		ops = x.st.g.Plan(a.dirty, x.st.now()).Ops
 	}
 	b.ReportMetric(float64(len(ops))*float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
@@ -113,14 +113,18 @@ func BenchmarkB4Compare10k(b *testing.B) {
 	x := newBench(b)
 	set := x.pods(10_000, 1500)
 	x.commit(b, set)
-	f := &actuals[*iface, int]{d: &Descriptor[*iface, int]{Equal: func(a, b *iface) bool { return *a == *b }}, metaComparable: true}
+	f := &actuals[*iface, int]{
+		d:              &Descriptor[*iface, int]{Equal: func(a, b *iface) bool { return *a == *b }},
+		metaComparable: true,
+	}
 	for _, o := range set {
-		v := *o.v.(*iface)
+		v := *o.Value.(*iface)
 		f.list = append(f.list, Actual[*iface, int]{Name: o.Ref.Name, V: &v})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if dirty := x.st.compare("if", f, nil, x.st.g.Clock); len(dirty) > 0 {
+		m := resync{run: &run{state: x.st}, dumps: map[Kind]found{"if": f}, began: x.st.g.Clock}
+		if dirty := m.compare("if"); len(dirty) > 0 {
 			b.Fatalf("%d differ", len(dirty))
 		}
 	}
@@ -141,7 +145,7 @@ func BenchmarkB5UpdateOneOf(b *testing.B) {
 
 func BenchmarkB9PendingChain(b *testing.B) {
 	s := New(Config{})
-	k, err := Register(s, Descriptor[*[]string, int]{
+	k, err := register(s, Descriptor[*[]string, int]{
 		Name: "n", Equal: func(a, b *[]string) bool { return a == b },
 		Deps: func(_ string, v *[]string) (deps []Dep) {
 			for _, on := range *v {
@@ -178,7 +182,20 @@ func BenchmarkB9PendingChain(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		st.g.Plan(a.dirty, st.now(), nil)
+		st.g.Plan(a.dirty, st.now())
 		a.unstage()
 	}
 }
+
+// named is a kind of which a test makes objects.
+type named Kind
+
+func register[V, M any](s *Scheduler, d Descriptor[V, M]) (named, error) {
+	return named(d.Name), Register(s, d)
+}
+
+func (k named) Put(name string, v any) Object {
+	return Object{Ref: Ref{Kind: Kind(k), Name: name}, Value: v}
+}
+
+func (k named) Del(name string) Object { return Object{Ref: Ref{Kind: Kind(k), Name: name}} }

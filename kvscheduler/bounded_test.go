@@ -16,7 +16,10 @@ func TestWhatWaitsForALaneIsBounded(t *testing.T) {
 	const objects = 100
 	x.st.lanes[""].hung.Store(true)
 	for i := range 50 {
-		_, err := x.st.commit(context.Background(), &request{txn: Txn{Source: "bench", Set: x.pods(objects, 1500+i)}, queued: x.st.now()})
+		_, err := x.st.commit(context.Background(), &request{
+			txn:    Txn{Source: "bench", Set: x.pods(objects, 1500+i)},
+			queued: x.st.now(),
+		})
 		if !errors.Is(err, ErrDown) {
 			t.Fatalf("commit %d: %v", i, err)
 		}
@@ -34,13 +37,13 @@ func TestWhatWaitsForALaneIsBounded(t *testing.T) {
 	}
 }
 
-// The caller of a best-effort transaction gets the failures of its own objects and of what depends on them, not those that another
-// transaction left behind.
+// The caller of a best-effort transaction gets the failures of its own objects and of what depends on them, not those
+// that another transaction left behind.
 func TestAnUnrelatedTransactionDoesNotReturnTheFailuresOfOthers(t *testing.T) {
 	s := New(Config{})
-	var kinds []KindOf[*iface]
+	var kinds []named
 	for _, name := range []string{"stuck", "fine"} {
-		k, err := Register(s, Descriptor[*iface, int]{
+		k, err := register(s, Descriptor[*iface, int]{
 			Name: name, Lane: name, Equal: func(a, b *iface) bool { return *a == *b }, Backend: &still{},
 			Deps: func(_ string, v *iface) []Dep {
 				if v.Needs == "" {
@@ -154,7 +157,7 @@ func (j lastEntries) Load() iter.Seq2[JournalEntry, error] {
 func TestAValueThatCannotBeEncodedDoesNotKeepOthersOutOfTheJournal(t *testing.T) {
 	j := lastEntries{}
 	s := New(Config{Journal: j})
-	k, err := Register(s, Descriptor[int, int]{
+	k, err := register(s, Descriptor[int, int]{
 		Name: "number", Equal: func(a, b int) bool { return a == b },
 		Encode: func(v int) ([]byte, error) {
 			if v < 0 {

@@ -42,7 +42,9 @@ func TestAMemberThatLeftABucketIsNobodysSupport(t *testing.T) {
 			}
 			return kvschedulertest.Fine
 		})
-		for _, set := range [][]kvscheduler.Object{{del("b/1"), put("a/1", thing{Bucket: "a1"})}, {del("b/1"), del("a/2")}} {
+		for _, set := range [][]kvscheduler.Object{
+			{del("b/1"), put("a/1", thing{Bucket: "a1"})}, {del("b/1"), del("a/2")},
+		} {
 			if _, err := w.commit(kvscheduler.BestEffort, set...); err == nil {
 				t.Errorf("%v: the deletion was not refused", set)
 			}

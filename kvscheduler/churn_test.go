@@ -17,7 +17,9 @@ func TestNothingIsKeptOfAnObjectThatIsGone(t *testing.T) {
 		return plain(name, v)
 	}
 	for i := range 5_000 {
-		a, b, c := fmt.Sprint("a", i), fmt.Sprint("b", i), fmt.Sprint("c", i)
+		a := fmt.Sprint("a", i)
+		b := fmt.Sprint("b", i)
+		c := fmt.Sprint("c", i)
 		x.commit(t, []Object{x.k.Put(a, &iface{}), x.k.Put(b, &iface{Needs: a}), x.k.Put(c, &iface{Needs: b, MTU: 1})})
 		x.commit(t, []Object{x.k.Put(b, &iface{Needs: fmt.Sprint("never", i)})})
 		x.commit(t, []Object{x.k.Del(a), x.k.Del(b), x.k.Del(c)})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// Mode is what a failure does to a transaction.
+// Mode is the effect of a failure on a transaction.
 type Mode uint8
 
 const (
@@ -29,8 +30,8 @@ type Txn struct {
 	Mode      Mode
 	Replace   bool // Set is the whole desired state of Source
 	NoPending bool // Atomic only: an object of Set that would have to wait is a failure, found before any backend call
-	// KeepOthers, Atomic only: it is a failure, found before any backend call, if an applied object of the source that is not in Set would have
-	// to be deleted although it stays desired.
+	// KeepOthers, Atomic only: it is a failure, found before any backend call, if an applied object of the source that
+	// is not in Set would have to be deleted although it stays desired.
 	KeepOthers bool
 	Set        []Object
 	Timeout    time.Duration // of the execution, not of the time in the queue; 0: no limit of its own
@@ -38,16 +39,17 @@ type Txn struct {
 
 // ResyncOpt narrows a resync.
 type ResyncOpt struct {
-	Label    string  // for people
-	Event    uint64  // number of the event that asked, shown in the Record
-	Kinds    []Kind  // nil: all
-	Refs     []Ref   // if set, only these objects, what they depend on directly, and all that depends on them
-	DryRun   bool    // dump, compare and plan only
-	MaxPrune float64 // most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
-	Force    bool    // prune all found objects, once all sources are ready
+	Label  string // for people
+	Event  uint64 // number of the event that asked, shown in the Record
+	Kinds  []Kind // nil: all
+	Refs   []Ref  // if set, only these objects, what they depend on directly, and all that depends on them
+	DryRun bool   // dump, compare and plan only
+	// most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
+	MaxPrune float64
+	Force    bool // prune all found objects, once all sources are ready
 
-	// Reopen is called when all was read back, before the repair. If it returns true, the lanes of the kinds open: their
-	// backends are back, and no operation relies on what they held before. nil: lanes stay as they are.
+	// Reopen is called when all was read back, before the repair. If it returns true, the lanes of the kinds open:
+	// their backends are back, and no operation relies on what they held before. nil: lanes stay as they are.
 	Reopen func() bool
 }
 
@@ -57,7 +59,7 @@ func (s *state) begin(ctx context.Context, origin, why string) *run {
 	return &run{state: s, ctx: ctx, began: now, why: why, rec: &Record{Origin: origin, Start: now, Ops: []OpRecord{}}}
 }
 
-// commit serves Commit and Submit.
+// commit serves Commit.
 func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	t := q.txn
 	if t.Timeout > 0 {
@@ -73,7 +75,7 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	dirty := a.dirty
 	if t.Mode == BestEffort {
-		if s.g.HasSkipped() { // by other transactions, whose callers got the failures
+		if len(s.g.LeftOut) > 0 { // by other transactions, whose callers got the failures
 			r.own = s.dependents(dirty)
 		}
 		dirty = s.withSkipped(dirty)
@@ -82,10 +84,10 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	s.rev++
 	r.rec.Changed = a.changed
 	r.atomic = t.Mode == Atomic
-	r.readDoubtful(dirty)
+	readBack{r}.readDoubtful(dirty)
 	ops := r.plan(dirty)
 	if r.atomic {
-		if err := a.impossible(); err != nil {
+		if err := a.impossible(r.planned); err != nil {
 			a.unstage()
 			return r.refused(err)
 		}
@@ -96,14 +98,15 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	case !r.atomic:
 		r.retreat()
 	case len(r.errs) > 0:
-		s.rollback(r, a, before)
+		rollback{run: r, admitted: a, before: before}.undo()
 	}
 	return r.finish()
 }
 
 func (r *run) describe(q *request) {
-	r.rec.Source, r.rec.Label, r.rec.Event = q.txn.Source, q.txn.Label, q.txn.Event
-	r.rec.Ticket = q.ticket
+	r.rec.Source = q.txn.Source
+	r.rec.Label = q.txn.Label
+	r.rec.Event = q.txn.Event
 	r.rec.Queued = r.began.Sub(q.queued)
 }
 
@@ -114,9 +117,9 @@ func (r *run) refused(err error) (*Record, error) {
 	return r.finish()
 }
 
-// impossible returns why an atomic transaction cannot succeed, before any backend call.
-func (a *admission) impossible() error {
-	errs := a.takenDown()
+// impossible returns why an atomic transaction with this plan cannot succeed, before any backend call.
+func (a *admission) impossible(p *plan.Plan) error {
+	errs := a.takenDown(p)
 	var dependents []error
 	for _, f := range a.undo {
 		n := a.g.Node(f.id)
@@ -125,7 +128,7 @@ func (a *admission) impossible() error {
 			errs = append(errs, fmt.Errorf("%s: the outcome of an earlier operation is not known yet", n.Ref))
 		case !a.txn.NoPending || n.Want == nil || !n.Waits():
 		case n.WaitedBefore(f.Desire): // and is not changed
-		case a.g.WaitsForWaiting(n):
+		case p.WaitsForWaiting(n):
 			dependents = append(dependents, a.pendingError(n))
 		default:
 			errs = append(errs, a.pendingError(n))
@@ -144,9 +147,9 @@ func (a *admission) pendingError(n *plan.Node) error {
 	return fmt.Errorf("%s waits for %s: %w", n.Ref, strings.Join(a.g.MissingNow(n), ", "), ErrPending)
 }
 
-// takenDown returns an error for each other applied object of the source that the plan would delete although it is desired. Objects of
-// other sources may depend on what the transaction removes.
-func (a *admission) takenDown() (errs []error) {
+// takenDown returns an error for each other applied object of the source that the plan would delete although it is
+// desired. Objects of other sources may depend on what the transaction removes.
+func (a *admission) takenDown(p *plan.Plan) (errs []error) {
 	if !a.txn.KeepOthers {
 		return nil
 	}
@@ -154,10 +157,10 @@ func (a *admission) takenDown() (errs []error) {
 	for _, f := range a.undo {
 		own[f.id] = true
 	}
-	for _, id := range a.g.Affected() {
+	for _, id := range p.Affected() {
 		n := a.g.Node(id)
 		if !own[id] && n.Source == a.txn.Source && n.Desired() && n.There() && n.Deleted() {
-			missing := strings.Join(a.g.MissingAfter(n), ", ")
+			missing := strings.Join(p.MissingAfter(n), ", ")
 			errs = append(errs, fmt.Errorf("%s is applied, and would wait for %s: %w", n.Ref, missing, ErrPending))
 		}
 	}
@@ -166,7 +169,9 @@ func (a *admission) takenDown() (errs []error) {
 
 // withSkipped adds the objects with an operation that was left out because another one failed.
 func (s *state) withSkipped(dirty []plan.ID) []plan.ID {
-	return s.g.TakeSkipped(dirty, func(*plan.Node) bool { return true })
+	dirty = slices.AppendSeq(dirty, maps.Keys(s.g.LeftOut))
+	clear(s.g.LeftOut)
+	return dirty
 }
 
 // dry serves Plan: it records what commit would do if no operation fails, and restores the graph.
@@ -181,18 +186,18 @@ func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 	r.rec.Changed = a.changed
 	dirty := a.dirty
 	if q.txn.Mode == BestEffort {
-		dirty = append(slices.Clone(dirty), s.skippedNow()...)
+		dirty = slices.AppendSeq(slices.Clone(dirty), maps.Keys(s.g.LeftOut))
 	}
 	for _, o := range r.plan(dirty) {
 		r.rec.Ops = append(r.rec.Ops, r.record(o))
 	}
 	for _, id := range r.touched {
 		if n := s.g.Node(id); n.Pends() && n.Want != nil {
-			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: s.g.MissingAfter(n)})
+			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.planned.MissingAfter(n)})
 		}
 	}
 	if q.txn.Mode == Atomic {
-		err = a.impossible()
+		err = a.impossible(r.planned)
 	} else {
 		err = joined(a.invalid)
 	}
@@ -208,17 +213,6 @@ func (s *state) dependents(ids []plan.ID) map[plan.ID]bool {
 	all := make(map[plan.ID]bool)
 	s.g.Dependents(ids, func(id plan.ID) { all[id] = true })
 	return all
-}
-
-// skippedNow returns the objects that withSkipped would add, and leaves them noted.
-func (s *state) skippedNow() (ids []plan.ID) {
-	s.g.TakeSkipped(nil, func(n *plan.Node) bool {
-		if id, known := s.g.Lookup(n.Ref); known {
-			ids = append(ids, id)
-		}
-		return false
-	})
-	return ids
 }
 
 // snapshotOf is the applied value of an object before a plan changes it.
@@ -239,72 +233,6 @@ func (s *state) remember(ops []plan.Op, dirty []plan.ID) []snapshotOf {
 		out[i] = snapshotOf{id: id, have: s.g.Node(id).Have}
 	}
 	return out
-}
-
-// rollback undoes an atomic transaction: it restores the previous desired values and executes a normal plan from what is applied now. So
-// undo operations are ordered and batched by the same rules, however far the transaction came.
-func (s *state) rollback(r *run, a *admission, before []snapshotOf) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), s.cfg.RollbackTimeout)
-	defer cancel()
-	r.rec.Rollback = true
-	for i := len(a.undo) - 1; i >= 0; i-- {
-		s.setDesire(a.undo[i].id, a.undo[i].Desire)
-	}
-	dirty := s.g.TakeStirred(slices.Clone(a.dirty))
-	for _, b := range before {
-		dirty = append(dirty, b.id)
-		s.g.Node(b.id).Again = false
-	}
-	s.awaitLanes(ctx, before)
-	back := &run{state: s, ctx: ctx, began: r.began, why: "undo", rec: r.rec, batches: r.batches}
-	back.readDoubtful(dirty)
-	back.execute(back.plan(dirty))
-	r.touched = append(r.touched, back.touched...)
-	left := s.notReturned(before)
-	r.rec.Undone = len(left) == 0
-	if len(left) > 0 {
-		fault := fmt.Errorf("%w: %s", ErrIncomplete, strings.Join(left, ", "))
-		if len(back.errs) > 0 {
-			fault = fmt.Errorf("%w: %w", fault, joined(back.errs))
-		}
-		r.fault(fault)
-	}
-	for _, b := range before {
-		if n := s.g.Node(b.id); n.Want == nil && !n.Present() {
-			s.clearError(b.id)
-		}
-	}
-}
-
-// awaitLanes waits for calls that were abandoned: their objects can be read back only after the calls returned.
-func (s *state) awaitLanes(ctx context.Context, before []snapshotOf) {
-	for _, b := range before {
-		n := s.g.Node(b.id)
-		if kindOf(n) == nil {
-			continue
-		}
-		for l := s.lanes[kindOf(n).lane]; l.hung.Load(); {
-			select {
-			case <-s.freed:
-				s.drainPosted()
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
-// notReturned names the objects that are neither as before nor as their source desires.
-func (s *state) notReturned(before []snapshotOf) (left []string) {
-	for _, b := range before {
-		n := s.g.Node(b.id)
-		same := b.have == nil && n.Have == nil || b.have != nil && n.Have != nil && n.Rules.Equal(b.have, n.Have)
-		if n.State == plan.Doubtful || n.Again || !same && !n.InSync() {
-			left = append(left, n.Ref.String())
-		}
-	}
-	slices.Sort(left)
-	return left
 }
 
 // finish settles the objects that the plans affected, publishes them, and completes the record.
@@ -338,8 +266,8 @@ func (r *run) finish() (*Record, error) {
 	return r.rec, err
 }
 
-// worthLogging returns false for a resync or dry run that no event asked for, unless a resync changed something: the periodic audit must
-// not push changes out of the log.
+// worthLogging returns false for a resync or dry run that no event asked for, unless a resync changed something: the
+// periodic audit must not push changes out of the log.
 func (r *run) worthLogging() bool {
 	happened := len(r.rec.Ops) > 0 || len(r.errs) > 0
 	if r.dry {
@@ -348,10 +276,9 @@ func (r *run) worthLogging() bool {
 	return r.rec.Origin != "resync" || r.rec.Event != 0 || happened
 }
 
-// tidy updates what is known of an object for which a plan found no operation.
+// tidy updates the record of an object for which a plan found no operation.
 func (r *run) tidy(id plan.ID) {
 	n := r.g.Node(id)
-	n.Changed = false
 	if kindOf(n) == nil {
 		return
 	}
@@ -359,7 +286,7 @@ func (r *run) tidy(id plan.ID) {
 		if n.Err != nil || !n.RetryAt.IsZero() {
 			r.clearError(id)
 		}
-		r.g.Unskip(id)
+		delete(r.g.LeftOut, id)
 		return
 	}
 	if n.Pends() && n.Err != nil && n.State != plan.Doubtful { // an error of times when its dependencies were met

@@ -25,7 +25,8 @@ func differing(found []kvscheduler.Comparison) (lines []string) {
 func TestCompareReadsBackAndChangesNothing(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
-	w.put(put("a/1", thing{}), put("a/2", thing{}), put("b/1", thing{Needs: "a/9"}), put("c/1", thing{Secret: "marker"}))
+	w.put(put("a/1", thing{}), put("a/2", thing{}), put("b/1", thing{Needs: "a/9"}),
+		put("c/1", thing{Secret: "marker"}))
 	w.m.Calls()
 	before := w.s.View().Rev()
 	w.m.Tamper(key("a/1"), nil)

@@ -21,7 +21,6 @@ func testConverge(t *testing.T, percent uint64, buckets bool, kinds ...kvschedul
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
-		w.kids = true
 		w.unread = true
 		order := firstOrder()
 		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {

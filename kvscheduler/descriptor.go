@@ -3,7 +3,6 @@ package kvscheduler
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
@@ -15,11 +14,11 @@ type (
 	Ref = plan.Ref
 	// Dep is a dependency, see plan.Dep.
 	Dep = plan.Dep
-	// DepMode says what a dependency does to its dependent, see plan.DepMode.
+	// DepMode is the effect of a dependency on its dependent, see plan.DepMode.
 	DepMode = plan.DepMode
 	// Select names the candidates of an Any dependency, see plan.Select.
 	Select = plan.Select
-	// Verb is what an operation does, see plan.Verb.
+	// Verb is the action of an operation, see plan.Verb.
 	Verb = plan.Verb
 )
 
@@ -37,53 +36,30 @@ const (
 // ParseRef parses a key "kind/name".
 func ParseRef(key string) (Ref, error) { return plan.ParseRef(key) }
 
-// KindOf ties a kind to the Go type of its values, so that Put cannot be called with another type.
-type KindOf[V any] struct{ id Kind }
-
-// KindNamed names a kind before or without its registration, for the Derive and Deps functions of other kinds.
-func KindNamed[V any](id Kind) KindOf[V] { return KindOf[V]{id: id} }
-
-// ID returns the name of the kind.
-func (k KindOf[V]) ID() Kind { return k.id }
-
-// Ref names the object of this kind.
-func (k KindOf[V]) Ref(name string) Ref { return Ref{Kind: k.id, Name: name} }
-
-// Put returns an object that is desired, derived or observed with this value.
-func (k KindOf[V]) Put(name string, v V) Object { return Object{Ref: k.Ref(name), v: v} }
-
-// Del returns an object that is not desired, or was observed to be gone.
-func (k KindOf[V]) Del(name string) Object { return Object{Ref: k.Ref(name)} }
-
-// Object is a value under its name. The zero value inside means "not desired" or "gone".
+// Object is a value under its name.
 type Object struct {
-	Ref Ref
-	v   any
+	Ref   Ref
+	Value any // of the Go type of the kind; nil: the object is not desired
 }
 
-// Value returns the value, nil for a deletion.
-func (o Object) Value() any { return o.v }
-
 // Descriptor tells the scheduler how to handle the objects of one kind. V is the type of values, which are never
-// modified after they were handed over; M is what a backend wants to remember of an applied object (a handle).
+// modified after they were handed over; M is the handle that a backend keeps of an applied object.
 // All functions must be pure and fast. Only Name and Equal are required.
 type Descriptor[V, M any] struct {
-	Name     string                          // the kind
-	Lane     string                          // backends of one lane never run at the same time; lanes run concurrently
-	Equal    func(want, have V) bool         // is there nothing to do?
-	Validate func(name string, v V) error    // run at admission, before any backend call
-	Deps     func(name string, v V) []Dep    // what must be applied first
-	Derive   func(name string, v V) []Object // children: they live and die with their parent
-	Recreate func(have, want V) bool         // nil: an update in place is always possible
-	Bucket   func(name string, v V) string   // for Select
-	Hash     func(v V) uint64                // kept in the backend's tag; proves fields that cannot be dumped
-	Merge    func(dumped, last V) V          // fill what cannot be dumped from the last applied value
-	Redact   func(v V) V                     // for records, differences and other output of the process
-	Encode   func(v V) ([]byte, error)       // default: JSON
-	Decode   func(b []byte) (V, error)       // default: JSON
-	After    []string                        // kinds to be dumped before this one
-	Settle   time.Duration                   // hold back an observed "gone" this long
-	Backend  Backend[V, M]                   // nil: observed only, or a marker that is applied by being desired
+	Name     string                        // the kind
+	Lane     string                        // backends of one lane never run at the same time; lanes run concurrently
+	Equal    func(want, have V) bool       // is there nothing to do?
+	Validate func(name string, v V) error  // run at admission, before any backend call
+	Deps     func(name string, v V) []Dep  // what must be applied first
+	Recreate func(have, want V) bool       // nil: an update in place is always possible
+	Bucket   func(name string, v V) string // for Select
+	Hash     func(v V) uint64              // kept in the backend's tag; proves fields that cannot be dumped
+	Merge    func(dumped, last V) V        // fill what cannot be dumped from the last applied value
+	Redact   func(v V) V                   // for records, differences and other output of the process
+	Encode   func(v V) ([]byte, error)     // default: JSON
+	Decode   func(b []byte) (V, error)     // default: JSON
+	After    []string                      // kinds to be dumped before this one
+	Backend  Backend[V, M]                 // nil: a marker that is applied by being desired
 }
 
 // Backend does operations in batches: one call for each (level, kind, verb) of a plan. It sets Item.Err, and for

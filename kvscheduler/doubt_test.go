@@ -108,11 +108,12 @@ func (u unreadable) Dump(ctx context.Context, v kvscheduler.View) iter.Seq2[kvsc
 
 func TestAnObjectThatCannotBeReadBackIsTriedUntilItCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, broken := kvschedulertest.New(), &atomic.Bool{}
-		s := kvscheduler.New(kvscheduler.Config{Retry: kvscheduler.RetryPolicy{Jitter: -1}})
+		m := kvschedulertest.New()
+		broken := &atomic.Bool{}
+		s := kvscheduler.New(kvscheduler.Limited(kvscheduler.Limits{NoJitter: true}))
 		d := m.Descriptor("a", "one")
 		d.Backend = unreadable{d.Backend, broken}
-		kind, err := kvscheduler.Register(s, d)
+		kind, err := kvschedulertest.Register(s, d)
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
 // downBackend keeps nothing, and can lose its peer.
@@ -39,14 +40,14 @@ func (b downBackend) Dump(context.Context, kvscheduler.View) iter.Seq2[kvschedul
 func withDown(t *testing.T, change func(*kvscheduler.Config)) (s *kvscheduler.Scheduler, down *atomic.Bool) {
 	t.Helper()
 	down = new(atomic.Bool)
-	cfg := kvscheduler.Config{Retry: kvscheduler.RetryPolicy{Jitter: -1}}
+	cfg := kvscheduler.Limited(kvscheduler.Limits{NoJitter: true})
 	if change != nil {
 		change(&cfg)
 	}
 	s = kvscheduler.New(cfg)
 	var set []kvscheduler.Object
 	for _, kind := range []string{"x", "y"} {
-		k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
+		k, err := kvschedulertest.Register(s, kvscheduler.Descriptor[int, int]{
 			Name: kind, Lane: kind, Equal: func(a, b int) bool { return a == b }, Backend: downBackend{down},
 		})
 		must(t, err)
@@ -75,7 +76,7 @@ func TestABackendThatIsDownIsProbed(t *testing.T) {
 		began := time.Now()
 		<-time.After(time.Second)
 		down.Store(false)
-		must(t, s.Wait(t.Context(), []ref{key("x/1"), key("y/1"), key("x/2"), key("y/2")}))
+		must(t, kvschedulertest.Wait(t.Context(), s, []ref{key("x/1"), key("y/1"), key("x/2"), key("y/2")}))
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("the lanes were probed after %s, want 20 times the first delay of a retry", took)
 		}
@@ -88,11 +89,26 @@ func TestAResyncReopensTheLanesOfItsKinds(t *testing.T) {
 		reopen bool
 		want   map[string]kvscheduler.Phase
 	}{
-		"all kinds":       {kvscheduler.ResyncOpt{}, true, map[string]kvscheduler.Phase{"x/1": kvscheduler.InSync, "y/1": kvscheduler.InSync}},
-		"one kind":        {kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{"x"}}, true, map[string]kvscheduler.Phase{"x/1": kvscheduler.InSync, "y/1": kvscheduler.Failed}},
-		"not reopened":    {kvscheduler.ResyncOpt{}, false, map[string]kvscheduler.Phase{"x/1": kvscheduler.Failed, "y/1": kvscheduler.Failed}},
-		"only a dry run":  {kvscheduler.ResyncOpt{DryRun: true}, true, map[string]kvscheduler.Phase{"x/1": kvscheduler.Failed, "y/1": kvscheduler.Failed}},
-		"an unknown kind": {kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{"z"}}, true, map[string]kvscheduler.Phase{"x/1": kvscheduler.Failed}},
+		"all kinds": {
+			kvscheduler.ResyncOpt{}, true,
+			map[string]kvscheduler.Phase{"x/1": kvscheduler.InSync, "y/1": kvscheduler.InSync},
+		},
+		"one kind": {
+			kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{"x"}}, true,
+			map[string]kvscheduler.Phase{"x/1": kvscheduler.InSync, "y/1": kvscheduler.Failed},
+		},
+		"not reopened": {
+			kvscheduler.ResyncOpt{}, false,
+			map[string]kvscheduler.Phase{"x/1": kvscheduler.Failed, "y/1": kvscheduler.Failed},
+		},
+		"only a dry run": {
+			kvscheduler.ResyncOpt{DryRun: true}, true,
+			map[string]kvscheduler.Phase{"x/1": kvscheduler.Failed, "y/1": kvscheduler.Failed},
+		},
+		"an unknown kind": {
+			kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{"z"}}, true,
+			map[string]kvscheduler.Phase{"x/1": kvscheduler.Failed},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -10,9 +10,12 @@ import (
 	"sync"
 )
 
-// dumpAll dumps the kinds, each behind those it names in After and otherwise in parallel. It runs outside of the state's
-// goroutine, which works on meanwhile. Of the kinds in names only the named objects are read where the backend is a Reader.
-func (s *Scheduler) dumpAll(ctx context.Context, kinds []*kind, names map[Kind]map[string]bool) (map[Kind]found, error) {
+// dumpAll dumps the kinds, each behind those it names in After and otherwise in parallel. It runs outside of the
+// state's goroutine, which works on meanwhile. Of the kinds in names only the named objects are read where the backend
+// is a Reader.
+func (s *Scheduler) dumpAll(
+	ctx context.Context, kinds []*kind, names map[Kind]map[string]bool,
+) (map[Kind]found, error) {
 	over := &overlay{View: s.store.view(), dumps: make(map[Kind]found), index: make(map[Kind]map[string]int)}
 	done := make(map[Kind]chan struct{}, len(kinds))
 	for _, k := range kinds {
@@ -48,13 +51,19 @@ func (s *Scheduler) dumpAll(ctx context.Context, kinds []*kind, names map[Kind]m
 func (s *Scheduler) dumpKind(ctx context.Context, k *kind, view View, names map[string]bool) (found, error) {
 	var f found
 	var err error = context.DeadlineExceeded
-	s.bounded(ctx, nil, s.cfg.DumpTimeout, func(ctx context.Context) func() {
+	s.calls.bounded(ctx, nil, dumpTimeout, func(ctx context.Context) func() {
 		if names != nil {
 			got, gerr := k.readNamed(ctx, view, slices.Sorted(maps.Keys(names)))
-			return func() { f, err = got, gerr }
+			return func() {
+				f = got
+				err = gerr
+			}
 		}
 		got, gerr := k.dumped(ctx, view)
-		return func() { f, err = got, gerr }
+		return func() {
+			f = got
+			err = gerr
+		}
 	})
 	return f, err
 }
@@ -105,7 +114,8 @@ func (o *overlay) Applied(r Ref) (value, meta any, ok bool) {
 // All implements View.
 func (o *overlay) All(k Kind) iter.Seq2[string, Status] {
 	o.mu.RLock()
-	f, whole := o.dumps[k], o.index[k] != nil
+	f := o.dumps[k]
+	whole := o.index[k] != nil
 	o.mu.RUnlock()
 	if !whole {
 		return o.View.All(k)
@@ -122,16 +132,4 @@ func (o *overlay) All(k Kind) iter.Seq2[string, Status] {
 			}
 		}
 	}
-}
-
-// backed returns the kinds that can be dumped, of those named or of all.
-func (s *Scheduler) backed(kinds []Kind) ([]*kind, error) {
-	if len(kinds) == 0 {
-		kinds = s.kindNames()
-	}
-	order, err := s.dumpOrder(kinds)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(order, func(k *kind) bool { return !slices.Contains(kinds, k.name) }), nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
 // listed is a backend with fixed objects that records its calls. looks is called by each dump and read.
@@ -27,7 +28,9 @@ type listed struct {
 
 func (b listed) do(verb string, batch []intItem) {
 	for i := range batch {
-		*b.calls = append(*b.calls, fmt.Sprintf("%s %s want=%d have=%d meta=%d", verb, batch[i].Name, batch[i].Want, batch[i].Have, batch[i].Meta))
+		*b.calls = append(*b.calls,
+			fmt.Sprintf("%s %s want=%d have=%d meta=%d", verb, batch[i].Name, batch[i].Want, batch[i].Have,
+				batch[i].Meta))
 		batch[i].Err = b.refuses
 		if verb == "create" {
 			batch[i].NewMeta = 40 + batch[i].Want
@@ -43,7 +46,9 @@ func (b listed) Dump(_ context.Context, view kvscheduler.View) iter.Seq2[kvsched
 	return b.Read(context.Background(), view, nil)
 }
 
-func (b listed) Read(_ context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[int, int], error] {
+func (b listed) Read(
+	_ context.Context, view kvscheduler.View, names []string,
+) iter.Seq2[kvscheduler.Actual[int, int], error] {
 	if b.panics {
 		panic("nil map")
 	}
@@ -52,7 +57,8 @@ func (b listed) Read(_ context.Context, view kvscheduler.View, names []string) i
 	}
 	return func(yield func(kvscheduler.Actual[int, int], error) bool) {
 		for name, v := range b.objects {
-			if (names == nil || slices.Contains(names, name)) && !yield(kvscheduler.Actual[int, int]{Name: name, V: v, Meta: 100 + v}, nil) {
+			if (names == nil || slices.Contains(names, name)) &&
+				!yield(kvscheduler.Actual[int, int]{Name: name, V: v, Meta: 100 + v}, nil) {
 				return
 			}
 		}
@@ -63,16 +69,19 @@ func (b listed) Read(_ context.Context, view kvscheduler.View, names []string) i
 }
 
 // withListed runs a scheduler with these kinds; change may adapt their descriptors.
-func withListed(t *testing.T, backends map[string]listed, change func(*kvscheduler.Descriptor[int, int])) (s *kvscheduler.Scheduler, calls *[]string) {
+func withListed(
+	t *testing.T, backends map[string]listed, change func(*kvscheduler.Descriptor[int, int]),
+) (s *kvscheduler.Scheduler, calls *[]string) {
 	t.Helper()
-	s, calls = kvscheduler.New(kvscheduler.Config{Sources: []string{"never ready"}}), new([]string)
+	s = kvscheduler.New(kvscheduler.Config{Sources: []string{"never ready"}})
+	calls = new([]string)
 	for kind, b := range backends {
 		b.calls = calls
 		d := kvscheduler.Descriptor[int, int]{Name: kind, Equal: func(a, b int) bool { return a == b }, Backend: b}
 		if change != nil {
 			change(&d)
 		}
-		must2(kvscheduler.Register(s, d))(t)
+		must2(kvschedulertest.Register(s, d))(t)
 	}
 	runScheduler(t, s)
 	return s, calls
@@ -89,7 +98,7 @@ func runScheduler(t *testing.T, s *kvscheduler.Scheduler) {
 
 func intAt(object string, v int) kvscheduler.Object {
 	r := key(object)
-	return kvscheduler.KindNamed[int](r.Kind).Put(r.Name, v)
+	return kvschedulertest.KindOf[int](r.Kind).Put(r.Name, v)
 }
 
 // A backend may find out by the dump of another kind what its own objects are.
@@ -99,7 +108,10 @@ func TestADumpSeesTheDumpsOfTheKindsBeforeIt(t *testing.T) {
 		var handle any
 		all := make(map[string]kvscheduler.Phase)
 		var gone bool
-		first := listed{objects: map[string]int{"1": 1, "2": 2}, looks: func(kvscheduler.View, []string) { <-time.After(time.Second) }}
+		first := listed{
+			objects: map[string]int{"1": 1, "2": 2},
+			looks:   func(kvscheduler.View, []string) { <-time.After(time.Second) },
+		}
 		second := listed{looks: func(view kvscheduler.View, _ []string) {
 			applied, handle, _ = view.Applied(key("first/2"))
 			_, _, there := view.Applied(key("first/gone"))
@@ -108,17 +120,23 @@ func TestADumpSeesTheDumpsOfTheKindsBeforeIt(t *testing.T) {
 				all[name] = st.Phase
 			}
 		}}
-		s, _ := withListed(t, map[string]listed{"first": first, "second": second}, func(d *kvscheduler.Descriptor[int, int]) {
-			if d.Name == "second" {
-				d.After = []string{"first", "not registered"}
-			}
-		})
-		must(t, s.Stage(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("first/1", 1), intAt("first/gone", 3)}}))
+		s, _ := withListed(t, map[string]listed{"first": first, "second": second},
+			func(d *kvscheduler.Descriptor[int, int]) {
+				if d.Name == "second" {
+					d.After = []string{"first", "not registered"}
+				}
+			})
+		must(t,
+			s.Stage(t.Context(), kvscheduler.Txn{
+				Source: "test",
+				Set:    []kvscheduler.Object{intAt("first/1", 1), intAt("first/gone", 3)},
+			}))
 		must2(s.Resync(t.Context(), kvscheduler.ResyncOpt{}))(t)
 		if applied != 2 || handle != 102 || !gone {
 			t.Errorf("first/2 is %v with handle %v; first/gone is missing: %t", applied, handle, gone)
 		}
-		if want := map[string]kvscheduler.Phase{"1": kvscheduler.Pending, "2": kvscheduler.Observed}; !maps.Equal(all, want) {
+		if want := map[string]kvscheduler.Phase{"1": kvscheduler.Pending, "2": kvscheduler.Observed}; !maps.Equal(all,
+			want) {
 			t.Errorf("all are %v, want %v", all, want)
 		}
 	})
@@ -139,14 +157,16 @@ func TestAReadOfNamedObjectsSeesTheViewOfTheOthers(t *testing.T) {
 				all++
 			}
 		}}
-		s, _ := withListed(t, map[string]listed{"first": first, "second": second}, func(d *kvscheduler.Descriptor[int, int]) {
-			if d.Name == "second" {
-				d.After = []string{"first"}
-				d.Deps = func(string, int) []kvscheduler.Dep { return []kvscheduler.Dep{{On: key("first/1")}} }
-			}
-		})
+		s, _ := withListed(t, map[string]listed{"first": first, "second": second},
+			func(d *kvscheduler.Descriptor[int, int]) {
+				if d.Name == "second" {
+					d.After = []string{"first"}
+					d.Deps = func(string, int) []kvscheduler.Dep { return []kvscheduler.Dep{{On: key("first/1")}} }
+				}
+			})
 		must2(s.Resync(t.Context(), kvscheduler.ResyncOpt{}))(t)
-		must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("second/x", 7)}}))(t)
+		must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("second/x", 7)}}))(
+			t)
 		must2(s.Resync(t.Context(), kvscheduler.ResyncOpt{Refs: []ref{key("second/x")}}))(t)
 		if !slices.Equal(names, []string{"x"}) || other != 2 || read != 1 || all != 2 {
 			t.Errorf("read are %v; the view has first/2 %v, first/1 %v, and %d objects", names, other, read, all)
@@ -165,11 +185,17 @@ func TestAFailedDumpChangesNothingOfItsKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, calls := withListed(t, map[string]listed{"broken": tt.broken, "fine": {objects: map[string]int{"1": 1}}}, nil)
-				must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("broken/1", 1), intAt("fine/2", 2)}}))(t)
+				s, calls := withListed(t,
+					map[string]listed{"broken": tt.broken, "fine": {objects: map[string]int{"1": 1}}}, nil)
+				must2(s.Commit(t.Context(), kvscheduler.Txn{
+					Source: "test",
+					Set:    []kvscheduler.Object{intAt("broken/1", 1), intAt("fine/2", 2)},
+				}))(t)
 				*calls = nil
 				reopened := false
-				_, err := s.Resync(t.Context(), kvscheduler.ResyncOpt{Reopen: func() bool { reopened = true; return true }})
+				_, err := s.Resync(t.Context(), kvscheduler.ResyncOpt{
+					Reopen: func() bool { reopened = true; return true },
+				})
 				if err == nil || err.Error() != tt.want || reopened {
 					t.Errorf("resync: %v; lanes are reopened: %t", err, reopened)
 				}
@@ -191,7 +217,8 @@ func TestOperationsGetTheHandleOfTheObject(t *testing.T) {
 		must2(s.Resync(t.Context(), kvscheduler.ResyncOpt{}))(t)
 		must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Replace: true}))(t)
 		want := []string{
-			"create 1 want=1 have=0 meta=0", "update 1 want=2 have=1 meta=41", "update 1 want=2 have=3 meta=103", "delete 1 want=0 have=2 meta=103",
+			"create 1 want=1 have=0 meta=0", "update 1 want=2 have=1 meta=41", "update 1 want=2 have=3 meta=103",
+			"delete 1 want=0 have=2 meta=103",
 		}
 		if !slices.Equal(*calls, want) {
 			t.Errorf("calls %q, want %q", *calls, want)

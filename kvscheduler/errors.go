@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// Outcome is what a backend knows about an operation that returned an error.
+// Outcome is a backend's knowledge about an operation that returned an error.
 type Outcome uint8
 
 const (
@@ -46,11 +46,11 @@ func Refused(err error) error { return &OpError{Err: err, Outcome: NotApplied} }
 var (
 	// ErrCycle is wrapped with the path of the dependency cycle.
 	ErrCycle = plan.ErrCycle
-	// ErrConflict: the key belongs to another source, or is derived from an object.
+	// ErrConflict: the key belongs to another source.
 	ErrConflict = errors.New("owned by another source")
 	// ErrPruneGuard: a resync found more to prune than MaxPrune allows, and pruned nothing of that kind.
 	ErrPruneGuard = errors.New("prune guard")
-	// ErrIncomplete is wrapped with the refs of what a rollback could not return; they are retried.
+	// ErrIncomplete is wrapped with the refs of objects that a rollback could not restore; they are retried.
 	ErrIncomplete = errors.New("rollback incomplete")
 	// ErrUnknownKind: the kind is not registered.
 	ErrUnknownKind = errors.New("unknown kind")
@@ -58,8 +58,8 @@ var (
 	ErrInvalid = errors.New("invalid value")
 	// ErrPending: a transaction with NoPending would leave an object waiting.
 	ErrPending = errors.New("dependency not met")
-	// ErrDown is for backends to wrap: the peer cannot be reached. The lane pauses, no attempt is counted, until Lost
-	// is called for one of its kinds or a probe is due.
+	// ErrDown is for backends to wrap: the peer cannot be reached. The lane pauses, no attempt is counted, until a
+	// resync reopens it or a probe is due.
 	ErrDown = errors.New("backend is down")
 	// ErrStopped: Run has ended.
 	ErrStopped = errors.New("scheduler stopped")

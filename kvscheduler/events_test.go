@@ -14,93 +14,6 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-func seen(name, v string) kvscheduler.Object {
-	return kvscheduler.KindNamed[string]("seen").Put(name, v)
-}
-
-func TestEventsDuringABatchAreCoalescedAndNotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.OpTimeout = time.Minute })
-		defer w.end()
-		release := w.m.Hold("a")
-		var wg sync.WaitGroup
-		wg.Go(func() { w.put(put("a/1", thing{})) })
-		<-w.m.Entered()
-		for i := range 100_000 {
-			w.s.Observe(seen(fmt.Sprint(i%1000), fmt.Sprint(i)))
-		}
-		release()
-		wg.Wait()
-		synctest.Wait()
-		events := 0
-		for r := range w.s.Log(0) {
-			if r.Origin == "event" {
-				events++
-			}
-		}
-		if events != 1 {
-			t.Errorf("%d plans for the events of one batch", events)
-		}
-		for i := range 1000 {
-			v, _, _ := w.s.View().Applied(ref{Kind: "seen", Name: fmt.Sprint(i)})
-			if v != fmt.Sprint(99_000+i) {
-				t.Fatalf("seen/%d is %v", i, v)
-			}
-		}
-	})
-}
-
-func TestAnObservedObjectServesAsADependency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, kvschedulertest.New(), nil)
-		defer w.end()
-		w.put(put("a/1", thing{Needs: "seen/run/netns/x"}), put("b/1", thing{Follows: "seen/run/netns/x"}))
-		if len(w.m.Live()) != 0 {
-			t.Error("applied without what it needs")
-		}
-		w.m.Calls()
-		refs := []ref{key("a/1"), key("b/1")}
-		for _, o := range w.m.Live() {
-			t.Errorf("there is %v", o)
-		}
-		w.s.Observe(seen("run/netns/x", "1"))
-		must(t, w.s.Wait(t.Context(), refs))
-		if st, _ := w.s.View().Status(key("seen/run/netns/x")); st.Phase != kvscheduler.Observed {
-			t.Errorf("the observed object is %v", st.Phase)
-		}
-		w.m.Calls()
-		w.s.Observe(seen("run/netns/x", "2"))
-		synctest.Wait()
-		if calls := w.m.Calls(); len(calls) != 2 || calls[0].Kind != "b" || calls[1].Kind != "b" {
-			t.Errorf("a changed observed object: %v, want b recreated", calls)
-		}
-		w.s.Observe(kvscheduler.KindNamed[string]("seen").Del("run/netns/x"))
-		synctest.Wait()
-		if st, _ := w.s.View().Status(key("a/1")); st.Phase != kvscheduler.InSync {
-			t.Errorf("gone is not held back: %v", st.Phase)
-		}
-		must(t, w.s.Wait(t.Context(), refs, kvscheduler.Pending))
-	})
-}
-
-func TestAFlapThatEndsInTimeIsNotSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, kvschedulertest.New(), nil)
-		defer w.end()
-		w.s.Observe(seen("x", "1"))
-		w.put(put("a/1", thing{Needs: "seen/x"}))
-		must(t, w.s.Wait(t.Context(), []ref{key("a/1")}))
-		w.m.Calls()
-		w.s.Observe(kvscheduler.KindNamed[string]("seen").Del("x"))
-		synctest.Wait()
-		w.s.Observe(seen("x", "1"))
-		<-time.After(5 * time.Second)
-		if calls := w.m.Calls(); len(calls) > 0 {
-			t.Errorf("a flap made %v", calls)
-		}
-	})
-}
-
 // rows: MEM-17
 func TestTheDelayBetweenRetriesGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +49,9 @@ func TestTheDelayBetweenRetriesGrows(t *testing.T) {
 
 func TestRetriesPerSecondAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Burst = 10 })
+		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) {
+			c.Limit(kvscheduler.Limits{RetryBurst: 10})
+		})
 		defer w.end()
 		w.m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
 		var set []kvscheduler.Object
@@ -164,7 +79,8 @@ func TestAFailingKindDoesNotDelayOtherKinds(t *testing.T) {
 			return kvschedulertest.Fine
 		})
 		begin := time.Now()
-		_, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{}), put("b/1", thing{}), put("b/2", thing{Needs: "a/1"}), put("c/1", thing{Needs: "b/1"}))
+		_, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{}), put("b/1", thing{}),
+			put("b/2", thing{Needs: "a/1"}), put("c/1", thing{Needs: "b/1"}))
 		if err == nil || time.Since(begin) > 0 {
 			t.Errorf("err %v after %s", err, time.Since(begin))
 		}
@@ -174,11 +90,11 @@ func TestAFailingKindDoesNotDelayOtherKinds(t *testing.T) {
 	})
 }
 
-func TestBackendsThatAreDownCountNoAttemptAndComeBackWithLost(t *testing.T) {
+func TestBackendsThatAreDownCountNoAttemptAndComeBackWithAResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		s := kvscheduler.New(kvscheduler.Config{})
-		k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
+		k, err := kvschedulertest.Register(s, kvscheduler.Descriptor[int, int]{
 			Name: "x", Lane: "x", Equal: func(a, b int) bool { return a == b }, Backend: downBackend{&down},
 		})
 		must(t, err)
@@ -194,7 +110,8 @@ func TestBackendsThatAreDownCountNoAttemptAndComeBackWithLost(t *testing.T) {
 			t.Errorf("err %v, status %+v", err, st)
 		}
 		down.Store(false)
-		s.Lost("x")
+		_, err = s.Resync(ctx, kvscheduler.ResyncOpt{Reopen: func() bool { return true }})
+		must(t, err)
 		synctest.Wait()
 		if st, _ := s.View().Status(k.Ref("1")); st.Phase != kvscheduler.InSync {
 			t.Errorf("after it came back: %+v", st)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestOperationsThatFailForOneCauseAreOneError(t *testing.T) {
-	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
+	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Limit(kvscheduler.Limits{RetryMin: 1 << 40}) })
 	defer w.end()
 	w.m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
 	var set []kvscheduler.Object
@@ -25,7 +25,8 @@ func TestOperationsThatFailForOneCauseAreOneError(t *testing.T) {
 		t.Fatal("the operations succeeded")
 	}
 	text := err.Error()
-	if strings.Contains(text, "\n") || !strings.HasPrefix(text, "create a/00, a/01, ") || !strings.Contains(text, "a/07 and 4 more: ") {
+	if strings.Contains(text, "\n") || !strings.HasPrefix(text, "create a/00, a/01, ") ||
+		!strings.Contains(text, "a/07 and 4 more: ") {
 		t.Errorf("the error is %q", text)
 	}
 	if _, ok := errors.AsType[*kvscheduler.OpError](err); !ok {
@@ -38,7 +39,7 @@ func TestOperationsThatFailForOneCauseAreOneError(t *testing.T) {
 }
 
 func TestOperationsThatFailForDifferentCausesAreAllNamed(t *testing.T) {
-	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
+	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Limit(kvscheduler.Limits{RetryMin: 1 << 40}) })
 	defer w.end()
 	w.m.Fail(func(_ kvscheduler.Verb, r ref) kvschedulertest.Fault {
 		if r == key("a/2") {
@@ -47,7 +48,8 @@ func TestOperationsThatFailForDifferentCausesAreAllNamed(t *testing.T) {
 		return kvschedulertest.Refuse
 	})
 	_, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{}), put("a/2", thing{}), put("a/3", thing{}))
-	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "create a/1, a/3: ") || !strings.Contains(err.Error(), "create a/2: ") {
+	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "create a/1, a/3: ") ||
+		!strings.Contains(err.Error(), "create a/2: ") {
 		t.Errorf("the error is %q", err)
 	}
 }
@@ -60,12 +62,18 @@ func TestAnObjectThatWaitsIsNamedOnceWhateverWaitsForIt(t *testing.T) {
 		set = append(set, put(fmt.Sprintf("a/%d", i+1), thing{Needs: fmt.Sprintf("a/%d", i)}))
 	}
 	set = append(set, put("c/own", thing{Needs: "a/3", Near: "b-none"}))
-	_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true, Set: set})
+	_, err := w.s.Commit(context.Background(), kvscheduler.Txn{
+		Source:    "test",
+		Mode:      kvscheduler.Atomic,
+		NoPending: true,
+		Set:       set,
+	})
 	if !errors.Is(err, kvscheduler.ErrPending) {
 		t.Fatalf("got %v", err)
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], "a/0 waits for b/missing") || !strings.HasPrefix(lines[1], "c/own waits for") ||
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "a/0 waits for b/missing") ||
+		!strings.HasPrefix(lines[1], "c/own waits for") ||
 		lines[2] != "11 more objects wait for these" {
 		t.Errorf("the error is %q", lines)
 	}
@@ -78,7 +86,12 @@ func TestAnUnchangedObjectThatWaitsDoesNotFailAnAtomicTransaction(t *testing.T) 
 	waits := put("a/shared", thing{Needs: "b/missing"})
 	w.put(waits)
 	commit := func(set ...kvscheduler.Object) error {
-		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true, Set: set})
+		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{
+			Source:    "test",
+			Mode:      kvscheduler.Atomic,
+			NoPending: true,
+			Set:       set,
+		})
 		return err
 	}
 	if err := commit(waits, put("a/pod", thing{})); err != nil {

@@ -41,28 +41,27 @@ func (w *world) change(rt *rapid.T, order []int) ([]kvscheduler.Object, map[ref]
 			touched[r] = true
 		case 1, 2:
 			v := drawThing(rt, order[:pos])
-			if w.kids {
-				v.Kids = drawKids(rt, r)
-			}
 			if w.unread {
-				v.Unread = drawUnread(rt, r, order[:pos])
+				v.Unread = drawUnread(rt, order[:pos])
 			}
 			after[r] = v
 			touched[r] = true
 		case 3:
 			if v, wanted := after[r]; wanted && w.unread {
-				v.Unread = drawUnread(rt, r, order[:pos])
+				v.Unread = drawUnread(rt, order[:pos])
 				after[r] = v
 				touched[r] = true
 			}
 		}
 	}
 	var set []kvscheduler.Object
-	for _, r := range slices.SortedFunc(maps.Keys(touched), func(a, b ref) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, r := range slices.SortedFunc(maps.Keys(touched), func(a, b ref) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		if v, want := after[r]; want {
-			set = append(set, kvscheduler.KindNamed[thing](r.Kind).Put(r.Name, v))
+			set = append(set, kvschedulertest.KindOf[thing](r.Kind).Put(r.Name, v))
 		} else {
-			set = append(set, kvscheduler.KindNamed[thing](r.Kind).Del(r.Name))
+			set = append(set, kvschedulertest.KindOf[thing](r.Kind).Del(r.Name))
 		}
 	}
 	return set, after
@@ -84,41 +83,38 @@ func drawThing(rt *rapid.T, before []int) thing {
 			follows = append(follows, thingRef(j).String())
 		}
 	}
-	v.Needs, v.Follows = strings.Join(needs, " "), strings.Join(follows, " ")
+	v.Needs = strings.Join(needs, " ")
+	v.Follows = strings.Join(follows, " ")
 	return v
 }
 
 // drawUnread draws the fields that Equal ignores.
-func drawUnread(rt *rapid.T, r ref, before []int) kvschedulertest.Unread {
-	u := kvschedulertest.Unread{MoreKids: rapid.SampledFrom([]string{"", "", fmt.Sprintf("c/%s.3", r.Name)}).Draw(rt, "more kids")}
+func drawUnread(rt *rapid.T, before []int) kvschedulertest.Unread {
 	var behind []string
 	for _, j := range before {
 		if rapid.IntRange(0, 5).Draw(rt, "behind") == 0 {
 			behind = append(behind, thingRef(j).String())
 		}
 	}
-	u.Behind = strings.Join(behind, " ")
-	return u
-}
-
-// drawKids draws what derives from a thing: nothing, or one or two things of other kinds.
-func drawKids(rt *rapid.T, parent ref) string {
-	both := []string{fmt.Sprintf("b/%s.1", parent.Name), fmt.Sprintf("c/%s.2", parent.Name)}
-	return rapid.SampledFrom([]string{"", "", both[0], both[1], strings.Join(both, " ")}).Draw(rt, "kids")
+	return kvschedulertest.Unread{Behind: strings.Join(behind, " ")}
 }
 
 // withBuckets lets things of kind a be members of buckets, and things of kinds b and c need some member.
 func withBuckets(rt *rapid.T, set []kvscheduler.Object, after map[ref]thing, unread bool) {
 	for i, o := range set {
-		v, ok := o.Value().(thing)
+		v, ok := o.Value.(thing)
 		if !ok {
 			continue
 		}
 		bucket := fmt.Sprintf("a%d", rapid.IntRange(0, 1).Draw(rt, "bucket"))
 		if o.Ref.Kind == "a" {
-			v.Bucket, v.Needs, v.Follows, v.Behind = bucket, "", "", "" // members need nothing: no cycle through a bucket
+			v.Bucket = bucket
+			v.Needs = ""
+			v.Follows = ""
+			v.Behind = "" // members need nothing: no cycle through a bucket
 			if unread {
-				v.Shelf = rapid.SampledFrom([]string{"", "a8", "a9"}).Draw(rt, "shelf") // the machine cannot tell who is near a shelf
+				// the machine cannot tell who is near a shelf
+				v.Shelf = rapid.SampledFrom([]string{"", "a8", "a9"}).Draw(rt, "shelf")
 			}
 		} else if unread && rapid.IntRange(0, 2).Draw(rt, "behind any") == 0 {
 			v.BehindAny = rapid.SampledFrom([]string{bucket, "a8", "a9"}).Draw(rt, "behind which")
@@ -126,7 +122,7 @@ func withBuckets(rt *rapid.T, set []kvscheduler.Object, after map[ref]thing, unr
 			v.Near = bucket
 		}
 		after[o.Ref] = v
-		set[i] = kvscheduler.KindNamed[thing](o.Ref.Kind).Put(o.Ref.Name, v)
+		set[i] = kvschedulertest.KindOf[thing](o.Ref.Kind).Put(o.Ref.Name, v)
 	}
 }
 

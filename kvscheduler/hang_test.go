@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// A call that hangs may do something else than it was asked for, such as create an interface under another name. Nothing else looks for that.
+// A call that hangs may do something else than it was asked for, such as create an interface under another name.
+// Nothing else looks for that.
 func TestWhatAHangingCallLeftUnderAnotherNameIsRemovedWhenItReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
@@ -32,16 +33,17 @@ func TestWhatAHangingCallLeftUnderAnotherNameIsRemovedWhenItReturned(t *testing.
 	})
 }
 
-// An object whose state is not known waits while a call of its lane hangs, and not for its next retry when the call has returned: that may be a
-// minute later.
+// An object whose state is not known waits while a call of its lane hangs, and not for its next retry when the call has
+// returned: that may be a minute later.
 func TestAnObjectOfUnknownStateIsReadWhenTheHangingCallOfItsLaneReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, broken := kvschedulertest.New(), &atomic.Bool{}
-		s := kvscheduler.New(kvscheduler.Config{Retry: kvscheduler.RetryPolicy{Jitter: -1}})
+		m := kvschedulertest.New()
+		broken := &atomic.Bool{}
+		s := kvscheduler.New(kvscheduler.Limited(kvscheduler.Limits{NoJitter: true}))
 		a := m.Descriptor("a", "one")
 		a.Backend = unreadable{a.Backend, broken}
-		must2(kvscheduler.Register(s, a))(t)
-		must2(kvscheduler.Register(s, m.Descriptor("b", "one")))(t)
+		must2(kvschedulertest.Register(s, a))(t)
+		must2(kvschedulertest.Register(s, m.Descriptor("b", "one")))(t)
 		runScheduler(t, s)
 		commit := func(o kvscheduler.Object) {
 			t.Helper()
@@ -66,7 +68,8 @@ func TestAnObjectOfUnknownStateIsReadWhenTheHangingCallOfItsLaneReturned(t *test
 	})
 }
 
-// A transaction may reach its time limit after a part of its operations. The others are not forgotten until the next commit.
+// A transaction may reach its time limit after a part of its operations. The others are not forgotten until the next
+// commit.
 func TestOperationsThatWereNotBegunAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
@@ -76,7 +79,12 @@ func TestOperationsThatWereNotBegunAreRetried(t *testing.T) {
 		go func() {
 			defer close(ended)
 			set := []kvscheduler.Object{put("a/1", thing{}), put("b/1", thing{})}
-			_, _ = w.s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.BestEffort, Set: set, Timeout: time.Second})
+			_, _ = w.s.Commit(t.Context(), kvscheduler.Txn{
+				Source:  "test",
+				Mode:    kvscheduler.BestEffort,
+				Set:     set,
+				Timeout: time.Second,
+			})
 		}()
 		<-w.m.Entered()
 		<-time.After(time.Second + time.Millisecond) // the call returns soon after the limit, so it is not abandoned

@@ -11,8 +11,8 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// c/old is to go, which was refused and is tried again later: until then it stands, so that what needs it could be made. But
-// a/1, which it needs itself, is to go now, and takes it along.
+// c/old is to go, which was refused and is tried again later: until then it stands, so that what needs it could be
+// made. But a/1, which it needs itself, is to go now, and takes it along.
 func TestNothingIsMadeOnWhatGoesWithAnother(t *testing.T) {
 	prepare := func(t *testing.T) *world {
 		m := kvschedulertest.New()
@@ -44,8 +44,14 @@ func TestNothingIsMadeOnWhatGoesWithAnother(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := prepare(t)
 			defer w.end()
-			_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true,
-				Set: []kvscheduler.Object{put("a/1", thing{Type: 1, Needs: "c/new"}), put("c/new", thing{Needs: "c/old"})}})
+			_, err := w.s.Commit(context.Background(), kvscheduler.Txn{
+				Source:    "test",
+				Mode:      kvscheduler.Atomic,
+				NoPending: true,
+				Set: []kvscheduler.Object{
+					put("a/1", thing{Type: 1, Needs: "c/new"}), put("c/new", thing{Needs: "c/old"}),
+				},
+			})
 			if !errors.Is(err, kvscheduler.ErrPending) {
 				t.Errorf("c/new is made: %v", err)
 			}

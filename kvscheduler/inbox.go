@@ -8,13 +8,11 @@ import (
 	"time"
 )
 
-// inbox holds the requests, reports and functions for the state's goroutine. Adding to it never blocks.
+// inbox holds the requests and functions for the state's goroutine. Adding to it never blocks.
 type inbox struct {
 	mu       sync.Mutex
 	requests []*request
 	posted   []func(*state)
-	observed map[Ref]Object // the last report of each ref
-	tickets  uint64
 	closed   bool
 	wake     chan struct{}
 }
@@ -30,7 +28,6 @@ type request struct {
 	ctx    context.Context
 	txn    Txn
 	serve  func(s *state, ctx context.Context, q *request) (*Record, error)
-	ticket uint64
 	queued time.Time
 	where  atomic.Int32
 	reply  chan reply
@@ -61,8 +58,6 @@ func (b *inbox) enqueue(q *request) error {
 	if b.closed {
 		return ErrStopped
 	}
-	b.tickets++
-	q.ticket = b.tickets
 	b.requests = append(b.requests, q)
 	b.nudge()
 	return nil
@@ -91,17 +86,6 @@ func (b *inbox) takePosted() []func(*state) {
 	return posted
 }
 
-func (b *inbox) takeObserved() map[Ref]Object {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.observed) == 0 {
-		return nil
-	}
-	seen := b.observed
-	b.observed = make(map[Ref]Object)
-	return seen
-}
-
 func (b *inbox) close() []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,37 +99,26 @@ func (b *inbox) close() []*request {
 // BestEffort the transaction stands and failures are retried; objects that wait for a dependency are no failure. Under
 // Atomic everything is as before, unless the error is ErrIncomplete.
 //
-// When ctx ends while the transaction is queued, nothing is done and the Record is nil. When it ends later, a best-effort
-// transaction goes on without the caller (its Record is in the log), and an atomic one is rolled back: Commit waits for
-// that, at most Config.RollbackTimeout and the grace time of a call more.
+// When ctx ends while the transaction is queued, nothing is done and the Record is nil. When it ends later, a
+// best-effort transaction goes on without the caller (its Record is in the log), and an atomic one is rolled back:
+// Commit waits for that, at most rollbackTimeout and the grace time of a call more.
 func (s *Scheduler) Commit(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).commit)
 }
 
-// Plan returns what Commit would do now if no operation fails, and the error with which Commit would refuse the transaction. It makes no
-// backend call, changes nothing and has no record in the log.
+// Plan returns what Commit would do now if no operation fails, and the error with which Commit would refuse the
+// transaction. It makes no backend call, changes nothing and has no record in the log.
 func (s *Scheduler) Plan(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).dry)
 }
 
-// Submit queues a transaction and does not wait; its Record carries the ticket.
-func (s *Scheduler) Submit(t Txn) (ticket uint64, err error) {
-	q := s.newRequest(context.Background(), t, (*state).commit)
-	err = s.enqueue(q)
-	return q.ticket, err
-}
-
 type serve = func(s *state, ctx context.Context, q *request) (*Record, error)
-
-func (s *Scheduler) newRequest(ctx context.Context, t Txn, f serve) *request {
-	return &request{ctx: ctx, txn: t, serve: f, queued: s.cfg.Now(), reply: make(chan reply, 1)}
-}
 
 func (s *Scheduler) request(ctx context.Context, t Txn, f serve) (*Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: not begun: %w", t.Label, context.Cause(ctx))
 	}
-	q := s.newRequest(ctx, t, f)
+	q := &request{ctx: ctx, txn: t, serve: f, queued: s.cfg.Now(), reply: make(chan reply, 1)}
 	if err := s.enqueue(q); err != nil {
 		return nil, err
 	}

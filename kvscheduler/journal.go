@@ -47,8 +47,8 @@ func (s *state) writeJournal() error {
 	return errors.Join(errs...)
 }
 
-// loadJournal loads the last applied values of the previous run. Entries that cannot be read are skipped: without them a resync recreates
-// objects with fields that cannot be dumped.
+// loadJournal loads the last applied values of the previous run. Entries that cannot be read are skipped: without them
+// a resync recreates objects with fields that cannot be dumped.
 func (s *state) loadJournal() error {
 	if s.cfg.Journal == nil {
 		return nil

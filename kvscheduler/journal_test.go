@@ -27,10 +27,12 @@ func (j *journal) last() map[string]kvscheduler.JournalEntry {
 
 func TestTheJournalHasTheAppliedValuesOfObjectsWithABackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, j := kvschedulertest.New(), &journal{}
+		m := kvschedulertest.New()
+		j := &journal{}
 		w := start(t, m, func(c *kvscheduler.Config) { c.Journal = j })
 		defer w.end()
-		w.put(put("a/1", thing{Version: 1, Secret: "s"}), put("a/waits", thing{Needs: "c/none"}), kvscheduler.KindNamed[string]("seen").Put("x", "1"))
+		w.put(put("a/1", thing{Version: 1, Secret: "s"}), put("a/waits", thing{Needs: "c/none"}),
+			kvschedulertest.KindOf[string]("seen").Put("x", "1"))
 		got := j.last()
 		if len(got) != 1 || got["a/1"].Hash == 0 {
 			t.Fatalf("entries %+v", got)
@@ -53,7 +55,8 @@ func TestTheJournalHasTheAppliedValuesOfObjectsWithABackend(t *testing.T) {
 
 func TestForeignObjectsAreNotInTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, j := kvschedulertest.New(), &journal{}
+		m := kvschedulertest.New()
+		j := &journal{}
 		w := start(t, m, func(c *kvscheduler.Config) { c.Journal = j })
 		defer w.end()
 		m.Foreign(key("a/theirs"), thing{Version: 3})
@@ -79,7 +82,9 @@ func (j failingJournal) Load() iter.Seq2[kvscheduler.JournalEntry, error] {
 func TestACommitReportsAJournalThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := errors.New("no space left on device")
-		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Journal = failingJournal{appending: full} })
+		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) {
+			c.Journal = failingJournal{appending: full}
+		})
 		defer w.end()
 		rec, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{}))
 		if !errors.Is(err, full) || !strings.Contains(rec.Err, "journal: no space left") {
@@ -108,11 +113,25 @@ func TestTheLastEntryOfAnObjectCounts(t *testing.T) {
 		applied string // the secret of the object that is known after a resync
 		warns   int
 	}{
-		"its value":               {[]kvscheduler.JournalEntry{{Ref: "a/1", V: encoded(thing{Secret: "old"})}, {Ref: "a/1", V: encoded(thing{Secret: "s"})}}, "s", 0},
-		"a deletion, then it":     {[]kvscheduler.JournalEntry{{Ref: "a/1"}, {Ref: "a/1", V: encoded(thing{Secret: "s"})}}, "s", 0},
-		"it, then a deletion":     {[]kvscheduler.JournalEntry{{Ref: "a/1", V: encoded(thing{Secret: "s"})}, {Ref: "a/1"}}, "", 0},
+		"its value": {
+			[]kvscheduler.JournalEntry{
+				{Ref: "a/1", V: encoded(thing{Secret: "old"})}, {Ref: "a/1", V: encoded(thing{Secret: "s"})},
+			},
+			"s", 0,
+		},
+		"a deletion, then it": {
+			[]kvscheduler.JournalEntry{{Ref: "a/1"}, {Ref: "a/1", V: encoded(thing{Secret: "s"})}}, "s", 0,
+		},
+		"it, then a deletion": {
+			[]kvscheduler.JournalEntry{{Ref: "a/1", V: encoded(thing{Secret: "s"})}, {Ref: "a/1"}}, "", 0,
+		},
 		"a value that is damaged": {[]kvscheduler.JournalEntry{{Ref: "a/1", V: []byte("{")}}, "", 1},
-		"an unknown kind":         {[]kvscheduler.JournalEntry{{Ref: "z/1", V: encoded(thing{})}, {Ref: "no key"}, {Ref: "a/1", V: encoded(thing{Secret: "s"})}}, "s", 2},
+		"an unknown kind": {
+			[]kvscheduler.JournalEntry{
+				{Ref: "z/1", V: encoded(thing{})}, {Ref: "no key"}, {Ref: "a/1", V: encoded(thing{Secret: "s"})},
+			},
+			"s", 2,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -123,11 +142,12 @@ func TestTheLastEntryOfAnObjectCounts(t *testing.T) {
 				var log strings.Builder
 				w := start(t, m, func(c *kvscheduler.Config) {
 					c.Sources = []string{"never ready"} // nothing is pruned
-					c.Journal, c.Logger = &journal{entries: tt.entries}, slog.New(slog.NewTextHandler(&log, nil))
+					c.Journal = &journal{entries: tt.entries}
+					c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				})
 				defer w.end()
 				must2(w.resync(kvscheduler.ResyncOpt{}))(t)
-				if v, _ := kvscheduler.Applied(w.s.View(), w.kinds["a"], "1"); v.Secret != tt.applied {
+				if v, _ := applied(w.s.View(), "a/1"); v.Secret != tt.applied {
 					t.Errorf("the secret is %q, want %q", v.Secret, tt.applied)
 				}
 				if n := strings.Count(log.String(), "level=WARN"); n != tt.warns {

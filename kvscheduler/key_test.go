@@ -52,7 +52,7 @@ func TestObjectChecksKeyKindAndType(t *testing.T) {
 			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Fatalf("got %v, want %q", err, tc.err)
 			}
-			if err == nil && (o.Ref.String() != tc.key || o.Value() != tc.value) {
+			if err == nil && (o.Ref.String() != tc.key || o.Value != tc.value) {
 				t.Errorf("got %+v", o)
 			}
 		})
@@ -82,14 +82,14 @@ func TestValuesSurviveTheirStoredForm(t *testing.T) {
 func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 	equal := func(a, b int) bool { return a == b }
 	s := kvscheduler.New(kvscheduler.Config{})
-	must2(kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{Name: "x", Equal: equal}))(t)
+	must2(kvschedulertest.Register(s, kvscheduler.Descriptor[int, int]{Name: "x", Equal: equal}))(t)
 	for name, d := range map[string]kvscheduler.Descriptor[int, int]{
 		"no name":  {Equal: equal},
 		"a slash":  {Name: "x/y", Equal: equal},
 		"no Equal": {Name: "y"},
 		"twice":    {Name: "x", Equal: equal},
 	} {
-		if _, err := kvscheduler.Register(s, d); err == nil {
+		if err := kvscheduler.Register(s, d); err == nil {
 			t.Errorf("%s: registered", name)
 		}
 	}
@@ -97,7 +97,7 @@ func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 
 func TestADescriptorMayHaveItsOwnStoredForm(t *testing.T) {
 	s := kvscheduler.New(kvscheduler.Config{})
-	must2(kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
+	must2(kvschedulertest.Register(s, kvscheduler.Descriptor[int, int]{
 		Name: "x", Equal: func(a, b int) bool { return a == b },
 		Encode: func(v int) ([]byte, error) {
 			if v < 0 {
@@ -114,8 +114,10 @@ func TestADescriptorMayHaveItsOwnStoredForm(t *testing.T) {
 		t.Errorf("decoded %v, %v", v, err)
 	}
 	for name, err := range map[string]error{
-		"encode x/1: negative": second(s.Encode("x/1", -1)), "the value is a string": second(s.Encode("x/1", "one")), "unknown kind of y/1": second(s.Encode("y/1", 1)),
-		"decode x/1": second(s.Decode("x/1", []byte("ten"))), "not of the form": second(s.Decode("x", nil)), "the value is a bool": s.Validate("x/1", true),
+		"encode x/1: negative": second(s.Encode("x/1", -1)), "the value is a string": second(s.Encode("x/1", "one")),
+		"unknown kind of y/1": second(s.Encode("y/1", 1)),
+		"decode x/1":          second(s.Decode("x/1", []byte("ten"))), "not of the form": second(s.Decode("x", nil)),
+		"the value is a bool": s.Validate("x/1", true),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %q", err, name)
@@ -129,7 +131,8 @@ func TestRegisterFailsWhileTheSchedulerRuns(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	w.put(put("a/1", thing{})) // it runs
-	if _, err := kvscheduler.Register(w.s, w.m.Descriptor("late", "")); err == nil || !strings.Contains(err.Error(), "runs already") {
+	if err := kvscheduler.Register(w.s, w.m.Descriptor("late", "")); err == nil ||
+		!strings.Contains(err.Error(), "runs already") {
 		t.Errorf("register: %v", err)
 	}
 }
@@ -150,8 +153,13 @@ func (b pathHandles) Dump(context.Context, kvscheduler.View) iter.Seq2[kvschedul
 
 func TestHandlesThatCannotBeComparedAreAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, updates := kvscheduler.New(kvscheduler.Config{}), 0
-		k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, any]{Name: "x", Equal: func(a, b int) bool { return a == b }, Backend: pathHandles{&updates}})
+		s := kvscheduler.New(kvscheduler.Config{})
+		updates := 0
+		k, err := kvschedulertest.Register(s, kvscheduler.Descriptor[int, any]{
+			Name:    "x",
+			Equal:   func(a, b int) bool { return a == b },
+			Backend: pathHandles{&updates},
+		})
 		must(t, err)
 		runScheduler(t, s)
 		must2(s.Commit(t.Context(), kvscheduler.Txn{Set: []kvscheduler.Object{k.Put("1", 1)}}))(t)

@@ -3,19 +3,16 @@ package kvscheduler
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
-	"time"
 )
 
-// kind is a descriptor with its types erased. Only erase.go makes the functions in it.
+// kind is a descriptor with its types erased. The function erase makes its functions.
 type kind struct {
 	name     Kind
 	lane     string
 	after    []Kind
-	settle   time.Duration
-	backed   bool // has a backend; else observed, or a marker
+	backed   bool // has a backend; else a marker
 	hashes   bool
 	typeName string
 
@@ -24,7 +21,6 @@ type kind struct {
 	recreate func(have, want any) bool
 	validate func(name string, v any) error
 	deps     func(name string, v any) []Dep
-	derive   func(name string, v any) []Object
 	bucket   func(name string, v any) string
 	hash     func(v any) uint64
 	merge    func(dumped, last any) any
@@ -67,13 +63,13 @@ type opResult struct {
 	err  error
 }
 
-// found is what a dump or a read returned: Actuals of one kind, still in their own type, so that a comparison
+// found is the result of a dump or a read: Actuals of one kind, still in their own type, so that a comparison
 // without drift allocates nothing.
 type found interface {
 	len() int
 	head(i int) head
 	box(i int) (value, meta any)
-	// same tells whether entry i is what is known as applied.
+	// same tells whether entry i equals the applied value.
 	same(i int, have, meta any) bool
 }
 
@@ -85,79 +81,27 @@ type head struct {
 }
 
 // Register adds a kind; it must come before Run.
-func Register[V, M any](s *Scheduler, d Descriptor[V, M]) (KindOf[V], error) {
+func Register[V, M any](s *Scheduler, d Descriptor[V, M]) error {
 	if _, err := ParseRef(d.Name + "/x"); err != nil || len(d.Name) == 0 {
-		return KindOf[V]{}, fmt.Errorf("register kind %q: a kind is not empty", d.Name)
+		return fmt.Errorf("register kind %q: a kind is not empty", d.Name)
 	}
 	for _, c := range d.Name {
 		if c == '/' {
-			return KindOf[V]{}, fmt.Errorf("register kind %q: a kind holds no slash", d.Name)
+			return fmt.Errorf("register kind %q: a kind holds no slash", d.Name)
 		}
 	}
 	if d.Equal == nil {
-		return KindOf[V]{}, fmt.Errorf("register kind %s: Equal is required", d.Name)
+		return fmt.Errorf("register kind %s: Equal is required", d.Name)
 	}
 	k := erase(d)
 	k.typeName = reflect.TypeFor[V]().String()
-	if err := s.addKind(k); err != nil {
-		return KindOf[V]{}, err
-	}
-	return KindOf[V]{id: k.name}, nil
-}
-
-func (s *Scheduler) addKind(k *kind) error {
-	if s.running.Load() {
-		return fmt.Errorf("register kind %s: the scheduler runs already", k.name)
-	}
-	if _, dup := s.kinds[k.name]; dup {
-		return fmt.Errorf("register kind %s: registered twice", k.name)
-	}
-	s.kinds[k.name] = k
-	if s.lanes[k.lane] == nil {
-		s.lanes[k.lane] = &lane{name: k.lane}
-	}
-	return nil
-}
-
-// dumpOrder puts every kind behind those it names in After.
-func (s *Scheduler) dumpOrder(kinds []Kind) ([]*kind, error) {
-	var order []*kind
-	state := make(map[Kind]int, len(kinds))
-	var visit func(name Kind) error
-	visit = func(name Kind) error {
-		k := s.kinds[name]
-		switch {
-		case k == nil:
-			return fmt.Errorf("%w %s", ErrUnknownKind, name)
-		case state[name] == 1:
-			return fmt.Errorf("dump order: %w through %s", ErrCycle, name)
-		case state[name] == 2:
-			return nil
-		}
-		state[name] = 1
-		for _, a := range k.after {
-			if err := visit(a); err != nil && !errors.Is(err, ErrUnknownKind) {
-				return err
-			}
-		}
-		state[name] = 2
-		if k.backed {
-			order = append(order, k)
-		}
-		return nil
-	}
-	for _, name := range kinds {
-		if err := visit(name); err != nil {
-			return nil, err
-		}
-	}
-	return order, nil
+	return s.add(k)
 }
 
 // erase turns the typed functions of a descriptor into functions over any. No other function converts between the two.
 func erase[V, M any](d Descriptor[V, M]) *kind {
 	k := &kind{
-		name: Kind(d.Name), lane: d.Lane, settle: d.Settle,
+		name: Kind(d.Name), lane: d.Lane,
 		backed: d.Backend != nil, hashes: d.Hash != nil,
 		is:    func(v any) bool { _, ok := v.(V); return ok },
 		equal: func(want, have any) bool { return d.Equal(want.(V), have.(V)) },
@@ -186,12 +130,6 @@ func eraseRules[V, M any](k *kind, d Descriptor[V, M]) {
 			return nil
 		}
 		return d.Deps(name, v.(V))
-	}
-	k.derive = func(name string, v any) []Object {
-		if d.Derive == nil {
-			return nil
-		}
-		return d.Derive(name, v.(V))
 	}
 	if d.Bucket != nil {
 		k.bucket = func(name string, v any) string { return d.Bucket(name, v.(V)) }
@@ -319,82 +257,4 @@ func (f *actuals[V, M]) same(i int, have, meta any) bool {
 		v = f.d.Merge(v, last)
 	}
 	return f.d.Equal(last, v)
-}
-
-// Object makes an Object from a key "kind/name" and a value of the kind's Go type; nil deletes. It is for callers that
-// do not know kinds.
-func (s *Scheduler) Object(key string, value any) (Object, error) {
-	ref, k, err := s.kindOf(key)
-	if err != nil {
-		return Object{}, err
-	}
-	if value != nil {
-		if err := k.check(ref, value); err != nil {
-			return Object{}, err
-		}
-	}
-	return Object{Ref: ref, v: value}, nil
-}
-
-// Encode returns the stored form of a value.
-func (s *Scheduler) Encode(key string, value any) ([]byte, error) {
-	ref, k, err := s.kindOf(key)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.check(ref, value); err != nil {
-		return nil, err
-	}
-	b, err := k.encode(value)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", ref, err)
-	}
-	return b, nil
-}
-
-// Decode reads the stored form of a value.
-func (s *Scheduler) Decode(key string, b []byte) (any, error) {
-	ref, k, err := s.kindOf(key)
-	if err != nil {
-		return nil, err
-	}
-	v, err := k.decode(b)
-	if err != nil {
-		return nil, fmt.Errorf("decode %s: %w", ref, err)
-	}
-	return v, nil
-}
-
-// Validate checks a value as admission would.
-func (s *Scheduler) Validate(key string, value any) error {
-	ref, k, err := s.kindOf(key)
-	if err != nil {
-		return err
-	}
-	if err := k.check(ref, value); err != nil {
-		return err
-	}
-	if err := k.validate(ref.Name, value); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, ref, err)
-	}
-	return nil
-}
-
-func (s *Scheduler) kindOf(key string) (Ref, *kind, error) {
-	ref, err := ParseRef(key)
-	if err != nil {
-		return ref, nil, err
-	}
-	k := s.kinds[ref.Kind]
-	if k == nil {
-		return ref, nil, fmt.Errorf("%w of %s", ErrUnknownKind, ref)
-	}
-	return ref, k, nil
-}
-
-func (k *kind) check(ref Ref, v any) error {
-	if !k.is(v) {
-		return fmt.Errorf("%s: the value is a %T, the kind %s takes %s", ref, v, k.name, k.typeName)
-	}
-	return nil
 }

@@ -31,7 +31,8 @@ func TestAnObjectThatAnUndoCouldNotRecreateIsNamed(t *testing.T) {
 			return kvschedulertest.Fine
 		})
 		_, err := w.commit(kvscheduler.Atomic, put("a/1", thing{Type: 1}), put("b/refused", thing{Needs: "c/1"}))
-		if !errors.Is(err, kvscheduler.ErrIncomplete) || !strings.Contains(err.Error(), kvscheduler.ErrIncomplete.Error()+": a/1, c/1") {
+		if !errors.Is(err, kvscheduler.ErrIncomplete) ||
+			!strings.Contains(err.Error(), kvscheduler.ErrIncomplete.Error()+": a/1, c/1") {
 			t.Errorf("after %d deletions: %v", deletions, err)
 		}
 		w.m.Fail(nil)

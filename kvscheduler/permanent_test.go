@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
 // refusing is a backend that can never make the value 1.
@@ -19,7 +20,11 @@ type refusing struct{ calls *atomic.Int32 }
 func (b refusing) Create(_ context.Context, batch []intItem) {
 	for i := range batch {
 		if b.calls.Add(1); batch[i].Want == 1 {
-			batch[i].Err = &kvscheduler.OpError{Err: errors.New("no such type"), Outcome: kvscheduler.NotApplied, Permanent: true}
+			batch[i].Err = &kvscheduler.OpError{
+				Err:       errors.New("no such type"),
+				Outcome:   kvscheduler.NotApplied,
+				Permanent: true,
+			}
 		}
 	}
 }
@@ -35,7 +40,7 @@ func TestAPermanentFailureIsNotTriedAgainUntilTheValueChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		s := kvscheduler.New(kvscheduler.Config{})
-		k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
+		k, err := kvschedulertest.Register(s, kvscheduler.Descriptor[int, int]{
 			Name: "x", Lane: "x", Equal: func(a, b int) bool { return a == b }, Backend: refusing{&calls},
 		})
 		must(t, err)
@@ -51,7 +56,8 @@ func TestAPermanentFailureIsNotTriedAgainUntilTheValueChanges(t *testing.T) {
 		if n := calls.Load(); n != 1 {
 			t.Errorf("%d calls in a day, expected one", n)
 		}
-		if _, err := s.Commit(ctx, kvscheduler.Txn{Set: []kvscheduler.Object{k.Put("1", 2)}}); err != nil || calls.Load() != 2 {
+		if _, err := s.Commit(ctx, kvscheduler.Txn{Set: []kvscheduler.Object{k.Put("1", 2)}}); err != nil ||
+			calls.Load() != 2 {
 			t.Errorf("another value: %v, %d calls", err, calls.Load())
 		}
 	})

@@ -116,7 +116,8 @@ func TestAnUnchangedObjectGetsNoOperation(t *testing.T) {
 			moved[o.Ref] = true
 		}
 		for r, v := range after {
-			if old, was := before[r]; was && old == v && moved[r.String()] && !slices.ContainsFunc(strings.Fields(v.Needs+" "+v.Follows), func(n string) bool { return moved[n] }) {
+			if old, was := before[r]; was && old == v && moved[r.String()] &&
+				!slices.ContainsFunc(strings.Fields(v.Needs+" "+v.Follows), func(n string) bool { return moved[n] }) {
 				rt.Fatalf("%s and what it needs did not change, but %q", r, ops(rec))
 			}
 		}
@@ -145,9 +146,12 @@ func TestARecreateRecreatesExactlyTheDependents(t *testing.T) {
 		want := map[string]bool{target.String(): recreate}
 		spread(live, want, target, recreate)
 		for r := range live {
-			created := slices.ContainsFunc(rec.Ops, func(o kvscheduler.OpRecord) bool { return o.Ref == r.String() && o.Verb == "create" })
+			created := slices.ContainsFunc(rec.Ops, func(o kvscheduler.OpRecord) bool {
+				return o.Ref == r.String() && o.Verb == "create"
+			})
 			if created != want[r.String()] {
-				rt.Fatalf("%s recreated: %v, want %v, after a change of %s: %q", r, created, want[r.String()], target, ops(rec))
+				rt.Fatalf("%s recreated: %v, want %v, after a change of %s: %q", r, created, want[r.String()], target,
+					ops(rec))
 			}
 		}
 		w.noWrong()
@@ -170,7 +174,7 @@ func spread(live map[ref]thing, marked map[string]bool, target ref, recreated bo
 
 func TestABatchHoldsEachObjectOnceAndNoTwoThatDepend(t *testing.T) {
 	check(t, func(rt *rapid.T) {
-		w := start(rt, kvschedulertest.New(), func(c *kvscheduler.Config) { c.BatchMax = 3 })
+		w := start(rt, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Limit(kvscheduler.Limits{Batch: 3}) })
 		defer w.end()
 		first, second := twoSteps(rt, w)
 		for _, set := range [][]kvscheduler.Object{first, second} {

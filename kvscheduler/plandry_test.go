@@ -13,11 +13,14 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// For each mode, and with failed and skipped operations of an earlier transaction: the planned operations, and the refusal, are those of the
-// commit; and a plan leaves records, revision, statuses and machine as they were.
+// For each mode, and with failed and skipped operations of an earlier transaction: the planned operations, and the
+// refusal, are those of the commit; and a plan leaves records, revision, statuses and machine as they were.
 func TestAPlanLeavesNoTraceAndIsWhatEachModeCommits(t *testing.T) {
 	check(t, func(rt *rapid.T) {
-		w := start(rt, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min, c.Retry.Max = time.Hour, time.Hour })
+		w := start(rt, kvschedulertest.New(), func(c *kvscheduler.Config) {
+			c.Limit(kvscheduler.Limits{RetryMin: time.Hour})
+			c.Limit(kvscheduler.Limits{RetryMax: time.Hour})
+		})
 		defer w.end()
 		first, second := twoSteps(rt, w)
 		if rapid.Bool().Draw(rt, "the first fails") {
@@ -28,7 +31,8 @@ func TestAPlanLeavesNoTraceAndIsWhatEachModeCommits(t *testing.T) {
 		w.m.Calls()
 		txn := kvscheduler.Txn{
 			Source: rapid.SampledFrom([]string{"test", "other"}).Draw(rt, "source"), Set: second,
-			Mode:      rapid.SampledFrom([]kvscheduler.Mode{kvscheduler.BestEffort, kvscheduler.Atomic}).Draw(rt, "mode"),
+			Mode: rapid.SampledFrom([]kvscheduler.Mode{kvscheduler.BestEffort, kvscheduler.Atomic}).Draw(rt,
+				"mode"),
 			NoPending: rapid.Bool().Draw(rt, "no pending"),
 		}
 		before := w.trace()
@@ -68,7 +72,8 @@ func (w *world) trace() (lines []string) {
 	for k := range w.kinds {
 		for name, st := range w.s.View().All(kvscheduler.Kind(k)) {
 			v, _ := w.s.View().Desired(ref{Kind: kvscheduler.Kind(k), Name: name})
-			lines = append(lines, k+"/"+name+" "+st.Phase.String()+" "+textOf(st.Err)+" "+st.RetryAt.String()+" "+fmt.Sprint(v))
+			lines = append(lines,
+				k+"/"+name+" "+st.Phase.String()+" "+textOf(st.Err)+" "+st.RetryAt.String()+" "+fmt.Sprint(v))
 		}
 	}
 	slices.Sort(lines)

@@ -64,7 +64,7 @@ func TestABestEffortCommitReturnsAtItsDeadlineAndGoesOn(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(begin))
 		}
 		release()
-		must(t, w.s.Wait(t.Context(), []ref{key("a/1")}))
+		must(t, kvschedulertest.Wait(t.Context(), w.s, []ref{key("a/1")}))
 		w.noWrong()
 	})
 }
@@ -126,7 +126,9 @@ func TestAnAtomicCommitWhoseCallerLeavesIsRolledBack(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			rec, err = w.s.Commit(ctx, kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic,
-				Set: []kvscheduler.Object{put("c/1", thing{}), put("a/1", thing{Needs: "c/1"}), put("b/1", thing{Needs: "a/1"})}})
+				Set: []kvscheduler.Object{
+					put("c/1", thing{}), put("a/1", thing{Needs: "c/1"}), put("b/1", thing{Needs: "a/1"}),
+				}})
 		})
 		<-w.m.Entered()
 		cancel()
@@ -161,7 +163,8 @@ func TestLanesOfALevelRunTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		defer w.end()
-		releaseA, releaseC := w.m.Hold("a"), w.m.Hold("c")
+		releaseA := w.m.Hold("a")
+		releaseC := w.m.Hold("c")
 		var wg sync.WaitGroup
 		wg.Go(func() { w.put(put("a/1", thing{}), put("c/1", thing{})) })
 		got := []kvscheduler.Kind{<-w.m.Entered(), <-w.m.Entered()}

@@ -14,10 +14,10 @@ import (
 
 // Record tells what one request did: asked, planned, done, undone and left waiting. Values in it are redacted.
 type Record struct {
-	Seq      uint64        `json:"seq"`
-	Ticket   uint64        `json:"ticket,omitempty"` // what Submit returned
-	Event    uint64        `json:"event,omitempty"`  // Txn.Event
-	Origin   string        `json:"origin"`           // txn, plan, resync, report (a resync that is a dry run), retry, event
+	Seq   uint64 `json:"seq"`
+	Event uint64 `json:"event,omitempty"` // Txn.Event
+	// txn, plan, resync, report (a resync that is a dry run), retry
+	Origin   string        `json:"origin"`
 	Source   string        `json:"source,omitempty"`
 	Label    string        `json:"label,omitempty"`
 	Merged   []uint64      `json:"merged,omitempty"` // transactions served by the same plan
@@ -27,17 +27,18 @@ type Record struct {
 	Took     time.Duration `json:"took"`
 	Changed  int           `json:"changed"` // desired values that changed
 	Ops      []OpRecord    `json:"ops"`
-	Pending  []Why         `json:"pending,omitempty"`  // what waits after this record, and for what
-	Undone   bool          `json:"undone,omitempty"`   // everything is as it was before
-	Rollback bool          `json:"rollback,omitempty"` // it failed after it had begun, and was taken back as far as that went
-	Err      string        `json:"err,omitempty"`
+	Pending  []Why         `json:"pending,omitempty"` // what waits after this record, and for what
+	Undone   bool          `json:"undone,omitempty"`  // everything is as it was before
+	// it failed after it had begun, and was taken back as far as that went
+	Rollback bool   `json:"rollback,omitempty"`
+	Err      string `json:"err,omitempty"`
 }
 
 // OpRecord is one planned or executed operation.
 type OpRecord struct {
 	Ref     string        `json:"ref"`
 	Verb    string        `json:"verb"`
-	Why     string        `json:"why"` // desired, dep:<ref>, recreate, drift, retry, event, undo
+	Why     string        `json:"why"` // desired, dep:<ref>, recreate, drift, retry, undo
 	Level   int           `json:"level"`
 	Batch   int           `json:"batch"` // number of the backend call within the record, from 1; 0: not called
 	At      time.Duration `json:"at"`
@@ -46,7 +47,8 @@ type OpRecord struct {
 	Old     any           `json:"old,omitempty"` // redacted
 	New     any           `json:"new,omitempty"` // redacted
 	Err     string        `json:"err,omitempty"`
-	Outcome string        `json:"outcome,omitempty"` // applied, not applied, unknown, skipped, or what a read back found
+	// applied, not applied, unknown, skipped, or what a read back found
+	Outcome string `json:"outcome,omitempty"`
 }
 
 // Why is an object that waits, and for what.
@@ -94,7 +96,7 @@ func (r *run) because(n *plan.Node) string {
 	if r.why == "undo" {
 		return "undo"
 	}
-	if cause, torn := r.g.Cause(n); torn {
+	if cause, torn := r.planned.Cause(n); torn {
 		return "dep:" + cause.Ref.String()
 	}
 	switch {
@@ -107,19 +109,23 @@ func (r *run) because(n *plan.Node) string {
 			return "dep:" + r.name(id)
 		}
 		return r.why
-	case r.g.Asked(n):
+	case r.planned.Asked(n):
 		return r.why
 	}
-	if t, follows := r.g.Followed(n); follows {
+	if t, follows := r.planned.Followed(n); follows {
 		return "dep:" + t.Ref.String()
 	}
 	return r.why
 }
 
-// weigh estimates the bytes of a record. Encoding each value would cost more than keeping it, so some of each kind stand
-// for all.
+// weigh estimates the bytes of a record. Encoding each value would cost more than keeping it, so some of each kind
+// stand for all.
 func (r *run) weigh(rec *Record) int {
-	const perRecord, perOp, sample = 300, 200, 64
+	const (
+		perRecord = 300
+		perOp     = 200
+		sample    = 64
+	)
 	size := perRecord + len(rec.Err) + len(rec.Label)
 	each := 0
 	for i := range rec.Ops {
@@ -192,7 +198,8 @@ func (l *ring) keepLocked(rec *Record, size int) {
 		l.records[drop] = nil
 		drop++
 	}
-	l.records, l.sizes = l.records[drop:], l.sizes[drop:]
+	l.records = l.records[drop:]
+	l.sizes = l.sizes[drop:]
 }
 
 // deliver calls the hook for each record in order, on a goroutine of its own: a slow hook does not delay the scheduler.
@@ -222,12 +229,14 @@ func (l *ring) since(seq uint64) []*Record {
 	return nil
 }
 
-// Restore puts records of an earlier run into the log before Run: numbers continue after the highest of them. It
-// skips damaged records: those whose number is zero, used twice, or above 2^63. Values in records are as JSON decodes them.
+// Restore puts records of an earlier run into the log before Run: numbers continue after the highest of them. It skips
+// damaged records: those whose number is zero, used twice, or above 2^63. Values in records are as JSON decodes them.
 func (s *Scheduler) Restore(records []*Record) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	for _, r := range slices.SortedStableFunc(slices.Values(records), func(a, b *Record) int { return cmp.Compare(a.Seq, b.Seq) }) {
+	for _, r := range slices.SortedStableFunc(slices.Values(records), func(a, b *Record) int {
+		return cmp.Compare(a.Seq, b.Seq)
+	}) {
 		raw, err := json.Marshal(r)
 		if err != nil || r.Seq <= s.lastSeq || r.Seq > math.MaxInt64 {
 			continue

@@ -14,9 +14,10 @@ import (
 // other way round. Either way, what comes next converges, and not a single rule is broken on the way.
 func TestTheMachineConvergesInOrderDespiteCrashes(t *testing.T) {
 	check(t, func(rt *rapid.T) {
-		m, j := kvschedulertest.New(), &journal{}
+		m := kvschedulertest.New()
+		j := &journal{}
 		configure := func(c *kvscheduler.Config) {
-			c.Retry.Jitter = -1
+			c.Limit(kvscheduler.Limits{NoJitter: true})
 			c.Sources = []string{"test"}
 			if rapid.Bool().Draw(rt, "journal") {
 				c.Journal = j
@@ -26,16 +27,15 @@ func TestTheMachineConvergesInOrderDespiteCrashes(t *testing.T) {
 		order := firstOrder()
 		defer func() { w.end() }()
 		for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
-			w.kids = true
 			w.unread = true
 			set, after := w.change(rt, order)
 			withBuckets(rt, set, after, w.unread)
-			m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), 30, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall))
+			m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), 30, kvschedulertest.Refuse, kvschedulertest.LoseReply,
+				kvschedulertest.LoseCall))
 			_, _ = w.commit(kvscheduler.Mode(rapid.IntRange(0, 1).Draw(rt, "mode")), set...)
 			m.Fail(nil)
 			if rapid.Bool().Draw(rt, "machine") {
 				m.Forget()
-				w.s.Lost("a", "b", "c")
 			} else {
 				w.end()
 				m.Restarted()
@@ -54,7 +54,7 @@ func (w *world) recover(desired map[ref]thing) {
 	must2(w.resync(kvscheduler.ResyncOpt{}))(w.t)
 	var set []kvscheduler.Object
 	for r, v := range desired {
-		set = append(set, kvscheduler.KindNamed[thing](r.Kind).Put(r.Name, v))
+		set = append(set, kvschedulertest.KindOf[thing](r.Kind).Put(r.Name, v))
 	}
 	_, _ = w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Replace: true, Set: set})
 	w.s.Ready("test")
@@ -70,7 +70,9 @@ func TestAStagedStartMakesOnlyWhatIsMissing(t *testing.T) {
 	w := start(t, m, nil)
 	defer w.end()
 	must(t, w.s.Stage(context.Background(), kvscheduler.Txn{Source: "test", Replace: true,
-		Set: []kvscheduler.Object{put("a/1", thing{Secret: "s"}), put("b/1", thing{Needs: "a/1"}), put("c/1", thing{Needs: "b/1"})}}))
+		Set: []kvscheduler.Object{
+			put("a/1", thing{Secret: "s"}), put("b/1", thing{Needs: "a/1"}), put("c/1", thing{Needs: "b/1"}),
+		}}))
 	if calls := m.Calls(); len(calls) > 0 {
 		t.Errorf("staging made %v", calls)
 	}

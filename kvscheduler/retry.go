@@ -10,12 +10,10 @@ import (
 )
 
 // delay returns how long to wait after the given number of failures in a row.
-func (p RetryPolicy) delay(attempt int) time.Duration {
-	d := float64(p.Min) * math.Pow(p.Factor, float64(attempt-1))
-	d = min(d, float64(p.Max))
-	if p.Jitter > 0 {
-		d *= 1 + p.Jitter*(2*rand.Float64()-1)
-	}
+func (p retryPolicy) delay(attempt int) time.Duration {
+	d := float64(p.min) * math.Pow(p.factor, float64(attempt-1))
+	d = min(d, float64(p.max))
+	d *= 1 + p.jitter*(2*rand.Float64()-1)
 	return time.Duration(d)
 }
 
@@ -38,7 +36,8 @@ func (r *retries) Less(i, j int) bool {
 // Swap keeps the nodes' slots right.
 func (r *retries) Swap(i, j int) {
 	r.ids[i], r.ids[j] = r.ids[j], r.ids[i]
-	r.g.Node(r.ids[i]).RetrySlot, r.g.Node(r.ids[j]).RetrySlot = i, j
+	r.g.Node(r.ids[i]).RetrySlot = i
+	r.g.Node(r.ids[j]).RetrySlot = j
 }
 
 // Push adds a node's id.
@@ -73,9 +72,10 @@ func (r *retries) fix(id plan.ID) {
 // due removes and returns the objects with a retry that is due, at most Burst of them per second.
 func (r *retries) due(now time.Time) (ids []plan.ID) {
 	if now.Sub(r.window) >= time.Second {
-		r.window, r.begun = now, 0
+		r.window = now
+		r.begun = 0
 	}
-	for len(r.ids) > 0 && r.begun < r.cfg.Retry.Burst && !r.g.Node(r.ids[0]).RetryAt.After(now) {
+	for len(r.ids) > 0 && r.begun < r.cfg.limits.retry.burst && !r.g.Node(r.ids[0]).RetryAt.After(now) {
 		ids = append(ids, heap.Pop(r).(plan.ID))
 		r.begun++
 	}
@@ -88,7 +88,7 @@ func (r *retries) next() time.Time {
 		return time.Time{}
 	}
 	at := r.g.Node(r.ids[0]).RetryAt
-	if full := r.window.Add(time.Second); r.begun >= r.cfg.Retry.Burst && at.Before(full) {
+	if full := r.window.Add(time.Second); r.begun >= r.cfg.limits.retry.burst && at.Before(full) {
 		return full
 	}
 	return at
@@ -100,7 +100,7 @@ func (s *state) pause(l *lane, id plan.ID) {
 		s.cfg.Logger.Warn("backend is down", "lane", l.name, "err", s.g.Node(id).Err)
 	}
 	l.paused = true
-	l.until = s.now().Add(min(s.cfg.Retry.Max, 20*s.cfg.Retry.Min))
+	l.until = s.now().Add(min(s.cfg.limits.retry.max, 20*s.cfg.limits.retry.min))
 	l.await(id)
 }
 
@@ -110,7 +110,7 @@ func (s *state) reopen(l *lane) {
 	now := s.now()
 	for id := range l.idle {
 		n := s.g.Node(id)
-		if n.Ref != (Ref{}) && (n.Err != nil || s.g.Skipped(id) || n.State == plan.Doubtful) {
+		if n.Ref != (Ref{}) && (n.Err != nil || s.g.LeftOut.Has(id) || n.State == plan.Doubtful) {
 			n.RetryAt = now
 			s.retries.fix(id)
 		}
@@ -118,8 +118,8 @@ func (s *state) reopen(l *lane) {
 	l.idle = nil
 }
 
-// reopenLanes opens the lanes of kinds that were dumped. The objects that waited for them are retried after the dump was merged, so that no
-// operation uses a handle of a backend that was replaced.
+// reopenLanes opens the lanes of kinds that were dumped. The objects that waited for them are retried after the dump
+// was merged, so that no operation uses a handle of a backend that was replaced.
 func (s *state) reopenLanes(dumps map[Kind]found) {
 	for name := range dumps {
 		if l := s.lanes[s.kinds[name].lane]; l.paused {

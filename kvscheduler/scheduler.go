@@ -3,38 +3,40 @@ package kvscheduler
 import (
 	"iter"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // Scheduler keeps applied objects equal to desired ones. Make it with New, register the kinds, then start Run.
 type Scheduler struct {
-	cfg       Config
-	kinds     map[Kind]*kind // fixed once Run has begun
-	kindIndex map[Kind]int
-	lanes     map[string]*lane
-	running   atomic.Bool
-	stopped   chan struct{}
+	registry
+	cfg     Config
+	stopped chan struct{}
 
 	store *store
 	log   *ring
 
-	lastSeq uint64         // of the records of an earlier run
-	calls   sync.WaitGroup // backend calls, including abandoned ones
-	freed   chan struct{}  // an abandoned call has returned
+	lastSeq uint64 // of the records of an earlier run
+	calls   calls
 	inbox
 }
 
 // New returns a scheduler without kinds.
 func New(cfg Config) *Scheduler {
 	cfg.defaults()
-	return &Scheduler{
-		cfg: cfg, kinds: make(map[Kind]*kind), kindIndex: make(map[Kind]int), lanes: make(map[string]*lane),
-		stopped: make(chan struct{}), freed: make(chan struct{}, 1), store: newStore(),
-		log:   &ring{maxRecords: cfg.LogRecords, maxBytes: cfg.LogBytes, onDone: cfg.OnDone},
-		inbox: inbox{wake: make(chan struct{}, 1), observed: make(map[Ref]Object)},
+	s := &Scheduler{
+		registry: registry{
+			kinds:     make(map[Kind]*kind),
+			kindIndex: make(map[Kind]int),
+			lanes:     make(map[string]*lane),
+		},
+		cfg:     cfg,
+		stopped: make(chan struct{}),
+		store:   newStore(),
+		log:     &ring{maxRecords: cfg.limits.records, maxBytes: cfg.limits.logBytes, onDone: cfg.OnDone},
+		inbox:   inbox{wake: make(chan struct{}, 1)},
 	}
+	s.calls = calls{now: cfg.Now, log: cfg.Logger, freed: make(chan struct{}, 1), onReturn: s.laneFree}
+	return s
 }
 
 // View returns the last published snapshot.
@@ -45,41 +47,51 @@ func (s *Scheduler) Ready(source string) {
 	s.post(func(st *state) { st.ready[source] = true })
 }
 
-// Observe reports an object that was seen on the machine. It never blocks and never drops a report; the last report of an object wins.
-func (s *Scheduler) Observe(o Object) {
-	s.mu.Lock()
-	s.observed[o.Ref] = o
-	s.mu.Unlock()
-	s.nudge()
-}
-
-// Lost notes that reports of these kinds may have been missed, or that their backend is back. The kinds are read again.
-func (s *Scheduler) Lost(kinds ...Kind) {
-	s.post(func(st *state) { st.resyncLost(kinds) })
-}
-
 // Config sets up a Scheduler. The zero value is usable.
 type Config struct {
-	Sources         []string      // all of them must be Ready before anything is pruned
-	OpTimeout       time.Duration // of a backend call for one object; each further object adds a twentieth; 5 s
-	DumpTimeout     time.Duration // of one dump; 30 s
-	RollbackTimeout time.Duration // of the way back of an atomic transaction; 10 s
-	BatchMax        int           // most items in one backend call; 512
-	Retry           RetryPolicy
-	LogRecords      int              // most records kept; 1000
-	LogBytes        int              // most bytes kept, estimated; 16 MB
-	Journal         Journal          // last applied values, for a restart; may be nil
-	OnDone          func(*Record)    // called for each record in order, not on the state's goroutine; may be nil
-	Logger          *slog.Logger     // default: discard
-	Now             func() time.Time // default: time.Now
+	Sources []string         // all of them must be Ready before anything is pruned
+	Journal Journal          // last applied values, for a restart; may be nil
+	OnDone  func(*Record)    // called for each record in order, not on the state's goroutine; may be nil
+	Logger  *slog.Logger     // default: discard
+	Now     func() time.Time // default: time.Now
+
+	limits *limits // nil: usual
 }
 
-// RetryPolicy says when a failed object is tried again: Min·Factor^n, at most Max, give or take Jitter.
-type RetryPolicy struct {
-	Min, Max time.Duration // 100 ms, 1 min
-	Factor   float64       // 2
-	Jitter   float64       // 0.2; negative: none
-	Burst    int           // retries started per second; 100
+// limits bound the memory and the calls of a scheduler.
+type limits struct {
+	batch    int // items of one backend call
+	records  int // of the log
+	logBytes int // of the log, estimated
+	retry    retryPolicy
+}
+
+var usual = limits{
+	batch:    512,
+	records:  1000,
+	logBytes: 16 << 20,
+	retry: retryPolicy{
+		min:    100 * time.Millisecond,
+		max:    time.Minute,
+		factor: 2,
+		jitter: 0.2,
+		burst:  100,
+	},
+}
+
+// Deadlines of calls.
+const (
+	opTimeout       = 5 * time.Second  // of a backend call for one object; each further object adds a twentieth
+	dumpTimeout     = 30 * time.Second // of one dump
+	rollbackTimeout = 10 * time.Second // of the way back of an atomic transaction
+)
+
+// retryPolicy says when a failed object is tried again: min·factor^n, at most max, give or take jitter.
+type retryPolicy struct {
+	min, max time.Duration
+	factor   float64
+	jitter   float64 // share of the delay
+	burst    int     // retries started per second
 }
 
 // Journal keeps last applied values over a restart. Append is called after each change, before the reply.
@@ -96,37 +108,13 @@ type JournalEntry struct {
 }
 
 func (c *Config) defaults() {
-	orDuration(&c.OpTimeout, 5*time.Second)
-	orDuration(&c.DumpTimeout, 30*time.Second)
-	orDuration(&c.RollbackTimeout, 10*time.Second)
-	orDuration(&c.Retry.Min, 100*time.Millisecond)
-	orDuration(&c.Retry.Max, time.Minute)
-	orInt(&c.BatchMax, 512)
-	orInt(&c.LogRecords, 1000)
-	orInt(&c.LogBytes, 16<<20)
-	orInt(&c.Retry.Burst, 100)
-	if c.Retry.Factor <= 1 {
-		c.Retry.Factor = 2
-	}
-	if c.Retry.Jitter == 0 {
-		c.Retry.Jitter = 0.2
+	if c.limits == nil {
+		c.limits = &usual
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
-	}
-}
-
-func orDuration(d *time.Duration, def time.Duration) {
-	if *d <= 0 {
-		*d = def
-	}
-}
-
-func orInt(n *int, def int) {
-	if *n <= 0 {
-		*n = def
 	}
 }

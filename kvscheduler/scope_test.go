@@ -43,7 +43,8 @@ func TestAResyncOfRefsRepairsThemWithTheirDependentsInOneRecordAndNothingElse(t 
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	set := []kvscheduler.Object{
-		put("a/base", thing{}), put("a/x", thing{Needs: "a/base"}), put("c/on-x", thing{Needs: "a/x"}), put("a/last", thing{Needs: "c/on-x"}),
+		put("a/base", thing{}), put("a/x", thing{Needs: "a/base"}), put("c/on-x", thing{Needs: "a/x"}),
+		put("a/last", thing{Needs: "c/on-x"}),
 		put("a/other", thing{}), put("c/on-other", thing{Needs: "a/other"}),
 	}
 	w.put(set...)

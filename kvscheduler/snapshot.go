@@ -38,18 +38,17 @@ func (p Phase) String() string {
 	return [...]string{"Absent", "Pending", "Invalid", "InSync", "Drifted", "Failed", "Removing", "Observed"}[p]
 }
 
-// Status is what is known about one object.
+// Status is the known state of one object.
 type Status struct {
-	Phase    Phase
-	Err      error
-	Missing  []string  // unmet dependencies
-	Lost     bool      // Pending, and applied before
-	Attempt  int       // failures in a row
-	RetryAt  time.Time // zero: no retry by time
-	Want     uint64    // revision of the desired value
-	Have     uint64    // revision of the desired value that is applied
-	Since    time.Time // when Phase was entered
-	Children []Ref     // what was derived from it
+	Phase   Phase
+	Err     error
+	Missing []string  // unmet dependencies
+	Lost    bool      // Pending, and applied before
+	Attempt int       // failures in a row
+	RetryAt time.Time // zero: no retry by time
+	Want    uint64    // revision of the desired value
+	Have    uint64    // revision of the desired value that is applied
+	Since   time.Time // when Phase was entered
 }
 
 // IsLacking reports whether the object is desired and not there.
@@ -69,16 +68,6 @@ type View interface {
 	All(Kind) iter.Seq2[string, Status]
 	// Rev counts the changes of the state.
 	Rev() uint64
-}
-
-// Applied returns the typed value of an applied object.
-func Applied[V any](v View, k KindOf[V], name string) (V, bool) {
-	if a, _, ok := v.Applied(k.Ref(name)); ok {
-		t, is := a.(V)
-		return t, is
-	}
-	var zero V
-	return zero, false
 }
 
 // entry is the published state of one object. It is never modified.
@@ -151,31 +140,21 @@ type store struct {
 	current atomic.Pointer[snapshot]
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when a snapshot is published
 	watchers map[*watcher]struct{}
 }
 
 func newStore() *store {
-	s := &store{changed: make(chan struct{}), watchers: make(map[*watcher]struct{})}
+	s := &store{watchers: make(map[*watcher]struct{})}
 	s.current.Store(&snapshot{})
 	return s
 }
 
 func (s *store) view() *snapshot { return s.current.Load() }
 
-// next returns a channel that is closed when something is published after this call.
-func (s *store) next() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
-
 func (s *store) publish(v *snapshot, changed []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current.Store(v)
-	close(s.changed)
-	s.changed = make(chan struct{})
 	for w := range s.watchers {
 		w.note(changed)
 	}
@@ -222,20 +201,24 @@ func (s *state) put(v *snapshot, n *plan.Node) bool {
 func (s *Status) equal(o *Status) bool {
 	return s.Phase == o.Phase && s.Attempt == o.Attempt && s.RetryAt.Equal(o.RetryAt) && s.Want == o.Want &&
 		s.Have == o.Have && (s.Err == nil) == (o.Err == nil) && s.Lost == o.Lost &&
-		slices.Equal(s.Missing, o.Missing) && slices.Equal(s.Children, o.Children)
+		slices.Equal(s.Missing, o.Missing)
 }
 
 func (s *state) status(n *plan.Node) Status {
-	st := Status{Phase: phaseOf(n), Err: n.Err, Attempt: n.Attempt, RetryAt: n.RetryAt, Want: n.WantRev, Have: n.HaveRev}
+	st := Status{
+		Phase:   phaseOf(n),
+		Err:     n.Err,
+		Attempt: n.Attempt,
+		RetryAt: n.RetryAt,
+		Want:    n.WantRev,
+		Have:    n.HaveRev,
+	}
 	if n.Invalid != nil && n.Err == nil {
 		st.Err = n.Invalid
 	}
 	if st.Phase == Pending {
 		st.Missing = s.g.MissingNow(n)
 		st.Lost = n.Lost
-	}
-	for _, c := range n.Children {
-		st.Children = append(st.Children, s.g.Node(c).Ref)
 	}
 	return st
 }
@@ -315,7 +298,8 @@ func (t *trie) with(e *entry, h uint64, depth int, edit uint64) *trie {
 	}
 	if t.leaf = append(t.leaf, e); len(t.leaf) > leafMax && depth < 15 {
 		old := t.leaf
-		t.leaf, t.kids = nil, new([16]*trie)
+		t.leaf = nil
+		t.kids = new([16]*trie)
 		for _, o := range old {
 			rest := hashName(o.ref.Name) >> (4 * depth)
 			t.kids[rest&15] = t.kids[rest&15].with(o, rest>>4, depth+1, edit)

@@ -3,7 +3,6 @@ package kvscheduler
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/weftnet/weft/kvscheduler/plan"
@@ -18,8 +17,7 @@ type state struct {
 	seq     uint64
 	owned   map[string]map[plan.ID]struct{} // objects by the source that desires them
 	retries *retries
-	settled map[Ref]goneAt // observed "gone", held back
-	noted   []plan.ID      // objects whose applied value changed, for the journal
+	noted   []plan.ID // objects whose applied value changed, for the journal
 	ready   map[string]bool
 	adopted []plan.ID // objects whose applied value was taken from a backend
 	lost    []Kind    // to be read again when the present such resync has ended
@@ -32,7 +30,7 @@ func newState(s *Scheduler) *state {
 		rules[name] = k
 	}
 	st := &state{Scheduler: s, g: plan.New(rules), owned: make(map[string]map[plan.ID]struct{}),
-		settled: make(map[Ref]goneAt), ready: make(map[string]bool)}
+		ready: make(map[string]bool)}
 	st.retries = &retries{state: st}
 	return st
 }
@@ -74,7 +72,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		q.reply <- reply{err: ErrStopped}
 	}
 	close(s.stopped)
-	s.awaitCalls()
+	s.calls.await()
 	s.log.delivered.Wait()
 	return err
 }
@@ -90,15 +88,6 @@ func (s *Scheduler) prepare() (*state, error) {
 	st := newState(s)
 	st.seq = s.lastSeq
 	return st, st.loadJournal()
-}
-
-func (s *Scheduler) kindNames() []Kind {
-	names := make([]Kind, 0, len(s.kinds))
-	for k := range s.kinds {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func (s *state) loop(ctx context.Context) {
@@ -117,7 +106,8 @@ func (s *state) loop(ctx context.Context) {
 	}
 }
 
-// step does one unit of each kind of work, so that no kind starves another. It returns false if there was nothing to do.
+// step does one unit of each kind of work, so that no kind starves another. It returns false if there was nothing to
+// do.
 func (s *state) step(ctx context.Context) (worked bool) {
 	worked = s.drainPosted()
 	now := s.now()
@@ -126,7 +116,6 @@ func (s *state) step(ctx context.Context) (worked bool) {
 			s.reopen(l)
 		}
 	}
-	worked = s.events(ctx, now) || worked
 	if ids := s.retries.due(now); len(ids) > 0 {
 		s.retry(ctx, ids)
 		worked = true
@@ -171,7 +160,7 @@ func (s *state) retry(ctx context.Context, ids []plan.ID) {
 		s.g.Node(id).RetryAt = time.Time{}
 	}
 	ids = s.withSkipped(ids)
-	r.readDoubtful(ids)
+	readBack{r}.readDoubtful(ids)
 	ops := r.plan(ids)
 	r.execute(ops)
 	r.retreat()
@@ -180,7 +169,7 @@ func (s *state) retry(ctx context.Context, ids []plan.ID) {
 	}
 }
 
-// untilDue returns the time until the next retry, observed removal or probe of a lane is due.
+// untilDue returns the time until the next retry or probe of a lane is due.
 func (s *state) untilDue() time.Duration {
 	now := s.now()
 	wait := time.Hour
@@ -190,29 +179,10 @@ func (s *state) untilDue() time.Duration {
 		}
 	}
 	due(s.retries.next())
-	for _, g := range s.settled {
-		due(g.until)
-	}
 	for _, l := range s.lanes {
 		if l.paused {
 			due(l.until)
 		}
 	}
 	return wait
-}
-
-// awaitCalls waits for backend calls, at most OpTimeout for one that ignores its context.
-func (s *Scheduler) awaitCalls() {
-	done := make(chan struct{})
-	go func() {
-		s.calls.Wait()
-		close(done)
-	}()
-	limit := time.NewTimer(s.cfg.OpTimeout)
-	defer limit.Stop()
-	select {
-	case <-done:
-	case <-limit.C:
-		s.cfg.Logger.Error("a backend call does not return")
-	}
 }

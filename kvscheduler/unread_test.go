@@ -11,9 +11,9 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// Two values can be equal for the machine and differ in what they depend on, in their bucket and in what derives from them. The descriptors of
-// VRF memberships and bridge members have such a field: the dependency on the interface's ACLs. The properties of this package draw such
-// changes, too (drawUnread).
+// Two values can be equal for the machine and differ in what they depend on and in their bucket. The descriptors of VRF
+// memberships and bridge members have such a field: the dependency on the interface's ACLs. The properties of this
+// package draw such changes, too (drawUnread).
 
 func behind(needs string) thing {
 	return thing{Unread: kvschedulertest.Unread{Behind: needs}}
@@ -71,7 +71,7 @@ func TestAnObjectIsDeletedBeforeADependencyThatCameLater(t *testing.T) {
 }
 
 func TestAnObjectIsDeletedIfANewDependencyOfItFails(t *testing.T) {
-	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
+	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Limit(kvscheduler.Limits{RetryMin: 1 << 40}) })
 	defer w.end()
 	w.put(put("b/member", thing{}))
 	w.m.Fail(func(_ kvscheduler.Verb, r ref) kvschedulertest.Fault {
@@ -150,15 +150,24 @@ func TestAnAtomicTransactionDoesNotTakeDownAnotherObjectOfItsSource(t *testing.T
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	w.put(put("a/acl", thing{}), put("b/member", behind("a/acl")))
-	must2(w.s.Commit(context.Background(), kvscheduler.Txn{Source: "other", Set: []kvscheduler.Object{put("c/route", thing{Needs: "a/link"})}}))(t)
+	must2(w.s.Commit(context.Background(), kvscheduler.Txn{
+		Source: "other",
+		Set:    []kvscheduler.Object{put("c/route", thing{Needs: "a/link"})},
+	}))(t)
 	w.put(put("a/link", thing{}))
 	w.m.Calls()
 	atomically := func(set ...kvscheduler.Object) error {
-		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, KeepOthers: true, Set: set})
+		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{
+			Source:     "test",
+			Mode:       kvscheduler.Atomic,
+			KeepOthers: true,
+			Set:        set,
+		})
 		return err
 	}
 	err := atomically(del("a/acl"))
-	if !errors.Is(err, kvscheduler.ErrPending) || !strings.Contains(err.Error(), "b/member is applied, and would wait for a/acl") {
+	if !errors.Is(err, kvscheduler.ErrPending) ||
+		!strings.Contains(err.Error(), "b/member is applied, and would wait for a/acl") {
 		t.Errorf("got %v", err)
 	}
 	if calls := w.m.Calls(); len(calls) > 0 {

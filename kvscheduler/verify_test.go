@@ -16,10 +16,12 @@ func TestVerifyNamesEachDifferenceWithItsReason(t *testing.T) {
 		m := kvschedulertest.New()
 		w := start(t, m, nil)
 		defer w.end()
-		w.put(put("a/changed", thing{Secret: "s"}), put("a/retyped", thing{}), put("a/missing", thing{}), put("a/fine", thing{Secret: "s"}), put("a/secret", thing{Secret: "s"}),
-			put("c/foreign", thing{}), kvscheduler.KindNamed[string]("seen").Put("x", "1"))
+		w.put(put("a/changed", thing{Secret: "s"}), put("a/retyped", thing{}), put("a/missing", thing{}),
+			put("a/fine", thing{Secret: "s"}), put("a/secret", thing{Secret: "s"}),
+			put("c/foreign", thing{}), kvschedulertest.KindOf[string]("seen").Put("x", "1"))
 		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
-		if _, err := w.commit(kvscheduler.BestEffort, put("a/changed", thing{Version: 1, Secret: "s"}), put("a/retyped", thing{Type: 1})); err == nil {
+		if _, err := w.commit(kvscheduler.BestEffort, put("a/changed", thing{Version: 1, Secret: "s"}),
+			put("a/retyped", thing{Type: 1})); err == nil {
 			t.Error("the changes are not refused")
 		}
 		m.Tamper(key("a/missing"), nil)
@@ -31,8 +33,9 @@ func TestVerifyNamesEachDifferenceWithItsReason(t *testing.T) {
 		diffs, err := w.s.Verify(context.Background())
 		must(t, err)
 		want := map[string]string{
-			"a/changed": "value differs", "a/retyped": "value differs, needs to be recreated", "a/missing": "missing", "a/secret": "stored hash differs",
-			"b/extra": "there, but not desired", "c/foreign": "held by an object that is not ours",
+			"a/changed": "value differs", "a/retyped": "value differs, needs to be recreated", "a/missing": "missing",
+			"a/secret": "stored hash differs",
+			"b/extra":  "there, but not desired", "c/foreign": "held by an object that is not ours",
 		}
 		for _, d := range diffs {
 			if got := d.Ref.String(); want[got] != d.Reason {
@@ -75,7 +78,8 @@ func TestVerifyOfNamedObjectsReportsOnlyThese(t *testing.T) {
 	})
 }
 
-// An object that changes between the look at the view and the end of the read was in neither state: it is neither a difference nor in order.
+// An object that changes between the look at the view and the end of the read was in neither state: it is neither a
+// difference nor in order.
 func TestVerifyReadsObjectsAgainThatChangeMeanwhile(t *testing.T) {
 	named := []ref{key("x/1"), key("x/2"), key("x/3")}
 	for name, tt := range map[string]struct {
@@ -102,11 +106,18 @@ func TestVerifyReadsObjectsAgainThatChangeMeanwhile(t *testing.T) {
 				looks := func(kvscheduler.View, []string) {
 					if s != nil && changes < tt.changes {
 						changes++
-						must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/2", 2+changes)}}))(t)
+						must2(s.Commit(t.Context(), kvscheduler.Txn{
+							Source: "test",
+							Set:    []kvscheduler.Object{intAt("x/2", 2+changes)},
+						}))(t)
 					}
 				}
-				known, _ := withListed(t, map[string]listed{"x": {objects: map[string]int{"1": 1, "2": tt.found, "3": 9}, looks: looks}}, nil)
-				must2(known.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1), intAt("x/2", 2), intAt("x/3", 3)}}))(t)
+				known, _ := withListed(t,
+					map[string]listed{"x": {objects: map[string]int{"1": 1, "2": tt.found, "3": 9}, looks: looks}}, nil)
+				must2(known.Commit(t.Context(), kvscheduler.Txn{
+					Source: "test",
+					Set:    []kvscheduler.Object{intAt("x/1", 1), intAt("x/2", 2), intAt("x/3", 3)},
+				}))(t)
 				s = known
 				differences, err := s.Verify(t.Context(), tt.refs...)
 				must(t, err)
@@ -157,10 +168,13 @@ func TestAResyncComparesValueHandleAndHash(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, updates := &hashed{v: 7, meta: 1, hash: 47}, 0
+				b := &hashed{v: 7, meta: 1, hash: 47}
+				updates := 0
 				s := kvscheduler.New(kvscheduler.Config{})
-				k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
-					Name: "x", Equal: func(a, b int) bool { return a == b }, Hash: func(v int) uint64 { return uint64(v) },
+				k, err := kvschedulertest.Register(s, kvscheduler.Descriptor[int, int]{
+					Name:  "x",
+					Equal: func(a, b int) bool { return a == b },
+					Hash:  func(v int) uint64 { return uint64(v) },
 					Merge: func(dumped, last int) int { return last/10*10 + dumped }, Backend: b,
 				})
 				must(t, err)

@@ -21,19 +21,20 @@ func TestAViewHasTheValuesOfItsTime(t *testing.T) {
 		w.put(put("a/1", thing{Type: 2}), put("a/3", thing{}), del("a/2"))
 		after := w.s.View()
 
-		if v, ok := kvscheduler.Applied(before, w.kinds["a"], "1"); !ok || v.Type != 1 {
+		if v, ok := applied(before, "a/1"); !ok || v.Type != 1 {
 			t.Errorf("the earlier view has %v, %t", v, ok)
 		}
-		if v, ok := kvscheduler.Applied(after, w.kinds["a"], "1"); !ok || v.Type != 2 {
+		if v, ok := applied(after, "a/1"); !ok || v.Type != 2 {
 			t.Errorf("the later view has %v, %t", v, ok)
 		}
-		if _, ok := kvscheduler.Applied(before, w.kinds["a"], "2"); ok {
+		if _, ok := applied(before, "a/2"); ok {
 			t.Error("an object that waits is applied")
 		}
 		if v, ok := before.Desired(key("a/2")); !ok || v.(thing).Needs != "c/none" {
 			t.Errorf("desired: %v, %t", v, ok)
 		}
-		if st, ok := before.Status(key("a/2")); !ok || st.Phase != kvscheduler.Pending || !slices.Equal(st.Missing, []string{"c/none"}) {
+		if st, ok := before.Status(key("a/2")); !ok || st.Phase != kvscheduler.Pending ||
+			!slices.Equal(st.Missing, []string{"c/none"}) {
 			t.Errorf("status %+v, %t", st, ok)
 		}
 		for _, gone := range []string{"a/2", "z/1"} {
@@ -49,7 +50,8 @@ func TestAViewHasTheValuesOfItsTime(t *testing.T) {
 			slices.Sort(names)
 			return names
 		}
-		if was, is := names(before), names(after); !slices.Equal(was, []string{"1", "2"}) || !slices.Equal(is, []string{"1", "3"}) || before.Rev() >= after.Rev() {
+		if was, is := names(before), names(after); !slices.Equal(was, []string{"1", "2"}) ||
+			!slices.Equal(is, []string{"1", "3"}) || before.Rev() >= after.Rev() {
 			t.Errorf("objects %v of %d, then %v of %d", was, before.Rev(), is, after.Rev())
 		}
 	})
@@ -79,11 +81,9 @@ func TestAfterTheEndRequestsAreRefused(t *testing.T) {
 		if _, err := w.commit(kvscheduler.Atomic, put("a/2", thing{})); !errors.Is(err, kvscheduler.ErrStopped) {
 			t.Errorf("commit: %v", err)
 		}
-		if _, err := w.s.Resync(context.Background(), kvscheduler.ResyncOpt{}); !errors.Is(err, kvscheduler.ErrStopped) {
+		if _, err := w.s.Resync(context.Background(), kvscheduler.ResyncOpt{}); !errors.Is(err,
+			kvscheduler.ErrStopped) {
 			t.Errorf("resync: %v", err)
-		}
-		if _, err := w.s.Submit(kvscheduler.Txn{}); !errors.Is(err, kvscheduler.ErrStopped) {
-			t.Errorf("submit: %v", err)
 		}
 		if err := w.s.Run(context.Background()); err == nil {
 			t.Error("Run can be called twice")
@@ -100,7 +100,11 @@ func TestACommitWhoseCallerIsGoneIsNotBegun(t *testing.T) {
 		defer w.end()
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		rec, err := w.s.Commit(ctx, kvscheduler.Txn{Source: "test", Label: "late", Set: []kvscheduler.Object{put("a/1", thing{})}})
+		rec, err := w.s.Commit(ctx, kvscheduler.Txn{
+			Source: "test",
+			Label:  "late",
+			Set:    []kvscheduler.Object{put("a/1", thing{})},
+		})
 		if rec != nil || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "late") {
 			t.Errorf("%v, %v", rec, err)
 		}
@@ -119,21 +123,25 @@ func TestKindsThatCannotBeServedAreNotRegistered(t *testing.T) {
 		"registered": {Name: "twice", Equal: equal},
 	} {
 		s := kvscheduler.New(kvscheduler.Config{})
-		if _, err := kvscheduler.Register(s, kvscheduler.Descriptor[string, int]{Name: "twice", Equal: equal}); err != nil {
+		if err := kvscheduler.Register(s, kvscheduler.Descriptor[string, int]{
+			Name:  "twice",
+			Equal: equal,
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := kvscheduler.Register(s, d); err == nil || !strings.Contains(err.Error(), word) {
+		if err := kvscheduler.Register(s, d); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%q: %v", word, err)
 		}
 	}
 }
 
 func TestKindsThatAreDumpedAfterEachOtherAreRefused(t *testing.T) {
-	s, m := kvscheduler.New(kvscheduler.Config{}), kvschedulertest.New()
+	s := kvscheduler.New(kvscheduler.Config{})
+	m := kvschedulertest.New()
 	for kind, after := range map[string]string{"a": "b", "b": "c", "c": "a"} {
 		d := m.Descriptor(kind, "")
 		d.After = []string{after}
-		if _, err := kvscheduler.Register(s, d); err != nil {
+		if err := kvscheduler.Register(s, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,9 +158,16 @@ func TestTransactionsWithUnknownKindsOrTwoValuesOfAnObjectChangeNothing(t *testi
 			set []kvscheduler.Object
 			err error
 		}{
-			"an unknown kind": {[]kvscheduler.Object{put("a/1", thing{}), put("z/1", thing{})}, kvscheduler.ErrUnknownKind},
-			"two values":      {[]kvscheduler.Object{put("a/1", thing{}), put("a/1", thing{Type: 1})}, kvscheduler.ErrConflict},
-			"a cycle":         {[]kvscheduler.Object{put("a/1", thing{Needs: "c/1"}), put("c/1", thing{Needs: "a/1"})}, kvscheduler.ErrCycle},
+			"an unknown kind": {
+				[]kvscheduler.Object{put("a/1", thing{}), put("z/1", thing{})}, kvscheduler.ErrUnknownKind,
+			},
+			"two values": {
+				[]kvscheduler.Object{put("a/1", thing{}), put("a/1", thing{Type: 1})}, kvscheduler.ErrConflict,
+			},
+			"a cycle": {
+				[]kvscheduler.Object{put("a/1", thing{Needs: "c/1"}), put("c/1", thing{Needs: "a/1"})},
+				kvscheduler.ErrCycle,
+			},
 		} {
 			rec, err := w.commit(kvscheduler.BestEffort, tt.set...)
 			if !errors.Is(err, tt.err) || rec == nil || !rec.Undone || len(rec.Ops) > 0 {
@@ -162,10 +177,16 @@ func TestTransactionsWithUnknownKindsOrTwoValuesOfAnObjectChangeNothing(t *testi
 				t.Errorf("%s: a value is desired", name)
 			}
 		}
-		if _, err := w.s.Commit(t.Context(), kvscheduler.Txn{Source: "one", Set: []kvscheduler.Object{put("a/1", thing{})}}); err != nil {
+		if _, err := w.s.Commit(t.Context(), kvscheduler.Txn{
+			Source: "one",
+			Set:    []kvscheduler.Object{put("a/1", thing{})},
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.s.Commit(t.Context(), kvscheduler.Txn{Source: "two", Set: []kvscheduler.Object{put("a/1", thing{})}}); !errors.Is(err, kvscheduler.ErrConflict) {
+		if _, err := w.s.Commit(t.Context(), kvscheduler.Txn{
+			Source: "two",
+			Set:    []kvscheduler.Object{put("a/1", thing{})},
+		}); !errors.Is(err, kvscheduler.ErrConflict) {
 			t.Errorf("another source sets the object: %v", err)
 		}
 	})
@@ -173,7 +194,7 @@ func TestTransactionsWithUnknownKindsOrTwoValuesOfAnObjectChangeNothing(t *testi
 
 func TestTheLogGoesOnFromANumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.LogRecords = 3 })
+		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Limit(kvscheduler.Limits{Records: 3}) })
 		defer w.end()
 		var last uint64
 		for _, name := range []string{"a/1", "a/2", "a/3", "a/4", "a/5"} {

@@ -2,7 +2,6 @@ package kvscheduler
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -84,34 +83,4 @@ func (s *Scheduler) Watch(ctx context.Context, kinds ...Kind) iter.Seq2[Ref, Sta
 			}
 		}
 	}
-}
-
-// Wait returns when every ref is in one of the phases (none given: InSync or Observed).
-func (s *Scheduler) Wait(ctx context.Context, refs []Ref, want ...Phase) error {
-	if len(want) == 0 {
-		want = []Phase{InSync, Observed}
-	}
-	for {
-		changed := s.store.next()
-		ref, phase, done := reached(s.store.view(), refs, want)
-		if done {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-s.stopped:
-			return fmt.Errorf("wait for %s, which is %s: %w", ref, phase, ErrStopped)
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s, which is %s: %w", ref, phase, context.Cause(ctx))
-		}
-	}
-}
-
-func reached(v *snapshot, refs []Ref, want []Phase) (Ref, Phase, bool) {
-	for _, r := range refs {
-		if st, _ := v.Status(r); !slices.Contains(want, st.Phase) {
-			return r, st.Phase, false
-		}
-	}
-	return Ref{}, Absent, true
 }

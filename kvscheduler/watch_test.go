@@ -54,29 +54,22 @@ func TestWatchEndsWithTheScheduler(t *testing.T) {
 	})
 }
 
-func TestWaitAcceptsObservedObjectsByDefault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, kvschedulertest.New(), nil)
-		defer w.end()
-		w.s.Observe(seen("x", "1"))
-		must(t, w.s.Wait(t.Context(), []ref{key("seen/x")}))
-	})
-}
-
 func TestWaitNamesTheObjectThatIsNotReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		w.put(put("a/1", thing{}), put("a/2", thing{Needs: "c/none"}))
 		refs := []ref{key("a/1"), key("a/2")}
-		must(t, w.s.Wait(t.Context(), refs, kvscheduler.Pending, kvscheduler.InSync))
+		must(t, kvschedulertest.Wait(t.Context(), w.s, refs, kvscheduler.Pending, kvscheduler.InSync))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("the pod is gone")
 		cancel(gone)
-		if err := w.s.Wait(ctx, refs); !errors.Is(err, gone) || !strings.Contains(err.Error(), "a/2, which is Pending") {
+		if err := kvschedulertest.Wait(ctx, w.s, refs); !errors.Is(err, gone) ||
+			!strings.Contains(err.Error(), "a/2, which is Pending") {
 			t.Errorf("wait: %v", err)
 		}
 		w.end()
-		if err := w.s.Wait(t.Context(), refs); !errors.Is(err, kvscheduler.ErrStopped) || !strings.Contains(err.Error(), "a/2") {
+		if err := kvschedulertest.Wait(t.Context(), w.s, refs); !errors.Is(err, kvscheduler.ErrStopped) ||
+			!strings.Contains(err.Error(), "a/2") {
 			t.Errorf("wait after the end: %v", err)
 		}
 	})

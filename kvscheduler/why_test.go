@@ -27,9 +27,12 @@ func TestWhyWalksToTheRoots(t *testing.T) {
 		"a/1": {
 			"a/1 waits for b/1: it is Pending",
 			"b/1 waits for c/none: no desired object of that name",
-			"a/1 waits for seen/x: no object of that name was seen or is desired",
+			"a/1 waits for seen/x: no desired object of that name",
 		},
-		"a/2":    {"a/2 waits for c/bad: it failed", "c/bad is Failed: create c/bad: refused on purpose (1 failed, next retry in "},
+		"a/2": {
+			"a/2 waits for c/bad: it failed",
+			"c/bad is Failed: create c/bad: refused on purpose (1 failed, next retry in ",
+		},
 		"b/2":    {`b/2 waits for any a of "a7": no such object is applied`},
 		"c/fine": nil,
 		"c/none": {"c/none: no desired object of that name"},
@@ -60,13 +63,16 @@ func TestWhyExplainsEachPhase(t *testing.T) {
 		m := kvschedulertest.New()
 		w := start(t, m, nil)
 		defer w.end()
-		w.put(put("a/removed", thing{}), put("a/odd", thing{Bucket: "a7", Version: 1}), put("b/near", thing{Near: "a7"}), put("c/drifted", thing{}))
+		w.put(put("a/removed", thing{}), put("a/odd", thing{Bucket: "a7", Version: 1}),
+			put("b/near", thing{Near: "a7"}), put("c/drifted", thing{}))
 		m.Foreign(key("a/theirs"), thing{})
 		m.Tamper(key("c/drifted"), &thing{Version: 5})
 		must2(w.resync(kvscheduler.ResyncOpt{DryRun: true}))(t)
 		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
-		_, _ = w.commit(kvscheduler.BestEffort, del("a/removed"), put("a/theirs", thing{}), put("a/bad", thing{Bad: true}),
-			put("b/both", thing{Needs: "c/one c/two"}), put("c/one", thing{Needs: "c/root"}), put("c/two", thing{Needs: "c/root"}), put("c/root", thing{Needs: "c/gone"}),
+		_, _ = w.commit(kvscheduler.BestEffort, del("a/removed"), put("a/theirs", thing{}),
+			put("a/bad", thing{Bad: true}),
+			put("b/both", thing{Needs: "c/one c/two"}), put("c/one", thing{Needs: "c/root"}),
+			put("c/two", thing{Needs: "c/root"}), put("c/root", thing{Needs: "c/gone"}),
 			put("a/bad2", thing{Bad: true, Needs: "c/gone"}))
 		for object, want := range map[string][]string{
 			"a/removed": {
@@ -94,7 +100,11 @@ func TestWhyExplainsEachPhase(t *testing.T) {
 
 func TestWhyOfAPermanentFailureNamesNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		permanent := &kvscheduler.OpError{Err: errors.New("no such module"), Outcome: kvscheduler.NotApplied, Permanent: true}
+		permanent := &kvscheduler.OpError{
+			Err:       errors.New("no such module"),
+			Outcome:   kvscheduler.NotApplied,
+			Permanent: true,
+		}
 		s, _ := withListed(t, map[string]listed{"x": {refuses: permanent}}, nil)
 		_, _ = s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1)}})
 		want := []string{"x/1 is Failed: create x/1: no such module (1 failed, no retry before something changes)"}
@@ -102,7 +112,8 @@ func TestWhyOfAPermanentFailureNamesNoRetry(t *testing.T) {
 		if got := textsOf(reasons); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if r := reasons[0]; r.Ref != key("x/1") || r.Phase != kvscheduler.Failed || !errors.Is(r.Err, permanent) || r.Attempt != 1 || !r.RetryAt.IsZero() {
+		if r := reasons[0]; r.Ref != key("x/1") || r.Phase != kvscheduler.Failed || !errors.Is(r.Err, permanent) ||
+			r.Attempt != 1 || !r.RetryAt.IsZero() {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -119,15 +130,22 @@ func TestWhyHasFieldsForPrograms(t *testing.T) {
 		if len(got) != 2 || got[1].Err == nil || time.Until(got[1].RetryAt) != 100*time.Millisecond {
 			t.Fatalf("%+v", got)
 		}
-		got[1].Err, got[1].RetryAt = nil, time.Time{}
+		got[1].Err = nil
+		got[1].RetryAt = time.Time{}
 		want := []kvscheduler.Reason{
 			{Ref: key("b/1"), Phase: kvscheduler.Pending, Text: "b/1 waits for c/1: it failed", WaitsFor: "c/1"},
-			{Ref: key("c/1"), Phase: kvscheduler.Failed, Text: "c/1 is Failed: create c/1: refused on purpose (1 failed, next retry in 100ms)", Attempt: 1},
+			{
+				Ref:     key("c/1"),
+				Phase:   kvscheduler.Failed,
+				Text:    "c/1 is Failed: create c/1: refused on purpose (1 failed, next retry in 100ms)",
+				Attempt: 1,
+			},
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v\nwant %+v", got, want)
 		}
-		if absent := w.s.Why(key("c/none")); len(absent) != 1 || absent[0].Phase != kvscheduler.Absent || absent[0].Ref != key("c/none") {
+		if absent := w.s.Why(key("c/none")); len(absent) != 1 || absent[0].Phase != kvscheduler.Absent ||
+			absent[0].Ref != key("c/none") {
 			t.Errorf("%+v", absent)
 		}
 	})

@@ -26,32 +26,37 @@ type world struct {
 	t       rapid.TB
 	m       *kvschedulertest.Machine
 	s       *kvscheduler.Scheduler
-	kinds   map[string]kvscheduler.KindOf[thing]
+	kinds   map[string]kvschedulertest.KindOf[thing]
 	end     func()
 	desired map[ref]thing
-	kids    bool // changes derive children
 	unread  bool // changes have fields that Equal ignores
 }
 
 // start brings up a world; change may adapt what is otherwise a default.
 func start(t rapid.TB, m *kvschedulertest.Machine, change func(*kvscheduler.Config)) *world {
 	t.Helper()
-	cfg := kvscheduler.Config{Retry: kvscheduler.RetryPolicy{Jitter: -1}}
+	cfg := kvscheduler.Limited(kvscheduler.Limits{NoJitter: true})
 	if change != nil {
 		change(&cfg)
 	}
-	w := &world{t: t, m: m, s: kvscheduler.New(cfg), kinds: make(map[string]kvscheduler.KindOf[thing]), desired: make(map[ref]thing)}
+	w := &world{
+		t:       t,
+		m:       m,
+		s:       kvscheduler.New(cfg),
+		kinds:   make(map[string]kvschedulertest.KindOf[thing]),
+		desired: make(map[ref]thing),
+	}
 	for kind, lane := range map[string]string{"a": "one", "b": "one", "c": "two"} {
 		d := m.Descriptor(kind, lane)
 		if kind == "b" {
 			d.Backend = kvschedulertest.FullDump{Backend: d.Backend}
 		}
-		k, err := kvscheduler.Register(w.s, d)
+		k, err := kvschedulertest.Register(w.s, d)
 		must(t, err)
 		w.kinds[kind] = k
 	}
-	must2(kvscheduler.Register(w.s, kvscheduler.Descriptor[string, struct{}]{
-		Name: "seen", Equal: func(a, b string) bool { return a == b }, Settle: time.Second,
+	must2(kvschedulertest.Register(w.s, kvscheduler.Descriptor[string, struct{}]{
+		Name: "seen", Equal: func(a, b string) bool { return a == b },
 	}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -80,17 +85,23 @@ func put(key string, v thing) kvscheduler.Object {
 	if err != nil {
 		panic(err)
 	}
-	return kvscheduler.KindNamed[thing](r.Kind).Put(r.Name, v)
+	return kvschedulertest.KindOf[thing](r.Kind).Put(r.Name, v)
 }
 
 func del(key string) kvscheduler.Object {
 	r, _ := kvscheduler.ParseRef(key)
-	return kvscheduler.KindNamed[thing](r.Kind).Del(r.Name)
+	return kvschedulertest.KindOf[thing](r.Kind).Del(r.Name)
 }
 
 func key(k string) ref {
 	r, _ := kvscheduler.ParseRef(k)
 	return r
+}
+
+func applied(v kvscheduler.View, of string) (thing, bool) {
+	value, _, _ := v.Applied(key(of))
+	have, is := value.(thing)
+	return have, is
 }
 
 func (w *world) commit(mode kvscheduler.Mode, set ...kvscheduler.Object) (*kvscheduler.Record, error) {
@@ -125,7 +136,8 @@ func (w *world) quiet() {
 				refs = append(refs, ref{Kind: kvscheduler.Kind(k), Name: name})
 			}
 		}
-		err := w.s.Wait(ctx, refs, kvscheduler.Absent, kvscheduler.Pending, kvscheduler.Invalid, kvscheduler.InSync, kvscheduler.Observed)
+		err := kvschedulertest.Wait(ctx, w.s, refs, kvscheduler.Absent, kvscheduler.Pending, kvscheduler.Invalid,
+			kvscheduler.InSync, kvscheduler.Observed)
 		if err == nil && !w.isAboutToCreate(refs) {
 			return
 		}
@@ -158,7 +170,8 @@ func (w *world) history() {
 	for r := range w.s.Log(0) {
 		w.t.Logf("#%d %s at %s err=%q", r.Seq, r.Origin, r.Start.Format("05.000"), r.Err)
 		for _, o := range r.Ops {
-			w.t.Logf("   %d %s %s why=%s: %s %s %+v -> %+v", o.Level, o.Verb, o.Ref, o.Why, o.Outcome, o.Err, o.Old, o.New)
+			w.t.Logf("   %d %s %s why=%s: %s %s %+v -> %+v", o.Level, o.Verb, o.Ref, o.Why, o.Outcome, o.Err, o.Old,
+				o.New)
 		}
 	}
 }
@@ -171,8 +184,7 @@ func ops(rec *kvscheduler.Record) []string {
 	return out
 }
 
-// expected computes what must be there: every desired, valid value whose dependencies are there, recursively, and what
-// derives from it.
+// expected computes what must be there: every desired, valid value whose dependencies are there, recursively.
 func expected(desired map[ref]thing) map[ref]thing {
 	out := maps.Clone(desired)
 	for again := true; again; {
@@ -182,11 +194,6 @@ func expected(desired map[ref]thing) map[ref]thing {
 				delete(out, r)
 				again = true
 			}
-		}
-	}
-	for _, v := range maps.Clone(out) {
-		for _, kid := range strings.Fields(v.Kids + " " + v.MoreKids) {
-			out[key(kid)] = thing{Version: v.Version}
 		}
 	}
 	return out
@@ -215,7 +222,9 @@ func hasMember(live map[ref]thing, bucket string, serves func(thing) bool) bool 
 func nearKind(bucket string) kvscheduler.Kind { return kvscheduler.Kind(bucket[:1]) }
 
 // faults makes about percent of the operations go wrong, the same way for the same seed, object and attempt.
-func faults(seed uint64, percent uint64, kinds ...kvschedulertest.Fault) func(kvscheduler.Verb, ref) kvschedulertest.Fault {
+func faults(
+	seed uint64, percent uint64, kinds ...kvschedulertest.Fault,
+) func(kvscheduler.Verb, ref) kvschedulertest.Fault {
 	var mu sync.Mutex
 	count := make(map[string]int)
 	return func(verb kvscheduler.Verb, r ref) kvschedulertest.Fault {

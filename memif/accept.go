@@ -2,7 +2,8 @@ package memif
 
 import "context"
 
-// clientAcceptor yields the connections of a Client that listens, one after another: an Interface has one at a time, until its release.
+// clientAcceptor yields the connections of a Client that listens, one after another: an Interface has one at a time,
+// until its release.
 type clientAcceptor struct {
 	config   ClientConfig
 	listener *Listener

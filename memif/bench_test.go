@@ -27,14 +27,16 @@ func (r *memcpyRing) forward(from, to [][]byte) {
 func BenchmarkForward64(b *testing.B)   { benchmarkForward(b, 64) }
 func BenchmarkForward1500(b *testing.B) { benchmarkForward(b, 1500) }
 
-// benchmarkForward sends bursts from a client to the server and back, on one thread: a packet passes four queues. It reports the thread's
-// own time, which does not depend on the machine's load, and its ratio to that of memcpyRing.
+// benchmarkForward sends bursts from a client to the server and back, on one thread: a packet passes four queues. It
+// reports the thread's own time, which does not depend on the machine's load, and its ratio to that of memcpyRing.
 func benchmarkForward(b *testing.B, size int) {
 	const burst = 64
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	server, client := connectForBenchmark(b)
-	sent, got, back := packets(burst, size), buffers(burst), buffers(burst)
+	sent := packets(burst, size)
+	got := buffers(burst)
+	back := buffers(burst)
 	var memcpy memcpyRing
 	start := threadTime(b)
 	for range b.N/burst + 1 {

@@ -54,8 +54,8 @@ func listenAs(fd int, name string) error {
 	return nil
 }
 
-// listenAt binds a socket to a file. Another user may write in the file's directory and replace any name in it at any time,
-// so no name in it is followed: the file is made in a private directory and moved from there.
+// listenAt binds a socket to a file. Another user may write in the file's directory and replace any name in it at any
+// time, so no name in it is followed: the file is made in a private directory and moved from there.
 func listenAt(fd int, path string, mode fs.FileMode) error {
 	if len(path) > maxSocketPath {
 		return fmt.Errorf("bind: %w: a socket's path has at most %d bytes", unix.EINVAL, maxSocketPath)
@@ -105,8 +105,8 @@ func modeFor(directory int) (fs.FileMode, error) {
 }
 
 // privateDirectory is a directory that only the caller's user can enter, in the directory of a socket. It holds the
-// socket's file until that has its mode. Only the file system of the directory will do, as a file cannot be moved to another.
-// Root of a container that mounts the socket's directory has the caller's user and can enter it too.
+// socket's file until that has its mode. Only the file system of the directory will do, as a file cannot be moved to
+// another. Root of a container that mounts the socket's directory has the caller's user and can enter it too.
 type privateDirectory struct {
 	fd   int
 	name string // in the socket's directory
@@ -140,8 +140,8 @@ func makePrivate(directory int) (*privateDirectory, error) {
 // listen binds the socket in the private directory.
 func (p *privateDirectory) listen(fd int) error { return listenAs(fd, fdPath(p.fd)+"/"+inPrivate) }
 
-// setMode sets the mode of the socket's file. The mode that the socket had before bind would be that of the file less the umask, which all
-// threads share. A link that replaced the file is not followed.
+// setMode sets the mode of the socket's file. The mode that the socket had before bind would be that of the file less
+// the umask, which all threads share. A link that replaced the file is not followed.
 func (p *privateDirectory) setMode(mode fs.FileMode) error {
 	file, kind, err := openEntry(p.fd, inPrivate)
 	if err != nil {
@@ -157,7 +157,8 @@ func (p *privateDirectory) setMode(mode fs.FileMode) error {
 	return nil
 }
 
-// publish gives the socket its name, unless that is taken. Clients are connected by the file, whatever it was called at bind.
+// publish gives the socket its name, unless that is taken. Clients are connected by the file, whatever it was called at
+// bind.
 func (p *privateDirectory) publish(directory int, base string) error {
 	err := unix.Renameat2(p.fd, inPrivate, directory, base, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
@@ -182,8 +183,8 @@ func (p *privateDirectory) remove(directory int) error {
 // fdPath returns a path to the file of an open descriptor. It stays valid after a rename.
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// openEntry opens a file of a directory without following a link, and returns the type of the file (S_IFMT). Descriptors of type O_PATH
-// neither wait for a FIFO nor reach a device.
+// openEntry opens a file of a directory without following a link, and returns the type of the file (S_IFMT).
+// Descriptors of type O_PATH neither wait for a FIFO nor reach a device.
 func openEntry(directory int, base string) (fd int, kind uint32, err error) {
 	fd, err = unix.Openat(directory, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -78,8 +78,10 @@ func hostileDirectory(t *testing.T) (directory, victim string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(parent) })
-	directory, victim = filepath.Join(parent, "pod"), filepath.Join(t.TempDir(), "victim")
-	err = errors.Join(os.Chmod(parent, 0o755), os.Mkdir(directory, 0o755), os.Chown(directory, otherUser, otherUser), os.WriteFile(victim, []byte("root's"), 0o600))
+	directory = filepath.Join(parent, "pod")
+	victim = filepath.Join(t.TempDir(), "victim")
+	err = errors.Join(os.Chmod(parent, 0o755), os.Mkdir(directory, 0o755), os.Chown(directory, otherUser, otherUser),
+		os.WriteFile(victim, []byte("root's"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,8 @@ func narrowUmask(t *testing.T) {
 
 // attack repeats f as otherUser until stop is called.
 func attack(f func()) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		runtime.LockOSThread() // the thread ends with the goroutine, and its user with it
@@ -126,7 +129,8 @@ func mustStayPrivate(t *testing.T, victim string) {
 func TestFinding8ListenDoesNotChangeModesThroughLinks(t *testing.T) {
 	directory, victim := hostileDirectory(t)
 	narrowUmask(t)
-	path, link := filepath.Join(directory, "memif.sock"), filepath.Join(directory, "link")
+	path := filepath.Join(directory, "memif.sock")
+	link := filepath.Join(directory, "link")
 	replaced := 0
 	stop := attack(func() {
 		if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
@@ -161,7 +165,9 @@ func TestFinding8ListenDoesNotLeaveItsDirectoryThroughLinks(t *testing.T) {
 		entries, _ := os.ReadDir(directory)
 		for _, e := range entries {
 			name := filepath.Join(directory, e.Name())
-			if strings.HasPrefix(e.Name(), ".memif-") && os.Rename(name, filepath.Join(directory, "moved-"+e.Name())) == nil && os.Symlink(outside, name) == nil {
+			if strings.HasPrefix(e.Name(), ".memif-") &&
+				os.Rename(name, filepath.Join(directory, "moved-"+e.Name())) == nil &&
+				os.Symlink(outside, name) == nil {
 				replaced++
 			}
 		}
@@ -199,7 +205,8 @@ func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, path := filepath.Join(directory, private.name), filepath.Join(directory, "memif.sock")
+	name := filepath.Join(directory, private.name)
+	path := filepath.Join(directory, "memif.sock")
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -231,7 +238,8 @@ func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 	}
 }
 
-// Root of a container that has the directory writable is the user of the server: the private directory does not keep it out.
+// Root of a container that has the directory writable is the user of the server: the private directory does not keep it
+// out.
 func TestModeOfASocketIsNotSetThroughALinkOfContainerRoot(t *testing.T) {
 	directory, victim := hostileDirectory(t)
 	narrowUmask(t)
@@ -287,7 +295,9 @@ func TestFinding8ListenDoesNotConnectThroughLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, stale, link := filepath.Join(directory, "memif.sock"), filepath.Join(directory, "stale"), filepath.Join(directory, "link")
+	path := filepath.Join(directory, "memif.sock")
+	stale := filepath.Join(directory, "stale")
+	link := filepath.Join(directory, "link")
 	abandon(t, stale)
 	if err := os.Chown(stale, otherUser, otherUser); err != nil { // only its owner may make a hard link
 		t.Fatal(err)
@@ -325,7 +335,9 @@ func hasClient(t *testing.T, l *net.UnixListener) bool {
 		t.Fatal(err)
 	}
 	accepted := -1
-	if err := raw.Control(func(fd uintptr) { accepted, _, err = unix.Accept4(int(fd), unix.SOCK_CLOEXEC) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		accepted, _, err = unix.Accept4(int(fd), unix.SOCK_CLOEXEC)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err == nil {
@@ -396,23 +408,29 @@ func TestCloseRemovesOnlyItsOwnSocket(t *testing.T) {
 	}
 	for kind, open := range ends {
 		for name, replace := range map[string]func(path, outside string) error{
-			"nothing":             func(string, string) error { return nil },
-			"link to a file":      func(path, outside string) error { return os.Symlink(filepath.Join(outside, "victim"), path) },
+			"nothing": func(string, string) error { return nil },
+			"link to a file": func(path, outside string) error {
+				return os.Symlink(filepath.Join(outside, "victim"), path)
+			},
 			"link to a directory": func(path, outside string) error { return os.Symlink(outside, path) },
-			"link to nothing":     func(path, outside string) error { return os.Symlink(filepath.Join(outside, "missing"), path) },
-			"regular file":        func(path, _ string) error { return os.WriteFile(path, nil, 0o600) },
-			"FIFO":                func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
-			"directory":           func(path, _ string) error { return os.Mkdir(path, 0o700) },
-			"another socket":      func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+			"link to nothing": func(path, outside string) error {
+				return os.Symlink(filepath.Join(outside, "missing"), path)
+			},
+			"regular file":   func(path, _ string) error { return os.WriteFile(path, nil, 0o600) },
+			"FIFO":           func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+			"directory":      func(path, _ string) error { return os.Mkdir(path, 0o700) },
+			"another socket": func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
 		} {
 			t.Run(kind+" replaced by "+name, func(t *testing.T) {
-				path, outside := filepath.Join(t.TempDir(), "s"), t.TempDir()
+				path := filepath.Join(t.TempDir(), "s")
+				outside := t.TempDir()
 				end, err := open(path)
 				if err != nil {
 					t.Fatal(err)
 				}
 				// Its name stays taken, so that the other file does not get its inode.
-				err = errors.Join(os.WriteFile(filepath.Join(outside, "victim"), nil, 0o600), os.Link(path, path+".kept"), os.Remove(path), replace(path, outside))
+				err = errors.Join(os.WriteFile(filepath.Join(outside, "victim"), nil, 0o600),
+					os.Link(path, path+".kept"), os.Remove(path), replace(path, outside))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Broker is a child process that holds the control sockets of clients for the listeners of this process. A client may pass any
-// descriptor. The last close of one can take as long as the client likes: that of a TCP socket that lingers, or of a file of its own
-// FUSE file system; and the kernel closes unread descriptors in whichever thread closes the socket. So this process never holds a
-// descriptor of a client but what the broker process has found to be shared memory or an eventfd, and never closes a
-// socket that may have unread messages:
+// Broker is a child process that holds the control sockets of clients for the listeners of this process. A client may
+// pass any descriptor. The last close of one can take as long as the client likes: that of a TCP socket that lingers,
+// or of a file of its own FUSE file system; and the kernel closes unread descriptors in whichever thread closes the
+// socket. So this process never holds a descriptor of a client but what the broker process has found to be shared
+// memory or an eventfd, and never closes a socket that may have unread messages:
 //
 //	client <--socket--> broker process <--relay, one a client--> Listener, Conn
 //
-// The broker process may be killed at any time. Established connections go on: a duplicate of each socket is kept here, which the
-// next process gets. Clients that were not connected yet are hung up on.
+// The broker process may be killed at any time. Established connections go on: a duplicate of each socket is kept here,
+// which the next process gets. Clients that were not connected yet are hung up on.
 type Broker struct {
 	args   []string
 	log    *slog.Logger
@@ -79,8 +79,9 @@ const (
 // brokerVariable marks a broker process: a program that does not call ServeBroker would start itself forever.
 const brokerVariable = "WEFT_MEMIF_BROKER"
 
-// StartBroker starts this program with the given arguments, with which its main function has to call ServeBroker, and again whenever
-// that process ends, until Close. If this process is root's and may change users, the other one has an unprivileged user.
+// StartBroker starts this program with the given arguments, with which its main function has to call ServeBroker, and
+// again whenever that process ends, until Close. If this process is root's and may change users, the other one has an
+// unprivileged user.
 func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
 	if os.Getenv(brokerVariable) != "" {
 		return nil, errors.New("start memif broker: this is a broker process, which did not call ServeBroker")
@@ -128,7 +129,9 @@ func (b *Broker) start() (*exec.Cmd, *packetSocket, error) {
 		}
 		process := exec.Command("/proc/self/exe", b.args...) //nolint:noctx // it ends with its channel
 		process.Args[0] = os.Args[0]
-		process.ExtraFiles, process.Stderr, process.SysProcAttr = []*os.File{file}, os.Stderr, attributes
+		process.ExtraFiles = []*os.File{file}
+		process.Stderr = os.Stderr
+		process.SysProcAttr = attributes
 		process.Env = []string{"GOMAXPROCS=2", brokerVariable + "=1"}
 		if err = process.Start(); err == nil {
 			return process, channel, nil
@@ -138,9 +141,9 @@ func (b *Broker) start() (*exec.Cmd, *packetSocket, error) {
 	return nil, nil, errors.Join(append(failed, channel.Close())...)
 }
 
-// unprivilegedUsers are the users of such processes, and their groups: one of 2^30 that no other process is likely to have. The kernel
-// counts the descriptors on their way through sockets by user, and refuses more (ETOOMANYREFS): a container with the same user could
-// use them up.
+// unprivilegedUsers are the users of such processes, and their groups: one of 2^30 that no other process is likely to
+// have. The kernel counts the descriptors on their way through sockets by user, and refuses more (ETOOMANYREFS): a
+// container with the same user could use them up.
 const unprivilegedUsers = 1 << 30
 
 func asUnprivileged() *syscall.SysProcAttr {
@@ -191,12 +194,14 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *packetSo
 		}
 		b.handle(n, fds)
 		if b.isStuck() {
-			b.log.Warn("memif broker replaced: too many descriptors of clients do not close", "pid", process.Process.Pid)
+			b.log.Warn("memif broker replaced: too many descriptors of clients do not close",
+				"pid", process.Process.Pid)
 			break
 		}
 	}
 	b.mu.Lock()
-	b.channel, b.process = nil, nil
+	b.channel = nil
+	b.process = nil
 	for _, d := range b.listeners {
 		if d.splice != nil {
 			d.splice.parted()
@@ -204,7 +209,8 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *packetSo
 	}
 	b.mu.Unlock()
 	if ctx.Err() == nil {
-		_ = process.Process.Kill() // before it sees the end of the channel and closes the sockets that the next process gets
+		// before it sees the end of the channel and closes the sockets that the next process gets
+		_ = process.Process.Kill()
 	}
 	_ = channel.Close()
 	go func() {
@@ -231,7 +237,9 @@ func (b *Broker) adopt(process *os.Process, channel *packetSocket, reaped chan s
 		_ = process.Kill()
 		return
 	}
-	b.process, b.channel, b.reaped = process, channel, reaped
+	b.process = process
+	b.channel = channel
+	b.reaped = reaped
 	for number, d := range b.listeners {
 		b.open(number, d)
 		if d.closing {
@@ -250,13 +258,15 @@ func (b *Broker) adopt(process *os.Process, channel *packetSocket, reaped chan s
 // yieldTimeout bounds the wait for the end of the process, whose threads may be blocked in the kernel.
 const yieldTimeout = 100 * time.Millisecond
 
-// yield ends the process before a handover, and starts none again: another Broker serves the sockets then. Established clients do
-// not notice, and those that are not connected yet are hung up on. After it, the end of a client is a hang-up without a reason.
+// yield ends the process before a handover, and starts none again: another Broker serves the sockets then. Established
+// clients do not notice, and those that are not connected yet are hung up on. After it, the end of a client is a
+// hang-up without a reason.
 func (b *Broker) yield() {
 	b.once.Do(func() {
 		close(b.yielded)
 		b.mu.Lock()
-		process, reaped := b.process, b.reaped
+		process := b.process
+		reaped := b.reaped
 		b.mu.Unlock()
 		if process == nil {
 			return
@@ -386,7 +396,13 @@ func (b *Broker) handle(n note, fds []int) {
 
 // welcome hands a client to its listener.
 func (b *Broker) handOver(n note, relay, socket int) {
-	c := &brokeredClient{broker: b, number: n.client, socket: socket, relays: make(chan *packetSocket, 1), stop: make(chan struct{})}
+	c := &brokeredClient{
+		broker: b,
+		number: n.client,
+		socket: socket,
+		relays: make(chan *packetSocket, 1),
+		stop:   make(chan struct{}),
+	}
 	b.clients[n.client] = c
 	own, err := socketOf(relay)
 	d := b.listeners[n.listener]

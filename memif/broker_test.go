@@ -230,7 +230,10 @@ func lingering(t *testing.T) (fd int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = peer.(*net.TCPConn).SetLinger(0); _ = peer.Close() }) // a reset, which ends the close
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{
+		Onoff:  1,
+		Linger: 3600,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -242,8 +245,8 @@ func lingering(t *testing.T) (fd int) {
 	return fd
 }
 
-// giveLast suspends the broker process while f passes descriptors and closes its own, so that the process has the last references. The
-// signal at the end interrupts blocked threads of the process.
+// giveLast suspends the broker process while f passes descriptors and closes its own, so that the process has the last
+// references. The signal at the end interrupts blocked threads of the process.
 func (b *Broker) giveLast(t *testing.T, f func()) {
 	t.Helper()
 	pid := b.alive(t)
@@ -267,8 +270,8 @@ func (l *liar) sayWithLingering(kind messageType) {
 	_ = unix.Close(fd)
 }
 
-// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the test does. After a
-// crash of the dataplane the next one can bind them all the same.
+// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the
+// test does. After a crash of the dataplane the next one can bind them all the same.
 func TestSocketCanBeBoundWhileAnEndedBrokerKeepsIt(t *testing.T) {
 	b := newBroker(t)
 	path := filepath.Join(t.TempDir(), "s")
@@ -334,7 +337,10 @@ func TestDescriptorWhoseCloseBlocksDoesNotBlockTheServer(t *testing.T) {
 
 // Finding 1b.
 func TestDescriptorsWhoseCloseBlocksTakeABoundedNumberOfThreads(t *testing.T) {
-	const pending, attempts = 4, 40
+	const (
+		pending  = 4
+		attempts = 40
+	)
 	b := newBroker(t)
 	other := newLab(t, ListenOptions{Broker: b})
 	other.addReleasing(t, hostileConfig)
@@ -348,7 +354,9 @@ func TestDescriptorsWhoseCloseBlocksTakeABoundedNumberOfThreads(t *testing.T) {
 			_ = liar.socket.Close()
 		}
 	})
-	eventually(t, "the threads of the broker process are blocked", func() bool { return closing(t, b.alive(t)) == pending })
+	eventually(t, "the threads of the broker process are blocked", func() bool {
+		return closing(t, b.alive(t)) == pending
+	})
 	for range 10 {
 		other.stillServes(t)
 	}
@@ -372,7 +380,8 @@ func closing(t *testing.T, pid int) (n int) {
 		t.Fatalf("no threads of process %d: %v", pid, err)
 	}
 	for _, call := range calls {
-		if now, err := os.ReadFile(call); err == nil && strings.HasPrefix(string(now), fmt.Sprintf("%d ", unix.SYS_CLOSE)) {
+		if now, err := os.ReadFile(call); err == nil &&
+			strings.HasPrefix(string(now), fmt.Sprintf("%d ", unix.SYS_CLOSE)) {
 			n++
 		}
 	}
@@ -400,10 +409,12 @@ func TestClientsAreAcceptedAtABoundedRate(t *testing.T) {
 // hogArgument makes this program a process that uses up its user's in-flight descriptors.
 const hogArgument = "memif-hog"
 
-// hogDescriptors is above the limit of open files of a broker process, which the kernel applies to in-flight descriptors.
+// hogDescriptors is above the limit of open files of a broker process, which the kernel applies to in-flight
+// descriptors.
 const hogDescriptors = 20000
 
-// hog sends descriptors that no process receives, until the kernel refuses more. It prints that, and waits for the end of its input.
+// hog sends descriptors that no process receives, until the kernel refuses more. It prints that, and waits for the end
+// of its input.
 func hog() error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: hogDescriptors, Max: hogDescriptors}); err != nil {
 		return err
@@ -458,8 +469,8 @@ func startHog(t *testing.T, user uint32) {
 	}
 }
 
-// The kernel limits in-flight descriptors for each user. A pod with the user of the broker process could prevent all clients of the node
-// from connecting.
+// The kernel limits in-flight descriptors for each user. A pod with the user of the broker process could prevent all
+// clients of the node from connecting.
 func TestPodCannotUseUpTheInFlightDescriptorsOfTheBrokerProcess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

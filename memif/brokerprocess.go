@@ -16,27 +16,28 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// brokerThreads bounds the threads of a broker process, which ends when it needs more and is then replaced. One thread is taken by each
-// descriptor whose close blocks. Kubelet may limit the processes and threads of a pod (podPidsLimit, often 4096), and the Broker's
-// process ends when it gets none: it needs some dozens.
+// brokerThreads bounds the threads of a broker process, which ends when it needs more and is then replaced. One thread
+// is taken by each descriptor whose close blocks. Kubelet may limit the processes and threads of a pod (podPidsLimit,
+// often 4096), and the Broker's process ends when it gets none: it needs some dozens.
 const brokerThreads = 2048
 
-// A listener's clients are accepted at a bounded rate, or one that connects again and again would take the time of others. All memifs
-// of a container may come at once.
+// A listener's clients are accepted at a bounded rate, or one that connects again and again would take the time of
+// others. All memifs of a container may come at once.
 const (
 	acceptRate  = 100 // a second
 	acceptBurst = 512
 )
 
-// The messages of a Splice are passed at a bounded rate: client and server could agree to keep the process busy. A handshake has some dozens.
+// The messages of a Splice are passed at a bounded rate: client and server could agree to keep the process busy. A
+// handshake has some dozens.
 const (
 	passRate  = 1000 // a second
 	passBurst = 4 * maxUnread
 )
 
-// ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
-// returns when the Broker's process has ended. Before it serves clients it calls confine, unless that is nil: from there on it opens
-// no files, executes no programs, and needs no capabilities.
+// ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of
+// StartBroker. It returns when the Broker's process has ended. Before it serves clients it calls confine, unless that
+// is nil: from there on it opens no files, executes no programs, and needs no capabilities.
 func ServeBroker(confine func()) error {
 	// It ends with the Broker's process, whichever signal a terminal or a supervisor sends to both.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
@@ -52,11 +53,17 @@ func ServeBroker(confine func()) error {
 	if confine != nil {
 		confine()
 	}
-	p := &brokerProcess{channel: channel, null: null, listeners: map[uint32]*acceptor{}, dialing: map[uint64]chan reached{}}
+	p := &brokerProcess{
+		channel:   channel,
+		null:      null,
+		listeners: map[uint32]*acceptor{},
+		dialing:   map[uint64]chan reached{},
+	}
 	return p.serve()
 }
 
-// serve handles the notes of the Broker until that is gone, which is the usual end, or does not know the state of this process any more.
+// serve handles the notes of the Broker until that is gone, which is the usual end, or does not know the state of this
+// process any more.
 func (p *brokerProcess) serve() error {
 	for {
 		n, fds, err := receiveNote(p.channel)
@@ -73,7 +80,8 @@ func (p *brokerProcess) serve() error {
 	}
 }
 
-// tell sends a note. The Broker waits for what notes say, so a process whose note is lost ends, and the next one finds out about each client.
+// tell sends a note. The Broker waits for what notes say, so a process whose note is lost ends, and the next one finds
+// out about each client.
 func (p *brokerProcess) tell(n note) {
 	err := sendNote(p.channel, n)
 	if err == nil || hasHungUp(err) {
@@ -83,9 +91,9 @@ func (p *brokerProcess) tell(n note) {
 	_ = p.channel.CloseRead() // ends serve
 }
 
-// end closes the listening sockets, and ends the connections of Splices. All end with the process, but a client may have blocked one of its
-// threads in a close that no signal ends, and then the process keeps all sockets: the next dataplane or agent could not bind them, and pods
-// would stay connected although nothing could disconnect them.
+// end closes the listening sockets, and ends the connections of Splices. All end with the process, but a client may
+// have blocked one of its threads in a close that no signal ends, and then the process keeps all sockets: the next
+// dataplane or agent could not bind them, and pods would stay connected although nothing could disconnect them.
 func (p *brokerProcess) end() {
 	for _, d := range p.listeners {
 		p.closing.Go(d.close)
@@ -204,9 +212,15 @@ func (p *brokerProcess) listen(n note, fd int) {
 	}
 	socket.SetUnlinkOnClose(false)
 	ctx, stop := context.WithCancel(context.Background())
-	d := &acceptor{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
-		ended: make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice,
-		passes: rate.NewLimiter(passRate, passBurst), ctx: ctx, spliced: map[*splicedClient]bool{}}
+	d := &acceptor{
+		process: p,
+		number:  n.listener,
+		socket:  socket,
+		rate:    rate.NewLimiter(acceptRate, acceptBurst),
+		stop:    stop,
+		ended:   make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice,
+		passes: rate.NewLimiter(passRate, passBurst), ctx: ctx, spliced: map[*splicedClient]bool{},
+	}
 	d.changed.L = &d.mu
 	p.listeners[n.listener] = d
 	go d.accept(ctx)
@@ -252,7 +266,8 @@ func (d *acceptor) serve(socket *packetSocket) {
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
 			// Without the note the relay has no other end, and run hangs up.
-			_ = sendNote(d.process.channel, note{kind: noteClient, listener: d.number, client: c.number}, other, int(fd))
+			_ = sendNote(d.process.channel, note{kind: noteClient, listener: d.number, client: c.number}, other,
+				int(fd))
 		})
 	}
 	_ = unix.Close(other)
@@ -323,8 +338,8 @@ func (c *relayed) shutdown() {
 	_ = c.socket.CloseRead()
 }
 
-// dispose closes the client's socket once nothing is in it: the last close of a socket, here or in the Broker, closes the descriptors
-// in its messages too.
+// dispose closes the client's socket once nothing is in it: the last close of a socket, here or in the Broker, closes
+// the descriptors in its messages too.
 func (c *relayed) dispose() {
 	c.shutdown()
 	peer := control{socket: c.socket}
@@ -347,7 +362,8 @@ func (c *relayed) count(on bool) {
 	}
 }
 
-// toBroker passes on what the client sends. If the Broker does not get it, both ends are hung up on: nothing else reads from the client.
+// toBroker passes on what the client sends. If the Broker does not get it, both ends are hung up on: nothing else reads
+// from the client.
 func (c *relayed) toBroker() {
 	peer := control{socket: c.socket}
 	for {

@@ -21,10 +21,12 @@ const (
 	noteUnlistened                       // from the process: the listening socket is closed there
 	noteListenSplice                     // to the process, with the listening socket of a Splice
 	noteDial                             // from the process: a client of a Splice needs its server
-	noteServer                           // to the process, with a socket that is connected to the server; without: it does not listen
-	noteSpliced                          // from the process: client and server of a Splice are connected
-	noteParted                           // from the process: they are no longer
-	noteEarly                            // from the process: a client of a Splice sent a message before INIT, and was refused
+	// to the process, with a socket that is connected to the server; without: it does not listen
+	noteServer
+	noteSpliced // from the process: client and server of a Splice are connected
+	noteParted  // from the process: they are no longer
+	// from the process: a client of a Splice sent a message before INIT, and was refused
+	noteEarly
 )
 
 // note is a message between a Broker and its process.
@@ -91,7 +93,8 @@ func sendNote(channel *packetSocket, n note, fds ...int) error {
 
 // receiveNote waits for a note. Its descriptors are the caller's.
 func receiveNote(channel *packetSocket) (note, []int, error) {
-	buf, oob := make([]byte, noteSize+1), make([]byte, unix.CmsgSpace(4*4))
+	buf := make([]byte, noteSize+1)
+	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, _, _, err := channel.ReadMsgUnix(buf, oob)
 	fds := descriptors(oob[:oobn])
 	if err == nil && n != noteSize {

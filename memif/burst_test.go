@@ -33,8 +33,8 @@ var receivers = map[string]taken{
 	},
 }
 
-// Packets of 1 byte to 64 KiB in any mix pass rings and buffers of any size: all that fit arrive in order and unchanged, with each
-// receive function.
+// Packets of 1 byte to 64 KiB in any mix pass rings and buffers of any size: all that fit arrive in order and
+// unchanged, with each receive function.
 func TestPacketsPassARingUnchangedAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := layout{
@@ -155,7 +155,10 @@ func TestBurstsAllocateNothing(t *testing.T) {
 		for _, w := range ways(server, client) {
 			w.tx.Reserve(1) // allocates the buffers of guarded queues
 			w.rx.Peek(nil)
-			for name, f := range map[string]func(){"receive": burstThrough(t, w, sent), "peek": peekThrough(t, w, sent)} {
+			for name, f := range map[string]func(){
+				"receive": burstThrough(t, w, sent),
+				"peek":    peekThrough(t, w, sent),
+			} {
 				allocatesNothing(t, fmt.Sprintf("%s, guarded %v, %s", w.name, guarded, name), f)
 			}
 		}

@@ -20,8 +20,9 @@ const (
 	defaultSpin = 20 * time.Microsecond
 )
 
-// Client is a program's interface that connects again, or with ClientConfig.Listen is connected to again, whenever the connection ends. Its methods may be called from any
-// goroutine; packets of concurrent calls are not ordered among each other.
+// Client is a program's interface that connects again, or with ClientConfig.Listen is connected to again, whenever the
+// connection ends. Its methods may be called from any goroutine; packets of concurrent calls are not ordered among each
+// other.
 type Client struct {
 	config  ClientConfig
 	events  ClientEvents
@@ -45,8 +46,8 @@ type ClientEvents struct {
 	Failed func(error)
 }
 
-// Dial creates a client and waits until it is connected for the first time; it retries until ctx ends. After that the client
-// reconnects until Close.
+// Dial creates a client and waits until it is connected for the first time; it retries until ctx ends. After that the
+// client reconnects until Close.
 func Dial(ctx context.Context, c ClientConfig, events ClientEvents) (*Client, error) {
 	if err := c.complete(); err != nil {
 		return nil, wrapClient(&c, err)
@@ -172,16 +173,16 @@ var ErrNotConnected = errors.New("memif not connected")
 // fullPause is how long a writer waits for room: the protocol has no interrupt for it.
 const fullPause = 50 * time.Microsecond
 
-// ReadPacket waits for a packet, copies it into b and returns its length. While there is no connection it waits for one.
-// A packet longer than b is dropped; MaxPacket is always enough.
+// ReadPacket waits for a packet, copies it into b and returns its length. While there is no connection it waits for
+// one. A packet longer than b is dropped; MaxPacket is always enough.
 func (c *Client) ReadPacket(ctx context.Context, b []byte) (int, error) {
 	v := [1][]byte{b[:0:len(b)]}
 	_, err := c.ReadBurst(ctx, v[:])
 	return len(v[0]), err
 }
 
-// ReadBurst waits for packets, copies as many as wait and as v has slices, each up to its capacity, sets their lengths and
-// returns how many they were, at least one. v is the caller's before and after.
+// ReadBurst waits for packets, copies as many as wait and as v has slices, each up to its capacity, sets their lengths
+// and returns how many they were, at least one. v is the caller's before and after.
 func (c *Client) ReadBurst(ctx context.Context, v [][]byte) (int, error) {
 	if len(v) == 0 {
 		return 0, nil
@@ -278,8 +279,8 @@ func (c *Client) arm(on bool) (waiting bool) {
 	return waiting
 }
 
-// WritePacket sends one packet; it copies b. While the ring is full it waits until ctx ends; ErrNotConnected if there is no
-// connection, io.ErrShortBuffer if b is empty or longer than the server takes.
+// WritePacket sends one packet; it copies b. While the ring is full it waits until ctx ends; ErrNotConnected if there
+// is no connection, io.ErrShortBuffer if b is empty or longer than the server takes.
 func (c *Client) WritePacket(ctx context.Context, b []byte) error {
 	if len(b) == 0 || len(b) > c.config.MaxPacket {
 		return c.wrap(io.ErrShortBuffer)

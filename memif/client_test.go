@@ -89,7 +89,8 @@ func TestWriterWaitsForRoom(t *testing.T) {
 		_, err := client.WriteBurst(deadline(t), sent)
 		wrote <- err
 	}()
-	got, all := buffers(10), 0
+	got := buffers(10)
+	all := 0
 	eventually(t, "all packets are received", func() bool {
 		all += server.RxQueues()[0].Receive(got)
 		return all == 14
@@ -106,7 +107,9 @@ func TestWriterWaitsForRoom(t *testing.T) {
 
 func TestClientReconnects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	connected, gone, failed := make(chan Info, 10), make(chan error, 10), make(chan error, 1000)
+	connected := make(chan Info, 10)
+	gone := make(chan error, 10)
+	failed := make(chan error, 1000)
 	events := ClientEvents{
 		Connected:    func(i Info) { connected <- i },
 		Disconnected: func(err error) { gone <- err },
@@ -277,7 +280,9 @@ func TestPacketsOfAClientAllocateNothing(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{})
 	client, server := dialLab(t, l, ClientConfig{}, ClientEvents{})
-	packet, got, echoed := make([]byte, 64), make([]byte, 2048), buffers(1)
+	packet := make([]byte, 64)
+	got := make([]byte, 2048)
+	echoed := buffers(1)
 	ctx := t.Context()
 	n := testing.AllocsPerRun(200, func() {
 		if err := client.WritePacket(ctx, packet); err != nil {
@@ -297,7 +302,8 @@ func TestPacketsBothWays(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{ID: 7, Secret: "open sesame", Name: "node"})
 	server, client := connectPair(t, l, ClientConfig{ID: 7, Secret: "open sesame", Name: "pod", Program: "test"})
-	if i := server.Info(); i.PeerInterface != "pod" || i.Peer != "test" || i.RingSize != 1024 || i.BufferSize != 2048 || i.Guarded {
+	if i := server.Info(); i.PeerInterface != "pod" || i.Peer != "test" || i.RingSize != 1024 || i.BufferSize != 2048 ||
+		i.Guarded {
 		t.Errorf("the server's interface is %+v", i)
 	}
 	if i := client.Info(); i.PeerInterface != "node" || i.Peer != "weft" || i.RingSize != 1024 {
@@ -327,8 +333,8 @@ func TestPacketsBothWays(t *testing.T) {
 	}
 }
 
-// Four goroutines use a connection over heap memory, where the race detector sees their accesses: a sender and a receiver in each of two
-// directions, with interrupts and without.
+// Four goroutines use a connection over heap memory, where the race detector sees their accesses: a sender and a
+// receiver in each of two directions, with interrupts and without.
 func TestBothRolesAtOnce(t *testing.T) {
 	for _, bufferSize := range []uint32{64, 2048} {
 		t.Run(fmt.Sprintf("buffers of %d", bufferSize), func(t *testing.T) {
@@ -365,7 +371,8 @@ func sendStream(q *TxQueue) {
 }
 
 func receiveStream(t *testing.T, w way) {
-	v, shown := buffers(8), make([]Packet, 8)
+	v := buffers(8)
+	shown := make([]Packet, 8)
 	for n := 0; n < streamLength; {
 		if n%3 == 0 {
 			w.rx.Arm()
@@ -397,12 +404,14 @@ func readable(t *testing.T, fd int) bool {
 	return n == 1
 }
 
-// The server works as a worker does: it gets no notification while it polls, one when it sleeps, and misses no packet in between.
+// The server works as a worker does: it gets no notification while it polls, one when it sleeps, and misses no packet
+// in between.
 func TestServerSleepsAndIsWoken(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{})
 	server, client := connectPair(t, l, ClientConfig{})
-	rx, tx := server.RxQueues()[0], client.TxQueues()[0]
+	rx := server.RxQueues()[0]
+	tx := client.TxQueues()[0]
 	w, err := NewWaiter()
 	if err != nil {
 		t.Fatal(err)
@@ -508,7 +517,12 @@ func passPacket(t *testing.T, from, to *Client) {
 
 // A peer without a queue in one direction would have no place for the packets of the other end.
 func TestClientThatListensRefusesAPeerWithoutQueues(t *testing.T) {
-	c := ClientConfig{Socket: filepath.Join(t.TempDir(), "s"), ID: hostileConfig.ID, Secret: hostileConfig.Secret, Listen: true}
+	c := ClientConfig{
+		Socket: filepath.Join(t.TempDir(), "s"),
+		ID:     hostileConfig.ID,
+		Secret: hostileConfig.Secret,
+		Listen: true,
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

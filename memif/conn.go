@@ -41,8 +41,8 @@ type Info struct {
 	Peer, PeerInterface string
 	// RxQueues and TxQueues are numbers of queues as this side sees them.
 	RxQueues, TxQueues int
-	// RingSize is the largest ring's, in slots; BufferSize what the client put into the first slot, in bytes, 0 if it had
-	// put nothing there yet.
+	// RingSize is the largest ring's, in slots; BufferSize what the client put into the first slot, in bytes, 0 if it
+	// had put nothing there yet.
 	RingSize, BufferSize int
 	// Regions and Memory are how many pieces of memory and how many bytes are shared.
 	Regions int
@@ -129,7 +129,8 @@ func (c *Conn) free() {
 	}
 }
 
-// breakOff ends the connection from any thread, without waiting. The goroutine that reads the control socket does the rest.
+// breakOff ends the connection from any thread, without waiting. The goroutine that reads the control socket does the
+// rest.
 func (c *Conn) breakOff(cause error) {
 	c.broken.Store(true)
 	if c.cause.CompareAndSwap(nil, &cause) {
@@ -193,7 +194,8 @@ func (c *Conn) guard(f func() error) error {
 // describe completes the Info of the connection from its queues.
 func (c *Conn) describe() {
 	i := &c.info
-	i.RxQueues, i.TxQueues = len(c.rx), len(c.tx)
+	i.RxQueues = len(c.rx)
+	i.TxQueues = len(c.tx)
 	for _, q := range c.rx {
 		i.RingSize = max(i.RingSize, q.Size())
 	}
@@ -203,7 +205,9 @@ func (c *Conn) describe() {
 	if len(c.tx) > 0 && i.BufferSize == 0 {
 		i.BufferSize = int(c.tx[0].ring.descriptor(0).length)
 	}
-	i.Regions, i.Memory, i.Guarded = len(c.memory.regions), c.memory.size(), c.memory.guarded
+	i.Regions = len(c.memory.regions)
+	i.Memory = c.memory.size()
+	i.Guarded = c.memory.guarded
 }
 
 // ringAt checks and returns a ring of the client.

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlRoom holds more descriptors than a message may have, so that a second one is seen and closed; the kernel closes
-// what does not fit.
+// controlRoom holds more descriptors than a message may have, so that a second one is seen and closed; the kernel
+// closes what does not fit.
 var controlRoom = unix.CmsgSpace(4*4) + unix.CmsgSpace(unix.SizeofUcred)
 
-// parting is how long a client that was told of the end of its connection has to hang up, before its memory is emptied under it.
+// parting is how long a client that was told of the end of its connection has to hang up, before its memory is emptied
+// under it.
 const parting = 500 * time.Millisecond
 
 // maxUnread is more than a client may send ahead: INIT, its regions and rings, CONNECT.
@@ -46,7 +47,8 @@ func (c *control) peer() (pid, uid int) {
 	uid = -1
 	c.use(func(fd int) {
 		if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid, uid = int(cred.Pid), int(cred.Uid)
+			pid = int(cred.Pid)
+			uid = int(cred.Uid)
 		}
 	})
 	return pid, uid
@@ -112,7 +114,8 @@ func (c *control) established() error {
 // rejoinPause is the time between two looks at a client whose socket no broker process reads.
 const rejoinPause = time.Second
 
-// rejoin waits for the relay of the next broker process; false: the connection was interrupted, cannot be resumed, or the client has hung up.
+// rejoin waits for the relay of the next broker process; false: the connection was interrupted, cannot be resumed, or
+// the client has hung up.
 func (c *control) rejoin() bool {
 	look := time.NewTicker(rejoinPause)
 	defer look.Stop()
@@ -203,14 +206,14 @@ func closeAll(fds []int) {
 }
 
 // part sends the reason and waits for the peer to hang up.
-func (c *control) part(why *DisconnectError, patience time.Duration) {
-	if c.send(disconnection(why), -1) == nil && c.socket.SetReadDeadline(time.Now().Add(patience)) == nil {
+func (c *control) part(why *DisconnectError, timeout time.Duration) {
+	if c.send(disconnection(why), -1) == nil && c.socket.SetReadDeadline(time.Now().Add(timeout)) == nil {
 		c.drain()
 	}
 }
 
-// hangUp sends the reason, unless why is nil, and closes the socket. It reads pending messages first: otherwise the peer
-// would get an error before the reason.
+// hangUp sends the reason, unless why is nil, and closes the socket. It reads pending messages first: otherwise the
+// peer would get an error before the reason.
 func (c *control) hangUp(why *DisconnectError) {
 	if why != nil {
 		_ = c.send(disconnection(why), -1)

@@ -27,13 +27,13 @@ type ClientConfig struct {
 	Mode   Mode
 	// Name is the interface's, at most 31 bytes; Program is how the program calls itself, default its file's name.
 	Name, Program string
-	// RxQueues and TxQueues are how many queues are wanted in each direction as the client sees them; Weft's dataplane refuses more than the
-	// interface has, VPP and other servers may allow fewer. Default 1.
+	// RxQueues and TxQueues are how many queues are wanted in each direction as the client sees them; Weft's dataplane
+	// refuses more than the interface has, VPP and other servers may allow fewer. Default 1.
 	RxQueues, TxQueues int
 	// RingSize is the slots of each ring, a power of two; the server may allow fewer. Default 1024.
 	RingSize int
-	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64. A ring whose slots together hold no packet of the
-	// MTU is refused: it would lose these packets, and no others.
+	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64. A ring whose slots together
+	// hold no packet of the MTU is refused: it would lose these packets, and no others.
 	BufferSize int
 	// MaxPacket is the longest packet, in bytes; default DefaultMaxPacket.
 	MaxPacket int
@@ -46,8 +46,10 @@ type ClientConfig struct {
 }
 
 func (c *ClientConfig) complete() error {
-	c.RxQueues, c.TxQueues = cmp.Or(c.RxQueues, 1), cmp.Or(c.TxQueues, 1)
-	c.RingSize, c.BufferSize = cmp.Or(c.RingSize, 1024), cmp.Or(c.BufferSize, 2048)
+	c.RxQueues = cmp.Or(c.RxQueues, 1)
+	c.TxQueues = cmp.Or(c.TxQueues, 1)
+	c.RingSize = cmp.Or(c.RingSize, 1024)
+	c.BufferSize = cmp.Or(c.BufferSize, 2048)
 	c.MaxPacket = cmp.Or(c.MaxPacket, DefaultMaxPacket)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	c.Spin = cmp.Or(c.Spin, defaultSpin)
@@ -94,14 +96,15 @@ func (c *ClientConfig) needed() int {
 // checkRing rejects rings that hold no packet of the MTU.
 func (c *ClientConfig) checkRing(slots int) error {
 	if held := slots * c.BufferSize; held < c.needed() {
-		return fmt.Errorf("ring of %d slots of %d bytes: it holds %d bytes, and a packet of the MTU has %d; set a larger ring or buffer size, or a smaller MTU",
+		return fmt.Errorf(
+			"ring of %d slots of %d bytes: it holds %d bytes, and a packet of the MTU has %d; set a larger ring or buffer size, or a smaller MTU",
 			slots, c.BufferSize, held, c.needed())
 	}
 	return nil
 }
 
-// Connect makes one connection as a client. The queues are the caller's until Conn.Release. A refusal of the server is a
-// DisconnectError.
+// Connect makes one connection as a client. The queues are the caller's until Conn.Release. A refusal of the server is
+// a DisconnectError.
 func Connect(ctx context.Context, c ClientConfig) (*Conn, error) {
 	if err := c.complete(); err != nil {
 		return nil, wrapClient(&c, err)
@@ -165,7 +168,11 @@ func (c *Conn) greet(config *ClientConfig) error {
 	c.info = Info{ID: config.ID, Mode: config.Mode, Peer: offer.name, BufferSize: config.BufferSize}
 	c.info.PID, c.info.UID = c.control.peer()
 	start := initiation{
-		version: version, id: config.ID, mode: config.Mode, secret: secretFieldOf([]byte(config.Secret)), name: config.Program,
+		version: version,
+		id:      config.ID,
+		mode:    config.Mode,
+		secret:  secretFieldOf([]byte(config.Secret)),
+		name:    config.Program,
 	}
 	if err := c.ask(start.encode(), -1); err != nil {
 		return err
@@ -253,7 +260,8 @@ func (c *Conn) decline(why *DisconnectError) error {
 	return why
 }
 
-// layout is a client's memory: one region with all rings, those to the server first, then their buffers in the same order.
+// layout is a client's memory: one region with all rings, those to the server first, then their buffers in the same
+// order.
 type layout struct {
 	toServer, toClient int
 	log2               uint8

@@ -41,8 +41,8 @@ type Description struct {
 	Network string
 	// Role is the program's role: "client" or "server".
 	Role string
-	// Socket is that of a direct memif, which connects the program with that of another pod: the path that the client connects to, or "@" and
-	// the name of the abstract socket that the server listens on. "": Environment.Socket.
+	// Socket is that of a direct memif, which connects the program with that of another pod: the path that the client
+	// connects to, or "@" and the name of the abstract socket that the server listens on. "": Environment.Socket.
 	Socket string
 	Mode   Mode
 	MAC    net.HardwareAddr
@@ -64,8 +64,8 @@ type Route struct {
 	Gateway     netip.Addr   `json:"gateway"` // invalid for an on-link route
 }
 
-// ReadEnvironment reads MEMIF_SOCKET and the secret, from MEMIF_SECRET or else from the file secret beside the socket, and
-// interfaces.json beside the socket.
+// ReadEnvironment reads MEMIF_SOCKET and the secret, from MEMIF_SECRET or else from the file secret beside the socket,
+// and interfaces.json beside the socket.
 func ReadEnvironment() (*Environment, error) {
 	e := &Environment{Socket: os.Getenv(SocketVariable)}
 	if e.Socket == "" {
@@ -90,8 +90,8 @@ func ReadEnvironment() (*Environment, error) {
 	return e, nil
 }
 
-// Select returns the interfaces that a list of names, separated by commas, has, in the order of Interfaces; all of them for "". It rejects a
-// name that no interface has.
+// Select returns the interfaces that a list of names, separated by commas, has, in the order of Interfaces; all of them
+// for "". It rejects a name that no interface has.
 func (e *Environment) Select(names string) ([]Description, error) {
 	if names == "" {
 		return slices.Clone(e.Interfaces), nil
@@ -100,7 +100,8 @@ func (e *Environment) Select(names string) ([]Description, error) {
 	wanted := strings.Split(names, ",")
 	for _, d := range e.Interfaces {
 		if i := slices.Index(wanted, d.Name); i >= 0 {
-			selected, wanted = append(selected, d), slices.Delete(wanted, i, i+1)
+			selected = append(selected, d)
+			wanted = slices.Delete(wanted, i, i+1)
 		}
 	}
 	if len(wanted) > 0 {
@@ -209,20 +210,26 @@ func parseMode(s string) (Mode, error) {
 // Client returns the configuration for one of the environment's interfaces, in its role.
 func (e *Environment) Client(d Description) ClientConfig {
 	return ClientConfig{
-		Socket: cmp.Or(d.Socket, e.Socket), Listen: d.Role == "server", Secret: e.Secret, ID: d.ID, Mode: d.Mode, Name: d.Name,
+		Socket:   cmp.Or(d.Socket, e.Socket),
+		Listen:   d.Role == "server",
+		Secret:   e.Secret,
+		ID:       d.ID,
+		Mode:     d.Mode,
+		Name:     d.Name,
 		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues, MTU: d.MTU,
 	}
 }
 
-// FromEnv connects each interface of the environment, and waits until all are connected. It returns them in the order of the environment.
-// After an error, including the end of ctx, no client is left. Use ReadEnvironment and Dial for the interfaces' addresses or
-// for events.
+// FromEnv connects each interface of the environment, and waits until all are connected. It returns them in the order
+// of the environment. After an error, including the end of ctx, no client is left. Use ReadEnvironment and Dial for the
+// interfaces' addresses or for events.
 func FromEnv(ctx context.Context) ([]*Client, error) {
 	e, err := ReadEnvironment()
 	if err != nil {
 		return nil, err
 	}
-	all, errs := make([]*Client, len(e.Interfaces)), make([]error, len(e.Interfaces))
+	all := make([]*Client, len(e.Interfaces))
+	errs := make([]error, len(e.Interfaces))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var dialing sync.WaitGroup

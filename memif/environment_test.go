@@ -41,7 +41,15 @@ func TestReadEnvironmentOfAContainer(t *testing.T) {
 		t.Fatalf("read %+v", e)
 	}
 	want := ClientConfig{
-		Socket: socket, ID: 1, Secret: "from the file", Name: "m1", RxQueues: 2, TxQueues: 3, RingSize: 256, BufferSize: 1024, MTU: 1450,
+		Socket:     socket,
+		ID:         1,
+		Secret:     "from the file",
+		Name:       "m1",
+		RxQueues:   2,
+		TxQueues:   3,
+		RingSize:   256,
+		BufferSize: 1024,
+		MTU:        1450,
 	}
 	if got := e.Client(e.Interfaces[0]); got != want {
 		t.Errorf("connects with %+v", got)
@@ -60,7 +68,8 @@ func TestReadEnvironmentOfAContainer(t *testing.T) {
 func TestInterfacesAreSelectedByName(t *testing.T) {
 	e := &Environment{Interfaces: []Description{{Name: "m1"}, {Name: "m2"}, {Name: "m3"}}}
 	for names, want := range map[string]string{
-		"": "m1 m2 m3", "m3,m1": "m1 m3", "m2": "m2", "m2,m4": `interfaces.json has no interface "m4"`, "m1,m1": `interfaces.json has no interface "m1"`,
+		"": "m1 m2 m3", "m3,m1": "m1 m3", "m2": "m2", "m2,m4": `interfaces.json has no interface "m4"`,
+		"m1,m1": `interfaces.json has no interface "m1"`,
 	} {
 		selected, err := e.Select(names)
 		var got []string
@@ -130,7 +139,9 @@ func TestFromEnvConnectsAllClients(t *testing.T) {
 func TestSecretsDoNotShow(t *testing.T) {
 	s := Secret("open sesame")
 	c := ClientConfig{Secret: s}
-	for _, shown := range []string{s.String(), s.GoString(), s.LogValue().String(), reflectText(c), reflectText(Config{Secret: s})} {
+	for _, shown := range []string{
+		s.String(), s.GoString(), s.LogValue().String(), reflectText(c), reflectText(Config{Secret: s}),
+	} {
 		if strings.Contains(shown, "sesame") {
 			t.Errorf("shows %s", shown)
 		}

@@ -15,7 +15,8 @@ var (
 	ErrDescriptors = errors.New("too many wrong descriptors")
 	// ErrFault means that the peer's memory became inaccessible.
 	ErrFault = errors.New("memory fault in a region")
-	// ErrNotifications means that the notifications of a client took too long, because it watches its eventfds too often.
+	// ErrNotifications means that the notifications of a client took too long, because it watches its eventfds too
+	// often.
 	ErrNotifications = errors.New("notifications take too long")
 	// ErrClosed means that this side closed the connection or the object.
 	ErrClosed = errors.New("memif closed")

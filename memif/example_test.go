@@ -29,7 +29,8 @@ func ExampleFromEnv() {
 
 // A dataplane serves one interface and polls it until the client disconnects.
 func ExampleListen() {
-	connected, gone := make(chan *memif.Conn), make(chan *memif.Conn, 1)
+	connected := make(chan *memif.Conn)
+	gone := make(chan *memif.Conn, 1)
 	listener, err := memif.Listen("/run/example/memif.sock", memif.ListenOptions{Name: "example"})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzHandshake sends a server any sequence of messages, with descriptors of each kind: it must neither panic nor leak descriptors or
-// memory.
+// FuzzHandshake sends a server any sequence of messages, with descriptors of each kind: it must neither panic nor leak
+// descriptors or memory.
 func FuzzHandshake(f *testing.F) {
 	add := func(parts ...*message) {
 		var b []byte
@@ -34,7 +34,8 @@ func FuzzHandshake(f *testing.F) {
 		l.interfaces[0] = &Interface{config: c, listener: l}
 		h := &handshake{listener: l, conn: newConn(&control{socket: noSocket()})}
 		for len(data) >= 65 {
-			m, fd := new(message), descriptorFor(data[0])
+			m := new(message)
+			fd := descriptorFor(data[0])
 			copy(m[:], data[1:65])
 			data = data[65:]
 			err := h.handle(m, &fd)
@@ -115,12 +116,19 @@ func FuzzParseDescriptions(f *testing.F) {
 	})
 }
 
-// FuzzGreeting connects a client to a server that sends anything. A resulting connection has no more queues and slots than requested and
-// offered, and no descriptor is leaked.
+// FuzzGreeting connects a client to a server that sends anything. A resulting connection has no more queues and slots
+// than requested and offered, and no descriptor is leaked.
 func FuzzGreeting(f *testing.F) {
 	var whole []byte
 	add := func(m *message) { whole = append(append(whole, 0, messageSize), m[:]...) }
-	add(hello{name: "fuzz", minVersion: version, maxVersion: version, maxToClient: 1, maxToServer: 1, maxRingLog2: 5}.encode())
+	add(hello{
+		name:        "fuzz",
+		minVersion:  version,
+		maxVersion:  version,
+		maxToClient: 1,
+		maxToServer: 1,
+		maxRingLog2: 5,
+	}.encode())
 	for range 6 {
 		add(newMessage(ackMessage))
 	}
@@ -132,7 +140,7 @@ func FuzzGreeting(f *testing.F) {
 		if Prepare() != nil {
 			t.Skip("needs asynchronous I/O (fs.aio-max-nr)")
 		}
-		before := openDescriptors(t)
+		before := openNow(t)
 		config := ClientConfig{Socket: "@fuzz", RxQueues: 2, TxQueues: 2, RingSize: 64, BufferSize: 128}
 		if err := config.complete(); err != nil {
 			t.Fatal(err)
@@ -146,19 +154,19 @@ func FuzzGreeting(f *testing.F) {
 			offer := decodeHello((*message)(sent[0]))
 			if len(conn.tx) > min(2, int(offer.maxToServer)+1) || len(conn.rx) > min(2, int(offer.maxToClient)+1) ||
 				conn.tx[0].ring.size > 1<<min(6, offer.maxRingLog2) {
-				t.Errorf("%d and %d queues of %d slots, the offer was %+v", len(conn.tx), len(conn.rx), conn.tx[0].ring.size, offer)
+				t.Errorf("%d and %d queues of %d slots, the offer was %+v", len(conn.tx), len(conn.rx),
+					conn.tx[0].ring.size, offer)
 			}
 		}
-		_, _ = client.Close(), server.Close()
+		_ = client.Close()
+		_ = server.Close()
 		conn.Release()
-		if after := openDescriptors(t); after != before {
-			t.Errorf("%d descriptors before, %d after (error %v)", before, after, err)
-		}
+		checkLeaks(t, before)
 	})
 }
 
-// FuzzRelay lets a broker process relay anything that a client sends: the Broker gets complete messages with shared memory, an eventfd or
-// /dev/null, a mark for each other descriptor, and the end.
+// FuzzRelay lets a broker process relay anything that a client sends: the Broker gets complete messages with shared
+// memory, an eventfd or /dev/null, a mark for each other descriptor, and the end.
 func FuzzRelay(f *testing.F) {
 	for kind := range byte(8) {
 		f.Add(append([]byte{kind, messageSize}, make([]byte, messageSize)...))
@@ -166,7 +174,7 @@ func FuzzRelay(f *testing.F) {
 	f.Add([]byte{0, 5, 1, 2, 3, 4, 5, 0x12, 1, 9})
 	f.Add([]byte{2, 0, 0, 1, 9})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		before := openDescriptors(t)
+		before := openNow(t)
 		null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -196,11 +204,11 @@ func FuzzRelay(f *testing.F) {
 				t.Errorf("message %d: %+v, want %+v", i, got[i], want[i])
 			}
 		}
-		_, _, _ = relay.Close(), broker.Close(), socket.Close()
+		_ = relay.Close()
+		_ = broker.Close()
+		_ = socket.Close()
 		_ = unix.Close(null)
-		if after := openDescriptors(t); after != before {
-			t.Errorf("%d descriptors before, %d after", before, after)
-		}
+		checkLeaks(t, before)
 	})
 }
 
@@ -213,7 +221,7 @@ func FuzzNotes(f *testing.F) {
 	twice := append([]byte{2, noteSize}, note{kind: noteClient, client: 7}.encode()...)
 	f.Add(append(bytes.Clone(twice), twice...), true)
 	f.Fuzz(func(t *testing.T, data []byte, toBroker bool) {
-		before := openDescriptors(t)
+		before := openNow(t)
 		own, other := connectedSockets(t)
 		broker := &Broker{listeners: map[uint32]*brokeredListener{}, clients: map[uint64]*brokeredClient{}}
 		process := &brokerProcess{listeners: map[uint32]*acceptor{}}
@@ -224,8 +232,10 @@ func FuzzNotes(f *testing.F) {
 			}
 			n, received, err := receiveNote(own)
 			closeAll(fds)
-			if (err == nil) != (len(m.body) == noteSize) || err == nil && (!bytes.Equal(n.encode(), m.body) || len(received) != len(fds)) {
-				t.Fatalf("sent %x with %d descriptors, received %+v with %d, %v", m.body, len(fds), n, len(received), err)
+			if (err == nil) != (len(m.body) == noteSize) ||
+				err == nil && (!bytes.Equal(n.encode(), m.body) || len(received) != len(fds)) {
+				t.Fatalf("sent %x with %d descriptors, received %+v with %d, %v", m.body, len(fds), n, len(received),
+					err)
 			}
 			switch {
 			case err != nil:
@@ -236,10 +246,9 @@ func FuzzNotes(f *testing.F) {
 			}
 		}
 		broker.forget()
-		_, _ = own.Close(), other.Close()
-		if after := openDescriptors(t); after != before {
-			t.Errorf("%d descriptors before, %d after", before, after)
-		}
+		_ = own.Close()
+		_ = other.Close()
+		checkLeaks(t, before)
 	})
 }
 
@@ -347,7 +356,8 @@ func (m peerMessage) relayed() relayedMessage {
 // receiveRelayed reads a relay until the client has disconnected.
 func receiveRelayed(t *testing.T, broker *packetSocket) (all []relayedMessage) {
 	for {
-		buf, oob := make([]byte, messageSize+1), make([]byte, controlRoom)
+		buf := make([]byte, messageSize+1)
+		oob := make([]byte, controlRoom)
 		n, oobn, _, _, err := broker.ReadMsgUnix(buf, oob)
 		fds := descriptors(oob[:oobn])
 		if err != nil || len(fds) > 1 {

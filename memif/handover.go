@@ -9,19 +9,20 @@ import (
 	"sync/atomic"
 )
 
-// A handover moves a listening socket with its interfaces and their connections to another process, and the clients notice nothing:
-// memory, eventfds and control sockets stay the same, and the rings continue at the slots where they stopped.
+// A handover moves a listening socket with its interfaces and their connections to another process, and the clients
+// notice nothing: memory, eventfds and control sockets stay the same, and the rings continue at the slots where they
+// stopped.
 //
 //	Listener.Suspend   nothing is read from the clients' sockets any more
 //	Conn.Pass          the queues' positions, and the descriptors  ---->  Adopt, Listener.Add, Interface.Resume
 //	Conn.Leave                                                            Listener.Start
 //	Listener.Release
 //
-// Between Suspend and Release the listener can still be closed, which disconnects the clients. Before Start the other one can
-// still be released, which changes nothing.
+// Between Suspend and Release the listener can still be closed, which disconnects the clients. Before Start the other
+// one can still be released, which changes nothing.
 
-// Passed describes a suspended connection for Interface.Resume in another process. Its descriptors are the control socket, the
-// regions, and the eventfds of the rings, in this order. It contains no secret.
+// Passed describes a suspended connection for Interface.Resume in another process. Its descriptors are the control
+// socket, the regions, and the eventfds of the rings, in this order. It contains no secret.
 type Passed struct {
 	Info    Info
 	Regions []PassedRegion
@@ -51,7 +52,8 @@ type handover struct {
 	suspending atomic.Bool
 	parked     chan struct{} // closed when nothing is read from the control socket any more
 	left       chan struct{} // closed by Conn.Leave
-	relay      int           // of a resumed connection with a Broker, for the broker process, until Listener.Start; -1: none
+	// of a resumed connection with a Broker, for the broker process, until Listener.Start; -1: none
+	relay int
 }
 
 func newHandover() handover {
@@ -63,7 +65,8 @@ var (
 	errPassed    = errors.New("invalid description of a memif connection")
 )
 
-// Adopt is Listen for a socket that another process has suspended. It owns the descriptor. No client is served before Start.
+// Adopt is Listen for a socket that another process has suspended. It owns the descriptor. No client is served before
+// Start.
 func Adopt(path string, descriptor int, o ListenOptions) (*Listener, error) {
 	o.complete()
 	file := os.NewFile(uintptr(descriptor), path)
@@ -100,9 +103,9 @@ func (l *Listener) Start() {
 	l.resumed = nil
 }
 
-// Suspend stops everything but the use of the queues, until Release or Close: no client is accepted, handshakes end, and nothing
-// is read from the sockets of connected clients. It returns after that. With a Broker, all listeners must be suspended, which ends
-// the broker process.
+// Suspend stops everything but the use of the queues, until Release or Close: no client is accepted, handshakes end,
+// and nothing is read from the sockets of connected clients. It returns after that. With a Broker, all listeners must
+// be suspended, which ends the broker process.
 func (l *Listener) Suspend() {
 	if l.options.Broker != nil {
 		l.options.Broker.yield()
@@ -118,7 +121,8 @@ func (l *Listener) Suspend() {
 // suspend waits until the goroutine of the connection is parked, or the connection has ended.
 func (i *Interface) suspend() {
 	i.mu.Lock()
-	current, vacated := i.current, i.vacated
+	current := i.current
+	vacated := i.vacated
 	i.mu.Unlock()
 	if current == nil {
 		return
@@ -143,8 +147,8 @@ func (l *Listener) Descriptor() (descriptor int) {
 	return descriptor
 }
 
-// Release frees a suspended listener that another process continues, or one that was never started. Neither clients nor callbacks
-// notice. All connections must have been left before.
+// Release frees a suspended listener that another process continues, or one that was never started. Neither clients nor
+// callbacks notice. All connections must have been left before.
 func (l *Listener) Release() {
 	if !l.endOnce() {
 		return
@@ -173,9 +177,9 @@ func (c *Conn) park() (left bool) {
 	}
 }
 
-// Pass describes a suspended connection for another process, with the descriptors, which stay the connection's. It returns nil
-// for a connection that has ended or was not suspended. The queues must not be used any more; slots that Peek has shown are
-// returned. The memory is the other process's: this one does not free its pages, whatever follows.
+// Pass describes a suspended connection for another process, with the descriptors, which stay the connection's. It
+// returns nil for a connection that has ended or was not suspended. The queues must not be used any more; slots that
+// Peek has shown are returned. The memory is the other process's: this one does not free its pages, whatever follows.
 func (c *Conn) Pass() (*Passed, []int) {
 	select {
 	case <-c.handover.parked:
@@ -224,15 +228,17 @@ func (c *Conn) describeRing(at ring, r PassedRing) PassedRing {
 	r.Log2 = uint8(bits.Len(uint(at.size)) - 1)
 	for i := range c.memory.regions {
 		base := uintptr(c.memory.regions[i].base)
-		if offset := uintptr(at.header) - base; uintptr(at.header) >= base && uint64(offset) < c.memory.regions[i].size {
-			r.Region, r.Offset = uint16(i), uint32(offset)
+		if offset := uintptr(at.header) - base; uintptr(at.header) >= base &&
+			uint64(offset) < c.memory.regions[i].size {
+			r.Region = uint16(i)
+			r.Offset = uint32(offset)
 		}
 	}
 	return r
 }
 
-// Leave frees a suspended connection that another process continues, or a resumed one before Listener.Start. The client does not
-// notice. Before the call remove the queues from each Waiter.
+// Leave frees a suspended connection that another process continues, or a resumed one before Listener.Start. The client
+// does not notice. Before the call remove the queues from each Waiter.
 func (c *Conn) Leave() {
 	c.release.Do(func() {
 		close(c.handover.left)
@@ -247,9 +253,9 @@ func (c *Conn) Leave() {
 	})
 }
 
-// Resume continues a connection of another process on an interface of a listener that was adopted and not started. It owns the
-// descriptors. Config.Connected is not called. After an error the client is disconnected when the other process has
-// closed its descriptors, too.
+// Resume continues a connection of another process on an interface of a listener that was adopted and not started. It
+// owns the descriptors. Config.Connected is not called. After an error the client is disconnected when the other
+// process has closed its descriptors, too.
 func (i *Interface) Resume(p *Passed, descriptors []int) (*Conn, error) {
 	c, err := i.resume(p, descriptors)
 	if err != nil {
@@ -270,8 +276,12 @@ func (i *Interface) resume(p *Passed, descriptors []int) (_ *Conn, err error) {
 		return nil, err
 	}
 	c := newConn(control)
-	c.info, c.kept, c.handover.relay = p.Info, descriptors[1:], relay
-	c.handed, c.parted, c.released = true, make(chan struct{}), i.vacate
+	c.info = p.Info
+	c.kept = descriptors[1:]
+	c.handover.relay = relay
+	c.handed = true
+	c.parted = make(chan struct{})
+	c.released = i.vacate
 	c.notified = &i.notified
 	if err = i.claim(c); err == nil {
 		err = c.touch(func() error { return c.continueRings(p, i.config.MaxPacket) })
@@ -285,7 +295,8 @@ func (i *Interface) resume(p *Passed, descriptors []int) (_ *Conn, err error) {
 
 // checkPassed validates a description: the other process may be of another build.
 func (i *Interface) checkPassed(p *Passed, descriptors []int) error {
-	rx, tx := 0, 0
+	rx := 0
+	tx := 0
 	for _, r := range p.Rings {
 		if r.Log2 > maxRingLog2 || 1<<r.Log2 > i.config.RingSize {
 			return fmt.Errorf("%w: a ring of 2^%d slots", errPassed, r.Log2)
@@ -349,10 +360,12 @@ func (c *Conn) continueRings(p *Passed, maxPacket int) error {
 			return refusal("interrupt fd is not an eventfd")
 		case r.ToServer:
 			q := c.serveRx(at, eventfd, maxPacket)
-			q.next, q.held = r.Next, r.Next
+			q.next = r.Next
+			q.held = r.Next
 		default:
 			q := c.serveTx(at, eventfd, maxPacket)
-			q.next, q.sent = r.Next, r.Next
+			q.next = r.Next
+			q.sent = r.Next
 		}
 	}
 	return nil

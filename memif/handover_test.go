@@ -35,7 +35,11 @@ func brokers(t *testing.T, brokered bool) (before, after ListenOptions) {
 // successor adopts the socket of a suspended listener.
 func (l *lab) successor(t *testing.T, o ListenOptions) *lab {
 	t.Helper()
-	next := &lab{connected: make(chan *Conn, 100), disconnected: make(chan error, 100), refused: make(chan Refusal, 20000)}
+	next := &lab{
+		connected:    make(chan *Conn, 100),
+		disconnected: make(chan error, 100),
+		refused:      make(chan Refusal, 20000),
+	}
 	o.Refused = func(r Refusal) { next.refused <- r }
 	var err error
 	if next.Listener, err = Adopt(l.Path(), duplicates(t, l.Descriptor())[0], o); err != nil {
@@ -200,7 +204,8 @@ func TestHostileRingsDuringAHandoverEndOnlyTheirConnection(t *testing.T) {
 	bystander, friend := connectPair(t, l, ClientConfig{ID: 2, Secret: hostileConfig.Secret})
 	l.Suspend()
 	next := l.successor(t, ListenOptions{})
-	resumed, kept := pass(t, server, next.add(t, hostileConfig)), pass(t, bystander, next.add(t, other))
+	resumed := pass(t, server, next.add(t, hostileConfig))
+	kept := pass(t, bystander, next.add(t, other))
 	client.tx[0].ring.setHead(client.tx[0].next + 5000)
 	server.Leave()
 	bystander.Leave()
@@ -268,11 +273,14 @@ func TestMemoryTruncatedDuringAHandoverEndsTheConnection(t *testing.T) {
 // A connection that cannot be resumed ends, and its client can connect again.
 func TestConnectionThatCannotBeResumedInAnotherListenerEnds(t *testing.T) {
 	for name, spoil := range map[string]func(p *Passed, descriptors []int) []int{
-		"a descriptor too few":    func(_ *Passed, d []int) []int { _ = unix.Close(d[len(d)-1]); return d[:len(d)-1] },
-		"no descriptors":          func(_ *Passed, d []int) []int { closeAll(d); return nil },
-		"another id":              func(p *Passed, d []int) []int { p.Info.ID++; return d },
-		"another mode":            func(p *Passed, d []int) []int { p.Info.Mode = IP; return d },
-		"too many rings":          func(p *Passed, d []int) []int { p.Rings = append(p.Rings, p.Rings[0], p.Rings[0]); return d },
+		"a descriptor too few": func(_ *Passed, d []int) []int { _ = unix.Close(d[len(d)-1]); return d[:len(d)-1] },
+		"no descriptors":       func(_ *Passed, d []int) []int { closeAll(d); return nil },
+		"another id":           func(p *Passed, d []int) []int { p.Info.ID++; return d },
+		"another mode":         func(p *Passed, d []int) []int { p.Info.Mode = IP; return d },
+		"too many rings": func(p *Passed, d []int) []int {
+			p.Rings = append(p.Rings, p.Rings[0], p.Rings[0])
+			return d
+		},
 		"a ring too large":        func(p *Passed, d []int) []int { p.Rings[0].Log2 = 11; return d },
 		"a huge ring":             func(p *Passed, d []int) []int { p.Rings[0].Log2 = 200; return d },
 		"a ring out of region":    func(p *Passed, d []int) []int { p.Rings[0].Offset = 1 << 31; return d },
@@ -280,9 +288,18 @@ func TestConnectionThatCannotBeResumedInAnotherListenerEnds(t *testing.T) {
 		"a ring in no region":     func(p *Passed, d []int) []int { p.Rings[1].Region = 7; return d },
 		"a region of no size":     func(p *Passed, d []int) []int { p.Regions[0].Size = 0; return d },
 		"a region larger than it": func(p *Passed, d []int) []int { p.Regions[0].Size += 1 << 20; return d },
-		"no region":               func(_ *Passed, d []int) []int { _ = unix.Dup3(d[2], d[1], unix.O_CLOEXEC); return d },
-		"no eventfd":              func(_ *Passed, d []int) []int { _ = unix.Dup3(d[1], d[2], unix.O_CLOEXEC); return d },
-		"no socket":               func(_ *Passed, d []int) []int { _ = unix.Dup3(d[1], d[0], unix.O_CLOEXEC); return d },
+		"no region": func(_ *Passed, d []int) []int {
+			_ = unix.Dup3(d[2], d[1], unix.O_CLOEXEC)
+			return d
+		},
+		"no eventfd": func(_ *Passed, d []int) []int {
+			_ = unix.Dup3(d[1], d[2], unix.O_CLOEXEC)
+			return d
+		},
+		"no socket": func(_ *Passed, d []int) []int {
+			_ = unix.Dup3(d[1], d[0], unix.O_CLOEXEC)
+			return d
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, ListenOptions{})
@@ -292,13 +309,11 @@ func TestConnectionThatCannotBeResumedInAnotherListenerEnds(t *testing.T) {
 			next := l.successor(t, ListenOptions{})
 			i := next.add(t, hostileConfig)
 			p, descriptors := server.Pass()
-			before := openDescriptors(t)
+			before := openNow(t)
 			if _, err := i.Resume(p, spoil(p, duplicates(t, descriptors...))); err == nil {
 				t.Fatal("it is resumed")
 			}
-			if after := openDescriptors(t); after != before {
-				t.Errorf("%d descriptors became %d", before, after)
-			}
+			checkLeaks(t, before)
 			server.Leave()
 			l.Release()
 			next.Start()
@@ -350,7 +365,8 @@ func TestListenerIsClosedAfterAHandoverThatFailed(t *testing.T) {
 	}
 }
 
-// A client in the middle of its handshake is hung up on, and one that waits to be accepted is served by the other process.
+// A client in the middle of its handshake is hung up on, and one that waits to be accepted is served by the other
+// process.
 func TestClientsConnectDuringAHandover(t *testing.T) {
 	for name, brokered := range map[string]bool{"without broker": false, "with broker": true} {
 		t.Run(name, func(t *testing.T) {
@@ -364,7 +380,12 @@ func TestClientsConnectDuringAHandover(t *testing.T) {
 			l.Suspend()
 			connected := make(chan error, 1)
 			go func() {
-				c, err := Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret, Timeout: timeout})
+				c, err := Connect(t.Context(), ClientConfig{
+					Socket:  l.Path(),
+					ID:      1,
+					Secret:  hostileConfig.Secret,
+					Timeout: timeout,
+				})
 				if err == nil {
 					c.Release()
 				}

@@ -82,7 +82,9 @@ func (h *handshake) handle(m *message, fd *int) error {
 }
 
 func (h *handshake) initiate(i initiation) error {
-	h.refusal.ID, h.refusal.IDKnown, h.refusal.Peer = i.id, true, i.name
+	h.refusal.ID = i.id
+	h.refusal.IDKnown = true
+	h.refusal.Peer = i.name
 	if i.version != version {
 		return refusal("unsupported version")
 	}
@@ -116,7 +118,8 @@ func (h *handshake) initiate(i initiation) error {
 }
 
 func (h *handshake) addRegion(r newRegion, fd *int) error {
-	memory, o := &h.conn.memory, &h.listener.options
+	memory := &h.conn.memory
+	o := &h.listener.options
 	switch {
 	case *fd < 0:
 		return refusal("missing memory region fd")
@@ -143,9 +146,13 @@ func (h *handshake) addRegion(r newRegion, fd *int) error {
 }
 
 func (h *handshake) addRing(r newRing, fd *int) error {
-	direction, limit, to := fromServer, h.attached.config.TxQueues, "client"
+	direction := fromServer
+	limit := h.attached.config.TxQueues
+	to := "client"
 	if r.toServer {
-		direction, limit, to = fromClient, h.attached.config.RxQueues, "server"
+		direction = fromClient
+		limit = h.attached.config.RxQueues
+		to = "server"
 	}
 	switch {
 	case *fd < 0:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 	"unsafe"
@@ -92,7 +93,8 @@ func (l *liar) firstAnswer() (messageType, string) {
 	}
 }
 
-// honest makes a complete handshake with regions of fd and of further descriptors, and a ring in each direction in the first region.
+// honest makes a complete handshake with regions of fd and of further descriptors, and a ring in each direction in the
+// first region.
 func (l *liar) honest(fd int, size uint64, further ...int) {
 	l.t.Helper()
 	if err := l.memory.add(fd, size); err != nil {
@@ -127,7 +129,37 @@ func openDescriptors(t *testing.T) int {
 	return len(all)
 }
 
-// settledDescriptors is openDescriptors once the number has not changed for some time: ended connections are closed asynchronously.
+// openNow returns the open descriptors of this process with what they refer to.
+func openNow(t *testing.T) map[string]bool {
+	t.Helper()
+	const directory = "/proc/self/fd"
+	all, err := os.ReadDir(directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := make(map[string]bool)
+	for _, d := range all {
+		target, err := os.Readlink(filepath.Join(directory, d.Name()))
+		if err == nil { // else it was the descriptor of the directory, or is closed by now
+			open[d.Name()+" "+target] = true
+		}
+	}
+	return open
+}
+
+// checkLeaks fails the test if descriptors are open that were not before. Fewer of them are no fault: connections of
+// earlier tests are closed asynchronously.
+func checkLeaks(t *testing.T, before map[string]bool) {
+	t.Helper()
+	for d := range openNow(t) {
+		if !before[d] {
+			t.Error("left open: descriptor", d)
+		}
+	}
+}
+
+// settledDescriptors is openDescriptors once the number has not changed for some time: ended connections are closed
+// asynchronously.
 func settledDescriptors(t *testing.T) int {
 	t.Helper()
 	before := openDescriptors(t)

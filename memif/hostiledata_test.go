@@ -27,7 +27,8 @@ func hostilePair(t *testing.T, flags int) (*lab, *liar, *Conn) {
 func TestInvalidDescriptorsDropOnlyTheirPacket(t *testing.T) {
 	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 	size := uint32(hostileLayout.size())
-	out, rx := liar.ring(0), server.RxQueues()[0]
+	out := liar.ring(0)
+	rx := server.RxQueues()[0]
 	lies := []descriptor{
 		{region: 1, length: 64},
 		{region: 0xffff, length: 64, flags: 0xfffe},
@@ -61,7 +62,8 @@ func TestInvalidDescriptorsDropOnlyTheirPacket(t *testing.T) {
 func TestRejectedSlotsCountAgainstTheLimitOfACall(t *testing.T) {
 	for _, peek := range []bool{false, true} {
 		_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
-		out, rx := liar.ring(0), server.RxQueues()[0]
+		out := liar.ring(0)
+		rx := server.RxQueues()[0]
 		for i := range uint16(16) {
 			out.place(i, descriptor{region: 1, length: 64})
 		}
@@ -92,7 +94,8 @@ func TestPeerThatKeepsSendingInvalidDescriptorsIsDisconnected(t *testing.T) {
 	}{"all are wrong": {0, true}, "three quarters are wrong": {4, true}, "a quarter is wrong": {12, false}} {
 		t.Run(name, func(t *testing.T) {
 			_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
-			out, rx := liar.ring(0), server.RxQueues()[0]
+			out := liar.ring(0)
+			rx := server.RxQueues()[0]
 			for i := range uint16(16) {
 				out.place(i, descriptor{length: 64})
 				if int(i) >= c.good {
@@ -191,7 +194,8 @@ func TestInvalidIndexesEndTheConnection(t *testing.T) {
 			if kind, reason := liar.firstAnswer(); kind != disconnectMessage || reason == "" {
 				t.Errorf("answered %d %q", kind, reason)
 			}
-			// The memory stays mapped until the owner releases the connection; then the interface accepts the next client.
+			// The memory stays mapped until the owner releases the connection; then the interface accepts the next
+			// client.
 			server.TxQueues()[0].Free()
 			server.Release()
 			c, err := Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
@@ -280,8 +284,10 @@ func TestTruncatedMemoryEndsTheConnection(t *testing.T) {
 			}
 			out := liar.ring(0)
 			out.setHead(2)
-			rx, tx := server.RxQueues()[0], server.TxQueues()[0]
-			if rx.Peek(make([]Packet, 1)) != 1 || tx.Reserve(10) == nil || !tx.Append(make([]byte, 64)) || tx.Reserve(10) == nil {
+			rx := server.RxQueues()[0]
+			tx := server.TxQueues()[0]
+			if rx.Peek(make([]Packet, 1)) != 1 || tx.Reserve(10) == nil || !tx.Append(make([]byte, 64)) ||
+				tx.Reserve(10) == nil {
 				t.Fatal("the memory is unusable before the truncation")
 			}
 			if err := unix.Ftruncate(liar.fds[0], 0); err != nil {
@@ -393,7 +399,8 @@ func TestPacketsOfAWrongLengthAreDropped(t *testing.T) {
 		"Peek":    func(q *RxQueue) int { return q.Peek(make([]Packet, 2)) },
 	} {
 		_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
-		rx, out := server.rx[0], liar.ring(0)
+		rx := server.rx[0]
+		out := liar.ring(0)
 		rx.maxPacket = 100
 		out.place(0, descriptor{length: 64, flags: chained})
 		out.place(1, descriptor{length: 64})
@@ -418,7 +425,8 @@ func TestChainHasAtMostTheSlotsOfTheLongestPacket(t *testing.T) {
 		l := newLab(t, ListenOptions{})
 		l.add(t, Config{})
 		server, client := connectPair(t, l, ClientConfig{RingSize: 1 << maxRingLog2, BufferSize: minBuffer})
-		out, rx := client.tx[0].ring, server.RxQueues()[0]
+		out := client.tx[0].ring
+		rx := server.RxQueues()[0]
 		for i := range out.size {
 			out.place(i, descriptor{flags: chained})
 		}

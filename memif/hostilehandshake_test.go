@@ -43,7 +43,10 @@ func liesInInit() map[string]lie {
 }
 
 func liesInMessages() map[string]lie {
-	const unexpected, broken = "unexpected message received", "handshake failed"
+	const (
+		unexpected = "unexpected message received"
+		broken     = "handshake failed"
+	)
 	right := start().encode()
 	rights := func(n int) func(*liar) {
 		return afterInit(func(l *liar) {
@@ -128,12 +131,16 @@ func liesInRings() map[string]lie {
 		"a ring out of order":      {ringOf(newRing{toServer: true, index: 1, log2: 4}), "unexpected ring index"},
 		"a ring too large":         {ringOf(newRing{toServer: true, log2: 11}), "ring too large"},
 		"a ring larger than words": {ringOf(newRing{toServer: true, log2: 255}), "ring too large"},
-		"a private header":         {ringOf(newRing{log2: 4, privateHeaderSize: 1}), "private headers are not supported"},
-		"a ring without region":    {ringOf(newRing{toServer: true, log2: 4, region: 1}), "ring in unknown region"},
-		"a ring beyond its region": {ringOf(newRing{toServer: true, log2: 4, offset: liedSize - 300}), "ring out of region"},
-		"a ring at the very end":   {ringOf(newRing{log2: 4, offset: 0xfffffff0}), "ring out of region"},
-		"a ring between words":     {ringOf(newRing{toServer: true, log2: 4, offset: 2}), "ring not aligned"},
-		"a ring without cookie":    {ringOf(newRing{toServer: true, log2: 4, offset: 4096}), "wrong cookie on ring"},
+		"a private header": {
+			ringOf(newRing{log2: 4, privateHeaderSize: 1}), "private headers are not supported",
+		},
+		"a ring without region": {ringOf(newRing{toServer: true, log2: 4, region: 1}), "ring in unknown region"},
+		"a ring beyond its region": {
+			ringOf(newRing{toServer: true, log2: 4, offset: liedSize - 300}), "ring out of region",
+		},
+		"a ring at the very end": {ringOf(newRing{log2: 4, offset: 0xfffffff0}), "ring out of region"},
+		"a ring between words":   {ringOf(newRing{toServer: true, log2: 4, offset: 2}), "ring not aligned"},
+		"a ring without cookie":  {ringOf(newRing{toServer: true, log2: 4, offset: 4096}), "wrong cookie on ring"},
 	}
 }
 
@@ -181,7 +188,8 @@ func TestSecondProcessIsRefused(t *testing.T) {
 		t.Errorf("second client: %v", err)
 	}
 	r := await(t, l.refused, "refusal")
-	if r.ID != 1 || !r.IDKnown || r.PID != os.Getpid() || r.UID != os.Getuid() || reasonFrom(r.Err) != "already connected" {
+	if r.ID != 1 || !r.IDKnown || r.PID != os.Getpid() || r.UID != os.Getuid() ||
+		reasonFrom(r.Err) != "already connected" {
 		t.Errorf("refused %+v", r)
 	}
 }
@@ -245,7 +253,8 @@ func TestRestartedProgramWaitsForTheEndOfItsFormerConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, ListenOptions{Broker: broker(t)})
-			ending, release := make(chan struct{}), make(chan struct{})
+			ending := make(chan struct{})
+			release := make(chan struct{})
 			l.addWith(t, hostileConfig, func(c *Conn) {
 				ending <- struct{}{}
 				<-release

@@ -25,18 +25,19 @@ type Config struct {
 	Mode Mode
 	// Name is sent to the client, at most 31 bytes.
 	Name string
-	// RxQueues and TxQueues are how many queues a client may have in each direction as the server sees them; 0: 255, which
-	// is also the most.
+	// RxQueues and TxQueues are how many queues a client may have in each direction as the server sees them; 0: 255,
+	// which is also the most.
 	RxQueues, TxQueues int
-	// RingSize is the most slots a client's ring may have, a power of two; 0: 16384, which is also the most. How many it
-	// has is the client's choice, and so are the sizes of its buffers.
+	// RingSize is the most slots a client's ring may have, a power of two; 0: 16384, which is also the most. How many
+	// it has is the client's choice, and so are the sizes of its buffers.
 	RingSize int
 	// MaxPacket is the longest packet, in bytes; 0: DefaultMaxPacket.
 	MaxPacket int
-	// Connected hands over a new connection. It must not block; the queues are the callee's until it calls Conn.Release.
+	// Connected hands over a new connection. It must not block; the queues are the callee's until it calls
+	// Conn.Release.
 	Connected func(*Conn)
-	// Disconnected reports the end of a connection, once for each. It may be nil only if Connected is nil. The interface
-	// accepts no other connection before Conn.Release.
+	// Disconnected reports the end of a connection, once for each. It may be nil only if Connected is nil. The
+	// interface accepts no other connection before Conn.Release.
 	Disconnected func(*Conn, error)
 }
 
@@ -63,8 +64,8 @@ func (c *Config) complete() error {
 // usualBuffer is the buffer size per slot, in bytes, that may have no pages yet: more than a jumbo frame.
 const usualBuffer = 16 << 10
 
-// maxSparse bounds the memory of a connection that has no pages yet, in bytes: the pages that this side touches first are
-// accounted to it.
+// maxSparse bounds the memory of a connection that has no pages yet, in bytes: the pages that this side touches first
+// are accounted to it.
 func (c *Config) maxSparse() uint64 {
 	rings := uint64(c.RxQueues) + uint64(c.TxQueues)
 	return rings*(uint64(c.RingSize)*usualBuffer+ringBytes(uint32(c.RingSize))) + 1<<20
@@ -114,9 +115,10 @@ func (l *Listener) Add(c Config) (*Interface, error) {
 // ID returns the interface's id on its socket.
 func (i *Interface) ID() uint32 { return i.config.ID }
 
-// Close ends the connection, if there is one, with the reason "interface deleted", takes the interface off the socket and
-// returns when Disconnected has. It does not wait for the client: the goroutine that talks to it ends by itself. The caller holds
-// no lock that the callbacks take, and is not one of them. The connection's memory stays until its owner releases it.
+// Close ends the connection, if there is one, with the reason "interface deleted", takes the interface off the socket
+// and returns when Disconnected has. It does not wait for the client: the goroutine that talks to it ends by itself.
+// The caller holds no lock that the callbacks take, and is not one of them. The connection's memory stays until its
+// owner releases it.
 func (i *Interface) Close() error {
 	i.listener.mu.Lock()
 	if i.listener.interfaces[i.config.ID] == i {
@@ -153,12 +155,13 @@ var (
 // succession bounds the wait of a client for the release of the previous connection after its client is gone.
 const succession = time.Second
 
-// taken reports whether the interface has a connection. It waits for a connection that is ending: a restarted program may
-// connect before the server noticed the end of the previous process. It ends the connection of a client that has hung up, whatever holds up
-// the goroutine that should notice: the kernel says that the client is gone.
+// taken reports whether the interface has a connection. It waits for a connection that is ending: a restarted program
+// may connect before the server noticed the end of the previous process. It ends the connection of a client that has
+// hung up, whatever holds up the goroutine that should notice: the kernel says that the client is gone.
 func (i *Interface) taken() bool {
 	i.mu.Lock()
-	current, vacated := i.current, i.vacated
+	current := i.current
+	vacated := i.vacated
 	i.mu.Unlock()
 	if current == nil {
 		return false
@@ -194,7 +197,8 @@ func (i *Interface) claim(c *Conn) error {
 	if i.current != nil {
 		return errTaken
 	}
-	i.current, i.vacated = c, make(chan struct{})
+	i.current = c
+	i.vacated = make(chan struct{})
 	return nil
 }
 
@@ -272,8 +276,8 @@ const secretSize = 24
 // hidden replaces a secret in output.
 const hidden = "(secret)"
 
-// Secret authenticates the client of an interface: at most 24 bytes, 23 with VPP. The empty secret disables that. It prints
-// as "(secret)".
+// Secret authenticates the client of an interface: at most 24 bytes, 23 with VPP. The empty secret disables that. It
+// prints as "(secret)".
 type Secret string
 
 // String hides the secret.

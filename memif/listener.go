@@ -37,14 +37,14 @@ type ListenOptions struct {
 	Refused func(Refusal)
 	// HandshakeTimeout bounds the time from accept to connected; default 5 s.
 	HandshakeTimeout time.Duration
-	// MaxPending is how many clients may be between accept and connected, or between the end of a refused connection and the
-	// closing of its descriptors; more wait to be accepted. Default 16.
+	// MaxPending is how many clients may be between accept and connected, or between the end of a refused connection
+	// and the closing of its descriptors; more wait to be accepted. Default 16.
 	MaxPending int
-	// Broker holds the clients' sockets. Without it, clients can block threads of this process: use a Broker for untrusted
-	// clients.
+	// Broker holds the clients' sockets. Without it, clients can block threads of this process: use a Broker for
+	// untrusted clients.
 	Broker *Broker
-	// MaxMemory bounds the shared memory of a connection, in bytes; default 1 GiB. Pages that the server touches first may
-	// be accounted to it.
+	// MaxMemory bounds the shared memory of a connection, in bytes; default 1 GiB. Pages that the server touches first
+	// may be accounted to it.
 	MaxMemory uint64
 	// MaxRegions bounds the pieces of memory of a connection; default 64, at most 256.
 	MaxRegions int
@@ -81,9 +81,9 @@ type Listener struct {
 	handshakes map[*control]struct{}
 }
 
-// Listen binds a socket at path, shorter than 108 bytes; "@name" is one without a file. A socket file that no process listens
-// on is replaced, anything else there is an error. The interfaces come with Add. Clients can connect, and are served from the first
-// Add on: before it, the client of any interface would be refused.
+// Listen binds a socket at path, shorter than 108 bytes; "@name" is one without a file. A socket file that no process
+// listens on is replaced, anything else there is an error. The interfaces come with Add. Clients can connect, and are
+// served from the first Add on: before it, the client of any interface would be refused.
 func Listen(path string, o ListenOptions) (*Listener, error) {
 	o.complete()
 	socket, err := bind(path, o.Mode)
@@ -119,7 +119,11 @@ func (l *Listener) acceptLocked() {
 	}
 	l.accepting = true
 	if l.options.Broker != nil {
-		l.number = l.options.Broker.listen(&brokeredListener{socket: l.socket, pending: l.options.MaxPending, serve: l.serve})
+		l.number = l.options.Broker.listen(&brokeredListener{
+			socket:  l.socket,
+			pending: l.options.MaxPending,
+			serve:   l.serve,
+		})
 	} else {
 		l.running.Go(l.accept)
 	}
@@ -128,8 +132,8 @@ func (l *Listener) acceptLocked() {
 // Path returns the address of the listener.
 func (l *Listener) Path() string { return l.path }
 
-// Close closes all interfaces, removes the socket file if it is still the listener's, and returns when the callbacks of all
-// interfaces have. It does not wait for clients.
+// Close closes all interfaces, removes the socket file if it is still the listener's, and returns when the callbacks of
+// all interfaces have. It does not wait for clients.
 func (l *Listener) Close() error {
 	if !l.endOnce() {
 		return nil
@@ -255,8 +259,9 @@ func (l *Listener) find(id uint32) *Interface {
 	return l.interfaces[id]
 }
 
-// helloRings is the highest index of a ring in a hello, which is that of libmemif. FD.io's gomemif takes it for the number of rings, and a
-// client that gets 0 makes none. The rings of an interface are bounded when the client adds them.
+// helloRings is the highest index of a ring in a hello, which is that of libmemif. FD.io's gomemif takes it for the
+// number of rings, and a client that gets 0 makes none. The rings of an interface are bounded when the client adds
+// them.
 const helloRings = 255
 
 // hello offers the longest rings of all interfaces: the client has not named one yet.

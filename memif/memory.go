@@ -63,7 +63,12 @@ func (m *memory) add(fd int, size uint64) error {
 	if err != nil {
 		return fmt.Errorf("map region of %d bytes: %w", size, err)
 	}
-	m.regions = append(m.regions, region{base: unsafe.Pointer(unsafe.SliceData(mapping)), size: size, mapping: mapping, file: fd})
+	m.regions = append(m.regions, region{
+		base:    unsafe.Pointer(unsafe.SliceData(mapping)),
+		size:    size,
+		mapping: mapping,
+		file:    fd,
+	})
 	return nil
 }
 
@@ -102,9 +107,10 @@ func (c *Conn) recoverFault(old bool) {
 	panic(r) //nolint:forbidigo // unrelated panic
 }
 
-// checkRegion validates memory that a client offers, and seals it against shrinking. sealed means that access cannot fault.
-// sparse is the number of bytes without pages, which are accounted to the process that touches them first. The seals are
-// read first, because that does not involve the file system, which may be the client's (FUSE) and never answer.
+// checkRegion validates memory that a client offers, and seals it against shrinking. sealed means that access cannot
+// fault. sparse is the number of bytes without pages, which are accounted to the process that touches them first. The
+// seals are read first, because that does not involve the file system, which may be the client's (FUSE) and never
+// answer.
 func checkRegion(fd int, size uint64) (sealed bool, sparse uint64, err error) {
 	seals, ok := sealsOf(fd)
 	if !ok {

@@ -50,8 +50,8 @@ func (w *Waiter) add(eventfd int) error {
 	return nil
 }
 
-// Remove must be called before the queue's connection is released: the peer holds the eventfd too, so that it would go on
-// to ring.
+// Remove must be called before the queue's connection is released: the peer holds the eventfd too, so that it would go
+// on to ring.
 func (w *Waiter) Remove(q *RxQueue) {
 	_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, q.eventfd, nil)
 }
@@ -110,8 +110,8 @@ func (w *Waiter) Close() (err error) {
 }
 
 // completer notifies a client's eventfd without blocking. The client shares the eventfd and its flags: it can fill the
-// counter and clear O_NONBLOCK, which blocks a writer forever. Only the kernel adds to an eventfd without waiting, so the
-// completer submits an empty asynchronous read whose completion notifies the eventfd.
+// counter and clear O_NONBLOCK, which blocks a writer forever. Only the kernel adds to an eventfd without waiting, so
+// the completer submits an empty asynchronous read whose completion notifies the eventfd.
 type completer struct {
 	context uintptr
 	nothing int // an empty file
@@ -148,9 +148,9 @@ var (
 	openCompleter = newCompleter // replaced by tests
 )
 
-// Prepare opens what a server needs to notify its clients without waiting for them, unless it is open already. A server with many
-// clients calls it when it starts, before the machine's contexts for asynchronous I/O are taken (fs.aio-max-nr). While it
-// fails, clients are refused, and each client retries it.
+// Prepare opens what a server needs to notify its clients without waiting for them, unless it is open already. A server
+// with many clients calls it when it starts, before the machine's contexts for asynchronous I/O are taken
+// (fs.aio-max-nr). While it fails, clients are refused, and each client retries it.
 func Prepare() error {
 	if theCompleter.Load() != nil {
 		return nil
@@ -207,8 +207,8 @@ func (c *completer) takeBack() {
 		uintptr(unsafe.Pointer(&events)), uintptr(unsafe.Pointer(&now)), 0)
 }
 
-// notifyByWrite adds one to an eventfd that this process has made and shares, if at all, with a server that it trusts. It looks first
-// whether the write would wait.
+// notifyByWrite adds one to an eventfd that this process has made and shares, if at all, with a server that it trusts.
+// It looks first whether the write would wait.
 func notifyByWrite(eventfd int) {
 	look := []unix.PollFd{{Fd: int32(eventfd), Events: unix.POLLOUT}}
 	if n, err := unix.Poll(look, 0); n != 1 || err != nil {

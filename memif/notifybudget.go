@@ -9,15 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifyBudget bounds the time that the notifications of an interface take from the threads that send packets. The client shares the
-// eventfd, and can watch it by any number of duplicates in any number of epolls: the kernel tells each of them in the thread that notifies,
-// with interrupts disabled. 100,000 take some 20 ms, in which the thread forwards no packet of any pod.
+// notifyBudget bounds the time that the notifications of an interface take from the threads that send packets. The
+// client shares the eventfd, and can watch it by any number of duplicates in any number of epolls: the kernel tells
+// each of them in the thread that notifies, with interrupts disabled. 100,000 take some 20 ms, in which the thread
+// forwards no packet of any pod.
 //
 // A connection that takes more is ended, and the interface refuses clients until the time is made up for.
 type notifyBudget struct {
-	// suspectedUntil, after processStart, is the end of a suspicion: a notification took long. The thread may also have waited for a processor, so
-	// those that follow are measured by the time of the thread. The client can choose which of them are slow, so fast ones do not end the
-	// suspicion: it lasts as long as it takes to make up for the first slow one, which is not measured.
+	// suspectedUntil, after processStart, is the end of a suspicion: a notification took long. The thread may also have
+	// waited for a processor, so those that follow are measured by the time of the thread. The client can choose which
+	// of them are slow, so fast ones do not end the suspicion: it lasts as long as it takes to make up for the first
+	// slow one, which is not measured.
 	suspectedUntil atomic.Int64
 
 	mu    sync.Mutex
@@ -36,8 +38,8 @@ const (
 	notifyShare = 100
 	// notifyBurst is the time that they may take at once.
 	notifyBurst = 5 * time.Millisecond
-	// fewestSlow is the number of slow notifications that are evidence against the client. In a virtual machine the time of a thread can
-	// contain that of another machine, so that one or two notifications seem to take milliseconds.
+	// fewestSlow is the number of slow notifications that are evidence against the client. In a virtual machine the
+	// time of a thread can contain that of another machine, so that one or two notifications seem to take milliseconds.
 	fewestSlow = 4
 )
 

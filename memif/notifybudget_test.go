@@ -19,7 +19,8 @@ func watch(t *testing.T, eventfd, n, m int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		duplicates, all = append(duplicates, fd), append(all, fd)
+		duplicates = append(duplicates, fd)
+		all = append(all, fd)
 	}
 	for range m {
 		epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -68,8 +69,8 @@ func burn(d time.Duration) {
 	}
 }
 
-// A client with two queues can have one eventfd that is watched by thousands of epolls and one that is not, or stop watching for a moment. Fast
-// notifications between the slow ones take nothing back.
+// A client with two queues can have one eventfd that is watched by thousands of epolls and one that is not, or stop
+// watching for a moment. Fast notifications between the slow ones take nothing back.
 func TestFastNotificationsDoNotHideSlowOnes(t *testing.T) {
 	var b notifyBudget
 	for range 30 {
@@ -156,7 +157,8 @@ func TestSlowNotificationsTakeAHundredthOfTheTime(t *testing.T) {
 	}
 }
 
-// A machine that stood still during a notification is no evidence against the client, however long it did, and however often that happens.
+// A machine that stood still during a notification is no evidence against the client, however long it did, and however
+// often that happens.
 func TestFewSlowNotificationsAreNoEvidence(t *testing.T) {
 	var b notifyBudget
 	now := time.Unix(1000, 0)

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetSocket is a Unix socket that keeps the borders of messages. All messages of this package are sent by send, whose deadline belongs to
-// that one message: a deadline that stays behind would fail a later message that waits for nothing. Its senders may be several goroutines.
+// packetSocket is a Unix socket that keeps the borders of messages. All messages of this package are sent by send,
+// whose deadline belongs to that one message: a deadline that stays behind would fail a later message that waits for
+// nothing. Its senders may be several goroutines.
 type packetSocket struct {
 	*net.UnixConn
 
@@ -39,7 +40,8 @@ func (s *packetSocket) send(message []byte, fds ...int) error {
 	return nil
 }
 
-// hasHungUp reports whether a message was not sent because the peer has closed its socket. The owner of this end learns that by a receive, too.
+// hasHungUp reports whether a message was not sent because the peer has closed its socket. The owner of this end learns
+// that by a receive, too.
 func hasHungUp(err error) bool {
 	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
 }

@@ -112,7 +112,8 @@ func await[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-// connectPair makes both ends of a connection, which lasts until the test ends; without a socket the client connects to the lab's.
+// connectPair makes both ends of a connection, which lasts until the test ends; without a socket the client connects to
+// the lab's.
 func connectPair(t *testing.T, l *lab, c ClientConfig) (server, client *Conn) {
 	t.Helper()
 	c.Socket = cmp.Or(c.Socket, l.Path())

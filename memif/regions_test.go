@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The layout of clients that use their own packet memory without copying: rings in the first region, buffers anywhere in the others.
+// The layout of clients that use their own packet memory without copying: rings in the first region, buffers anywhere
+// in the others.
 func TestRingsAndBuffersInSeveralRegions(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, hostileConfig)
@@ -24,7 +25,8 @@ func TestRingsAndBuffersInSeveralRegions(t *testing.T) {
 		client.say(newRegion{index: uint16(i), size: size}.encode(), fd)
 	}
 	base := client.memory.regions[0].base
-	out, in := rings.newRing(base, 0), rings.newRing(base, 1)
+	out := rings.newRing(base, 0)
+	in := rings.newRing(base, 1)
 	client.say(newRing{toServer: true, log2: rings.log2}.encode(), client.eventfd())
 	client.say(newRing{log2: rings.log2, offset: uint32(rings.ringOffset(1))}.encode(), client.eventfd())
 	// One packet in three pieces, two of them out of order in the last region.
@@ -138,7 +140,10 @@ func TestMemoryOfAnEndedConnectionIsEmptied(t *testing.T) {
 
 // The client must not find zeros in its rings before it gets the server's reason.
 func TestMemoryIsNotEmptiedBeforeTheClientGetsTheReason(t *testing.T) {
-	for name, options := range map[string]ListenOptions{"without a broker": {}, "with a broker": {Broker: newBroker(t)}} {
+	for name, options := range map[string]ListenOptions{
+		"without a broker": {},
+		"with a broker":    {Broker: newBroker(t)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, options)
 			l.parting = timeout
@@ -206,7 +211,8 @@ func TestMemoryWithoutRingsIsKept(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, hostileConfig)
 	client := newLiar(t, l.Path())
-	rings, pool := client.memfd(liedSize, unix.MFD_ALLOW_SEALING), client.memfd(liedSize, unix.MFD_ALLOW_SEALING)
+	rings := client.memfd(liedSize, unix.MFD_ALLOW_SEALING)
+	pool := client.memfd(liedSize, unix.MFD_ALLOW_SEALING)
 	want := make([]byte, 4096)
 	fillPattern(want, 5)
 	if _, err := unix.Pwrite(pool, want, 0); err != nil {
@@ -234,7 +240,9 @@ func TestMemoryWithoutRingsIsKept(t *testing.T) {
 func TestClientLeavesTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
 	const size = 1 << 22
 	config := hostileConfig
-	config.RxQueues, config.TxQueues, config.RingSize = 1, 1, 16
+	config.RxQueues = 1
+	config.TxQueues = 1
+	config.RingSize = 16
 	if most := config.maxSparse(); most >= size {
 		t.Fatalf("the limit is %d bytes", most)
 	}
@@ -270,7 +278,9 @@ func TestClientLeavesTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
 func TestRegionsTogetherLeaveTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
 	const size = 1 << 20
 	config := hostileConfig
-	config.RxQueues, config.TxQueues, config.RingSize = 1, 1, 16
+	config.RxQueues = 1
+	config.TxQueues = 1
+	config.RingSize = 16
 	if most := config.maxSparse(); most < size || most >= 2*size {
 		t.Fatalf("the limit is %d bytes", most)
 	}
@@ -292,7 +302,8 @@ func TestRegionsTogetherLeaveTheServerOnlyThePagesThatItsRingsNeed(t *testing.T)
 func heapPair(l layout) (server, client *Conn) {
 	words := make([]uint64, (l.size()+7)/8)
 	base := unsafe.Pointer(unsafe.SliceData(words))
-	server, client = newConn(&control{socket: noSocket()}), newConn(&control{socket: noSocket()})
+	server = newConn(&control{socket: noSocket()})
+	client = newConn(&control{socket: noSocket()})
 	for _, c := range []*Conn{server, client} {
 		c.memory.regions = []region{{base: base, size: l.size()}}
 	}

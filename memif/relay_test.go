@@ -44,7 +44,8 @@ func pairOfSockets(t *testing.T) (one, two *packetSocket) {
 	return one, two
 }
 
-// A client that is killed long after its last message: the deadline of that message has passed, and the Broker learns of the end all the same.
+// A client that is killed long after its last message: the deadline of that message has passed, and the Broker learns
+// of the end all the same.
 func TestEndOfAClientReachesTheBrokerAfterTheDeadlineOfItsLastMessage(t *testing.T) {
 	c, client, broker := relayedPair(t)
 	if err := c.relay.SetWriteDeadline(longAgo); err != nil {
@@ -61,7 +62,8 @@ func TestEndOfAClientReachesTheBrokerAfterTheDeadlineOfItsLastMessage(t *testing
 // isEnd reports whether a receive has ended with the client's end, and not with that of the broker process.
 func isEnd(err error) bool { return err != nil && strings.HasSuffix(err.Error(), "EOF") }
 
-// A message that does not reach the Broker ends both connections: nothing reads from the client any more, and its end would not be noticed.
+// A message that does not reach the Broker ends both connections: nothing reads from the client any more, and its end
+// would not be noticed.
 func TestClientIsHungUpOnWhenItsMessageIsLost(t *testing.T) {
 	c, client, _ := relayedPair(t)
 	if err := c.relay.CloseWrite(); err != nil {
@@ -94,7 +96,12 @@ func rejoining(t *testing.T) (b *Broker, client *packetSocket, joined chan bool)
 	_ = duplicate.Close()
 	_ = socket.Close()
 	held := &brokeredClient{
-		broker: b, number: 1, socket: fd, established: true, relays: make(chan *packetSocket, 1), stop: make(chan struct{}),
+		broker:      b,
+		number:      1,
+		socket:      fd,
+		established: true,
+		relays:      make(chan *packetSocket, 1),
+		stop:        make(chan struct{}),
 	}
 	b.clients[1] = held
 	t.Cleanup(b.forget)
@@ -105,8 +112,10 @@ func rejoining(t *testing.T) (b *Broker, client *packetSocket, joined chan bool)
 
 func TestWaitForTheNextBrokerProcessEnds(t *testing.T) {
 	ends := map[string]func(b *Broker, client *packetSocket){
-		"when the client hangs up":               func(_ *Broker, client *packetSocket) { _ = client.Close() },
-		"when the process has closed the client": func(b *Broker, _ *packetSocket) { b.handle(note{kind: noteClosed, client: 1}, nil) },
+		"when the client hangs up": func(_ *Broker, client *packetSocket) { _ = client.Close() },
+		"when the process has closed the client": func(b *Broker, _ *packetSocket) {
+			b.handle(note{kind: noteClosed, client: 1}, nil)
+		},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -133,13 +142,15 @@ func TestBrokerProcessThatLosesANoteEnds(t *testing.T) {
 	}
 }
 
-// A client may hold up the goroutine that reads from it, as by descriptors whose close takes an hour. Here nothing reads from it.
+// A client may hold up the goroutine that reads from it, as by descriptors whose close takes an hour. Here nothing
+// reads from it.
 func TestSuccessorConnectsAlthoughTheEndOfItsPredecessorIsNotSeen(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	i := l.addReleasing(t, hostileConfig)
 	socket, client := pairOfSockets(t)
 	conn := newConn(&control{socket: socket})
-	conn.handed, conn.released = true, i.vacate
+	conn.handed = true
+	conn.released = i.vacate
 	if err := i.claim(conn); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +191,8 @@ func TestOnlyPacketSocketsSend(t *testing.T) {
 				return true
 			}
 			receiver, _ := of.X.(*ast.SelectorExpr)
-			raw := of.Sel.Name == "Write" && receiver != nil && (receiver.Sel.Name == "relay" || receiver.Sel.Name == "socket")
+			raw := of.Sel.Name == "Write" && receiver != nil &&
+				(receiver.Sel.Name == "relay" || receiver.Sel.Name == "socket")
 			switch {
 			case !raw && !owned[of.Sel.Name]:
 			case e.Name() == owner:

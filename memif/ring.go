@@ -10,9 +10,9 @@ import (
 //	0 cookie u32   4 flags u16   6 head u16   64 tail u16   128 slots, 16 bytes each:
 //	                                                            0 flags u16   2 region u16   4 length u32   8 offset u32
 //
-// Head and tail run freely; a slot is the index modulo the ring's size. The client writes head, the server tail, and the
-// receiver of packets flags. Go has no 16-bit atomics: head and flags are changed together by compare and swap, tail is
-// stored with the padding behind it.
+// Head and tail run freely; a slot is the index modulo the ring's size. The client writes head, the server tail, and
+// the receiver of packets flags. Go has no 16-bit atomics: head and flags are changed together by compare and swap,
+// tail is stored with the padding behind it.
 const (
 	ringCookie     = 0x3E31F20
 	ringHeaderSize = 128
@@ -97,7 +97,8 @@ func (r *ring) slot(i uint16) (first, second *uint64) {
 
 func (r *ring) descriptor(i uint16) descriptor {
 	first, second := r.slot(i)
-	a, b := atomic.LoadUint64(first), atomic.LoadUint64(second)
+	a := atomic.LoadUint64(first)
+	b := atomic.LoadUint64(second)
 	return descriptor{flags: uint16(a), region: uint16(a >> 16), length: uint32(a >> 32), offset: uint32(b)}
 }
 

@@ -27,8 +27,8 @@ type RxQueue struct {
 }
 
 const (
-	// slotsEach bounds the slots that a call reads per requested packet, so that a peer that sends only invalid packets takes
-	// no more time than others.
+	// slotsEach bounds the slots that a call reads per requested packet, so that a peer that sends only invalid packets
+	// takes no more time than others.
 	slotsEach = 4
 
 	// maxErrors ends the connection of a peer that keeps sending invalid descriptors.
@@ -41,9 +41,9 @@ func (q *RxQueue) Size() int { return int(q.ring.size) }
 // Stats returns the counters. Any goroutine may call it.
 func (q *RxQueue) Stats() QueueStats { return q.counters.stats() }
 
-// Receive copies waiting packets into v's slices, at most one into each, as far as their capacity reaches, and sets their
-// lengths; it returns how many it filled. It returns the slots to the peer, including those that Peek showed. A packet longer
-// than its buffer is dropped. It returns fewer than wait where there are many to drop.
+// Receive copies waiting packets into v's slices, at most one into each, as far as their capacity reaches, and sets
+// their lengths; it returns how many it filled. It returns the slots to the peer, including those that Peek showed. A
+// packet longer than its buffer is dropped. It returns fewer than wait where there are many to drop.
 func (q *RxQueue) Receive(v [][]byte) int {
 	if q.memory.guarded {
 		return q.receiveGuarded(v)
@@ -58,10 +58,12 @@ func (q *RxQueue) receiveGuarded(v [][]byte) (n int) {
 
 func (q *RxQueue) receive(v [][]byte) int {
 	left, rest := q.waitingFor(len(v))
-	n, bytes := 0, uint64(0)
+	n := 0
+	bytes := uint64(0)
 	for n < len(v) && left > rest {
 		d := q.ring.descriptor(q.next)
-		slots, length := uint16(1), d.length
+		slots := uint16(1)
+		length := d.length
 		var verdict verdict
 		if d.flags&chained == 0 {
 			verdict = q.copyOne(d, v[n])
@@ -142,8 +144,8 @@ func (q *RxQueue) copyOne(d descriptor, into []byte) verdict {
 	return good
 }
 
-// copyChain returns how many slots the packet at next has, dropped or not. A packet whose chain does not end within what
-// is published takes all that is, but at most as many slots as the longest packet has.
+// copyChain returns how many slots the packet at next has, dropped or not. A packet whose chain does not end within
+// what is published takes all that is, but at most as many slots as the longest packet has.
 func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint32, found verdict) {
 	limit := min(uint64(cap(into)), uint64(q.maxPacket))
 	into = into[:cap(into)]
@@ -167,8 +169,8 @@ func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint
 	return slots, length, q.endOfChain(slots, left)
 }
 
-// longestChain returns the slots that a packet may have: those of the longest one in the smallest buffers. A chain of buffers with few bytes
-// would take the time of thousands of packets.
+// longestChain returns the slots that a packet may have: those of the longest one in the smallest buffers. A chain of
+// buffers with few bytes would take the time of thousands of packets.
 func (q *RxQueue) longestChain() uint16 {
 	return uint16(max(q.maxPacket, DefaultMaxPacket)/minBuffer) + 1
 }
@@ -204,9 +206,9 @@ func (q *RxQueue) giveBack() {
 	q.ring.setHead(q.held + q.ring.size)
 }
 
-// FD is the ring's eventfd, which the peer writes when it published packets and the queue is armed. The peer holds it too:
-// take it out of every epoll before Conn.Release, and do not read it where the peer is not trusted, because it can be made
-// to block; a Waiter does both.
+// FD is the ring's eventfd, which the peer writes when it published packets and the queue is armed. The peer holds it
+// too: take it out of every epoll before Conn.Release, and do not read it where the peer is not trusted, because it can
+// be made to block; a Waiter does both.
 func (q *RxQueue) FD() int { return q.eventfd }
 
 // Arm enables the peer's interrupts. It returns true if packets wait already: do not sleep then.
@@ -237,8 +239,8 @@ func (q *RxQueue) Waiting() int {
 // arenaSize bounds the bytes of guarded memory that Peek shows at a time.
 const arenaSize = 256 << 10
 
-// Packet is a packet in shared memory. Data and More are valid until RxQueue.Release or Receive, and may be changed by the
-// peer at any time: copy them before validating.
+// Packet is a packet in shared memory. Data and More are valid until RxQueue.Release or Receive, and may be changed by
+// the peer at any time: copy them before validating.
 type Packet struct {
 	// Data is the packet, or its beginning.
 	Data []byte
@@ -271,7 +273,8 @@ func (q *RxQueue) Peek(v []Packet) int {
 		return q.peekGuarded(v)
 	}
 	left, rest := q.waitingFor(len(v))
-	n, bytes := 0, uint64(0)
+	n := 0
+	bytes := uint64(0)
 	for n < len(v) && left > rest {
 		d := q.ring.descriptor(q.next)
 		if at, verdict := q.memory.at(d); verdict == good && d.flags&chained == 0 && d.length-1 < q.maxPacket {

@@ -18,12 +18,21 @@ func TestRingsThatHoldNoPacketOfTheMTUAreRefused(t *testing.T) {
 	}{
 		{"slots and buffers as small as possible", ClientConfig{RingSize: 2, BufferSize: 64},
 			"ring of 2 slots of 64 bytes: it holds 128 bytes, and a packet of the MTU has 1514; set a larger ring or buffer size, or a smaller MTU"},
-		{"one byte too few", ClientConfig{RingSize: 4, BufferSize: 2253, MTU: 8999}, "it holds 9012 bytes, and a packet of the MTU has 9013"},
+		{
+			"one byte too few", ClientConfig{RingSize: 4, BufferSize: 2253, MTU: 8999},
+			"it holds 9012 bytes, and a packet of the MTU has 9013",
+		},
 		{"just enough", ClientConfig{RingSize: 4, BufferSize: 2253, MTU: 8998}, ""},
-		{"the Ethernet header does not fit", ClientConfig{RingSize: 1, BufferSize: 1500}, "it holds 1500 bytes, and a packet of the MTU has 1514"},
+		{
+			"the Ethernet header does not fit", ClientConfig{RingSize: 1, BufferSize: 1500},
+			"it holds 1500 bytes, and a packet of the MTU has 1514",
+		},
 		{"mode IP has no Ethernet header", ClientConfig{ID: 1, Mode: IP, RingSize: 1, BufferSize: 1500}, ""},
 		{"short packets only", ClientConfig{RingSize: 2, BufferSize: 64, MaxPacket: 128}, ""},
-		{"the longest packet is less than one of the MTU", ClientConfig{MTU: 9000, MaxPacket: 9013}, "longest packet of 9013 bytes: a packet of MTU 9000 has 9014"},
+		{
+			"the longest packet is less than one of the MTU", ClientConfig{MTU: 9000, MaxPacket: 9013},
+			"longest packet of 9013 bytes: a packet of MTU 9000 has 9014",
+		},
 		{"a negative MTU", ClientConfig{MTU: -1}, "MTU not within 1 and"},
 	} {
 		tt.c.Socket = l.Path()
@@ -61,7 +70,8 @@ func TestServersFewSlotsThatHoldNoPacketOfTheMTUAreRefused(t *testing.T) {
 		await(t, l.connected, "connection").Release()
 		t.Fatal("connected")
 	}
-	if !strings.Contains(err.Error(), "the server offers a ring of 4 slots of 256 bytes: it holds 1024 bytes, and a packet of the MTU has 1514") {
+	if !strings.Contains(err.Error(),
+		"the server offers a ring of 4 slots of 256 bytes: it holds 1024 bytes, and a packet of the MTU has 1514") {
 		t.Errorf("%v", err)
 	}
 	if r := await(t, l.refused, "refusal"); !strings.Contains(r.Err.Error(), "too few slots for a packet of the MTU") {
@@ -111,7 +121,8 @@ func TestPacketsAboveTheMaximumLengthAreNotSent(t *testing.T) {
 // Peek copies packets of guarded memory, and shows only as many as there is room for.
 func TestPeekOfGuardedMemoryLosesNoPacketWhenItsCopiesAreFull(t *testing.T) {
 	_, liar, server := hostilePair(t, 0)
-	out, rx := liar.ring(0), server.RxQueues()[0]
+	out := liar.ring(0)
+	rx := server.RxQueues()[0]
 	const length = 60000
 	for i := range uint16(16) {
 		out.place(i, descriptor{length: length})

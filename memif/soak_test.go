@@ -23,7 +23,8 @@ const listenVariable = "WEFT_TEST_LISTEN"
 
 // victim echoes until it is killed.
 func victim() error {
-	c, err := Dial(context.Background(), ClientConfig{Socket: os.Getenv(SocketVariable), ID: 1, Listen: os.Getenv(listenVariable) != ""}, ClientEvents{})
+	c, err := Dial(context.Background(),
+		ClientConfig{Socket: os.Getenv(SocketVariable), ID: 1, Listen: os.Getenv(listenVariable) != ""}, ClientEvents{})
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,8 @@ func startVictim(t *testing.T, variables ...string) (kill func()) {
 	t.Helper()
 	p := exec.CommandContext(t.Context(), "/proc/self/exe", victimArgument)
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p.Env, p.Stderr = variables, t.Output()
+	p.Env = variables
+	p.Stderr = t.Output()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +58,8 @@ func startVictim(t *testing.T, variables ...string) (kill func()) {
 // killsVariable is the number of kills of the long form, of all kinds together.
 const killsVariable = "WEFT_MEMIF_KILLS"
 
-// killAges returns the ages at which victims are killed: by default one at its start, and one above the deadlines of control messages. In
-// the long form they are up to a minute.
+// killAges returns the ages at which victims are killed: by default one at its start, and one above the deadlines of
+// control messages. In the long form they are up to a minute.
 func killAges(t *testing.T, kinds int) (ages []time.Duration) {
 	t.Helper()
 	text := os.Getenv(killsVariable)
@@ -181,7 +183,11 @@ func servedVictim(t *testing.T, b *Broker) (echoed, []string) {
 	var current *Conn
 	changed := make(chan *Conn, 1)
 	ended := make(chan *Conn, 1)
-	_, err = l.Add(Config{ID: 1, Connected: func(c *Conn) { changed <- c }, Disconnected: func(c *Conn, _ error) { ended <- c }})
+	_, err = l.Add(Config{
+		ID:           1,
+		Connected:    func(c *Conn) { changed <- c },
+		Disconnected: func(c *Conn, _ error) { ended <- c },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,5 +249,7 @@ func splicedVictim(t *testing.T) (echoed, []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return clientOf(t, ClientConfig{Socket: s.Path(), ID: 7}), []string{SocketVariable + "=" + path, listenVariable + "=1"}
+	return clientOf(t, ClientConfig{Socket: s.Path(), ID: 7}), []string{
+		SocketVariable + "=" + path, listenVariable + "=1",
+	}
 }

@@ -19,15 +19,17 @@ type SpliceConfig struct {
 	// ClientID and ClientSecret are what the client must send. The server gets ServerID and ServerSecret instead.
 	ClientID, ServerID         uint32
 	ClientSecret, ServerSecret Secret
-	// Dial connects to the server's socket, and does not wait for the server. Nothing may have been read from the connection.
+	// Dial connects to the server's socket, and does not wait for the server. Nothing may have been read from the
+	// connection.
 	Dial func() (*net.UnixConn, error)
 }
 
-// Splice connects a client with a server whose socket the client cannot reach, or may reach only as long as the Splice is there: it passes
-// their control messages in both directions. The packets are in memory that both share, and do not pass this process. Neither end must be
-// trusted: the client's secret is checked here, its descriptors reach the server only if they are shared memory or eventfds, and those of
-// the server never reach the client. As with a Listener, both sockets are the broker process's: this process never reads from them. A
-// Splice ends its connection when it is closed, and when the broker process ends.
+// Splice connects a client with a server whose socket the client cannot reach, or may reach only as long as the Splice
+// is there: it passes their control messages in both directions. The packets are in memory that both share, and do not
+// pass this process. Neither end must be trusted: the client's secret is checked here, its descriptors reach the server
+// only if they are shared memory or eventfds, and those of the server never reach the client. As with a Listener, both
+// sockets are the broker process's: this process never reads from them. A Splice ends its connection when it is closed,
+// and when the broker process ends.
 type Splice struct {
 	broker *Broker
 	config SpliceConfig
@@ -45,8 +47,8 @@ type Splice struct {
 // maxSpliced bounds the clients of a Splice: the one that is connected, and those whose end takes time.
 const maxSpliced = 4
 
-// unreadSize bounds what a server does not read, bytes: some messages. The kernel counts their descriptors, and has no more than
-// a limit on their way for all clients of the broker process.
+// unreadSize bounds what a server does not read, bytes: some messages. The kernel counts their descriptors, and has no
+// more than a limit on their way for all clients of the broker process.
 const unreadSize = 8192
 
 // Splice binds the client's socket and serves it until Close.
@@ -76,7 +78,8 @@ func (s *Splice) State() (connected bool, err error) {
 	return s.connected > 0, s.err
 }
 
-// Close removes the socket file if it is still the Splice's, and ends the connection. It does not wait for client and server.
+// Close removes the socket file if it is still the Splice's, and ends the connection. It does not wait for client and
+// server.
 func (s *Splice) Close() {
 	s.once.Do(func() {
 		if now, err := os.Lstat(s.config.Path); s.file != nil && err == nil && os.SameFile(s.file, now) {
@@ -130,7 +133,8 @@ func (s *Splice) dial(n note) {
 	if raw, err := server.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { s.broker.answer(answer, int(fd)) })
 	}
-	_ = server.Close() // blocks only if the broker process has just ended and the server sent descriptors, and then only this goroutine
+	// blocks only if the broker process has just ended and the server sent descriptors, and then only this goroutine
+	_ = server.Close()
 }
 
 // answer sends a note.

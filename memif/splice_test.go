@@ -37,7 +37,11 @@ func newSpliceLab(t *testing.T) *spliceLab {
 func spliceTo(t *testing.T, b *Broker, path string) *Splice {
 	t.Helper()
 	splice, err := b.Splice(SpliceConfig{
-		Path: filepath.Join(t.TempDir(), "c"), ClientID: 7, ClientSecret: clientSecret, ServerID: hostileConfig.ID, ServerSecret: hostileConfig.Secret,
+		Path:         filepath.Join(t.TempDir(), "c"),
+		ClientID:     7,
+		ClientSecret: clientSecret,
+		ServerID:     hostileConfig.ID,
+		ServerSecret: hostileConfig.Secret,
 		Dial: func() (*net.UnixConn, error) {
 			return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 		},
@@ -142,15 +146,16 @@ func TestSpliceServesAgainAfterItsBrokerProcessWasKilled(t *testing.T) {
 	bothWays(t, server, client)
 }
 
-// A refused client has no part in the state: it was never connected. There is room for a further one only when the broker process has told that
-// an earlier one is gone, so this tests at least one that is.
+// A refused client has no part in the state: it was never connected. There is room for a further one only when the
+// broker process has told that an earlier one is gone, so this tests at least one that is.
 func TestRefusedClientDoesNotCountAsParted(t *testing.T) {
 	s := newSpliceLab(t)
 	s.add(t, hostileConfig)
 	s.connect(t)
 	eventually(t, "the Splice says that they are connected", s.isConnected)
 	for range 2 * maxSpliced {
-		if _, err := Connect(t.Context(), ClientConfig{Socket: s.splice.Path(), ID: 7}); reasonFrom(err) != "secret required" {
+		if _, err := Connect(t.Context(), ClientConfig{Socket: s.splice.Path(), ID: 7}); reasonFrom(
+			err) != "secret required" {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +214,8 @@ func rawSplice(t *testing.T) (client *liar, server *control, splice *Splice) {
 	return client, server, splice
 }
 
-// A descriptor that is neither memory nor an eventfd is replaced by one of /dev/null: the server gets no pipe, socket or file of the client.
+// A descriptor that is neither memory nor an eventfd is replaced by one of /dev/null: the server gets no pipe, socket
+// or file of the client.
 func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
 	client, server, _ := rawSplice(t)
 	var pipe [2]int
@@ -217,7 +223,8 @@ func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.fds = append(client.fds, pipe[:]...)
-	memory, null := uint32(unix.S_IFREG), uint32(unix.S_IFCHR)
+	memory := uint32(unix.S_IFREG)
+	null := uint32(unix.S_IFCHR)
 	for _, sent := range []struct {
 		fd   int
 		kind uint32
@@ -299,7 +306,8 @@ func TestSpliceRefusesMessagesBeforeInit(t *testing.T) {
 	if m, _, err := peer.receive(); err != nil || m.kind() != disconnectMessage {
 		t.Errorf("the server of a client that declines got %v, %v", m, err)
 	}
-	if line := await(t, log, "line in the log"); !strings.Contains(line, `msg="memif client refused: it sent a message before INIT" socket=`+splice.Path()) {
+	if line := await(t, log, "line in the log"); !strings.Contains(line,
+		`msg="memif client refused: it sent a message before INIT" socket=`+splice.Path()) {
 		t.Errorf("logged %s", line)
 	}
 	if len(log) > 0 {
@@ -318,7 +326,9 @@ func TestSpliceBoundsItsClients(t *testing.T) {
 			_ = liar.socket.Close()
 		}
 	})
-	eventually(t, "the threads of the broker process are blocked", func() bool { return closing(t, s.broker.alive(t)) == maxSpliced })
+	eventually(t, "the threads of the broker process are blocked", func() bool {
+		return closing(t, s.broker.alive(t)) == maxSpliced
+	})
 	if n := closing(t, os.Getpid()); n > 0 {
 		t.Errorf("%d threads of this process are blocked in close", n)
 	}
@@ -335,7 +345,8 @@ func TestSpliceBoundsItsClients(t *testing.T) {
 	_ = await(t, s.connected, "connection of the other Splice")
 }
 
-// What a server does not read stays in the kernel, as memory of the broker process, also when the client has left. Few clients may cause that.
+// What a server does not read stays in the kernel, as memory of the broker process, also when the client has left. Few
+// clients may cause that.
 func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -396,8 +407,8 @@ func TestSpliceBoundsTheRateOfMessages(t *testing.T) {
 	}
 }
 
-// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the test does. The
-// connection ends all the same, and the next process can listen on the socket.
+// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the
+// test does. The connection ends all the same, and the next process can listen on the socket.
 func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 	b := newBroker(t)
 	path := filepath.Join(t.TempDir(), "s")

@@ -46,7 +46,8 @@ type splicedClient struct {
 	spliced bool // client and server are connected
 }
 
-// run passes messages until an end hangs up, or the Splice is closed. The client is counted until both sockets are closed.
+// run passes messages until an end hangs up, or the Splice is closed. The client is counted until both sockets are
+// closed.
 func (c *splicedClient) run() {
 	defer c.relayed.dispose()
 	defer c.settle()
@@ -76,7 +77,8 @@ func (c *splicedClient) run() {
 // settlePause is the time between two looks at a socket that has unread messages.
 const settlePause = 50 * time.Millisecond
 
-// settle waits until the other end has read all, or hung up: what a pod does not read counts as memory and descriptors of this process.
+// settle waits until the other end has read all, or hung up: what a pod does not read counts as memory and descriptors
+// of this process.
 func (c *relayed) settle() {
 	c.shutdown()
 	for unread(c.socket) {
@@ -95,7 +97,8 @@ func unread(socket *packetSocket) bool {
 
 // dial asks the Broker for the server.
 func (c *splicedClient) dial() reached {
-	p, reply := c.process, make(chan reached, 1)
+	p := c.process
+	reply := make(chan reached, 1)
 	p.mu.Lock()
 	p.dialing[c.number] = reply
 	p.mu.Unlock()
@@ -171,14 +174,16 @@ func (c *splicedClient) translate(m *message) (reason string) {
 	case c.from.secret != secretField{} && subtle.ConstantTimeCompare(i.secret[:], c.from.secret[:]) != 1:
 		return "incorrect secret"
 	}
-	i.id, i.secret = c.to.id, c.to.secret
+	i.id = c.to.id
+	i.secret = c.to.secret
 	*m = *i.encode()
 	return ""
 }
 
 // toClient passes on what the server sends, without descriptors: a server sends none.
 func (c *splicedClient) toClient() {
-	server, peer := control{socket: c.server}, control{socket: c.socket}
+	server := control{socket: c.server}
+	peer := control{socket: c.socket}
 	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
 		m, fd, err := server.receive()
 		if err != nil {

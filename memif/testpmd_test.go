@@ -23,7 +23,8 @@ const testpmdStart = time.Minute
 
 var testpmds atomic.Int64
 
-// requireTestpmd finds DPDK's testpmd. Without it the test is skipped, or fails if the comma-separated list WEFT_REQUIRE contains dpdk.
+// requireTestpmd finds DPDK's testpmd. Without it the test is skipped, or fails if the comma-separated list
+// WEFT_REQUIRE contains dpdk.
 func requireTestpmd(t *testing.T) peers.Program {
 	t.Helper()
 	p, err := peers.Testpmd()
@@ -68,12 +69,14 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 	t.Helper()
 	prefix := fmt.Sprintf("weft%d-%d", os.Getpid(), testpmds.Add(1))
 	args := []string{
-		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--log-level=pmd.net.memif:debug", "--file-prefix", prefix, "--lcores", "0@(0-1),1@(0-1)",
+		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--log-level=pmd.net.memif:debug", "--file-prefix",
+		prefix, "--lcores", "0@(0-1),1@(0-1)",
 		"--vdev", "net_memif0,role=client,socket-abstract=no," + options,
 	}
 	args = append(args, arguments...)
-	return runTestpmd(t, append(args, "--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt",
-		"--nb-cores=1", "--no-flush-rx", "--forward-mode=io"))
+	return runTestpmd(t,
+		append(args, "--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt",
+			"--nb-cores=1", "--no-flush-rx", "--forward-mode=io"))
 }
 
 // runTestpmd starts a testpmd with these arguments.
@@ -90,7 +93,8 @@ func runTestpmd(t *testing.T, args []string) *testpmd {
 		t.Fatal(err)
 	}
 	output := &said{}
-	command.Stdout, command.Stderr = output, output
+	command.Stdout = output
+	command.Stderr = output
 	if err := command.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
@@ -113,8 +117,8 @@ func runTestpmd(t *testing.T, args []string) *testpmd {
 	return p
 }
 
-// stop is the first command, and returns when testpmd no longer uses the rings: DPDK's driver unmaps them when the other end
-// disconnects, even if they are in use.
+// stop is the first command, and returns when testpmd no longer uses the rings: DPDK's driver unmaps them when the
+// other end disconnects, even if they are in use.
 func (p *testpmd) stop(t *testing.T) {
 	t.Helper()
 	_, _ = io.WriteString(p.commands, "stop\n")
@@ -127,14 +131,17 @@ func (p *testpmd) restartPort() {
 	_, _ = io.WriteString(p.commands, "port stop 0\nport start 0\nstart\n")
 }
 
-// echo sends packets to the other end, which echoes them, and compares: they must arrive unchanged and in order. Both ends poll, so this
-// takes long on a busy machine; echo fails only when no more packets arrive.
+// echo sends packets to the other end, which echoes them, and compares: they must arrive unchanged and in order. Both
+// ends poll, so this takes long on a busy machine; echo fails only when no more packets arrive.
 func echo(t *testing.T, c *Conn, count int) {
 	t.Helper()
-	rx, tx := c.RxQueues()[0], c.TxQueues()[0]
+	rx := c.RxQueues()[0]
+	tx := c.TxQueues()[0]
 	size := func(n int) int { return 60 + n*37%1455 }
-	p, got := make([]byte, 2048), buffers(64)
-	sent, back := 0, 0
+	p := make([]byte, 2048)
+	got := buffers(64)
+	sent := 0
+	back := 0
 	for last := time.Now(); back < count; {
 		for sent < count && sent-back < 128 {
 			fillPattern(p[:size(sent)], sent)
@@ -182,9 +189,11 @@ func TestTestpmdConnectsAndEchoes(t *testing.T) {
 			t.Run(fmt.Sprintf("zero copy %v rings of %d", zeroCopy, 1<<log2), func(t *testing.T) {
 				l := newLab(t, ListenOptions{})
 				l.add(t, Config{ID: 3, Secret: "open sesame"})
-				options, arguments := fmt.Sprintf("id=3,secret=open sesame,rsize=%d,socket=%s", log2, l.Path()), []string(nil)
+				options := fmt.Sprintf("id=3,secret=open sesame,rsize=%d,socket=%s", log2, l.Path())
+				arguments := []string(nil)
 				if zeroCopy {
-					options, arguments = options+",zero-copy=yes", []string{"--single-file-segments"}
+					options = options + ",zero-copy=yes"
+					arguments = []string{"--single-file-segments"}
 				}
 				p := startTestpmd(t, options, arguments...)
 				c := p.await(t, l)
@@ -218,7 +227,8 @@ func documentedTestpmd(t *testing.T, variable func(string) string) (arguments []
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, linked := "", "" // of the socket
+	link := ""
+	linked := "" // of the socket
 	for _, b := range pages.Parse(page, text).Blocks {
 		if !b.IsShell() {
 			continue
@@ -230,7 +240,8 @@ func documentedTestpmd(t *testing.T, variable func(string) string) (arguments []
 		for _, c := range commands {
 			switch c[0] {
 			case "ln":
-				link, linked = filepath.Join(t.TempDir(), "s"), c[3]
+				link = filepath.Join(t.TempDir(), "s")
+				linked = c[3]
 				if err := os.Symlink(os.Expand(c[2], variable), link); err != nil {
 					t.Fatal(err)
 				}
@@ -302,14 +313,17 @@ func TestTestpmdAndServerSurviveEachOther(t *testing.T) {
 	echo(t, second.await(t, again), 1000)
 }
 
-// testpmd listens on an abstract socket, as it does by default. It connects; that it forwards as a server is not tested.
+// testpmd listens on an abstract socket, as it does by default. It connects; that it forwards as a server is not
+// tested.
 func TestTestpmdIsTheServerOfASplice(t *testing.T) {
 	requireTestpmd(t)
 	name := fmt.Sprintf("weft-test-%d/m1", os.Getpid())
 	runTestpmd(t, []string{
-		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix", fmt.Sprintf("wefts%d", os.Getpid()), "--lcores", "0@(0-1),1@(0-1)",
+		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix", fmt.Sprintf("wefts%d", os.Getpid()),
+		"--lcores", "0@(0-1),1@(0-1)",
 		"--vdev", "net_memif0,role=server,id=1,socket=" + name + ",secret=" + string(hostileConfig.Secret),
-		"--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt", "--nb-cores=1", "--no-flush-rx", "--forward-mode=io",
+		"--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt", "--nb-cores=1",
+		"--no-flush-rx", "--forward-mode=io",
 	})
 	splice := spliceTo(t, newBroker(t), "@"+name)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

@@ -36,11 +36,13 @@ func (q *TxQueue) Size() int { return int(q.ring.size) }
 // Stats returns the counters. Any goroutine may call it.
 func (q *TxQueue) Stats() QueueStats { return q.counters.stats() }
 
-// Refused returns the number of packets that were taken and dropped because the ring could never hold them, QueueStats.TooLong.
+// Refused returns the number of packets that were taken and dropped because the ring could never hold them,
+// QueueStats.TooLong.
 func (q *TxQueue) Refused() uint64 { return q.counters.dropped[tooLong].Load() }
 
-// Send copies packets into the ring, publishes them and rings the peer if it wants that. It returns how many it took, in
-// order; fewer than all: the ring is full. A packet that is empty or that the ring could never hold is taken and dropped.
+// Send copies packets into the ring, publishes them and rings the peer if it wants that. It returns how many it took,
+// in order; fewer than all: the ring is full. A packet that is empty or that the ring could never hold is taken and
+// dropped.
 func (q *TxQueue) Send(v [][]byte) int {
 	if q.memory.guarded {
 		return q.sendGuarded(v)
@@ -65,8 +67,8 @@ func (q *TxQueue) send(v [][]byte) int {
 // Append copies one packet into the ring without publishing it; false: there is no room now.
 func (q *TxQueue) Append(packet []byte) bool { return q.AppendParts(packet, nil) }
 
-// AppendParts is Append of a packet that lies in two places. Each byte is read once: the body may be what Peek showed of
-// another connection's memory, which its peer changes at any time.
+// AppendParts is Append of a packet that lies in two places. Each byte is read once: the body may be what Peek showed
+// of another connection's memory, which its peer changes at any time.
 func (q *TxQueue) AppendParts(head, body []byte) bool {
 	if q.memory.guarded {
 		return q.appendGuarded(head, body)
@@ -89,7 +91,8 @@ func (q *TxQueue) AppendParts(head, body []byte) bool {
 	if len(body) > 0 {
 		copy(unsafe.Slice((*byte)(unsafe.Add(to, len(head))), len(body)), body)
 	}
-	room.flags, room.length = 0, uint32(length)
+	room.flags = 0
+	room.length = uint32(length)
 	q.ring.fill(q.next, room)
 	q.took(1, int(length))
 	return true
@@ -159,7 +162,8 @@ func (q *TxQueue) append(head, body []byte) bool {
 	if len(body) > 0 {
 		copy(unsafe.Slice((*byte)(unsafe.Add(to, len(head))), len(body)), body)
 	}
-	room.flags, room.length = 0, uint32(length)
+	room.flags = 0
+	room.length = uint32(length)
 	q.ring.fill(q.next, room)
 	q.took(1, length)
 	return true
@@ -201,8 +205,8 @@ func (q *TxQueue) look() bool {
 	return q.free != 0
 }
 
-// buffer returns a slot's memory and its descriptor, whose length is the room. One that cannot be used has no length, and
-// ends the connection.
+// buffer returns a slot's memory and its descriptor, whose length is the room. One that cannot be used has no length,
+// and ends the connection.
 func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
 	if !q.server {
 		at := uintptr(i&q.ring.mask) * uintptr(q.bufferSize)
@@ -218,10 +222,11 @@ func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
 	return at, d
 }
 
-// appendChain spreads a packet over several slots. All but the last are filled, so that a chain which does not fit leaves
-// nothing behind but flags, which the next packet overwrites.
+// appendChain spreads a packet over several slots. All but the last are filled, so that a chain which does not fit
+// leaves nothing behind but flags, which the next packet overwrites.
 func (q *TxQueue) appendChain(head, body []byte) bool {
-	length, i := len(head)+len(body), uint16(0)
+	length := len(head) + len(body)
+	i := uint16(0)
 	for {
 		if i == q.free && (!q.look() || i >= q.free) {
 			return q.noRoom(i)
@@ -232,7 +237,8 @@ func (q *TxQueue) appendChain(head, body []byte) bool {
 		}
 		i++
 		if uint64(len(head))+uint64(len(body)) <= uint64(room.length) {
-			room.flags, room.length = 0, uint32(len(head)+len(body))
+			room.flags = 0
+			room.length = uint32(len(head) + len(body))
 			copyParts(unsafe.Slice((*byte)(to), room.length), head, body)
 			q.ring.fill(q.next+i-1, room)
 			q.took(i, length)
@@ -272,7 +278,8 @@ func (q *TxQueue) flush() {
 		q.ring.setHead(q.sent)
 	}
 	q.counters.add(q.packets, q.bytes)
-	q.packets, q.bytes = 0, 0
+	q.packets = 0
+	q.bytes = 0
 	if !q.ring.interruptsMasked() {
 		q.counters.rings.Add(1)
 		q.notify()
@@ -298,8 +305,8 @@ func (q *TxQueue) notifyNow() {
 	notifyByWrite(q.eventfd)
 }
 
-// Reserve lends the next slot's buffer to write a packet of up to n bytes into; nil: there is no room now, or not in one
-// buffer. It is valid until Commit, Append, Send or Flush, and lent again if it was not committed.
+// Reserve lends the next slot's buffer to write a packet of up to n bytes into; nil: there is no room now, or not in
+// one buffer. It is valid until Commit, Append, Send or Flush, and lent again if it was not committed.
 func (q *TxQueue) Reserve(n int) []byte {
 	if n <= 0 || uint64(n) > uint64(q.maxPacket) {
 		return nil
@@ -334,8 +341,8 @@ func (q *TxQueue) reserveGuarded(n int) (lent []byte) {
 	return q.reserved[:n]
 }
 
-// Commit appends the first n bytes of the buffer that Reserve returned last, without publishing them. It does nothing if n is not
-// positive, or larger than the buffer.
+// Commit appends the first n bytes of the buffer that Reserve returned last, without publishing them. It does nothing
+// if n is not positive, or larger than the buffer.
 func (q *TxQueue) Commit(n int) {
 	if n <= 0 || q.free == 0 {
 		return
@@ -348,7 +355,8 @@ func (q *TxQueue) Commit(n int) {
 	if uint64(n) > uint64(room.length) {
 		return
 	}
-	room.flags, room.length = 0, uint32(n)
+	room.flags = 0
+	room.length = uint32(n)
 	q.ring.fill(q.next, room)
 	q.took(1, n)
 }

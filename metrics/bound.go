@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of label values and of label sets. Names of pods, pools and interfaces come from users, so without bounds a user could make a
-// scrape arbitrarily large. docs/operations.md lists the bound of each metric.
+// Bounds of label values and of label sets. Names of pods, pools and interfaces come from users, so without bounds a
+// user could make a scrape arbitrarily large. docs/operations.md lists the bound of each metric.
 const (
 	maxVerbs      = 8
 	maxCodes      = 64
@@ -64,8 +64,8 @@ func (v *values) of(text string) string {
 	return text
 }
 
-// first returns the first most keys of a map in their order, so that each scrape has the same ones, and the number of keys that are left
-// out.
+// first returns the first most keys of a map in their order, so that each scrape has the same ones, and the number of
+// keys that are left out.
 func first[K comparable, V any](all map[K]V, most int, compare func(K, K) int) (kept []K, left int) {
 	kept = slices.SortedFunc(maps.Keys(all), compare)
 	if len(kept) <= most {

@@ -56,11 +56,13 @@ func readTables(t *testing.T) map[string]documented {
 
 // families returns the label sets of the metrics of a scrape, by metric without the suffixes of histograms.
 func families(text string) (types map[string]string, sets map[string]map[string]bool) {
-	types, sets = map[string]string{}, map[string]map[string]bool{}
+	types = map[string]string{}
+	sets = map[string]map[string]bool{}
 	for line := range strings.Lines(text) {
 		if is, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			name, kind, _ := strings.Cut(strings.TrimSpace(is), " ")
-			types[name], sets[name] = kind, map[string]bool{}
+			types[name] = kind
+			sets[name] = map[string]bool{}
 			continue
 		}
 		if strings.HasPrefix(line, "#") {
@@ -84,8 +86,16 @@ var labelName = regexp.MustCompile(`(?:^|,)([a-z]+)="`)
 func observeAll(m *Metrics, name string) {
 	m.Request(name, name, time.Second)
 	m.Request("ADD", name, time.Second)
-	m.Event(Event{Name: name, Phases: map[string]time.Duration{name: 1, "commit": 1}, Handlers: map[string]time.Duration{name: 1}})
-	m.Event(Event{Name: "AddPod", Phases: map[string]time.Duration{name: 1}, Handlers: map[string]time.Duration{name: 1}})
+	m.Event(Event{
+		Name:     name,
+		Phases:   map[string]time.Duration{name: 1, "commit": 1},
+		Handlers: map[string]time.Duration{name: 1},
+	})
+	m.Event(Event{
+		Name:     "AddPod",
+		Phases:   map[string]time.Duration{name: 1},
+		Handlers: map[string]time.Duration{name: 1},
+	})
 	m.Operation(name, name, name)
 	m.Operation("vpp.route", "create", name)
 	m.Rollback(name)
@@ -115,34 +125,56 @@ func hostile() []string {
 
 func hostileState(names []string) State {
 	s := State{
-		Conditions: map[string]bool{}, Objects: map[string]map[string]int{"k": {}}, Addresses: map[string]Addresses{}, Devices: map[string]int{},
+		Conditions:    map[string]bool{},
+		Objects:       map[string]map[string]int{"k": {}},
+		Addresses:     map[string]Addresses{},
+		Devices:       map[string]int{},
 		Registrations: map[string]uint64{}, Links: map[string]Traffic{}, Tunnels: map[string]Traffic{},
 	}
 	yes := true
 	for _, name := range names {
-		s.Conditions[name], s.Objects[name], s.Addresses[name] = true, map[string]int{name: 1}, Addresses{}
+		s.Conditions[name] = true
+		s.Objects[name] = map[string]int{name: 1}
+		s.Addresses[name] = Addresses{}
 		s.Objects["k"][name] = 1
-		s.Devices[name], s.Registrations[name], s.Links[name], s.Tunnels[name] = 1, 1, Traffic{}, Traffic{RxPackets: 1}
-		s.Interfaces = append(s.Interfaces, Interface{Namespace: name, Pod: name, Name: name, Type: "memif", Connected: &yes})
+		s.Devices[name] = 1
+		s.Registrations[name] = 1
+		s.Links[name] = Traffic{}
+		s.Tunnels[name] = Traffic{RxPackets: 1}
+		s.Interfaces = append(s.Interfaces, Interface{
+			Namespace: name,
+			Pod:       name,
+			Name:      name,
+			Type:      "memif",
+			Connected: &yes,
+		})
 		s.Errors = append(s.Errors, Error{name, name, 1})
 		s.Policies = append(s.Policies, PolicyCount{PolicySeries{name, name, name}, 1})
 	}
 	return s
 }
 
-// The bound of each metric holds against 5,000 hostile names in each label, and the page lists exactly the metrics that are served.
+// The bound of each metric holds against 5,000 hostile names in each label, and the page lists exactly the metrics that
+// are served.
 func TestLabelSetsAreBoundedAsDocumented(t *testing.T) {
 	names := hostile()
 	state := hostileState(names)
-	one, many := uint64(1), 1
-	state.EventsDropped, state.DeleteQueue = &one, &many
-	m := New(Config{Version: names[1], Read: func(context.Context) State { return state }, Log: slog.New(slog.DiscardHandler)})
+	one := uint64(1)
+	many := 1
+	state.EventsDropped = &one
+	state.DeleteQueue = &many
+	m := New(Config{
+		Version: names[1],
+		Read:    func(context.Context) State { return state },
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	c := NewController("weft v1", slog.New(slog.DiscardHandler))
 	for _, name := range names {
 		observeAll(m, name)
 		c.Reconciled(name, time.Second, errors.New(name))
 	}
-	want, served := readTables(t), map[string]bool{}
+	want := readTables(t)
+	served := map[string]bool{}
 	for what, handler := range map[string]http.Handler{"agent": m, "controller": c} {
 		code, text := scrape(t, handler)
 		if code != http.StatusOK || !utf8.ValidString(text) || len(text) > 64<<20 {
@@ -159,7 +191,8 @@ func TestLabelSetsAreBoundedAsDocumented(t *testing.T) {
 				t.Errorf("docs/operations.md has no row for %s", name)
 			}
 			if len(of) == 0 || len(of) > d.bound || types[name] != d.kind {
-				t.Errorf("%s %s has %d label sets, documented are %s and at most %d", types[name], name, len(of), d.kind, d.bound)
+				t.Errorf("%s %s has %d label sets, documented are %s and at most %d", types[name], name, len(of),
+					d.kind, d.bound)
 			}
 			checkLabels(t, name, of, d.labels)
 		}
@@ -231,7 +264,8 @@ func TestControllerReportsItsWork(t *testing.T) {
 	c.Reconciled("IPPool", time.Second, io.EOF)
 	_, text := scrape(t, c)
 	for _, line := range []string{
-		`weft_controller_leader 1`, `weft_controller_elections_total 1`, `weft_controller_vnis 3`, `weft_controller_endpoints 4`,
+		`weft_controller_leader 1`, `weft_controller_elections_total 1`, `weft_controller_vnis 3`,
+		`weft_controller_endpoints 4`,
 		`weft_controller_freed_total{what="block"} 2`, `weft_controller_freed_total{what="loan"} 1`,
 		`weft_controller_reconcile_duration_seconds_count{kind="IPPool",result="ok"} 1`,
 		`weft_controller_reconcile_duration_seconds_count{kind="IPPool",result="error"} 1`,
@@ -242,7 +276,9 @@ func TestControllerReportsItsWork(t *testing.T) {
 		}
 	}
 	c.Leads(false)
-	if _, text = scrape(t, c); !strings.Contains(text, "weft_controller_leader 0\n") || !strings.Contains(text, "weft_controller_vnis 0\n") || !strings.Contains(text, "weft_controller_endpoints 0\n") {
+	if _, text = scrape(t, c); !strings.Contains(text, "weft_controller_leader 0\n") ||
+		!strings.Contains(text, "weft_controller_vnis 0\n") ||
+		!strings.Contains(text, "weft_controller_endpoints 0\n") {
 		t.Errorf("a replica that lost its lease reports its last work:\n%s", text)
 	}
 }

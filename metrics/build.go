@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// newRegistry returns a registry with the metrics that each program has: those of the Go runtime, of the process, and weft_build_info.
+// newRegistry returns a registry with the metrics that each program has: those of the Go runtime, of the process, and
+// weft_build_info.
 func newRegistry(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -15,6 +16,7 @@ func newRegistry(version string) *prometheus.Registry {
 		ConstLabels: prometheus.Labels{"version": valid(version), "goversion": runtime.Version()},
 	})
 	build.Set(1)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return registry
 }

@@ -31,13 +31,20 @@ type Controller struct {
 // NewController returns metrics with their own registry.
 func NewController(version string, log *slog.Logger) *Controller {
 	c := &Controller{
-		kinds:      newValues(maxKinds),
-		leading:    gauge("controller_leader", "Whether this replica leads, 1 or 0."),
-		elections:  prometheus.NewCounter(prometheus.CounterOpts{Namespace: prefix, Name: "controller_elections_total", Help: "Times that this replica became the leader."}),
-		reconciles: histograms("controller_reconcile_duration_seconds", "Duration of reconciliations.", coarseBuckets, "kind", "result"),
-		freed:      counters("controller_freed_total", "Blocks and loans of deleted nodes that the controller freed.", "what"),
-		vnis:       gauge("controller_vnis", "VNIs that the controller assigned; 0 on a replica that does not lead."),
-		endpoints:  gauge("controller_endpoints", "Addresses in the EndpointSlices that the controller keeps; 0 on a replica that does not lead."),
+		kinds:   newValues(maxKinds),
+		leading: gauge("controller_leader", "Whether this replica leads, 1 or 0."),
+		elections: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: prefix,
+			Name:      "controller_elections_total",
+			Help:      "Times that this replica became the leader.",
+		}),
+		reconciles: histograms("controller_reconcile_duration_seconds", "Duration of reconciliations.", coarseBuckets,
+			"kind", "result"),
+		freed: counters("controller_freed_total",
+			"Blocks and loans of deleted nodes that the controller freed.", "what"),
+		vnis: gauge("controller_vnis", "VNIs that the controller assigned; 0 on a replica that does not lead."),
+		endpoints: gauge("controller_endpoints",
+			"Addresses in the EndpointSlices that the controller keeps; 0 on a replica that does not lead."),
 	}
 	registry := newRegistry(version)
 	registry.MustRegister(c.leading, c.elections, c.reconciles, c.freed, c.vnis, c.endpoints)

@@ -53,8 +53,14 @@ type labels struct{ verbs, codes, events, phases, handlers, kinds, operations, r
 
 func newLabels() labels {
 	return labels{
-		verbs: newValues(maxVerbs), codes: newValues(maxCodes), events: newValues(maxEvents), phases: newValues(maxPhases),
-		handlers: newValues(maxHandlers), kinds: newValues(maxKinds), operations: newValues(maxVerbs), results: newValues(maxResults),
+		verbs:      newValues(maxVerbs),
+		codes:      newValues(maxCodes),
+		events:     newValues(maxEvents),
+		phases:     newValues(maxPhases),
+		handlers:   newValues(maxHandlers),
+		kinds:      newValues(maxKinds),
+		operations: newValues(maxVerbs),
+		results:    newValues(maxResults),
 	}
 }
 
@@ -78,9 +84,12 @@ func New(config Config) *Metrics {
 		slots:    make(chan struct{}, maxScrapes),
 		labels:   newLabels(),
 
-		requests:  histograms("cni_request_duration_seconds", "Duration of requests of the CNI plugin.", coarseBuckets, "verb", "code"),
-		events:    histograms("event_duration_seconds", "Duration of the phases of events; phase total is from start to end.", fineBuckets, "event", "phase"),
-		handlers:  histograms("event_handler_duration_seconds", "Duration of the handlers of events.", fineBuckets, "event", "handler"),
+		requests: histograms("cni_request_duration_seconds", "Duration of requests of the CNI plugin.", coarseBuckets,
+			"verb", "code"),
+		events: histograms("event_duration_seconds",
+			"Duration of the phases of events; phase total is from start to end.", fineBuckets, "event", "phase"),
+		handlers: histograms("event_handler_duration_seconds", "Duration of the handlers of events.", fineBuckets,
+			"event", "handler"),
 		queueWait: histogram("event_queue_wait_seconds", "Time that events spent in the queue.", fineBuckets),
 
 		operations: counters("transaction_operations_total", "Operations on objects.", "kind", "verb", "result"),
@@ -90,10 +99,12 @@ func New(config Config) *Metrics {
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: prefix, Name: "dataplane_reconnects_total", Help: "Reconnections to the dataplane."}),
 		replay: histogram("dataplane_replay_seconds", "Duration of replays to a reconnected dataplane.", coarseBuckets),
-		spans:  counters("trace_spans_total", "Spans that were exported or not; result dropped counts records without spans.", "result"),
+		spans: counters("trace_spans_total",
+			"Spans that were exported or not; result dropped counts records without spans.", "result"),
 		commit: histogram("state_commit_seconds", "Duration of durable writes of the state file.", fineBuckets),
 	}
-	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift, m.reconnects, m.replay, m.commit, m.spans)
+	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift,
+		m.reconnects, m.replay, m.commit, m.spans)
 	for _, kind := range config.Kinds {
 		m.drift.WithLabelValues(m.labels.kinds.of(kind))
 	}
@@ -122,8 +133,8 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}).ServeHTTP(w, r)
 }
 
-// Request observes a request of the CNI plugin. code is the CNI error code, "0" for success, or the name of a gRPC code if the call
-// failed.
+// Request observes a request of the CNI plugin. code is the CNI error code, "0" for success, or the name of a gRPC code
+// if the call failed.
 func (m *Metrics) Request(verb, code string, took time.Duration) {
 	m.requests.WithLabelValues(m.labels.verbs.of(verb), m.labels.codes.of(code)).Observe(took.Seconds())
 }
@@ -150,7 +161,8 @@ func (m *Metrics) Event(e Event) {
 
 // Operation counts an operation on an object of a kind.
 func (m *Metrics) Operation(kind, verb, result string) {
-	m.operations.WithLabelValues(m.labels.kinds.of(kind), m.labels.operations.of(verb), m.labels.results.of(result)).Inc()
+	m.operations.WithLabelValues(m.labels.kinds.of(kind), m.labels.operations.of(verb),
+		m.labels.results.of(result)).Inc()
 }
 
 // Rollback counts an undone transaction.
@@ -176,11 +188,17 @@ func (m *Metrics) Spans(result string, n int) {
 func (m *Metrics) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
 
 func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: prefix, Name: name, Help: help, Buckets: buckets}, labels)
+	return prometheus.NewHistogramVec(
+		prometheus.HistogramOpts{Namespace: prefix, Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: prefix, Name: name, Help: help, Buckets: buckets})
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: prefix,
+		Name:      name,
+		Help:      help,
+		Buckets:   buckets,
+	})
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {

@@ -61,18 +61,26 @@ var names = []string{
 }
 
 func fullState() State {
-	queued, yes, dropped := 7, true, uint64(8)
+	queued := 7
+	yes := true
+	dropped := uint64(8)
 	eth0 := Interface{Namespace: "shop", Pod: "cart", Name: "eth0", Type: "tap",
 		RxPackets: 1, RxBytes: 11, RxDrops: 3, TxPackets: 2, TxBytes: 22, TxDrops: 4}
 	return State{
-		QueueDepth: 3, Quarantined: 2, Rejections: 3, DeleteQueue: &queued, Connected: true, Ready: true, Conditions: map[string]bool{"started": true, "uplink": false},
-		Objects:   map[string]map[string]int{"vpp.route": {"InSync": 4}},
-		Addresses: map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
-		Links:     map[string]Traffic{"host": {1, 2, 3, 4, 5, 6}},
-		Tunnels:   map[string]Traffic{"worker-2": {7, 8, 9, 10, 11, 12}},
-		Errors:    []Error{{Node: "ip4-input", Reason: "time_expired", Count: 9}},
-		Policies:  []PolicyCount{{PolicySeries{"NetworkPolicy shop/db", "ingress", "deny"}, 4}},
-		Devices:   map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6}, EventsDropped: &dropped,
+		QueueDepth:  3,
+		Quarantined: 2,
+		Rejections:  3,
+		DeleteQueue: &queued,
+		Connected:   true,
+		Ready:       true,
+		Conditions:  map[string]bool{"started": true, "uplink": false},
+		Objects:     map[string]map[string]int{"vpp.route": {"InSync": 4}},
+		Addresses:   map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
+		Links:       map[string]Traffic{"host": {1, 2, 3, 4, 5, 6}},
+		Tunnels:     map[string]Traffic{"worker-2": {7, 8, 9, 10, 11, 12}},
+		Errors:      []Error{{Node: "ip4-input", Reason: "time_expired", Count: 9}},
+		Policies:    []PolicyCount{{PolicySeries{"NetworkPolicy shop/db", "ingress", "deny"}, 4}},
+		Devices:     map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6}, EventsDropped: &dropped,
 		Interfaces: []Interface{
 			eth0, eth0, // two sandboxes of one pod
 			{Name: "a\xffb", Type: "veth", RxPackets: 1},
@@ -89,7 +97,12 @@ func scrape(t *testing.T, m http.Handler) (int, string) {
 }
 
 func newMetrics(read func(context.Context) State) *Metrics {
-	return New(Config{Version: "weft v1", Kinds: []string{"vpp.route", "vpp.vrf"}, Read: read, Log: slog.New(slog.DiscardHandler)})
+	return New(Config{
+		Version: "weft v1",
+		Kinds:   []string{"vpp.route", "vpp.vrf"},
+		Read:    read,
+		Log:     slog.New(slog.DiscardHandler),
+	})
 }
 
 // rows: AWS-24, AWS-45
@@ -101,7 +114,8 @@ func TestAllMetricsAreServed(t *testing.T) {
 	m := newMetrics(func(context.Context) State { return state })
 	m.Request("ADD", "0", 200*time.Millisecond)
 	m.Event(Event{Name: "AddPod", Waited: time.Second / 2,
-		Phases: map[string]time.Duration{"commit": 2 * time.Second}, Handlers: map[string]time.Duration{"ipnet": time.Second}})
+		Phases:   map[string]time.Duration{"commit": 2 * time.Second},
+		Handlers: map[string]time.Duration{"ipnet": time.Second}})
 	m.Operation("vpp.route", "create", "applied")
 	m.Rollback(RolledBack)
 	m.Drift("vpp.route")
@@ -134,7 +148,10 @@ func TestAllMetricsAreServed(t *testing.T) {
 
 func TestNilFieldsHaveNoMetrics(t *testing.T) {
 	_, text := scrape(t, newMetrics(func(context.Context) State { return State{} }))
-	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface", "weft_dataplane_errors", "weft_policy"} {
+	for _, name := range []string{
+		"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface",
+		"weft_dataplane_errors", "weft_policy",
+	} {
 		if strings.Contains(text, name) {
 			t.Errorf("%s is served", name)
 		}
@@ -142,7 +159,8 @@ func TestNilFieldsHaveNoMetrics(t *testing.T) {
 }
 
 func TestTooManyConcurrentScrapesAreRejected(t *testing.T) {
-	begun, release := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	release := make(chan struct{})
 	m := newMetrics(func(context.Context) State {
 		begun <- struct{}{}
 		<-release

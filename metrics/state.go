@@ -88,20 +88,28 @@ var (
 	devices       = describe("devices", "Memif devices by state.", "state")
 	registrations = describe("kubelet_registrations_total", "Attempts to register with kubelet.", "result")
 	eventsDropped = describe("pod_events_dropped_total", "Events on pods that were not written to the API server.")
-	quarantined   = describe("quarantined_attachments", "Attachments that are not replayed because they crashed the dataplane.")
-	rejections    = describe("rejected_announcements", "Parts of other nodes' announcements that are rejected because they are not granted to the node.")
-	rxPackets     = describe("interface_rx_packets_total", "Packets that a pod's interface received.", ofInterface...)
-	rxBytes       = describe("interface_rx_bytes_total", "Bytes that a pod's interface received.", ofInterface...)
-	rxDrops       = describe("interface_rx_drops_total", "Packets to a pod's interface that it did not accept.", ofInterface...)
-	txPackets     = describe("interface_tx_packets_total", "Packets that a pod's interface sent.", ofInterface...)
-	txBytes       = describe("interface_tx_bytes_total", "Bytes that a pod's interface sent.", ofInterface...)
-	txDrops       = describe("interface_tx_drops_total", "Packets from a pod's interface that the dataplane dropped.", ofInterface...)
-	graphErrors   = describe("dataplane_errors_total", "Packets that a graph node of the dataplane dropped or counted, by reason.", "node", "reason")
-	ofPolicies    = describe("policy_packets_total", "Packets for which the rules of a network policy decided.", "policy", "direction", "action")
+	quarantined   = describe("quarantined_attachments",
+		"Attachments that are not replayed because they crashed the dataplane.")
+	rejections = describe("rejected_announcements",
+		"Parts of other nodes' announcements that are rejected because they are not granted to the node.")
+	rxPackets = describe("interface_rx_packets_total", "Packets that a pod's interface received.", ofInterface...)
+	rxBytes   = describe("interface_rx_bytes_total", "Bytes that a pod's interface received.", ofInterface...)
+	rxDrops   = describe("interface_rx_drops_total",
+		"Packets to a pod's interface that it did not accept.", ofInterface...)
+	txPackets = describe("interface_tx_packets_total", "Packets that a pod's interface sent.", ofInterface...)
+	txBytes   = describe("interface_tx_bytes_total", "Bytes that a pod's interface sent.", ofInterface...)
+	txDrops   = describe("interface_tx_drops_total",
+		"Packets from a pod's interface that the dataplane dropped.", ofInterface...)
+	graphErrors = describe("dataplane_errors_total",
+		"Packets that a graph node of the dataplane dropped or counted, by reason.", "node", "reason")
+	ofPolicies = describe("policy_packets_total",
+		"Packets for which the rules of a network policy decided.", "policy", "direction", "action")
 	ofLinks       = describeTraffic("link", "the link between the dataplane and the node", "link")
 	ofTunnels     = describeTraffic("tunnel", "the tunnels to another node", "node")
-	seriesDropped = describe("series_dropped", "Label sets that are not exported because a metric reached its bound.", "metric")
-	connection    = describe("memif_connected", "Whether a pod's program is connected to its memif, 1 or 0.", ofInterface[:3]...)
+	seriesDropped = describe("series_dropped",
+		"Label sets that are not exported because a metric reached its bound.", "metric")
+	connection = describe("memif_connected",
+		"Whether a pod's program is connected to its memif, 1 or 0.", ofInterface[:3]...)
 )
 
 // traffic describes the counters of a kind of interface.
@@ -164,7 +172,8 @@ func (r reading) collectNames(out sink) {
 	pools, left := firstNames(r.Addresses, maxPools)
 	out.dropped("weft_addresses", left)
 	for _, pool := range pools {
-		a, pool := r.Addresses[pool], valid(pool)
+		a := r.Addresses[pool]
+		pool := valid(pool)
 		out.gauge(addresses, float64(a.Used), pool, "used")
 		out.gauge(addresses, float64(a.Leased), pool, "leased")
 		out.gauge(addresses, float64(a.Cooling), pool, "cooling")
@@ -228,11 +237,14 @@ func (r reading) collectErrors(out sink) {
 func (r reading) collectPolicies(out sink) {
 	sums := make(map[PolicySeries]uint64, len(r.Policies))
 	for _, c := range r.Policies {
-		c.Policy, c.Direction, c.Action = valid(c.Policy), valid(c.Direction), valid(c.Action)
+		c.Policy = valid(c.Policy)
+		c.Direction = valid(c.Direction)
+		c.Action = valid(c.Action)
 		sums[c.PolicySeries] += c.Packets
 	}
 	keys, left := first(sums, maxPolicies, func(a, b PolicySeries) int {
-		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Action, b.Action))
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Direction, b.Direction),
+			cmp.Compare(a.Action, b.Action))
 	})
 	out.dropped("weft_policy_packets_total", left)
 	for _, key := range keys {
@@ -284,20 +296,27 @@ func (s sink) ofInterface(i *Interface) {
 	}
 }
 
-// merged adds the counters of interfaces with the same labels: of several sandboxes of a pod, and of containers without a pod. Names
-// are untrusted and may be invalid UTF-8, which labels must not be.
+// merged adds the counters of interfaces with the same labels: of several sandboxes of a pod, and of containers without
+// a pod. Names are untrusted and may be invalid UTF-8, which labels must not be.
 func merged(interfaces []Interface) map[[4]string]*Interface {
 	sums := make(map[[4]string]*Interface)
 	for _, i := range interfaces {
-		i.Namespace, i.Pod, i.Name, i.Type = valid(i.Namespace), valid(i.Pod), valid(i.Name), valid(i.Type)
+		i.Namespace = valid(i.Namespace)
+		i.Pod = valid(i.Pod)
+		i.Name = valid(i.Name)
+		i.Type = valid(i.Type)
 		key := [4]string{i.Namespace, i.Pod, i.Name, i.Type}
 		sum, ok := sums[key]
 		if !ok {
 			sums[key] = &i
 			continue
 		}
-		sum.RxPackets, sum.RxBytes, sum.RxDrops = sum.RxPackets+i.RxPackets, sum.RxBytes+i.RxBytes, sum.RxDrops+i.RxDrops
-		sum.TxPackets, sum.TxBytes, sum.TxDrops = sum.TxPackets+i.TxPackets, sum.TxBytes+i.TxBytes, sum.TxDrops+i.TxDrops
+		sum.RxPackets = sum.RxPackets + i.RxPackets
+		sum.RxBytes = sum.RxBytes + i.RxBytes
+		sum.RxDrops = sum.RxDrops + i.RxDrops
+		sum.TxPackets = sum.TxPackets + i.TxPackets
+		sum.TxBytes = sum.TxBytes + i.TxBytes
+		sum.TxDrops = sum.TxDrops + i.TxDrops
 		if sum.Connected != nil && i.Connected != nil {
 			both := *sum.Connected && *i.Connected
 			sum.Connected = &both

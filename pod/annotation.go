@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weftnet/weft/internal/nearest"
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Annotations of pods.
@@ -37,7 +37,9 @@ func KeepsAnnotation(name string) bool {
 }
 
 // knownAnnotations are the valid annotations with AnnotationPrefix.
-var knownAnnotations = []string{AnnotationCustom, AnnotationOptions, AnnotationPools, AnnotationIPs, AnnotationEndpoint, AnnotationMicroservice}
+var knownAnnotations = []string{
+	AnnotationCustom, AnnotationOptions, AnnotationPools, AnnotationIPs, AnnotationEndpoint, AnnotationMicroservice,
+}
 
 // Interface types that a pod can request.
 const (
@@ -62,7 +64,9 @@ type InterfaceRequest struct {
 	Network string // "default", "stub", or a custom network's name
 	Options InterfaceOptions
 
-	Definition string // NetworkAttachmentDefinition that requests it, namespace/name; "": AnnotationCustom does, or a claim
+	// Definition is the NetworkAttachmentDefinition that requests it, namespace/name; "": AnnotationCustom does, or a
+	// claim.
+	Definition string
 	Claim      string // ResourceClaim that requests it, namespace/name; "": none
 	Allocation string // id of the claim's allocation
 }
@@ -108,7 +112,8 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 	case kind != TypeMemif && o.Memif != (MemifOptions{}):
 		return fmt.Errorf("%s: only an interface of type memif has this option", o.Memif.first())
 	case kind == TypeTap && o.RxQueues != 0 && o.TxQueues != 0 && o.RxQueues != o.TxQueues:
-		return fmt.Errorf("rxQueues is %d and txQueues is %d: a tap has equal numbers of both, set one of them only", o.RxQueues, o.TxQueues)
+		return fmt.Errorf("rxQueues is %d and txQueues is %d: a tap has equal numbers of both, set one of them only",
+			o.RxQueues, o.TxQueues)
 	}
 	if kind == TypeMemif {
 		return o.Memif.Holds(cmp.Or(o.MTU, MinMTU(false))) // the MTU of the network is not known here
@@ -118,7 +123,7 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 
 // AddressRequest is a request for certain addresses.
 type AddressRequest struct {
-	MAC string         // of the pod's end
+	MAC netaddr.MAC    // of the pod's end; zero: any
 	IPs []netip.Prefix // at most one of each family, a single address unless the request has a prefix length
 }
 
@@ -127,14 +132,14 @@ func (a AddressRequest) or(other AddressRequest) AddressRequest {
 	if len(a.IPs) == 0 {
 		a.IPs = other.IPs
 	}
-	if a.MAC == "" {
+	if a.MAC.IsZero() {
 		a.MAC = other.MAC
 	}
 	return a
 }
 
-// InterfaceRequests parses the annotations with extra interfaces, in their order; main is the name of the main interface. Its
-// errors have code 103 and name the annotation, the item, and what was expected.
+// InterfaceRequests parses the annotations with extra interfaces, in their order; main is the name of the main
+// interface. Its errors have code 103 and name the annotation, the item, and what was expected.
 func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceRequest, error) {
 	requests, problems := interfaceRequests(annotations, main)
 	if len(problems) > 0 {
@@ -162,7 +167,8 @@ func interfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 		requests[i].Options = o
 	}
 	for _, name := range sortedKeys(options) {
-		problems = append(problems, problemOf(AnnotationOptions, "%.80q is not an interface of %s", name, AnnotationCustom))
+		problems = append(problems,
+			problemOf(AnnotationOptions, "%.80q is not an interface of %s", name, AnnotationCustom))
 	}
 	return requests, problems
 }
@@ -177,7 +183,9 @@ func problemOf(annotation, format string, args ...any) AnnotationProblem {
 	return AnnotationProblem{annotation, Errorf(CodeInvalidAnnotation, "annotation "+annotation+": "+format, args...)}
 }
 
-func parseCustom(annotations map[string]string, main string) (requests []InterfaceRequest, problems []AnnotationProblem) {
+func parseCustom(
+	annotations map[string]string, main string,
+) (requests []InterfaceRequest, problems []AnnotationProblem) {
 	text, err := annotationText(annotations, AnnotationCustom)
 	switch {
 	case err != nil:
@@ -187,7 +195,9 @@ func parseCustom(annotations map[string]string, main string) (requests []Interfa
 	}
 	items := strings.Split(text, ",")
 	if len(items) > MaxCustomInterfaces {
-		return nil, []AnnotationProblem{problemOf(AnnotationCustom, "%d interfaces, at most %d are possible", len(items), MaxCustomInterfaces)}
+		return nil, []AnnotationProblem{
+			problemOf(AnnotationCustom, "%d interfaces, at most %d are possible", len(items), MaxCustomInterfaces),
+		}
 	}
 	taken := []string{main}
 	for _, item := range items {
@@ -237,8 +247,9 @@ func IsInterfaceType(s string) bool {
 	return slices.Contains([]string{TypeTap, TypeVeth, TypeMemif}, s)
 }
 
-// IsReservedLinkName reports whether s is a well-formed name that no link of a pod can have: each namespace has a lo, and the
-// kernel rejects all and default, directories of /proc/sys/net/ipv4/conf (sysctl_dev_name_is_allowed in net/ipv4/devinet.c).
+// IsReservedLinkName reports whether s is a well-formed name that no link of a pod can have: each namespace has a lo,
+// and the kernel rejects all and default, directories of /proc/sys/net/ipv4/conf (sysctl_dev_name_is_allowed in
+// net/ipv4/devinet.c).
 func IsReservedLinkName(s string) bool { return s == "lo" || s == "all" || s == "default" }
 
 // invalidLinkName is the error of a name that IsLinkName rejects.
@@ -264,7 +275,8 @@ func IsLabel(s string) bool {
 	})
 }
 
-// parseAllOptions parses the annotation with options: JSON, interface name -> options. It rejects unknown and repeated keys.
+// parseAllOptions parses the annotation with options: JSON, interface name -> options. It rejects unknown and repeated
+// keys.
 func parseAllOptions(annotations map[string]string) (map[string]InterfaceOptions, []AnnotationProblem) {
 	text, err := annotationText(annotations, AnnotationOptions)
 	switch {
@@ -275,7 +287,9 @@ func parseAllOptions(annotations map[string]string) (map[string]InterfaceOptions
 	}
 	items, err := members([]byte(text))
 	if err != nil {
-		return nil, []AnnotationProblem{problemOf(AnnotationOptions, "expected JSON, interface name -> options: %w", err)}
+		return nil, []AnnotationProblem{
+			problemOf(AnnotationOptions, "expected JSON, interface name -> options: %w", err),
+		}
 	}
 	var problems []AnnotationProblem
 	options := map[string]InterfaceOptions{}
@@ -332,19 +346,21 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return set(&o.Memif, raw)
 	}
 	memif := sortedKeys(memifOptions)
-	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " + strings.Join(memif, ", ") +
+	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " +
+		strings.Join(memif, ", ") +
 		nearest.Hint(key, slices.Concat(generalOptions, memif)))
 }
 
 func (a *AddressRequest) setMAC(raw json.RawMessage) error {
-	if err := json.Unmarshal(raw, &a.MAC); err != nil {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
 		return fmt.Errorf("expected a MAC, not %.300q", raw)
 	}
-	mac, err := net.ParseMAC(a.MAC)
-	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
+	mac, err := netaddr.ParseMAC(text)
+	if err != nil || !mac.IsUnicast() {
 		return fmt.Errorf("expected a unicast MAC of 6 octets, not %.300q", raw)
 	}
-	a.MAC = mac.String()
+	a.MAC = mac
 	return nil
 }
 
@@ -395,8 +411,8 @@ type member struct {
 	value json.RawMessage
 }
 
-// members parses a JSON object in the order of its text. It rejects a repeated name; encoding/json would silently use the last
-// one.
+// members parses a JSON object in the order of its text. It rejects a repeated name; encoding/json would silently use
+// the last one.
 func members(raw []byte) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -438,15 +454,18 @@ func ParsePools(annotations map[string]string) ([]string, error) {
 	}
 	var names []string
 	if err := json.Unmarshal([]byte(text), &names); err != nil || slices.Contains(names, "") {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of pool names, not %.300q", AnnotationPools, text)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of pool names, not %.300q",
+			AnnotationPools, text)
 	}
 	if len(names) > MaxPools {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d pools, at most %d are possible", AnnotationPools, len(names), MaxPools)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d pools, at most %d are possible", AnnotationPools,
+			len(names), MaxPools)
 	}
 	return names, nil
 }
 
-// ParseAddresses returns the addresses that a pod's annotations request, at most one of each family. Its errors have code 103.
+// ParseAddresses returns the addresses that a pod's annotations request, at most one of each family. Its errors have
+// code 103.
 func ParseAddresses(annotations map[string]string) ([]netip.Addr, error) {
 	text, err := annotationText(annotations, AnnotationIPs)
 	if text == "" || err != nil {
@@ -459,7 +478,8 @@ func ParseAddresses(annotations map[string]string) ([]netip.Addr, error) {
 	var addresses []netip.Addr
 	for _, p := range prefixes {
 		if !p.IsSingleIP() {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q is not an IPv4 or IPv6 address", AnnotationIPs, p)
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q is not an IPv4 or IPv6 address", AnnotationIPs,
+				p)
 		}
 		addresses = append(addresses, p.Addr())
 	}
@@ -470,13 +490,14 @@ func ParseAddresses(annotations map[string]string) ([]netip.Addr, error) {
 func annotationText(annotations map[string]string, name string) (string, error) {
 	text := strings.TrimSpace(annotations[name])
 	if len(text) > maxAnnotation {
-		return "", Errorf(CodeInvalidAnnotation, "annotation %s: %d bytes, at most %d are read", name, len(text), maxAnnotation)
+		return "", Errorf(CodeInvalidAnnotation, "annotation %s: %d bytes, at most %d are read", name, len(text),
+			maxAnnotation)
 	}
 	return text, nil
 }
 
-// AnnotationProblems returns all errors of a pod's annotations: those that fail the pod's ADD, of which it returns the first; of
-// AnnotationEndpoint; and of UnknownAnnotations.
+// AnnotationProblems returns all errors of a pod's annotations: those that fail the pod's ADD, of which it returns the
+// first; of AnnotationEndpoint; and of UnknownAnnotations.
 func AnnotationProblems(annotations map[string]string, namespace, main string) []AnnotationProblem {
 	requests, problems := interfaceRequests(annotations, main)
 	_, pools := ParsePools(annotations)
@@ -490,7 +511,9 @@ func AnnotationProblems(annotations map[string]string, namespace, main string) [
 		names = append(names, s.Interface)
 	}
 	for _, p := range []AnnotationProblem{
-		{AnnotationPools, pools}, {AnnotationIPs, addresses}, {AnnotationNetworks, selections}, {AnnotationEndpoint, validateEndpoint(annotations, names)},
+		{AnnotationPools, pools}, {AnnotationIPs, addresses}, {AnnotationNetworks, selections}, {
+			AnnotationEndpoint, validateEndpoint(annotations, names),
+		},
 	} {
 		if p.Err != nil {
 			problems = append(problems, p)
@@ -504,11 +527,12 @@ func AnnotationProblems(annotations map[string]string, namespace, main string) [
 	return problems
 }
 
-// maxUnknown bounds the errors of a pod's unknown annotations. A pod has room for thousands of them, and the event loop looks for a similar
-// known name of each.
+// maxUnknown bounds the errors of a pod's unknown annotations. A pod has room for thousands of them, and the event loop
+// looks for a similar known name of each.
 const maxUnknown = 16
 
-// UnknownAnnotations returns an error for each unknown annotation contivpp.io/..., for 16 of them at most. They do not fail the pod's ADD.
+// UnknownAnnotations returns an error for each unknown annotation contivpp.io/..., for 16 of them at most. They do not
+// fail the pod's ADD.
 func UnknownAnnotations(annotations map[string]string) (errs []error) {
 	for _, name := range sortedKeys(annotations) {
 		if len(errs) == maxUnknown {
@@ -528,7 +552,8 @@ func unknownAnnotation(name string) error {
 	case !ours || slices.Contains(knownAnnotations, name):
 		return nil
 	case isNumbered(name): // Contiv-VPP had custom-if-2 and so on
-		return Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas", name, AnnotationCustom)
+		return Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas",
+			name, AnnotationCustom)
 	}
 	var known []string
 	for _, k := range knownAnnotations {
@@ -537,7 +562,8 @@ func unknownAnnotation(name string) error {
 	if best := nearest.Of(plain, known); best != "" {
 		return Errorf(CodeInvalidAnnotation, "unknown annotation %s; did you mean %s?", name, AnnotationPrefix+best)
 	}
-	return Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name, strings.Join(knownAnnotations, ", "))
+	return Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name,
+		strings.Join(knownAnnotations, ", "))
 }
 
 // isNumbered reports whether a name is AnnotationCustom with a number.
@@ -553,5 +579,6 @@ func validateEndpoint(annotations map[string]string, interfaces []string) error 
 	if name == "" || slices.Contains(interfaces, name) {
 		return nil
 	}
-	return Errorf(CodeInvalidAnnotation, "annotation %s: %q is not an interface of %s or %s", AnnotationEndpoint, name, AnnotationCustom, AnnotationNetworks)
+	return Errorf(CodeInvalidAnnotation, "annotation %s: %q is not an interface of %s or %s", AnnotationEndpoint, name,
+		AnnotationCustom, AnnotationNetworks)
 }

@@ -40,7 +40,8 @@ func TestFinding11AnnotationsRejectTheNameDefault(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `item "default/tap": the name must be a Linux interface name`) {
 		t.Errorf("custom-if: %v", err)
 	}
-	if _, err = Selections(map[string]string{AnnotationNetworks: "blue@default"}, "ns"); err == nil || !strings.Contains(err.Error(), "not lo, all or default") {
+	if _, err = Selections(map[string]string{AnnotationNetworks: "blue@default"}, "ns"); err == nil ||
+		!strings.Contains(err.Error(), "not lo, all or default") {
 		t.Errorf("networks: %v", err)
 	}
 }
@@ -49,12 +50,15 @@ func TestFinding11AnnotationsRejectTheNameDefault(t *testing.T) {
 func TestFinding11ErrorOfALongAnnotationIsBoundedAndHasItsReason(t *testing.T) {
 	long := strings.Repeat("é", 8000)
 	for want, annotations := range map[string]map[string]string{
-		"expected name/type":      {AnnotationCustom: long},
-		"is not an interface":     {AnnotationOptions: `{"` + long + `":{}}`},
-		"unknown option":          {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"` + long + `":1}}`},
-		"expected 576 to 9000":    {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"mtu":"` + long + `"}}`},
-		"not an IPv4 or IPv6":     {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"ips":["` + long + `"]}}`},
-		"the name of a container": {AnnotationCustom: "t1/memif", AnnotationOptions: `{"t1":{"container":"` + long + `"}}`},
+		"expected name/type":   {AnnotationCustom: long},
+		"is not an interface":  {AnnotationOptions: `{"` + long + `":{}}`},
+		"unknown option":       {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"` + long + `":1}}`},
+		"expected 576 to 9000": {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"mtu":"` + long + `"}}`},
+		"not an IPv4 or IPv6":  {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"ips":["` + long + `"]}}`},
+		"the name of a container": {
+			AnnotationCustom:  "t1/memif",
+			AnnotationOptions: `{"t1":{"container":"` + long + `"}}`,
+		},
 	} {
 		_, err := InterfaceRequests(annotations, "eth0")
 		if err == nil || len(err.Error()) > 2048 || !strings.Contains(err.Error(), want) {
@@ -91,7 +95,10 @@ func TestInvalidAnnotationsAreRejectedByItem(t *testing.T) {
 		{"m1/memif", `{"m1":{"bufferSize":1}}`, "bufferSize: expected 64 to 65536 bytes"},
 		{"m1/memif", `{"m1":{"rxQueues":0}}`, "rxQueues: expected 1 to 255 queues"},
 		{"t1/tap", `{"t1":{"rxQueues":256}}`, "rxQueues: expected 1 to 255 queues"},
-		{"t1/tap", `{"t1":{"rxQueues":2,"txQueues":1}}`, `"t1": rxQueues is 2 and txQueues is 1: a tap has equal numbers of both`},
+		{
+			"t1/tap", `{"t1":{"rxQueues":2,"txQueues":1}}`,
+			`"t1": rxQueues is 2 and txQueues is 1: a tap has equal numbers of both`,
+		},
 		{"v1/veth", `{"v1":{"txQueues":0}}`, "txQueues: expected 1 to 255 queues"},
 		{"m1/memif", `{"m1":{"txQueues":"2"}}`, "txQueues: expected 1 to 255 queues"},
 		{"m1/memif", `{"m1":{"mode":"punt"}}`, `mode: expected "ethernet" or "ip"`},
@@ -107,7 +114,8 @@ func TestInvalidAnnotationsAreRejectedByItem(t *testing.T) {
 		{"t1/tap", `{"t1":`, "expected JSON"},
 	} {
 		t.Run(tc.custom[:min(len(tc.custom), 20)]+tc.options, func(t *testing.T) {
-			_, err := InterfaceRequests(map[string]string{AnnotationCustom: tc.custom, AnnotationOptions: tc.options}, "eth0")
+			_, err := InterfaceRequests(map[string]string{AnnotationCustom: tc.custom, AnnotationOptions: tc.options},
+				"eth0")
 			var e *Error
 			if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want code 103 with %q", err, tc.want)
@@ -145,18 +153,22 @@ func FuzzInterfaceRequests(f *testing.F) {
 	})
 }
 
-// Whatever the sizes are, a memif that is accepted can take a packet of its MTU, through the annotation and through a claim.
+// Whatever the sizes are, a memif that is accepted can take a packet of its MTU, through the annotation and through a
+// claim.
 func TestAcceptedRingsHoldAPacketOfTheMTU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ring, buffer := 1<<rapid.IntRange(1, 14).Draw(t, "ring"), rapid.IntRange(64, 9100).Draw(t, "buffer")
+		ring := 1 << rapid.IntRange(1, 14).Draw(t, "ring")
+		buffer := rapid.IntRange(64, 9100).Draw(t, "buffer")
 		mtu := rapid.IntRange(576, 9000).Draw(t, "mtu")
 		options := fmt.Sprintf(`{"ringSize":%d,"bufferSize":%d,"mtu":%d}`, ring, buffer, mtu)
-		_, err := InterfaceRequests(map[string]string{AnnotationCustom: "m1/memif", AnnotationOptions: `{"m1":` + options + `}`}, "eth0")
+		_, err := InterfaceRequests(
+			map[string]string{AnnotationCustom: "m1/memif", AnnotationOptions: `{"m1":` + options + `}`}, "eth0")
 		if (err == nil) != (ring*buffer >= mtu+14) {
 			t.Errorf("annotation %s: %v", options, err)
 		}
 		parameters := ClaimParameters{Interface: "m1"}
-		if err := parameters.Merge([]byte(`{"apiVersion":"` + ClaimAPIVersion + `","kind":"` + ClaimKind + `","options":` + options + `}`)); err != nil {
+		if err := parameters.Merge([]byte(`{"apiVersion":"` + ClaimAPIVersion + `","kind":"` + ClaimKind +
+			`","options":` + options + `}`)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := parameters.Request(); (err == nil) != (ring*buffer >= mtu+14) {
@@ -175,7 +187,8 @@ func TestOptionsOfAMemif(t *testing.T) {
 		t.Fatalf("%d interfaces, error %v", len(got), err)
 	}
 	o := got[0].Options
-	if m := o.Memif; m.Container != "vnf" || m.RingSize != 512 || o.RxQueues != 2 || o.TxQueues != 3 || m.BufferSize != 4096 || m.Mode != MemifIP {
+	if m := o.Memif; m.Container != "vnf" || m.RingSize != 512 || o.RxQueues != 2 || o.TxQueues != 3 ||
+		m.BufferSize != 4096 || m.Mode != MemifIP {
 		t.Errorf("parsed as %+v", m)
 	}
 	if o.MTU != 1400 || *o.Memif.UID != 0 || *o.Memif.GID != 1<<32-2 {
@@ -225,7 +238,8 @@ func TestInvalidPoolsAndAddressesAreRejected(t *testing.T) {
 				_, err = ParseAddresses(annotations)
 			}
 			var e *Error
-			if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.name) {
+			if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) ||
+				!strings.Contains(err.Error(), tc.name) {
 				t.Errorf("got %v, want code 103 with %q and the annotation's name", err, tc.want)
 			}
 		})
@@ -244,15 +258,18 @@ func TestErrorsOfUnknownAnnotationsAreBounded(t *testing.T) {
 	}
 }
 
-// The options of an interface come by Multus from a NetworkAttachmentDefinition, which is not bounded as annotations are.
+// The options of an interface come by Multus from a NetworkAttachmentDefinition, which is not bounded as annotations
+// are.
 func TestOptionsOfADefinitionAreBoundedAsAnnotationsAre(t *testing.T) {
-	if _, err := ParseOptions(`{"mtu": 1400` + strings.Repeat(" ", maxAnnotation) + "}"); err == nil || !strings.Contains(err.Error(), "at most 16384 are read") {
+	if _, err := ParseOptions(`{"mtu": 1400` + strings.Repeat(" ", maxAnnotation) + "}"); err == nil ||
+		!strings.Contains(err.Error(), "at most 16384 are read") {
 		t.Errorf("error %v", err)
 	}
 	if o, err := ParseOptions(`{"mtu": 1400}`); err != nil || o.MTU != 1400 {
 		t.Errorf("options %+v, error %v", o, err)
 	}
-	if _, err := ParseOptions(`{"mtu": 1400, "mac": "02:00:00:00:00:01", "mtu": 1400}`); err == nil || !strings.Contains(err.Error(), `"mtu" occurs twice`) {
+	if _, err := ParseOptions(`{"mtu": 1400, "mac": "02:00:00:00:00:01", "mtu": 1400}`); err == nil ||
+		!strings.Contains(err.Error(), `"mtu" occurs twice`) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,17 +1,19 @@
-// Package pod has the types for pods of this node: annotations, attachments, events, and the results that handlers set in events.
+// Package pod has the types for pods of this node: annotations, attachments, events, and the results that handlers set
+// in events.
 package pod
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"path"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// Key identifies an attachment: one ADD of one network for one sandbox. A pod's name is not a key, because a recreated pod has the same
-// name.
+// Key identifies an attachment: one ADD of one network for one sandbox. A pod's name is not a key, because a recreated
+// pod has the same name.
 type Key struct {
 	Network     string `json:"network"`     // name of the CNI network
 	ContainerID string `json:"containerID"` // of the sandbox
@@ -39,7 +41,8 @@ func (id ID) String() string {
 	return id.Namespace + "/" + id.Name
 }
 
-// Netns is the network namespace at the time of the ADD. The path does not identify it: later another one can be mounted there.
+// Netns is the network namespace at the time of the ADD. The path does not identify it: later another one can be
+// mounted there.
 type Netns struct {
 	Path   string `json:"path"`
 	Inode  uint64 `json:"inode"`
@@ -55,10 +58,13 @@ type Attachment struct {
 	Created         time.Time         `json:"created"`
 	Annotations     map[string]string `json:"annotations,omitempty"`     // at the time of the ADD, see KeepsAnnotation
 	AnnotationsFrom string            `json:"annotationsFrom,omitempty"` // source: runtime, cache, API server, or none
-	Interfaces      []Interface       `json:"interfaces"`                // the main interface first, unless another plugin created it; then in the order of the requests
-	Delegation      Delegation        `json:"delegation,omitzero"`       // result of a foreign IPAM plugin except addresses
+	// the main interface first, unless another plugin created it; then in the order of the requests
+	Interfaces []Interface `json:"interfaces"`
+	// result of a foreign IPAM plugin except addresses
+	Delegation Delegation `json:"delegation,omitzero"`
 
-	// AwaitsAddresses is true while a foreign IPAM plugin uses the main interface to get its addresses (dhcp): the ADD is not finished.
+	// AwaitsAddresses is true while a foreign IPAM plugin uses the main interface to get its addresses (dhcp): the ADD
+	// is not finished.
 	AwaitsAddresses bool `json:"awaitsAddresses,omitempty"`
 }
 
@@ -84,7 +90,7 @@ type Interface struct {
 	Type      string         `json:"type"`                // tap, veth, memif or ipam
 	Network   string         `json:"network,omitempty"`   // "" is default
 	Object    string         `json:"object"`              // name of the dataplane's interface (kind vpp.interface); "" for type ipam
-	MAC       string         `json:"mac"`                 // of the pod's end
+	MAC       netaddr.MAC    `json:"mac"`                 // of the pod's end
 	MTU       int            `json:"mtu"`                 // bytes
 	RxQueues  int            `json:"rxQueues,omitempty"`  // of type tap or veth: the pod receives from; 0 is one
 	TxQueues  int            `json:"txQueues,omitempty"`  // the pod sends to; 0 is one
@@ -124,15 +130,18 @@ type Memif struct {
 // IsDirect reports whether the memif is connected to that of another pod, not to the dataplane.
 func (m *Memif) IsDirect() bool { return m.Role != "" }
 
-// DirectSocket returns the path on the node of the socket that the client of a direct memif connects to, beside the dataplane's socket.
+// DirectSocket returns the path on the node of the socket that the client of a direct memif connects to, beside the
+// dataplane's socket.
 func (m *Memif) DirectSocket() string {
 	return path.Join(path.Dir(m.SocketPath), fmt.Sprintf("d%d.sock", m.ID))
 }
 
-// ServerSocket returns the abstract socket that the server of a direct memif listens on, in the network namespace of its pod.
+// ServerSocket returns the abstract socket that the server of a direct memif listens on, in the network namespace of
+// its pod.
 func (i *Interface) ServerSocket() string { return "@weft/" + i.Name }
 
-// Delegation is the result of a foreign IPAM plugin except addresses. Attachments store it for the reply of a repeated ADD.
+// Delegation is the result of a foreign IPAM plugin except addresses. Attachments store it for the reply of a repeated
+// ADD.
 type Delegation struct {
 	Routes []Route `json:"routes,omitempty"`
 	DNS    DNS     `json:"dns,omitzero"`
@@ -154,17 +163,18 @@ func (d DNS) IsZero() bool {
 	return len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
 }
 
-// AddressPod adds addresses to the main interface of an attachment that awaits them: Requested has the result of the foreign IPAM
-// plugin only. After a failure the attachment still awaits addresses.
+// AddressPod adds addresses to the main interface of an attachment that awaits them: Requested has the result of the
+// foreign IPAM plugin only. After a failure the attachment still awaits addresses.
 type AddressPod struct {
 	Key       Key
 	ID        ID // for people
 	Requested Requested
 
-	// Prepare completes Requested before the event is queued; nil if it is complete.
-	Prepare func(*AddressPod) error
+	// Preparation is how Requested was completed.
+	Preparation
 
-	// Attachment is set by the first handler and completed by the others. Repeated means that it already has its addresses.
+	// Attachment is set by the first handler and completed by the others. Repeated means that it already has its
+	// addresses.
 	Attachment *Attachment
 	Repeated   bool
 }
@@ -179,14 +189,6 @@ func (e *AddressPod) String() string { return "address " + describe(e.ID, e.Key)
 
 // Subject returns the key of the attachment. A DeletePod of the same subject cancels this event.
 func (e *AddressPod) Subject() string { return e.Key.String() }
-
-// Load calls Prepare.
-func (e *AddressPod) Load(context.Context) error {
-	if e.Prepare == nil {
-		return nil
-	}
-	return e.Prepare(e)
-}
 
 // Validate rejects an invalid key, and a result of the IPAM plugin with too long lists.
 func (e *AddressPod) Validate() error {

@@ -43,8 +43,19 @@ func (d *ClaimedDevice) IsFor(id ID) bool {
 	return d.Namespace == id.Namespace && id.UID != "" && slices.Contains(d.Pods, id.UID)
 }
 
-// SocketVariable returns the environment variable with the socket of a claim's memif: the name of the interface in upper case, with _ for
-// other characters than letters and digits. Different names may have the same variable.
+// IsClaimedAs reports whether a deviceID of Multus names the device of a claim: by its attribute
+// k8s.cni.cncf.io/deviceID, or, in Multus 4.3.0, by one of the CDI devices of its request: that of the allocation, and
+// that of the metadata (KEP-5304), which k8s.io/dynamic-resource-allocation names.
+func (a *Allocation) IsClaimedAs(device string) bool {
+	if a.Claim == nil {
+		return false
+	}
+	request, _, _ := strings.Cut(a.Claim.Request, "/")
+	return device == a.Claim.Device || device == a.ID || device == a.Claim.UID+"_"+request
+}
+
+// SocketVariable returns the environment variable with the socket of a claim's memif: the name of the interface in
+// upper case, with _ for other characters than letters and digits. Different names may have the same variable.
 func SocketVariable(interfaceName string) string {
 	return "MEMIF_SOCKET_" + strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' {
@@ -59,6 +70,10 @@ type ClaimParameters struct {
 	Interface string                     `json:"interface,omitempty"` // its name in the pod
 	Network   string                     `json:"network,omitempty"`
 	Options   map[string]json.RawMessage `json:"options,omitempty"` // as in AnnotationOptions
+
+	// Delegate means that the claim gives a device without an interface: a delegate's ADD names the device, as Multus
+	// does, and has network, options and name of the interface.
+	Delegate bool `json:"delegate,omitempty"`
 }
 
 // ParameterProblem is an error of the parameters of a claim.
@@ -67,8 +82,8 @@ type ParameterProblem struct {
 	Err       error
 }
 
-// Merge parses opaque parameters. They replace the parameters so far, each option for itself: those of a claim precede those of its
-// DeviceClass. The result may be invalid as a whole, which Request reports.
+// Merge parses opaque parameters. They replace the parameters so far, each option for itself: those of a claim precede
+// those of its DeviceClass. The result may be invalid as a whole, which Request reports.
 func (p *ClaimParameters) Merge(raw []byte) error {
 	if problems := p.MergeEach(raw); len(problems) > 0 {
 		return problems[0].Err
@@ -85,7 +100,8 @@ func (p *ClaimParameters) MergeEach(raw []byte) (problems []ParameterProblem) {
 	if err != nil {
 		return []ParameterProblem{{"", err}}
 	}
-	kind, version := "", ""
+	kind := ""
+	version := ""
 	for _, key := range keys {
 		var errs []error
 		switch key.name {
@@ -97,10 +113,15 @@ func (p *ClaimParameters) MergeEach(raw []byte) (problems []ParameterProblem) {
 			errs = append(errs, textOf(&p.Interface, key.value))
 		case "network":
 			errs = append(errs, textOf(&p.Network, key.value))
+		case "delegate":
+			if err := json.Unmarshal(key.value, &p.Delegate); err != nil {
+				errs = append(errs, fmt.Errorf("expected true or false, not %.300q", key.value))
+			}
 		case "options":
 			errs = p.mergeOptions(key.value)
 		default:
-			errs = append(errs, errors.New("unknown parameter; known are apiVersion, kind, interface, network and options"))
+			errs = append(errs,
+				errors.New("unknown parameter; known are apiVersion, kind, delegate, interface, network and options"))
 		}
 		for _, err := range errs {
 			if err != nil {
@@ -109,13 +130,17 @@ func (p *ClaimParameters) MergeEach(raw []byte) (problems []ParameterProblem) {
 		}
 	}
 	if version != ClaimAPIVersion || kind != ClaimKind {
-		problems = append(problems, ParameterProblem{"", fmt.Errorf("apiVersion %.80q and kind %.80q: expected %s and %s", version, kind, ClaimAPIVersion, ClaimKind)})
+		problems = append(problems, ParameterProblem{
+			"",
+			fmt.Errorf("apiVersion %.80q and kind %.80q: expected %s and %s", version, kind, ClaimAPIVersion,
+				ClaimKind),
+		})
 	}
 	return problems
 }
 
-// ConcernsRequest reports whether a configuration for the given requests, none are all, is for a request. A request of alternatives has the
-// chosen one behind a slash.
+// ConcernsRequest reports whether a configuration for the given requests, none are all, is for a request. A request of
+// alternatives has the chosen one behind a slash.
 func ConcernsRequest(requests []string, request string) bool {
 	base, _, _ := strings.Cut(request, "/")
 	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, base)
@@ -148,8 +173,9 @@ func (p *ClaimParameters) mergeOptions(raw json.RawMessage) []error {
 	return nil
 }
 
-// Named returns the parameters of device n, from 0, of a request with the given number of devices. The name of the interface is that of
-// the parameters, else that of the request; each one of several devices has its number behind it, from 1.
+// Named returns the parameters of device n, from 0, of a request with the given number of devices. The name of the
+// interface is that of the parameters, else that of the request; each one of several devices has its number behind it,
+// from 1.
 func (p ClaimParameters) Named(request string, n, devices int) ClaimParameters {
 	if p.Interface == "" {
 		p.Interface = request[strings.LastIndexByte(request, '/')+1:]
@@ -183,6 +209,10 @@ func (p ClaimParameters) RequestEach() (r InterfaceRequest, problems []Parameter
 	}
 	if !IsLabel(r.Network) {
 		say("network", "network %.80q: %s", r.Network, invalidNetwork)
+	}
+	if p.Delegate && (p.Network != "" || len(p.Options) > 0) {
+		say("delegate",
+			"delegate: the NetworkAttachmentDefinition has network and options; leave them out of the claim")
 	}
 	if len(p.Options) == 0 {
 		return r, problems

@@ -31,7 +31,8 @@ func TestParametersOfClaimPrecedeThoseOfClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	annotated, err := InterfaceRequests(map[string]string{
-		AnnotationCustom: "fast/memif/blue", AnnotationOptions: `{"fast":{"ringSize":2048,"mode":"ip","ips":["10.5.0.7"]}}`,
+		AnnotationCustom:  "fast/memif/blue",
+		AnnotationOptions: `{"fast":{"ringSize":2048,"mode":"ip","ips":["10.5.0.7"]}}`,
 	}, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,15 +65,22 @@ func TestInterfaceOfClaimIsNamedByItsRequest(t *testing.T) {
 
 func TestInvalidParametersOfClaimAreRefusedByName(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"network":"blue"}`:                            "expected contivpp.io/v1 and MemifParameters",
-		`{` + ofClaim + `,"networks":"blue"}`:           "networks: unknown parameter",
-		`{` + ofClaim + `,"network":7}`:                 "network: expected a string",
-		`{` + ofClaim + `,"network":"Blue"}`:            "the network must be default, stub or the name of a custom network",
-		`{` + ofClaim + `,"interface":"lo"}`:            "the name must be a Linux interface name",
-		`{` + ofClaim + `,"options":{"ringsize":2}}`:    "ringsize: unknown option",
-		`{` + ofClaim + `,"options":{"ringSize":3}}`:    "expected a power of two",
-		`{` + ofClaim + `,"options":{"container":"c"}}`: "the pod's spec says which containers have the claim",
+		`{"network":"blue"}`:                  "expected contivpp.io/v1 and MemifParameters",
+		`{` + ofClaim + `,"networks":"blue"}`: "networks: unknown parameter",
+		`{` + ofClaim + `,"network":7}`:       "network: expected a string",
+		`{` + ofClaim +
+			`,"network":"Blue"}`: "the network must be default, stub or the name of a custom network",
+		`{` + ofClaim + `,"interface":"lo"}`:         "the name must be a Linux interface name",
+		`{` + ofClaim + `,"options":{"ringsize":2}}`: "ringsize: unknown option",
+		`{` + ofClaim + `,"options":{"ringSize":3}}`: "expected a power of two",
+		`{` + ofClaim +
+			`,"options":{"container":"c"}}`: "the pod's spec says which containers have the claim",
 		`{` + ofClaim + `,"network":"a","network":"b"}`: "occurs twice",
+		`{` + ofClaim + `,"delegate":"yes"}`:            "delegate: expected true or false",
+		`{` + ofClaim +
+			`,"delegate":true,"network":"blue"}`: "the NetworkAttachmentDefinition has network and options",
+		`{` + ofClaim +
+			`,"delegate":true,"options":{"mtu":1400}}`: "the NetworkAttachmentDefinition has network and options",
 		`[]`: "expected a JSON object",
 	} {
 		p, err := mergedParameters(t, text)
@@ -86,8 +94,13 @@ func TestInvalidParametersOfClaimAreRefusedByName(t *testing.T) {
 }
 
 func TestClaimAndAnnotationCannotNameOneInterfaceTwice(t *testing.T) {
-	ev := &AddPod{Key: Key{IfName: "eth0"}, Annotations: map[string]string{AnnotationCustom: "m1/tap"}, Claimed: []InterfaceRequest{{Name: "m1", Type: TypeMemif, Claim: "shop/c"}}}
-	if _, err := ev.Extra(); err == nil || !strings.Contains(err.Error(), "claim shop/c: interface m1 is another interface of the pod") {
+	ev := &AddPod{
+		Key:         Key{IfName: "eth0"},
+		Annotations: map[string]string{AnnotationCustom: "m1/tap"},
+		Claimed:     []InterfaceRequest{{Name: "m1", Type: TypeMemif, Claim: "shop/c"}},
+	}
+	if _, err := ev.Extra(); err == nil ||
+		!strings.Contains(err.Error(), "claim shop/c: interface m1 is another interface of the pod") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -103,7 +116,8 @@ func FuzzClaimParameters(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !IsLinkName(r.Name) || !IsLabel(r.Network) || r.Type != TypeMemif || r.Options.ValidateFor(TypeMemif) != nil {
+		if !IsLinkName(r.Name) || !IsLabel(r.Network) || r.Type != TypeMemif ||
+			r.Options.ValidateFor(TypeMemif) != nil {
 			t.Errorf("%s requests %+v", raw, r)
 		}
 	})

@@ -27,7 +27,8 @@ const (
 	CodeVersionMismatch    uint = 107
 )
 
-// Error is an error with a code for the runtime. Its text is one line of bounded length: what failed, for which pod, why, what to do.
+// Error is an error with a code for the runtime. Its text is one line of bounded length: what failed, for which pod,
+// why, what to do.
 type Error struct {
 	Code uint
 	err  error

@@ -1,16 +1,25 @@
 package pod
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weftnet/weft/internal/line"
 )
 
-// AddPod connects a sandbox. The fields of the request are complete before the event is queued, so handlers do not wait for other
-// components. The handlers set Attachment.
+// Preparation is what the caller of an event did before it was queued. A refused event only makes a record.
+type Preparation struct {
+	Began   time.Time // when the caller began to complete the event; zero: it had nothing to do
+	Refused error     // why the caller could not
+}
+
+// Prepared returns both.
+func (p Preparation) Prepared() (began time.Time, refused error) { return p.Began, p.Refused }
+
+// AddPod connects a sandbox. The fields of the request are complete before the event is queued, so handlers do not wait
+// for other components. The handlers set Attachment.
 type AddPod struct {
 	Key             Key
 	ID              ID
@@ -21,17 +30,24 @@ type AddPod struct {
 	Requested       Requested
 	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions
 	Claimed         []InterfaceRequest // by ResourceClaims
-	Grants          []Grant            // of devices: those of claims, and if the pod requests other memifs, those of its containers in their order
+	// of devices: those of claims, and if the pod requests other memifs, those of its containers in their order
+	Grants []Grant
 
-	// Prepare completes the fields of the request before the event is queued; nil if they are complete.
-	Prepare func(context.Context, *AddPod) error
+	// Connected means that the attachment existed when the request came: the event only repeats the answer. What only a
+	// new pod needs is not complete then: annotations, requests for interfaces, grants.
+	Connected bool
 
-	// Awaits reports whether the caller can get what the event lacks after this error, and repeats the event then; nil: it cannot.
+	// Preparation is how the fields of the request were completed.
+	Preparation
+
+	// Awaits reports whether the caller can get what the event lacks after this error, and repeats the event then; nil:
+	// it cannot.
 	Awaits func(err error) bool
 	// Cancelled returns why the event must not be handled any more; nil, also as a function: it may.
 	Cancelled func() error
 
-	// Attachment is set by the first handler and completed by the others. Repeated means that it existed and is complete.
+	// Attachment is set by the first handler and completed by the others. Repeated means that it existed and is
+	// complete.
 	Attachment *Attachment
 	Repeated   bool
 
@@ -43,18 +59,22 @@ type AddPod struct {
 
 // Modes: the role of Weft for a sandbox.
 const (
-	ModePrimary  = "primary"  // creates the main interface and those that the annotations request
-	ModeChained  = "chained"  // another plugin created the main interface Key.IfName; creates those that the annotations request
-	ModeDelegate = "delegate" // another plugin requests an interface in addition to the main one; creates it and those that the annotations request
-	ModeIPAM     = "ipam"     // allocates addresses for an interface of another plugin
+	ModePrimary = "primary" // creates the main interface and those that the annotations request
+	// another plugin created the main interface Key.IfName; creates those that the annotations request
+	ModeChained = "chained"
+	// another plugin requests an interface in addition to the main one; creates it and those that the annotations
+	// request
+	ModeDelegate = "delegate"
+	ModeIPAM     = "ipam" // allocates addresses for an interface of another plugin
 )
 
 // HasMain reports whether Weft creates the main interface.
 func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
 
-// Extra returns the interfaces that the pod requests in addition to the main one: those of its annotations in their order, then those of
-// its NetworkAttachmentDefinitions, then those of its claims. Errors have code 103. The first call parses the annotations, so Annotations,
-// Selected and Claimed must be set before. The caller must not change the result.
+// Extra returns the interfaces that the pod requests in addition to the main one: those of its annotations in their
+// order, then those of its NetworkAttachmentDefinitions, then those of its claims. Errors have code 103. The first call
+// parses the annotations, so Annotations, Selected and Claimed must be set before. The caller must not change the
+// result.
 func (e *AddPod) Extra() ([]InterfaceRequest, error) {
 	if e.extra == nil {
 		requests, err := e.parseExtra()
@@ -69,7 +89,9 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 		return nil, err
 	}
 	if n := len(requests) + len(e.Selected) + len(e.Claimed); n > MaxCustomInterfaces {
-		return nil, Errorf(CodeInvalidAnnotation, "annotations %s and %s, and claims: %d interfaces, at most %d are possible", AnnotationCustom, AnnotationNetworks, n, MaxCustomInterfaces)
+		return nil, Errorf(CodeInvalidAnnotation,
+			"annotations %s and %s, and claims: %d interfaces, at most %d are possible", AnnotationCustom,
+			AnnotationNetworks, n, MaxCustomInterfaces)
 	}
 	taken := map[string]bool{e.Key.IfName: true}
 	for _, r := range requests {
@@ -77,14 +99,17 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 	}
 	for _, r := range e.Selected {
 		if taken[r.Name] {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: network %q: interface %s is another interface of the pod; choose another name: %s@NAME",
+			return nil, Errorf(CodeInvalidAnnotation,
+				"annotation %s: network %q: interface %s is another interface of the pod; choose another name: %s@NAME",
 				AnnotationNetworks, r.Definition, r.Name, r.Definition)
 		}
 		taken[r.Name] = true
 	}
 	for _, r := range e.Claimed {
 		if taken[r.Name] {
-			return nil, Errorf(CodeInvalidAnnotation, "%s: interface %s is another interface of the pod; choose another name in the claim's parameters", r.Source(), r.Name)
+			return nil, Errorf(CodeInvalidAnnotation,
+				"%s: interface %s is another interface of the pod; choose another name in the claim's parameters",
+				r.Source(), r.Name)
 		}
 		taken[r.Name] = true
 	}
@@ -108,12 +133,13 @@ const maxRecorded = 1024
 // Request returns the annotations for the record of the event. A pod that is refused has no attachment that shows them.
 func (e *AddPod) Request() map[string]string { return ShownAnnotations(e.Annotations) }
 
-// ShownAnnotations returns what operators see of a pod's annotations: the known ones without the options, because a user may have written a
-// secret into an unknown option. Long ones are cut.
+// ShownAnnotations returns what operators see of a pod's annotations: the known ones without the options, because a
+// user may have written a secret into an unknown option. Long ones are cut.
 func ShownAnnotations(annotations map[string]string) map[string]string {
 	shown := map[string]string{}
 	for name, value := range annotations {
-		if (name == AnnotationNetworks || slices.Contains(knownAnnotations, name) || IsLimit(name)) && name != AnnotationOptions {
+		if (name == AnnotationNetworks || slices.Contains(knownAnnotations, name) || IsLimit(name)) &&
+			name != AnnotationOptions {
 			shown[name] = line.Of(value, maxRecorded)
 		}
 	}
@@ -134,24 +160,18 @@ func (e *AddPod) Pod() string {
 	return e.ID.String() + "/" + e.Key.Network + "/" + e.Key.IfName
 }
 
-// Load calls Prepare.
-func (e *AddPod) Load(ctx context.Context) error {
-	if e.Prepare == nil {
-		return nil
-	}
-	return e.Prepare(ctx, e)
-}
-
 // Validate rejects an invalid key, mode or network namespace, and a request with too long lists.
 func (e *AddPod) Validate() error {
 	if err := e.Key.Validate(); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", ModePrimary, ModeChained, ModeDelegate, ModeIPAM}, e.Mode) {
-		return Errorf(CodeInvalidConfig, "add %s: mode %q is not one of primary, chained, delegate, ipam", describe(e.ID, e.Key), e.Mode)
+		return Errorf(CodeInvalidConfig, "add %s: mode %q is not one of primary, chained, delegate, ipam",
+			describe(e.ID, e.Key), e.Mode)
 	}
 	if e.Netns.Path == "" || e.Netns.Inode == 0 {
-		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: ADD requires CNI_NETNS", describe(e.ID, e.Key))
+		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: ADD requires CNI_NETNS",
+			describe(e.ID, e.Key))
 	}
 	if err := e.Requested.Validate(); err != nil {
 		return e.Failed(err)
@@ -182,7 +202,8 @@ func (e *DeletePod) Validate() error { return e.Key.Validate() }
 // Validate rejects a key with an empty part. The servers of requests validate the syntax of the parts.
 func (k Key) Validate() error {
 	if k.Network == "" || k.ContainerID == "" || k.IfName == "" {
-		return Errorf(CodeInvalidEnvironment, "attachment %q: network, container id and interface name are required", k.String())
+		return Errorf(CodeInvalidEnvironment, "attachment %q: network, container id and interface name are required",
+			k.String())
 	}
 	return nil
 }
@@ -194,8 +215,8 @@ func describe(id ID, k Key) string {
 	return fmt.Sprintf("pod %s %s (%s, sandbox %s)", id, k.IfName, k.Network, ShortID(k.ContainerID))
 }
 
-// WithholdPods replaces the set of attachments whose dataplane objects are not desired. Their kernel objects, addresses and memif
-// directories stay.
+// WithholdPods replaces the set of attachments whose dataplane objects are not desired. Their kernel objects, addresses
+// and memif directories stay.
 type WithholdPods struct {
 	Partial
 	Keys   []Key

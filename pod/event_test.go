@@ -6,7 +6,13 @@ import (
 )
 
 func TestTheModeDefinesWhetherWeftCreatesTheMainInterface(t *testing.T) {
-	for mode, has := range map[string]bool{"": true, ModePrimary: true, ModeDelegate: true, ModeChained: false, ModeIPAM: false} {
+	for mode, has := range map[string]bool{
+		"":           true,
+		ModePrimary:  true,
+		ModeDelegate: true,
+		ModeChained:  false,
+		ModeIPAM:     false,
+	} {
 		ev := AddPod{Key: Key{"weft", "c", "eth0"}, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Mode: mode}
 		if err := ev.Validate(); err != nil || ev.HasMain() != has {
 			t.Errorf("mode %q: error %v, main %t", mode, err, ev.HasMain())
@@ -28,7 +34,8 @@ func TestTheAnnotationsOfAnEventAreParsedOnce(t *testing.T) {
 		first, firstErr := ev.Extra()
 		ev.Annotations[AnnotationCustom] = "t2/tap, t3/tap, t4/tap"
 		again, againErr := ev.Extra()
-		if len(first) != want || len(again) != want || (firstErr == nil) != (want > 0) || !errors.Is(againErr, firstErr) {
+		if len(first) != want || len(again) != want || (firstErr == nil) != (want > 0) ||
+			!errors.Is(againErr, firstErr) {
 			t.Errorf("%q: %v, %v, then %v, %v", text, first, firstErr, again, againErr)
 		}
 	}

@@ -11,12 +11,14 @@ func IsLimit(name string) bool {
 	return strings.HasPrefix(name, "kubernetes.io/") && strings.HasSuffix(name, "-bandwidth")
 }
 
-// LimitProblems returns an error for each annotation that limits the bandwidth of a main interface of Weft. An ADD fails with the first:
-// a pod would run without its limit. The limits of main interfaces of other plugins are theirs.
+// LimitProblems returns an error for each annotation that limits the bandwidth of a main interface of Weft. An ADD
+// fails with the first: a pod would run without its limit. The limits of main interfaces of other plugins are theirs.
 func LimitProblems(annotations map[string]string) (problems []AnnotationProblem) {
 	for _, name := range sortedKeys(annotations) {
 		if IsLimit(name) && strings.TrimSpace(annotations[name]) != "" {
-			problems = append(problems, problemOf(name, "Weft does not limit bandwidth: remove the annotation, or chain Weft behind a main CNI plugin that does"))
+			problems = append(problems,
+				problemOf(name,
+					"Weft does not limit bandwidth: remove the annotation, or chain Weft behind a main CNI plugin that does"))
 		}
 	}
 	return problems

@@ -19,8 +19,8 @@ const (
 	MemifIP       = "ip"
 )
 
-// MemifOptions are the options of a memif from the pod's point of view. Weft chooses the value of each zero field. The node has
-// upper limits.
+// MemifOptions are the options of a memif from the pod's point of view. Weft chooses the value of each zero field. The
+// node has upper limits.
 type MemifOptions struct {
 	Container  string // that gets the memif
 	RingSize   int    // slots, a power of two
@@ -44,7 +44,8 @@ func (d DirectMembers) Add(name, network, role string) error {
 	role = cmp.Or(role, RoleClient)
 	member := role + " " + network
 	if other, is := d[member]; is {
-		return Errorf(CodeInvalidAnnotation, "interfaces %s and %s are both the %s of direct network %s; it connects one server (option role) and one client",
+		return Errorf(CodeInvalidAnnotation,
+			"interfaces %s and %s are both the %s of direct network %s; it connects one server (option role) and one client",
 			other, name, role, network)
 	}
 	d[member] = name
@@ -70,9 +71,11 @@ const (
 // ethernetHeader is the size of what precedes a packet of the MTU on a memif of mode MemifEthernet.
 const ethernetHeader = 14
 
-// Holds rejects a ring whose buffers together are too small for one packet of the MTU: such packets would be lost, and no others.
+// Holds rejects a ring whose buffers together are too small for one packet of the MTU: such packets would be lost, and
+// no others.
 func (o MemifOptions) Holds(mtu int) error {
-	slots, bytes := cmp.Or(o.RingSize, DefaultRingSize), cmp.Or(o.BufferSize, DefaultBufferSize)
+	slots := cmp.Or(o.RingSize, DefaultRingSize)
+	bytes := cmp.Or(o.BufferSize, DefaultBufferSize)
 	packet := mtu
 	if o.Mode != MemifIP {
 		packet += ethernetHeader
@@ -80,7 +83,8 @@ func (o MemifOptions) Holds(mtu int) error {
 	if slots*bytes >= packet {
 		return nil
 	}
-	return fmt.Errorf("ringSize %d x bufferSize %d: the ring holds %d bytes, and a packet of MTU %d has %d; set a larger ringSize or bufferSize, or a smaller mtu",
+	return fmt.Errorf(
+		"ringSize %d x bufferSize %d: the ring holds %d bytes, and a packet of MTU %d has %d; set a larger ringSize or bufferSize, or a smaller mtu",
 		slots, bytes, slots*bytes, mtu, packet)
 }
 
@@ -162,27 +166,29 @@ func (o MemifOptions) first() string {
 // Resource is the extended resource that a pod limits to the number of its memifs.
 const Resource = AnnotationPrefix + "memif"
 
-// FewMemifs says that a container, or all containers of a pod together ("" as the container), have fewer memifs than the pod requests.
-// The admission policy for pods has the same text (k8s/manifests/pods.yaml).
+// FewMemifs says that a container, or all containers of a pod together ("" as the container), have fewer memifs than
+// the pod requests. The admission policy for pods has the same text (k8s/manifests/pods.yaml).
 func FewMemifs(container string, have, needed int) string {
 	where := "the pod's containers have"
 	if container != "" {
 		where = "container " + container + " has"
 	}
-	return fmt.Sprintf("%s %d of %s and annotation %s asks for %d; raise the limits, or ask for fewer", where, have, Resource, AnnotationCustom, needed)
+	return fmt.Sprintf("%s %d of %s and annotation %s asks for %d; raise the limits, or ask for fewer", where, have,
+		Resource, AnnotationCustom, needed)
 }
 
 // NoMemifs says that the container that an option names has no memif; have lists the containers that have one.
 func NoMemifs(container, have string) string {
-	return fmt.Sprintf("container %s has no %s in its limits; these have: %s; set it there, or choose another container in annotation %s",
+	return fmt.Sprintf(
+		"container %s has no %s in its limits; these have: %s; set it there, or choose another container in annotation %s",
 		container, Resource, have, AnnotationOptions)
 }
 
 // UnknownGroup is the group of a container whose group is unknown.
 const UnknownGroup = -1
 
-// Allocation are the devices of one container, or one device of a claim: a directory with a socket of the dataplane and its secret. It
-// outlives sandboxes: kubelet allocates once in a pod's life, and prepares a claim once.
+// Allocation are the devices of one container, or one device of a claim: a directory with a socket of the dataplane and
+// its secret. It outlives sandboxes: kubelet allocates once in a pod's life, and prepares a claim once.
 type Allocation struct {
 	ID        string    // 20 letters and digits; name of the directory
 	Socket    uint32    // number of its socket in the dataplane
@@ -200,8 +206,8 @@ type Allocation struct {
 	Attachment Key
 	Netns      Netns
 
-	// UID and GID own the directory and its files after Granted. With UnknownGroup each container that mounts the directory has
-	// access.
+	// UID and GID own the directory and its files after Granted. With UnknownGroup each container that mounts the
+	// directory has access.
 	UID, GID int
 	Granted  bool
 

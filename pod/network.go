@@ -25,7 +25,8 @@ func MinMTU(ipv6 bool) int {
 	return 576 // RFC 791: every IPv4 host accepts such packets
 }
 
-// Partial is embedded in events that replace a set. Members that cannot be applied are refused; the others are committed.
+// Partial is embedded in events that replace a set. Members that cannot be applied are refused; the others are
+// committed.
 type Partial struct{}
 
 // BestEffort makes the event loop commit the rest after a failure.
@@ -42,19 +43,22 @@ const (
 
 // Network is a custom network, like its CRD. Networks are isolated, so they may have the same addresses.
 type Network struct {
-	Name       string         `json:"name"` // DNS label, not default or stub
-	Type       NetworkType    `json:"type"`
-	CIDRs      []netip.Prefix `json:"cidrs,omitempty"`      // at most one of each family; none: pods of an L2 network bring their own addresses
+	Name string      `json:"name"` // DNS label, not default or stub
+	Type NetworkType `json:"type"`
+	// at most one of each family; none: pods of an L2 network bring their own addresses
+	CIDRs      []netip.Prefix `json:"cidrs,omitempty"`
 	MTU        int            `json:"mtu,omitempty"`        // bytes; 0 = MTU of the node
 	VNI        uint32         `json:"vni,omitempty"`        // 0 = allocated by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 	AntiSpoof  bool           `json:"antiSpoof"`            // pods can send from their own MAC and addresses only
-	Direct     bool           `json:"direct,omitempty"`     // of type L2: the memifs of its two members on a node share memory, without the dataplane
-	Closed     bool           `json:"closed,omitempty"`     // no new pods: its object is deleted or invalid, and pods still use it
+	// of type L2: the memifs of its two members on a node share memory, without the dataplane
+	Direct bool `json:"direct,omitempty"`
+	// no new pods: its object is deleted or invalid, and pods still use it
+	Closed bool `json:"closed,omitempty"`
 }
 
-// IsAntiSpoofByDefault reports whether a network that does not say it limits the sources of its pods: their addresses are known if it has
-// CIDRs. The user of a network whose pods route says antiSpoof: false.
+// IsAntiSpoofByDefault reports whether a network that does not say it limits the sources of its pods: their addresses
+// are known if it has CIDRs. The user of a network whose pods route says antiSpoof: false.
 func IsAntiSpoofByDefault(cidrs []netip.Prefix) bool { return len(cidrs) > 0 }
 
 // Admits reports whether pods of a namespace may use the network.
@@ -66,25 +70,32 @@ func (n *Network) Admits(namespace string) bool {
 func (n *Network) Suits(r InterfaceRequest) error {
 	switch o := r.Options.Memif; {
 	case n.Direct && r.Type != TypeMemif:
-		return Errorf(CodeInvalidAnnotation, "interface %s: network %s is direct: it connects memifs only; request a memif, or another network", r.Name, n.Name)
+		return Errorf(CodeInvalidAnnotation,
+			"interface %s: network %s is direct: it connects memifs only; request a memif, or another network", r.Name,
+			n.Name)
 	case n.Direct:
 		return nil
 	case o.Role != "":
-		return Errorf(CodeInvalidAnnotation, "interface %s: role: only on a direct network; on network %s the dataplane is the server; remove the option",
+		return Errorf(CodeInvalidAnnotation,
+			"interface %s: role: only on a direct network; on network %s the dataplane is the server; remove the option",
 			r.Name, n.Name)
 	case o.Mode == MemifIP && (n.Type == L2 || n.AntiSpoof):
-		return Errorf(CodeInvalidAnnotation, "interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or a network of type L3 with antiSpoof: false", r.Name, n.Name)
+		return Errorf(CodeInvalidAnnotation,
+			"interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or a network of type L3 with antiSpoof: false",
+			r.Name, n.Name)
 	}
 	return nil
 }
 
-// SetNetworks replaces the custom networks of the node. It refuses a change that would disconnect a pod; that network stays unchanged.
+// SetNetworks replaces the custom networks of the node. It refuses a change that would disconnect a pod; that network
+// stays unchanged.
 type SetNetworks struct {
 	Partial
 	Networks []Network
 	From     string // source: configuration, CRDs
 
-	// Invalid has the errors of networks of the cluster that are invalid on all nodes, by name. They are not in Networks.
+	// Invalid has the errors of networks of the cluster that are invalid on all nodes, by name. They are not in
+	// Networks.
 	Invalid map[string]string
 
 	// Refused is set by the handlers: by network, why it stays unchanged.
@@ -153,8 +164,8 @@ type Pool struct {
 	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 }
 
-// SetPools replaces the pools of the network default. A pool with allocated addresses stays unchanged; if it is removed, it has no new
-// allocations.
+// SetPools replaces the pools of the network default. A pool with allocated addresses stays unchanged; if it is
+// removed, it has no new allocations.
 type SetPools struct {
 	Partial
 	Pools          []Pool              // in the order of allocation
@@ -174,8 +185,8 @@ func (e *SetPools) String() string {
 // Key makes a newer event replace a queued one.
 func (e *SetPools) Key() string { return "pools" }
 
-// Block is a part of a pool, or of a custom network's addresses, that this node allocates from; or a single address that another node
-// lends.
+// Block is a part of a pool, or of a custom network's addresses, that this node allocates from; or a single address
+// that another node lends.
 type Block struct {
 	Network  string       `json:"network,omitempty"` // custom network; "" or "default": the block is of a pool
 	Prefix   netip.Prefix `json:"prefix"`
@@ -185,8 +196,8 @@ type Block struct {
 // String returns the key of the block.
 func (b Block) String() string { return cmp.Or(b.Network, DefaultNetwork) + "/" + b.Prefix.String() }
 
-// SetBlocks replaces the blocks of this node. A block with addresses that are in use or cool down has no new allocations and stays until
-// a later event removes it.
+// SetBlocks replaces the blocks of this node. A block with addresses that are in use or cool down has no new
+// allocations and stays until a later event removes it.
 type SetBlocks struct {
 	Partial
 	Blocks []Block
@@ -207,13 +218,16 @@ func (e *SetBlocks) Key() string { return "blocks" }
 
 // Node is a node of the cluster with the data for tunnels and routes of other nodes.
 type Node struct {
-	ID        uint32       `json:"id"`                  // 1 to 65535, unique in the cluster; 0: unknown, the node is not reachable
+	// 1 to 65535, unique in the cluster; 0: unknown, the node is not reachable
+	ID        uint32       `json:"id"`
 	Name      string       `json:"name"`                // of Kubernetes
 	Addresses []netip.Addr `json:"addresses,omitempty"` // of its dataplane, at most one of each family
 	Parts     []NodePart   `json:"parts,omitempty"`     // of networks, sorted by name
-	Created   time.Time    `json:"created,omitzero"`    // when its Node was created, as the API server says: of two nodes with one address the older has it
+	// when its Node was created, as the API server says: of two nodes with one address the older has it
+	Created time.Time `json:"created,omitzero"`
 
-	// ClientRanges are the ranges of client addresses, at most one of each family: the node routes replies to the client addresses of all pods.
+	// ClientRanges are the ranges of client addresses, at most one of each family: the node routes replies to the
+	// client addresses of all pods.
 	ClientRanges []netip.Prefix `json:"clientRanges,omitempty"`
 }
 
@@ -241,6 +255,23 @@ func (e *SetNodes) String() string {
 
 // Key makes a newer event replace a queued one.
 func (e *SetNodes) Key() string { return "nodes" }
+
+// SetPathMTU sets the length of the longest packets of pods that all paths to other nodes carry.
+type SetPathMTU struct {
+	Partial
+	MTU int // bytes, without the headers of tunnels; 0: the paths carry all packets
+}
+
+// String returns the name of the event in logs and records.
+func (e *SetPathMTU) String() string {
+	if e.MTU == 0 {
+		return "packets to other nodes have any length"
+	}
+	return fmt.Sprintf("packets to other nodes have up to %d bytes", e.MTU)
+}
+
+// Key makes a newer event replace a queued one.
+func (e *SetPathMTU) Key() string { return "path MTU" }
 
 // External is an interface of this node that connects a network to the outside of the cluster.
 type External struct {

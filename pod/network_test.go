@@ -32,14 +32,16 @@ func TestInvalidNetworksAreRejectedByName(t *testing.T) {
 		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/31")}, "too small"},
 	} {
 		err := tc.n.Validate()
-		if (err == nil) != (tc.want == "") || err != nil && (!strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.n.Name)) {
+		if (err == nil) != (tc.want == "") ||
+			err != nil && (!strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.n.Name)) {
 			t.Errorf("%+v: got %v, want %q", tc.n, err, tc.want)
 		}
 	}
 }
 
 func TestANetworkAdmitsItsNamespaces(t *testing.T) {
-	open, closed := Network{Name: "a"}, Network{Name: "b", Namespaces: []string{"shop"}}
+	open := Network{Name: "a"}
+	closed := Network{Name: "b", Namespaces: []string{"shop"}}
 	if !open.Admits("any") || !closed.Admits("shop") || closed.Admits("any") {
 		t.Error("a network admits all namespaces, or those that it names")
 	}

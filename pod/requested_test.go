@@ -14,11 +14,21 @@ var longLists = map[string]struct {
 	most int
 	fill func(r *Requested, count int)
 }{
-	"Pools":                      {MaxPools, func(r *Requested, count int) { r.Pools = slices.Repeat([]string{"a"}, count) }},
-	"Delegation.Routes":          {MaxRoutes, func(r *Requested, count int) { r.Delegation.Routes = make([]Route, count) }},
-	"Delegation.DNS.Nameservers": {MaxDNS, func(r *Requested, count int) { r.Delegation.DNS.Nameservers = slices.Repeat([]string{"a"}, count) }},
-	"Delegation.DNS.Search":      {MaxDNS, func(r *Requested, count int) { r.Delegation.DNS.Search = slices.Repeat([]string{"a"}, count) }},
-	"Delegation.DNS.Options":     {MaxDNS, func(r *Requested, count int) { r.Delegation.DNS.Options = slices.Repeat([]string{"a"}, count) }},
+	"Pools": {
+		MaxPools, func(r *Requested, count int) { r.Pools = slices.Repeat([]string{"a"}, count) },
+	},
+	"Delegation.Routes": {
+		MaxRoutes, func(r *Requested, count int) { r.Delegation.Routes = make([]Route, count) },
+	},
+	"Delegation.DNS.Nameservers": {
+		MaxDNS, func(r *Requested, count int) { r.Delegation.DNS.Nameservers = slices.Repeat([]string{"a"}, count) },
+	},
+	"Delegation.DNS.Search": {
+		MaxDNS, func(r *Requested, count int) { r.Delegation.DNS.Search = slices.Repeat([]string{"a"}, count) },
+	},
+	"Delegation.DNS.Options": {
+		MaxDNS, func(r *Requested, count int) { r.Delegation.DNS.Options = slices.Repeat([]string{"a"}, count) },
+	},
 }
 
 // ofFamilies are the lists with at most one element of each family, which the parser of requests checks.

@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/internal/jsonerror"
 )
 
-// AnnotationNetworks selects NetworkAttachmentDefinitions (multi-network specification 1.3 of the Network Plumbing Working Group,
-// section 4.1.2).
+// AnnotationNetworks selects NetworkAttachmentDefinitions (multi-network specification 1.3 of the Network Plumbing
+// Working Group, section 4.1.2).
 const AnnotationNetworks = "k8s.v1.cni.cncf.io/networks"
 
 // Selection is a NetworkAttachmentDefinition that a pod selects, with requests for the interface.
@@ -30,8 +30,8 @@ const MaxDefinition = maxAnnotation
 // Definition returns namespace/name of the definition.
 func (s Selection) Definition() string { return s.Namespace + "/" + s.Name }
 
-// Selections returns the selections of a pod of the namespace, in their order. Interfaces without a name are called net1, net2 and so
-// on by their position. Its errors have code 103 and name the item.
+// Selections returns the selections of a pod of the namespace, in their order. Interfaces without a name are called
+// net1, net2 and so on by their position. Its errors have code 103 and name the item.
 func Selections(annotations map[string]string, namespace string) ([]Selection, error) {
 	text, err := annotationText(annotations, AnnotationNetworks)
 	if text == "" || err != nil {
@@ -46,7 +46,8 @@ func Selections(annotations map[string]string, namespace string) ([]Selection, e
 		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %w", AnnotationNetworks, err)
 	}
 	if len(selections) > MaxCustomInterfaces {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d networks, at most %d are possible", AnnotationNetworks, len(selections), MaxCustomInterfaces)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d networks, at most %d are possible",
+			AnnotationNetworks, len(selections), MaxCustomInterfaces)
 	}
 	for i := range selections {
 		s := &selections[i]
@@ -57,7 +58,8 @@ func Selections(annotations map[string]string, namespace string) ([]Selection, e
 			s.Interface = "net" + strconv.Itoa(i+1)
 		}
 		if err := s.validate(); err != nil {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: network %.300q: %w", AnnotationNetworks, s.Definition(), err)
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: network %.300q: %w", AnnotationNetworks,
+				s.Definition(), err)
 		}
 	}
 	return selections, nil
@@ -77,7 +79,8 @@ func (s Selection) validate() error {
 
 // isSubdomain reports whether s is a DNS subdomain (RFC 1123): labels separated by dots.
 func isSubdomain(s string) bool {
-	return len(s) <= 253 && !slices.ContainsFunc(strings.Split(s, "."), func(label string) bool { return !IsLabel(label) })
+	return len(s) <= 253 &&
+		!slices.ContainsFunc(strings.Split(s, "."), func(label string) bool { return !IsLabel(label) })
 }
 
 // shortSelections parses a comma-separated list of [namespace/]name[@interface].
@@ -88,7 +91,8 @@ func shortSelections(text string) ([]Selection, error) {
 		network, name, named := strings.Cut(item, "@")
 		namespace, plain, whole := strings.Cut(network, "/")
 		if !whole {
-			namespace, plain = "", network
+			namespace = ""
+			plain = network
 		}
 		if plain == "" || whole && namespace == "" || named && name == "" {
 			return nil, fmt.Errorf("item %.300q: expected name, namespace/name or namespace/name@interface", item)
@@ -126,7 +130,8 @@ func longSelection(item json.RawMessage) (s Selection, err error) {
 		set, known := selectionKeys[key.name]
 		switch {
 		case why == "" && !known:
-			return s, fmt.Errorf("%.80q: unknown key; known are %s", key.name, strings.Join(sortedKeys(selectionKeys), ", "))
+			return s, fmt.Errorf("%.80q: unknown key; known are %s", key.name,
+				strings.Join(sortedKeys(selectionKeys), ", "))
 		case jsonempty.Is(key.value):
 			continue
 		case why != "":
@@ -239,7 +244,8 @@ var definitionKeys = map[string]func(d *Definition, raw json.RawMessage) error{
 // IPAMPluginType is the type of Weft's IPAM plugin in a CNI configuration.
 const IPAMPluginType = "weft-ipam"
 
-// validateIPAM rejects other IPAM plugins. Without a type, or with that of Weft's plugin, the network has the addresses, as in weft-cni.
+// validateIPAM rejects other IPAM plugins. Without a type, or with that of Weft's plugin, the network has the
+// addresses, as in weft-cni.
 func validateIPAM(raw json.RawMessage) error {
 	var ipam struct {
 		Type string `json:"type"`
@@ -260,8 +266,8 @@ var otherKeys = []string{
 	"capabilities", "runtimeConfig", "prevResult", "ipMasq", "dns", "deviceID", "pciBusID",
 }
 
-// ParseDefinition parses the configuration of a NetworkAttachmentDefinition: a CNI plugin configuration, or a list with one plugin. For
-// another plugin it returns [ErrOtherPlugin].
+// ParseDefinition parses the configuration of a NetworkAttachmentDefinition: a CNI plugin configuration, or a list with
+// one plugin. For another plugin it returns [ErrOtherPlugin].
 func ParseDefinition(config string) (Definition, error) {
 	d := Definition{Network: DefaultNetwork}
 	if len(config) > MaxDefinition {
@@ -332,7 +338,13 @@ func checkType(object []byte) error {
 
 // Request returns the interface of a pod that selects the definition.
 func (d Definition) Request(s Selection) InterfaceRequest {
-	r := InterfaceRequest{Name: s.Interface, Type: d.Type, Network: d.Network, Definition: s.Definition(), Options: d.Options}
+	r := InterfaceRequest{
+		Name:       s.Interface,
+		Type:       d.Type,
+		Network:    d.Network,
+		Definition: s.Definition(),
+		Options:    d.Options,
+	}
 	r.Options.AddressRequest = s.or(d.Args).or(d.Options.AddressRequest)
 	return r
 }

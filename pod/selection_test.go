@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 func selecting(text string) map[string]string { return map[string]string{AnnotationNetworks: text} }
@@ -52,11 +54,15 @@ func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 		{`[{"name":"a","infiniband-guid":"c2:11"}]`, "item 1: infiniband-guid: Weft has no InfiniBand interfaces"},
 		{`[{"name":"a","bandwidth":{"ingressRate":1}}]`, "item 1: bandwidth: Weft does not limit bandwidth"},
 		{`[{"name":"a","portMappings":[{"hostPort":1}]}]`, "item 1: portMappings: only main interfaces"},
-		{`[{"name":"a","default-route":["10.0.0.1"]}]`, "item 1: default-route: the default route uses the main interface"},
+		{
+			`[{"name":"a","default-route":["10.0.0.1"]}]`,
+			"item 1: default-route: the default route uses the main interface",
+		},
 	} {
 		_, err := Selections(selecting(tc.text), "shop")
 		var e *Error
-		if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), AnnotationNetworks) {
+		if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) ||
+			!strings.Contains(err.Error(), AnnotationNetworks) {
 			t.Errorf("%.80s: got %v, want code 103 with %q and the annotation's name", tc.text, err, tc.want)
 		}
 	}
@@ -65,7 +71,8 @@ func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 // FuzzSelections parses arbitrary selections. Accepted ones are valid, and errors are one line.
 func FuzzSelections(f *testing.F) {
 	f.Add("blue, infra/red@r0")
-	f.Add(`[{"name":"a","namespace":"b","interface":"c","ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","cni-args":{"mac":"x"}}]`)
+	f.Add(
+		`[{"name":"a","namespace":"b","interface":"c","ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","cni-args":{"mac":"x"}}]`)
 	f.Add("[{\"name\":\"a\",\"ips\":[\n5]}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := Selections(selecting(text), "shop")
@@ -107,7 +114,8 @@ func TestExtraMergesCustomAndSelectedInterfaces(t *testing.T) {
 		for _, r := range requests {
 			names = append(names, r.Name)
 		}
-		if got := strings.Join(names, " "); err == nil && got != tc.want || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if got := strings.Join(names, " "); err == nil && got != tc.want ||
+			err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v: got %s, %v, want %s", tc.names, got, err, tc.want)
 		}
 	}
@@ -116,16 +124,32 @@ func TestExtraMergesCustomAndSelectedInterfaces(t *testing.T) {
 func TestRequestOfADefinition(t *testing.T) {
 	s := Selection{Namespace: "infra", Name: "nad", Interface: "net1"}
 	withMAC := s
-	withMAC.MAC = "02:00:00:00:00:01"
+	withMAC.MAC = netaddr.MAC{2, 0, 0, 0, 0, 1}
 	for _, tc := range []struct {
 		selection    Selection
 		config, want string
 	}{
 		{s, `{"type":"weft-cni"}`, "net1  default 0  []"},
-		{s, `{"cniVersion":"1.0.0","name":"n","type":"weft-cni","mode":"delegate","capabilities":{"mac":true},"network":"blue","interfaceType":"veth","options":{"mtu":1400}}`, "net1 veth blue 1400  []"},
-		{s, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"tap"}]}`, "net1 tap stub 0  []"},
-		{withMAC, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"mac":"02:00:00:00:00:03"}}}`, "net1  default 0 02:00:00:00:00:01 [10.5.0.2/32]"},
-		{s, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"ips":["10.5.0.3"],"x":1},"y":2}}`, "net1  default 0 02:00:00:00:00:02 [10.5.0.3/32]"},
+		{
+			s,
+			`{"cniVersion":"1.0.0","name":"n","type":"weft-cni","mode":"delegate","capabilities":{"mac":true},"network":"blue","interfaceType":"veth","options":{"mtu":1400}}`,
+			"net1 veth blue 1400  []",
+		},
+		{
+			s,
+			`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"tap"}]}`,
+			"net1 tap stub 0  []",
+		},
+		{
+			withMAC,
+			`{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"mac":"02:00:00:00:00:03"}}}`,
+			"net1  default 0 02:00:00:00:00:01 [10.5.0.2/32]",
+		},
+		{
+			s,
+			`{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"ips":["10.5.0.3"],"x":1},"y":2}}`,
+			"net1  default 0 02:00:00:00:00:02 [10.5.0.3/32]",
+		},
 		{s, `{"type":"weft-cni","args":[]}`, "net1  default 0  []"},
 	} {
 		d, err := ParseDefinition(tc.config)
@@ -134,7 +158,8 @@ func TestRequestOfADefinition(t *testing.T) {
 			continue
 		}
 		r := d.Request(tc.selection)
-		if got := fmt.Sprintln(r.Name, r.Type, r.Network, r.Options.MTU, r.Options.MAC, r.Options.IPs); got != tc.want+"\n" {
+		if got := fmt.Sprintln(r.Name, r.Type, r.Network, r.Options.MTU, r.Options.MAC, r.Options.IPs); got != tc.want+
+			"\n" {
 			t.Errorf("%s: got %s, want %s", tc.config, got, tc.want)
 		}
 		if r.Definition != "infra/nad" || r.Annotation() != AnnotationNetworks {
@@ -221,7 +246,9 @@ func TestEmptyValuesOfASelectionAreTheSameAsMissingKeys(t *testing.T) {
 }
 
 func TestADefinitionOfAnotherPluginIsDetected(t *testing.T) {
-	for _, config := range []string{`{"type":"macvlan"}`, `{"plugins":[{"type":"weft-cni"},{"type":"tuning"}]}`, `{"name":"x"}`} {
+	for _, config := range []string{
+		`{"type":"macvlan"}`, `{"plugins":[{"type":"weft-cni"},{"type":"tuning"}]}`, `{"name":"x"}`,
+	} {
 		if _, err := ParseDefinition(config); !errors.Is(err, ErrOtherPlugin) {
 			t.Errorf("%s: %v", config, err)
 		}
@@ -230,7 +257,8 @@ func TestADefinitionOfAnotherPluginIsDetected(t *testing.T) {
 
 // FuzzParseDefinition parses arbitrary definitions. Accepted ones are valid, and errors are one line.
 func FuzzParseDefinition(f *testing.F) {
-	f.Add(`{"type":"weft-cni","network":"blue","interfaceType":"memif","options":{"ringSize":512,"ips":["10.0.0.1"]},"args":{"cni":{"mac":"02:00:00:00:00:01"}}}`)
+	f.Add(
+		`{"type":"weft-cni","network":"blue","interfaceType":"memif","options":{"ringSize":512,"ips":["10.0.0.1"]},"args":{"cni":{"mac":"02:00:00:00:00:01"}}}`)
 	f.Add(`{"plugins":[{"type":"weft-cni"}]}`)
 	f.Fuzz(func(t *testing.T, config string) {
 		d, err := ParseDefinition(config)

@@ -7,15 +7,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/proto/deletequeue"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Add connects a sandbox, or returns the same reply again for a complete attachment. A request that is rejected before the
-// queue becomes an event too and is in the event log.
+// Add connects a sandbox, or returns the same reply again for a complete attachment. A request that is rejected before
+// the queue becomes an event too and is in the event log.
 func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
 	key, err := newKeyOf(req.GetAttachment())
 	if err != nil {
@@ -23,19 +25,20 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 		m.refused(req, err)
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
-	ev := &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()}
-	c := newCall(ctx, ev)
+	asked := &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()}
+	c := newCall(ctx, asked)
 	defer c.cancel(nil)
-	m.cancelOlder(ev, errReplaced)
+	m.cancelOlder(asked, errReplaced)
 	defer m.underWay(key, c)()
-	ev, rec, err := m.connect(ctx, req, c, ev)
+	asked.Cancelled = c.err
+	asked.Began = time.Now()
+	asked.Refused = m.prepare(ctx, req, asked)
+	ev, rec, err := m.connect(ctx, c, asked)
 	if err != nil {
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 			"queued", rec != nil && !rec.Started.IsZero(), "err", err)
-		m.failed(ev.Key, ev.ID, err, rec)
-		if m.config.Forget != nil {
-			m.config.Forget(ev.ID)
-		}
+		m.failed(ev, err, rec)
+		m.config.Cluster.Forget(ev.ID)
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
@@ -46,27 +49,22 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 // refills bounds the number of Refill calls of one ADD, which may need addresses of several networks.
 const refills = 20
 
-// connect handles the event, and repeats it after a successful Refill. An attempt that lacks addresses makes no record: the event loop goes on
-// with other events while the ADD waits. The record of a failed ADD is that of its last attempt, or has the reason why the wait failed.
-func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, c *call, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
-	ev.Cancelled = c.err
-	ev.Prepare = func(ctx context.Context, attempt *pod.AddPod) error {
-		err := m.prepare(ctx, req, attempt)
-		*ev = *attempt
-		ev.Prepare = nil
-		return err
-	}
+// connect handles the event, and repeats it after a successful Refill. An attempt that lacks addresses makes no record:
+// the event loop goes on with other events while the ADD waits. The record of a failed ADD is that of its last attempt,
+// or has the reason why the wait failed.
+func (m *Manager) connect(ctx context.Context, c *call, asked *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
 	for n := 0; ; n++ {
-		attempt := *ev
-		if attempt.Awaits = m.config.Refillable; n == refills {
-			attempt.Awaits = nil
+		attempt := *asked
+		if n < refills {
+			attempt.Awaits = m.config.Refiller.Refillable
 		}
 		rec, err := m.config.Loop.Do(ctx, &attempt)
 		if err == nil || rec != nil || !attempt.Defers(err) {
 			return &attempt, rec, err
 		}
-		if refused := m.await(ctx, c, ev, err); refused != nil {
-			attempt.Prepare = func(context.Context, *pod.AddPod) error { return refused }
+		asked.Began = time.Time{} // what follows begins when it is queued
+		if refused := m.await(ctx, c, asked, err); refused != nil {
+			attempt.Preparation = pod.Preparation{Refused: refused}
 			rec, err := m.config.Loop.Do(ctx, &attempt)
 			return &attempt, rec, err
 		}
@@ -78,7 +76,8 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	if req.GetHasAnnotations() { // also for the record of a pod that is refused below
 		ev.Annotations = req.GetAnnotations()
 	}
-	if err := m.admitNew(req.GetCaller()); err != nil {
+	ev.Connected = m.isConnected(ev.Key)
+	if err := m.admitUnless(ev.Connected, req.GetCaller()); err != nil {
 		return err
 	}
 	if err := modeIsServed(ev); err != nil {
@@ -89,6 +88,9 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	}
 	if ev.Netns, err = m.inspect(ctx, ev, req.GetNetns()); err != nil {
 		return err
+	}
+	if ev.Connected {
+		return m.void(ctx, ev.Key)
 	}
 	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
 		return err
@@ -102,27 +104,34 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	if err := m.grants(ctx, ev); err != nil {
 		return err
 	}
-	if m.config.Learn != nil {
-		m.config.Learn(ctx, ev.ID)
-	}
+	m.config.Cluster.Learn(ctx, ev.ID)
 	if err := m.refuseForeignLinks(ctx, ev); err != nil {
 		return err
 	}
-	if err := m.config.Void(ctx, ev.Key); err != nil {
+	if err := m.void(ctx, ev.Key); err != nil {
 		return err
 	}
 	return m.dropOlder(ctx, ev)
 }
 
-// dropOlder deletes attachments of the pod's older sandboxes whose network namespaces are gone: a pod has one sandbox at a time, and
-// the new one may get the devices of the old one.
+// void removes a queued DEL, because the same attachment is added again.
+func (m *Manager) void(ctx context.Context, key pod.Key) error {
+	return m.config.Queue.Remove(ctx, deletequeue.Key(key))
+}
+
+// dropOlder deletes attachments of the pod's older sandboxes whose network namespaces are gone: a pod has one sandbox
+// at a time, and the new one may get the devices of the old one.
 func (m *Manager) dropOlder(ctx context.Context, ev *pod.AddPod) error {
 	for _, older := range m.Attachments() {
 		if ev.ID.IsZero() || older.Pod.Namespace != ev.ID.Namespace || older.Pod.Name != ev.ID.Name ||
-			older.Key.ContainerID == ev.Key.ContainerID || !m.config.IsGone(older.Netns) {
+			older.Key.ContainerID == ev.Key.ContainerID || !m.config.Node.IsGone(older.Netns) {
 			continue
 		}
-		gone := &pod.DeletePod{Key: older.Key, ID: older.Pod, Reason: "the pod has a newer sandbox, and the network namespace is gone"}
+		gone := &pod.DeletePod{
+			Key:    older.Key,
+			ID:     older.Pod,
+			Reason: "the pod has a newer sandbox, and the network namespace is gone",
+		}
 		if _, err := m.config.Loop.Do(ctx, gone); err != nil {
 			return fmt.Errorf("delete its older attachment: %w", err)
 		}
@@ -146,15 +155,15 @@ func (m *Manager) inspect(ctx context.Context, ev *pod.AddPod, path string) (pod
 	if err != nil {
 		return pod.Netns{}, pod.Errorf(pod.CodeInvalidEnvironment, "%s: CNI_NETNS %.200q %w", ev, path, err)
 	}
-	netns, err := m.config.Inspect(ctx, clean)
+	netns, err := m.config.Node.Inspect(ctx, clean)
 	return netns, withCode(err, pod.CodeInvalidNetns, "%s: network namespace", ev)
 }
 
 // maxPath is the length at which the kernel refuses a path (PATH_MAX).
 const maxPath = 4096
 
-// cleanNetns returns the path of a network namespace as objects have it: without empty elements and single dots. It rejects "..", which may lead
-// elsewhere behind a link.
+// cleanNetns returns the path of a network namespace as objects have it: without empty elements and single dots. It
+// rejects "..", which may lead elsewhere behind a link.
 func cleanNetns(path string) (string, error) {
 	switch {
 	case !filepath.IsAbs(path):
@@ -177,21 +186,26 @@ func withCode(err error, code uint, format string, subject any) error {
 	return pod.Errorf(code, format+": %w", subject, err)
 }
 
-// maxAnnotations bounds the annotations of a request in bytes, names and values together. The API server permits 256 KiB for a pod, and kubelet
-// adds a few. With Multus they may come from a NetworkAttachmentDefinition instead, which has room for more.
+// maxAnnotations bounds the annotations of a request in bytes, names and values together. The API server permits 256
+// KiB for a pod, and kubelet adds a few. With Multus they may come from a NetworkAttachmentDefinition instead, which
+// has room for more.
 const maxAnnotations = (256 + 16) << 10
 
-// annotations returns the annotations of the request, or else those of Config.Annotations.
-func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddRequest) (map[string]string, string, error) {
+// annotations returns the annotations of the request, or else those that the cluster has.
+func (m *Manager) annotations(
+	ctx context.Context, id pod.ID, req *weftv1.AddRequest,
+) (map[string]string, string, error) {
 	switch size := sizeOf(req.GetAnnotations()); {
 	case size > maxAnnotations:
-		return nil, "runtime", pod.Errorf(pod.CodeInvalidConfig, "pod %s: the runtime passes annotations of %d bytes, at most %d are possible; shorten them", id, size, maxAnnotations)
+		return nil, "runtime", pod.Errorf(pod.CodeInvalidConfig,
+			"pod %s: the runtime passes annotations of %d bytes, at most %d are possible; shorten them", id, size,
+			maxAnnotations)
 	case req.GetHasAnnotations():
 		return req.GetAnnotations(), "runtime", nil
-	case id.IsZero() || m.config.Annotations == nil:
+	case id.IsZero():
 		return nil, "none", nil
 	}
-	annotations, from, err := m.config.Annotations(ctx, id)
+	annotations, from, err := m.config.Cluster.Annotations(ctx, id)
 	return annotations, from, withCode(err, pod.CodeTryAgain, "pod %s: get its annotations", id)
 }
 
@@ -204,10 +218,10 @@ func sizeOf(annotations map[string]string) (bytes int) {
 
 // selected returns the interfaces that a pod selects. In other modes than primary the calling plugin does that.
 func (m *Manager) selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
-	if m.config.Selected == nil || ev.ID.IsZero() || ev.Mode != "" && ev.Mode != pod.ModePrimary {
+	if ev.ID.IsZero() || ev.Mode != "" && ev.Mode != pod.ModePrimary {
 		return nil, nil
 	}
-	return m.config.Selected(ctx, ev)
+	return m.config.Cluster.Selected(ctx, ev)
 }
 
 // Address adds the awaited addresses to an attachment. If it has them, Address returns the same reply again. A failure
@@ -217,14 +231,16 @@ func (m *Manager) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.
 	if err != nil {
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
-	ev := &pod.AddressPod{Key: key, ID: m.idOf(key, req.GetPod()), Prepare: func(ev *pod.AddressPod) error { return m.prepareAddress(req, ev) }}
+	ev := &pod.AddressPod{Key: key, ID: m.idOf(key, req.GetPod())}
+	ev.Began = time.Now()
+	ev.Refused = m.prepareAddress(req, ev)
 	c := newCall(ctx, &pod.AddPod{Key: ev.Key, ID: ev.ID})
 	defer c.cancel(nil)
 	defer m.underWay(ev.Key, c)()
 	rec, err := m.config.Loop.Do(ctx, ev)
 	if err != nil {
 		m.config.Log.Warn("pod got no addresses", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "err", err)
-		m.failed(ev.Key, ev.ID, err, rec)
+		m.failed(&pod.AddPod{Key: ev.Key, ID: ev.ID}, err, rec)
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
 	m.config.Log.Info("pod got its addresses", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "took", rec.Took)
@@ -240,7 +256,7 @@ func (m *Manager) prepareAddress(req *weftv1.AddRequest, ev *pod.AddressPod) err
 		return err
 	}
 	if len(ev.Requested.Delegated) == 0 {
-		return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave no address", ev)
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin returned no address", ev)
 	}
 	return nil
 }
@@ -256,11 +272,11 @@ func (m *Manager) Find(ctx context.Context, req *weftv1.FindRequest) (*weftv1.Fi
 }
 
 func (m *Manager) findReply(ctx context.Context, req *weftv1.FindRequest) (*weftv1.AddReply, error) {
-	if err := m.admitNew(req.GetCaller()); err != nil {
-		return nil, err
-	}
 	key, err := keyOf(req.GetAttachment())
 	if err != nil {
+		return nil, err
+	}
+	if err := m.admitUnless(m.isConnected(key), req.GetCaller()); err != nil {
 		return nil, err
 	}
 	r := m.find(key)
@@ -280,19 +296,21 @@ func (m *Manager) findReply(ctx context.Context, req *weftv1.FindRequest) (*weft
 // refuseForeignLinks rejects the name of an existing foreign interface, as the CNI specification requires.
 func (m *Manager) refuseForeignLinks(ctx context.Context, ev *pod.AddPod) error {
 	for _, name := range linksOf(ev) {
-		alias, exists, err := m.config.LinkExists(ctx, ev.Netns, name)
+		alias, exists, err := m.config.Node.LinkAlias(ctx, ev.Netns, name)
 		switch {
 		case err != nil:
 			return pod.Errorf(pod.CodeInvalidNetns, "%s: look for interface %s in the sandbox: %w", ev, name, err)
 		case !exists || isOurs(alias, ev.Key):
-		case name != ev.Key.IfName && strings.HasPrefix(alias, aliasPrefix): // another attachment of the sandbox may have made it
+		case name != ev.Key.IfName &&
+			strings.HasPrefix(alias, aliasPrefix): // another attachment of the sandbox may have made it
 		case name == ev.Key.IfName && ev.Mode == pod.ModeDelegate && strings.HasPrefix(alias, aliasPrefix):
 			return pod.Errorf(pod.CodeInvalidEnvironment,
 				"%s: interface %s exists already in the sandbox and belongs to another Weft attachment: if Multus calls Weft, set kubernetes.multus to true in the agent's configuration, so that the agent leaves annotation %s to Multus",
 				ev, name, pod.AnnotationNetworks)
 		case name == ev.Key.IfName:
 			return pod.Errorf(pod.CodeInvalidEnvironment,
-				"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME", ev, name)
+				"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME",
+				ev, name)
 		default:
 			return pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: interface %s exists already in the sandbox and is not Weft's: choose another name in annotation %s",
@@ -312,8 +330,8 @@ func askedBy(ev *pod.AddPod, name string) string {
 	return pod.AnnotationCustom
 }
 
-// linksOf returns the names of the links to create. It ignores invalid annotations: the handlers that create links report
-// them.
+// linksOf returns the names of the links to create. It ignores invalid annotations: the handlers that create links
+// report them.
 func linksOf(ev *pod.AddPod) []string {
 	var names []string
 	if ev.HasMain() && ev.Requested.Type != pod.TypeMemif {
@@ -343,39 +361,57 @@ const (
 // isOurs reports whether alias marks a link of the attachment. Extra interfaces may have a suffix after the key.
 func isOurs(alias string, key pod.Key) bool {
 	whole := aliasPrefix + key.String()
-	return alias == whole || strings.HasPrefix(alias, whole+"/") || len(whole) > maxAlias && strings.HasPrefix(alias, aliasPrefix)
+	return alias == whole || strings.HasPrefix(alias, whole+"/") ||
+		len(whole) > maxAlias && strings.HasPrefix(alias, aliasPrefix)
 }
 
 // claimed adds the memifs of the pod's claims, which are prepared before the sandbox exists.
 func (m *Manager) claimed(ctx context.Context, ev *pod.AddPod) error {
-	ev.Claimed, ev.Grants = nil, nil
-	if m.config.Claims == nil || ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
+	ev.Claimed = nil
+	ev.Grants = nil
+	if ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
 		return nil
 	}
-	grants, err := m.config.Claims(ctx, ev.ID)
+	grants, err := m.config.Devices.Claimed(ctx, ev.ID)
 	if err != nil {
 		return withCode(err, pod.CodeTryAgain, "%s: get the devices of its claims", ev)
 	}
-	return addClaimed(ev, grants)
+	return addClaimed(ev, m.withGroups(ev.ID, grants))
 }
 
-// addClaimed adds devices of claims to the interfaces of an ADD.
+// withGroups completes grants by the groups of the pod's containers, if the cluster knows them.
+func (m *Manager) withGroups(id pod.ID, grants []pod.Grant) []pod.Grant {
+	for i := range grants {
+		if grants[i].GID == pod.UnknownGroup {
+			grants[i].GID = m.config.Cluster.Group(id, grants[i].Container)
+		}
+	}
+	return grants
+}
+
+// addClaimed adds devices of claims to the interfaces of an ADD. Those for delegates become interfaces only if the ADD
+// names them.
 func addClaimed(ev *pod.AddPod, grants []pod.Grant) error {
 	for _, g := range grants {
 		r, err := g.Allocation.Claim.Parameters.Request()
 		if err != nil {
 			return pod.Errorf(pod.CodeInvalidConfig, "%s: claim %s: %w", ev, g.Allocation.Claim, err)
 		}
-		r.Claim, r.Allocation = g.Allocation.Claim.String(), g.Allocation.ID
-		ev.Claimed, ev.Grants = append(ev.Claimed, r), append(ev.Grants, g)
+		ev.Grants = append(ev.Grants, g)
+		if g.Allocation.Claim.Parameters.Delegate {
+			continue
+		}
+		r.Claim = g.Allocation.Claim.String()
+		r.Allocation = g.Allocation.ID
+		ev.Claimed = append(ev.Claimed, r)
 	}
 	return nil
 }
 
-// grants adds the devices of the pod's containers if it requests a memif that no claim has. It ignores invalid annotations: the
-// handlers that create interfaces report them.
+// grants adds the devices of the pod's containers if it requests a memif that no claim has. It ignores invalid
+// annotations: the handlers that create interfaces report them.
 func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) error {
-	if m.config.Grants == nil || ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
+	if ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
 		return nil
 	}
 	extra, err := ev.Extra()
@@ -383,7 +419,7 @@ func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) error {
 	if err != nil || ev.Requested.Type != pod.TypeMemif && !slices.ContainsFunc(extra, needsDevice) {
 		return nil //nolint:nilerr // see above
 	}
-	grants, err := m.config.Grants(ctx, ev.ID)
-	ev.Grants = append(ev.Grants, grants...)
+	grants, err := m.config.Devices.Devices(ctx, ev.ID)
+	ev.Grants = append(ev.Grants, m.withGroups(ev.ID, grants)...)
 	return withCode(err, pod.CodeTryAgain, "%s: get its devices from kubelet", ev)
 }

@@ -65,11 +65,15 @@ func newNodeWith(t *testing.T, attachments ...*pod.Attachment) *node {
 func TestAddFailsForKnownKeyInAnotherNamespace(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
-	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/b")), 4, "it is connected already, in the network namespace /run/netns/a")
+	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/b")), 4,
+		"it is connected already, in the network namespace /run/netns/a")
 
 	n.set(func() { n.netns["/run/netns/a"] = 99 }) // another namespace on the same path
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is connected already")
-	n.set(func() { n.netns["/run/netns/a"], n.device = 11, 5 }) // inodes are unique on a device only
+	n.set(func() {
+		n.netns["/run/netns/a"] = 11
+		n.device = 5
+	}) // inodes are unique on a device only
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is connected already")
 	n.want(t, "c1")
 }
@@ -120,9 +124,14 @@ func TestAddErrorCodes(t *testing.T) {
 		"the commit takes too long": {func(n *node) {
 			n.committer.Before(func(context.Context, eventloop.Change) error { return context.DeadlineExceeded })
 		}, 106, "deadline exceeded"},
-		"it is paused":          {func(n *node) { n.paused = "upgrade of the kernel" }, 11, "new pods are paused: upgrade of the kernel"},
+		"it is paused": {
+			func(n *node) { n.paused = "upgrade of the kernel" }, 11, "new pods are paused: upgrade of the kernel",
+		},
 		"the namespace is gone": {func(n *node) { delete(n.netns, "/run/netns/a") }, 8, "it is not there"},
-		"a foreign link":        {func(n *node) { n.alias["/run/netns/a"] = "" }, 4, "interface eth0 exists already in the sandbox and is not Weft's"},
+		"a foreign link": {
+			func(n *node) { n.alias["/run/netns/a"] = "" }, 4,
+			"interface eth0 exists already in the sandbox and is not Weft's",
+		},
 		"a link of another sandbox": {func(n *node) {
 			n.alias["/run/netns/a"] = "weft:weft/c2/eth0"
 		}, 4, "exists already"},
@@ -148,15 +157,23 @@ func TestAddRejectsInvalidRequestBeforeTheLoop(t *testing.T) {
 		code  uint
 		text  string
 	}{
-		"an unsupported protocol":     {func(r *weftv1.AddRequest) { r.Caller.Protocol = 9 }, 107, "speaks protocol 9"},
-		"no protocol":                 {func(r *weftv1.AddRequest) { r.Caller = nil }, 107, "of unknown version"},
-		"an unknown mode":             {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `unknown mode "dance"`},
-		"a key with a slash":          {func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "illegal name"},
-		"a key without a network":     {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are required"},
-		"a relative namespace":        {func(r *weftv1.AddRequest) { r.Netns = "netns/a" }, 4, "not an absolute path"},
-		"an invalid address":          {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1"} }, 7, `requested address "10.1.1"`},
-		"two addresses of one family": {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1.1", "10.1.1.2/24"} }, 7, "one of this family"},
-		"a multicast MAC":             {func(r *weftv1.AddRequest) { r.Mac = "01:00:00:00:00:01" }, 7, "not a unicast"},
+		"an unsupported protocol": {func(r *weftv1.AddRequest) { r.Caller.Protocol = 9 }, 107, "speaks protocol 9"},
+		"no protocol":             {func(r *weftv1.AddRequest) { r.Caller = nil }, 107, "of unknown version"},
+		"an unknown mode":         {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `unknown mode "dance"`},
+		"a key with a slash": {
+			func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "illegal name",
+		},
+		"a key without a network": {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are required"},
+		"a relative namespace":    {func(r *weftv1.AddRequest) { r.Netns = "netns/a" }, 4, "not an absolute path"},
+		"an invalid address": {
+			func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1"} }, 7, `requested address "10.1.1"`,
+		},
+		"two addresses of one family": {
+			func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1.1", "10.1.1.2/24"} }, 7, "one of this family",
+		},
+		"no MAC":          {func(r *weftv1.AddRequest) { r.Mac = "no mac" }, 7, `requested MAC "no mac"`},
+		"a multicast MAC": {func(r *weftv1.AddRequest) { r.Mac = "01:00:00:00:00:01" }, 7, "not a unicast"},
+		"the zero MAC":    {func(r *weftv1.AddRequest) { r.Mac = "00:00:00:00:00:00" }, 7, "not a unicast"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -182,17 +199,20 @@ func TestAddBeforeTheAgentIsReadyReportsStarting(t *testing.T) {
 // rows: AWS-41
 func TestAddUsesAnnotationsOfRuntimeFirst(t *testing.T) {
 	n := newNode(t)
-	n.config.Annotations = func(context.Context, pod.ID) (map[string]string, string, error) {
+	n.cluster.annotations = func(context.Context, pod.ID) (map[string]string, string, error) {
 		return map[string]string{"contivpp.io/custom-if": "tap2/tap"}, "cache", nil
 	}
 	var got, from string
 	n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
-		got, from = ev.Annotations["contivpp.io/custom-if"], ev.AnnotationsFrom
+		got = ev.Annotations["contivpp.io/custom-if"]
+		from = ev.AnnotationsFrom
 		return nil
 	}
 	req := addOf("c1", "/run/netns/a")
-	req.HasAnnotations, req.Annotations = true, map[string]string{"contivpp.io/custom-if": "tap1/tap", "other": "x"}
-	if reply, err := n.Add(t.Context(), req); err != nil || reply.GetError() != nil || got != "tap1/tap" || from != "runtime" {
+	req.HasAnnotations = true
+	req.Annotations = map[string]string{"contivpp.io/custom-if": "tap1/tap", "other": "x"}
+	if reply, err := n.Add(t.Context(), req); err != nil || reply.GetError() != nil || got != "tap1/tap" ||
+		from != "runtime" {
 		t.Errorf("%q from %s (%v, %v)", got, from, reply.GetError(), err)
 	}
 	if a, _ := n.Attachment(keyOfContainer("c1")); len(a.Annotations) != 1 {
@@ -213,7 +233,7 @@ func TestAddDeletesOlderSandboxesWhoseNamespacesAreGone(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
 	gone := false
-	n.config.IsGone = func(netns pod.Netns) bool { return gone && netns.Path == "/run/netns/a" }
+	n.machine.isGone = func(netns pod.Netns) bool { return gone && netns.Path == "/run/netns/a" }
 	n.add(t, "c2", "/run/netns/b")
 	if all := n.Attachments(); len(all) != 2 {
 		t.Errorf("the older sandbox is there, and %d attachments are left", len(all))
@@ -230,13 +250,14 @@ func TestAddDeletesOlderSandboxesWhoseNamespacesAreGone(t *testing.T) {
 func TestAddVoidsQueuedDelete(t *testing.T) {
 	n := newNode(t)
 	var voided []pod.Key
-	n.config.Void = func(_ context.Context, key pod.Key) error { voided = append(voided, key); return nil }
+	n.machine.void = func(_ context.Context, key pod.Key) error { voided = append(voided, key); return nil }
 	n.add(t, "c1", "/run/netns/a")
 	if len(voided) != 1 || voided[0] != keyOfContainer("c1") {
 		t.Errorf("voided %v", voided)
 	}
-	n.config.Void = func(context.Context, pod.Key) error { return errors.New("the queue cannot be read") }
-	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 999, "the queue cannot be read") // the queued DEL would delete the pod
+	n.machine.void = func(context.Context, pod.Key) error { return errors.New("the queue cannot be read") }
+	// the queued DEL would delete the pod
+	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 999, "the queue cannot be read")
 	n.want(t, "c1")
 }
 
@@ -244,16 +265,18 @@ func TestAddVoidsQueuedDelete(t *testing.T) {
 func TestAddIsRetriedAfterARefill(t *testing.T) {
 	n := newNode(t)
 	exhausted := pod.Errorf(pod.CodePoolExhausted, "pool default is exhausted")
-	voided, attempts, refilled := 0, 0, 0
-	n.config.Void = func(context.Context, pod.Key) error { voided++; return nil }
+	voided := 0
+	attempts := 0
+	refilled := 0
+	n.machine.void = func(context.Context, pod.Key) error { voided++; return nil }
 	n.onConnect = func(context.Context, *pod.AddPod) error {
 		if attempts++; attempts < 3 {
 			return exhausted
 		}
 		return nil
 	}
-	n.config.Refillable = func(refused error) bool { return errors.Is(refused, exhausted) }
-	n.config.Refill = func(_ context.Context, _ *pod.AddPod, refused error) error {
+	n.cluster.refillable = func(refused error) bool { return errors.Is(refused, exhausted) }
+	n.cluster.refill = func(_ context.Context, _ *pod.AddPod, refused error) error {
 		if refilled++; !errors.Is(refused, exhausted) {
 			t.Errorf("a refill for %v", refused)
 		}
@@ -265,12 +288,13 @@ func TestAddIsRetriedAfterARefill(t *testing.T) {
 	}
 	n.want(t, "c1")
 
-	attempts, refilled = -100, 0 // it fails for longer than the runtime waits
+	attempts = -100
+	refilled = 0 // it fails for longer than the runtime waits
 	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 100, "pool default is exhausted")
 	if refilled != refills {
 		t.Errorf("%d refills, want %d", refilled, refills)
 	}
-	n.config.Refill = func(context.Context, *pod.AddPod, error) error { return errors.New("no block is free") }
+	n.cluster.refill = func(context.Context, *pod.AddPod, error) error { return errors.New("no block is free") }
 	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 999, "no block is free")
 }
 
@@ -301,7 +325,9 @@ func TestForeignIPAMResultReachesHandlersAndReply(t *testing.T) {
 	n := newNode(t)
 	req := addOf("c1", "/run/netns/a")
 	req.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16", Gateway: "10.7.0.1"}, {Address: "fd07::9/64"}}
-	req.DelegatedRoutes = []*weftv1.Route{{Destination: "0.0.0.0/0"}, {Destination: "10.99.0.3/16", Gateway: "10.7.0.2"}}
+	req.DelegatedRoutes = []*weftv1.Route{
+		{Destination: "0.0.0.0/0"}, {Destination: "10.99.0.3/16", Gateway: "10.7.0.2"},
+	}
 	req.DelegatedDns = &weftv1.DNS{Nameservers: []string{"10.7.0.53"}, Domain: "shop.example"}
 	ev, reply := n.asked(t, req)
 	want := pod.Requested{
@@ -336,13 +362,25 @@ func TestInvalidForeignIPAMResultIsRejected(t *testing.T) {
 		spoil func(req *weftv1.AddRequest)
 		text  string
 	}{
-		"no prefix": {func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1"}} }, "address of the IPAM plugin"},
+		"no prefix": {
+			func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1"}} },
+			"address of the IPAM plugin",
+		},
 		"two of a family": {func(r *weftv1.AddRequest) {
 			r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1/24"}, {Address: "10.1.1.2/24"}}
 		}, "the second one of its family"},
-		"a gateway":            {func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1/24", Gateway: "x"}} }, "gateway of the IPAM plugin"},
-		"a route":              {func(r *weftv1.AddRequest) { r.DelegatedRoutes = []*weftv1.Route{{Destination: "x"}} }, "route of the IPAM plugin"},
-		"a gateway of a route": {func(r *weftv1.AddRequest) { r.DelegatedRoutes = []*weftv1.Route{{Destination: "::/0", Gateway: "x"}} }, "route ::/0 of the IPAM plugin"},
+		"a gateway": {
+			func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1/24", Gateway: "x"}} },
+			"gateway of the IPAM plugin",
+		},
+		"a route": {
+			func(r *weftv1.AddRequest) { r.DelegatedRoutes = []*weftv1.Route{{Destination: "x"}} },
+			"route of the IPAM plugin",
+		},
+		"a gateway of a route": {
+			func(r *weftv1.AddRequest) { r.DelegatedRoutes = []*weftv1.Route{{Destination: "::/0", Gateway: "x"}} },
+			"route ::/0 of the IPAM plugin",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -364,19 +402,29 @@ func TestAddRejectsExistingForeignLinks(t *testing.T) {
 		"the main interface of another plugin, in a chain": {"chained", "", "", 0, ""},
 		"the main interface of another plugin, mode ipam":  {"ipam", "eth9/tap", "", 0, ""},
 		"the main interface":                               {"primary", "", "", 4, "interface eth0 exists already"},
-		"another attachment's main interface":              {"primary", "", "weft:other/c1/eth0", 4, "interface eth0 exists already"},
-		"one of an attachment whose name begins with ours": {"primary", "", "weft:weft/c1/eth01", 4, "interface eth0 exists already"},
-		"an extra interface":                               {"chained", "tap1/tap", "", 103, "interface tap1 exists already"},
-		"our own extra interface":                          {"chained", "tap1/tap", "weft:weft/c1/eth0/tap1", 0, ""},
-		"an interface of another attachment":               {"chained", "tap1/tap", "weft:other/c1/net1", 0, ""},
-		"a memif":                                          {"chained", "tap1/memif", "", 0, ""},
+		"another attachment's main interface": {
+			"primary", "", "weft:other/c1/eth0", 4, "interface eth0 exists already",
+		},
+		"one of an attachment whose name begins with ours": {
+			"primary", "", "weft:weft/c1/eth01", 4, "interface eth0 exists already",
+		},
+		"an extra interface": {
+			"chained", "tap1/tap", "", 103, "interface tap1 exists already",
+		},
+		"our own extra interface":            {"chained", "tap1/tap", "weft:weft/c1/eth0/tap1", 0, ""},
+		"an interface of another attachment": {"chained", "tap1/tap", "weft:other/c1/net1", 0, ""},
+		"a memif":                            {"chained", "tap1/memif", "", 0, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.config.LinkExists = func(context.Context, pod.Netns, string) (string, bool, error) { return tt.alias, true, nil }
+			n.machine.linkAlias = func(context.Context, pod.Netns, string) (string, bool, error) {
+				return tt.alias, true, nil
+			}
 			req := addOf("c1", "/run/netns/a")
-			req.Mode, req.HasAnnotations, req.Annotations = tt.mode, true, map[string]string{custom: tt.custom}
+			req.Mode = tt.mode
+			req.HasAnnotations = true
+			req.Annotations = map[string]string{custom: tt.custom}
 			if tt.code == 0 {
 				n.asked(t, req)
 				return
@@ -389,7 +437,11 @@ func TestAddRejectsExistingForeignLinks(t *testing.T) {
 func TestFindReturnsTheReplyOfAddWithoutChanges(t *testing.T) {
 	n := newNode(t)
 	find := func(container, netns string) *weftv1.FindReply {
-		reply, err := n.Find(t.Context(), &weftv1.FindRequest{Caller: caller(), Attachment: attachment(container), Netns: netns})
+		reply, err := n.Find(t.Context(), &weftv1.FindRequest{
+			Caller:     caller(),
+			Attachment: attachment(container),
+			Netns:      netns,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,8 +467,9 @@ func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
 		want   int
 	}{{"", 0}, {"t1/tap", 0}, {"t1/tap,m1/memif", 1}, {"not readable", 0}} {
 		n := newNode(t)
-		asked, seen := 0, 0
-		n.config.Grants = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
+		asked := 0
+		seen := 0
+		n.devices.granted = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
 			asked++
 			return []pod.Grant{{Container: id.Name}}, nil
 		}
@@ -425,7 +478,8 @@ func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
 			return nil
 		}
 		req := addOf("c1", "/run/netns/a")
-		req.HasAnnotations, req.Annotations = true, map[string]string{pod.AnnotationCustom: tc.custom}
+		req.HasAnnotations = true
+		req.Annotations = map[string]string{pod.AnnotationCustom: tc.custom}
 		if reply, err := n.Add(context.Background(), req); err != nil || reply.GetError() != nil {
 			t.Fatalf("%q: %v, %v", tc.custom, reply, err)
 		}
@@ -438,10 +492,11 @@ func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
 // The memifs of a pod's claims are interfaces that it requests, without a query of kubelet.
 func TestPreparedClaimsAddInterfaces(t *testing.T) {
 	n := newNode(t)
-	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
-	n.config.Claims = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
+	n.devices.granted = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
+	n.devices.claimed = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
 		return []pod.Grant{{Allocation: pod.Allocation{ID: "x", Claim: &pod.ClaimedDevice{
-			ClaimID: pod.ClaimID{Namespace: id.Namespace, Name: "c"}, Parameters: pod.ClaimParameters{Interface: "fast", Network: "blue"},
+			ClaimID:    pod.ClaimID{Namespace: id.Namespace, Name: "c"},
+			Parameters: pod.ClaimParameters{Interface: "fast", Network: "blue"},
 		}}}}, nil
 	}
 	var extra []pod.InterfaceRequest
@@ -453,17 +508,48 @@ func TestPreparedClaimsAddInterfaces(t *testing.T) {
 	if reply, err := n.Add(context.Background(), req); err != nil || reply.GetError() != nil {
 		t.Fatalf("%v, %v", reply, err)
 	}
-	want := pod.InterfaceRequest{Name: "fast", Type: pod.TypeMemif, Network: "blue", Claim: req.GetPod().GetNamespace() + "/c", Allocation: "x"}
+	want := pod.InterfaceRequest{
+		Name:       "fast",
+		Type:       pod.TypeMemif,
+		Network:    "blue",
+		Claim:      req.GetPod().GetNamespace() + "/c",
+		Allocation: "x",
+	}
 	if len(extra) != 1 || !reflect.DeepEqual(extra[0], want) {
 		t.Errorf("requests %+v, want %+v", extra, want)
 	}
 }
 
+// The device of a claim for delegates is in the request, and only an ADD that names it makes an interface of it.
+func TestClaimsForDelegatesAddNoInterfaces(t *testing.T) {
+	n := newNode(t)
+	n.devices.claimed = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
+		return []pod.Grant{{Allocation: pod.Allocation{ID: "x", Claim: &pod.ClaimedDevice{
+			ClaimID:    pod.ClaimID{Namespace: id.Namespace, Name: "c"},
+			Parameters: pod.ClaimParameters{Interface: "fast", Delegate: true},
+		}}}}, nil
+	}
+	var grants []pod.Grant
+	var extra []pod.InterfaceRequest
+	n.onConnect = func(_ context.Context, ev *pod.AddPod) (err error) {
+		grants = ev.Grants
+		extra, err = ev.Extra()
+		return err
+	}
+	if reply, err := n.Add(context.Background(), addOf("c1", "/run/netns/a")); err != nil || reply.GetError() != nil {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	if len(extra) > 0 || len(grants) != 1 || grants[0].Allocation.ID != "x" {
+		t.Errorf("requests %+v, grants %+v", extra, grants)
+	}
+}
+
 func TestAddFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
 	n := newNode(t)
-	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
+	n.devices.granted = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
 	req := addOf("c1", "/run/netns/a")
-	req.HasAnnotations, req.Annotations = true, map[string]string{pod.AnnotationCustom: "m1/memif"}
+	req.HasAnnotations = true
+	req.Annotations = map[string]string{pod.AnnotationCustom: "m1/memif"}
 	reply, err := n.Add(context.Background(), req)
 	if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) {
 		t.Errorf("reply %v, error %v", reply, err)
@@ -476,7 +562,7 @@ func TestAddFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
 func TestOnlyAFailedADDForgetsWhatWasReadOfThePod(t *testing.T) {
 	n := newNode(t)
 	var forgotten []pod.ID
-	n.config.Forget = func(id pod.ID) { forgotten = append(forgotten, id) }
+	n.cluster.forget = func(id pod.ID) { forgotten = append(forgotten, id) }
 	n.add(t, "c1", "/run/netns/a")
 	if len(forgotten) != 0 {
 		t.Errorf("%v are forgotten after a successful ADD", forgotten)
@@ -515,7 +601,8 @@ func TestInvalidPathsOfNetworkNamespacesAreRefused(t *testing.T) {
 		err := n.refusedAdd(t, addOf("c1", path))
 		wantError(t, err, pod.CodeInvalidEnvironment, want)
 		if len(err.GetMsg()) > 1000 || strings.ContainsFunc(err.GetMsg(), unicode.IsControl) {
-			t.Errorf("%.20q: the error has %d bytes or control characters: %.300q", path, len(err.GetMsg()), err.GetMsg())
+			t.Errorf("%.20q: the error has %d bytes or control characters: %.300q", path, len(err.GetMsg()),
+				err.GetMsg())
 		}
 	}
 	n.want(t)

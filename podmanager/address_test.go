@@ -14,7 +14,9 @@ import (
 // awaiting is an ADD with an IPAM plugin that needs the interface, such as dhcp.
 func awaiting() *weftv1.AddRequest {
 	req := delegateOf("eth0")
-	req.InterfaceType, req.InterfaceOptions, req.AwaitsAddresses = "tap", "", true
+	req.InterfaceType = "tap"
+	req.InterfaceOptions = ""
+	req.AwaitsAddresses = true
 	return req
 }
 
@@ -38,7 +40,11 @@ func (n *node) address(t *testing.T, req *weftv1.AddRequest) *weftv1.AddReply {
 
 func (n *node) finds(t *testing.T) bool {
 	t.Helper()
-	reply, err := n.Find(t.Context(), &weftv1.FindRequest{Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a"})
+	reply, err := n.Find(t.Context(), &weftv1.FindRequest{
+		Caller:     caller(),
+		Attachment: attachment("c1"),
+		Netns:      "/run/netns/a",
+	})
 	if err != nil || reply.GetError() != nil {
 		t.Fatal(reply, err)
 	}
@@ -86,15 +92,36 @@ func TestFailedAddressLeavesTheAttachmentAwaitingAddresses(t *testing.T) {
 		code  uint
 		text  string
 	}{
-		"no address":                 {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps = nil }, 7, "gave no address"},
-		"an invalid address":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps[0].Address = "10.9.0.2" }, 7, "address of the IPAM plugin"},
-		"the commit fails":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.committer.Before(broken) }, 105, "no reply of the dataplane"},
-		"it is not saved":            {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.saver.Before(unsaved) }, 5, "no space left"},
-		"the agent starts":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.notReady = errors.New("resync") }, 11, "starting"},
-		"an invalid key":             {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.IfName = "" }, 4, "interface name"},
-		"an unknown protocol":        {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Caller = nil }, 107, "speaks protocol 0"},
-		"a DEL removed it meanwhile": {func(t *testing.T, n *node, _ *weftv1.AddRequest) { n.del(t, "c1") }, 11, "a DEL removed it meanwhile"},
-		"it was never added":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.ContainerId = "c9" }, 11, "it is not connected"},
+		"no address": {
+			func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps = nil }, 7, "returned no address",
+		},
+		"an invalid address": {
+			func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps[0].Address = "10.9.0.2" }, 7,
+			"address of the IPAM plugin",
+		},
+		"the commit fails": {
+			func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.committer.Before(broken) }, 105,
+			"no reply of the dataplane",
+		},
+		"it is not saved": {
+			func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.saver.Before(unsaved) }, 5, "no space left",
+		},
+		"the agent starts": {
+			func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.notReady = errors.New("resync") }, 11, "starting",
+		},
+		"an invalid key": {
+			func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.IfName = "" }, 4, "interface name",
+		},
+		"an unknown protocol": {
+			func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Caller = nil }, 107, "speaks protocol 0",
+		},
+		"a concurrent DEL removed it": {
+			func(t *testing.T, n *node, _ *weftv1.AddRequest) { n.del(t, "c1") }, 11, "a concurrent DEL removed it",
+		},
+		"it was never added": {
+			func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.ContainerId = "c9" }, 11,
+			"it is not connected",
+		},
 		"an invalid route": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) {
 			r.DelegatedRoutes = []*weftv1.Route{{Destination: "x"}}
 		}, 7, "route of the IPAM plugin"},

@@ -110,8 +110,8 @@ func (s *attachments) underWay(key pod.Key, c *call) (ended func()) {
 	}
 }
 
-// CancelAdds cancels the ADDs of key that began before, because their DEL is about to be queued. While an event of an ADD is queued or running,
-// the event of the DEL cancels it; an ADD that waits for addresses has none.
+// CancelAdds cancels the ADDs of key that began before, because their DEL is about to be queued. While an event of an
+// ADD is queued or running, the event of the DEL cancels it; an ADD that waits for addresses has none.
 func (s *attachments) CancelAdds(key pod.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,10 @@ func clone(a *pod.Attachment) *pod.Attachment {
 	c.Interfaces = slices.Clone(a.Interfaces)
 	for i := range c.Interfaces {
 		in := &c.Interfaces[i]
-		in.Pools, in.Addresses = slices.Clone(in.Pools), slices.Clone(in.Addresses)
-		in.Gateways, in.Routes = slices.Clone(in.Gateways), slices.Clone(in.Routes)
+		in.Pools = slices.Clone(in.Pools)
+		in.Addresses = slices.Clone(in.Addresses)
+		in.Gateways = slices.Clone(in.Gateways)
+		in.Routes = slices.Clone(in.Routes)
 	}
 	return &c
 }

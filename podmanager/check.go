@@ -40,7 +40,8 @@ func (m *Manager) check(ctx context.Context, req *weftv1.CheckRequest) error {
 	}
 	a, ok := m.Attachment(key)
 	if !ok {
-		return pod.Errorf(pod.CodeRefused, "check %s: no such attachment here: delete the sandbox and add it again", key)
+		return pod.Errorf(pod.CodeRefused, "check %s: no such attachment on this node: delete the sandbox and add it again",
+			key)
 	}
 	differences := append(m.compareNetns(ctx, &a, req.GetNetns()), compare(&a, req)...)
 	if len(differences) == 0 {
@@ -50,7 +51,8 @@ func (m *Manager) check(ctx context.Context, req *weftv1.CheckRequest) error {
 	case err != nil:
 		return pod.Errorf(checkCode(err), "check %s: %w", a.Name(), err)
 	case len(differences) > 0:
-		return pod.Errorf(pod.CodeRefused, "check %s: differs from what was promised: %s", a.Name(), strings.Join(differences, "; "))
+		return pod.Errorf(pod.CodeRefused, "check %s: differs from the result of ADD: %s", a.Name(),
+			strings.Join(differences, "; "))
 	}
 	return nil
 }
@@ -63,7 +65,7 @@ func checkCode(err error) uint {
 }
 
 func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path string) []string {
-	netns, err := m.config.Inspect(ctx, path)
+	netns, err := m.config.Node.Inspect(ctx, path)
 	if err != nil {
 		return []string{"network namespace: " + err.Error()}
 	}
@@ -75,7 +77,7 @@ func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path stri
 
 // verify polls until there is no difference or the time for convergence is over.
 func (m *Manager) verify(ctx context.Context, a *pod.Attachment, req *weftv1.CheckRequest) ([]string, error) {
-	r := rememberedOf(a, req, m.config.Later(a))
+	r := rememberedOf(a, req, m.config.Chains.End(a))
 	limited, cancel := context.WithTimeout(ctx, convergence)
 	defer cancel()
 	var differences []string
@@ -88,7 +90,7 @@ func (m *Manager) verify(ctx context.Context, a *pod.Attachment, req *weftv1.Che
 }
 
 func (m *Manager) verifyOnce(ctx context.Context, r *remembered) ([]string, error) {
-	found, err := m.config.Verify(ctx, r.attachment)
+	found, err := m.config.Node.Verify(ctx, r.attachment)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +111,9 @@ func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 		}
 		index[i] = at
 		if has.GetSocketPath() != "" && has.GetSocketPath() != want.GetSocketPath() {
-			differences = append(differences, fmt.Sprintf("socket path of interface %s is %s in prevResult, %s was promised",
-				want.GetName(), has.GetSocketPath(), want.GetSocketPath()))
+			differences = append(differences,
+				fmt.Sprintf("socket path of interface %s is %s in prevResult, expected %s",
+					want.GetName(), has.GetSocketPath(), want.GetSocketPath()))
 		}
 	}
 	for _, want := range promised.GetIps() {
@@ -190,8 +193,8 @@ func describeRoute(r *weftv1.Route) string {
 type Difference struct {
 	Text string // for people, in a few words
 
-	// Interface, Field and Have describe a field of a link in the sandbox: the link's name, FieldMAC or FieldMTU, and the
-	// kernel's value. They are empty for other differences. A missing link has only its name.
+	// Interface, Field and Have describe a field of a link in the sandbox: the link's name, FieldMAC or FieldMTU, and
+	// the kernel's value. They are empty for other differences. A missing link has only its name.
 	Interface, Field, Have string
 }
 
@@ -201,9 +204,9 @@ const (
 	FieldMTU = "mtu"
 )
 
-// remembered is an attachment with the links of prevResult. If they differ, a later plugin of the chain (such as tuning)
-// changed the link, and the kernel must match prevResult. The MTU of a later plugin also comes from Config.Later: results
-// before 1.1.0 have no MTU, and not all plugins report it.
+// remembered is an attachment with the links of prevResult. If they differ, a later plugin of the chain (such as
+// tuning) changed the link, and the kernel must match prevResult. The MTU of a later plugin also comes from
+// Config.Later: results before 1.1.0 have no MTU, and not all plugins report it.
 type remembered struct {
 	attachment *pod.Attachment
 	links      []link
@@ -222,7 +225,12 @@ func rememberedOf(a *pod.Attachment, req *weftv1.CheckRequest, later map[string]
 	r := &remembered{attachment: a}
 	for _, in := range inSandbox(replyOf(a)) {
 		_, has := findInterface(req, in.GetName())
-		l := link{name: in.GetName(), promisedMAC: in.GetMac(), promisedMTU: strconv.Itoa(int(in.GetMtu())), rememberedMAC: has.GetMac()}
+		l := link{
+			name:          in.GetName(),
+			promisedMAC:   in.GetMac(),
+			promisedMTU:   strconv.Itoa(int(in.GetMtu())),
+			rememberedMAC: has.GetMac(),
+		}
 		if has.GetMtu() != 0 {
 			l.rememberedMTU = strconv.Itoa(int(has.GetMtu()))
 		}
@@ -273,7 +281,8 @@ func (l link) undone(found []Difference) []string {
 		if remembered == "" || strings.EqualFold(promised, remembered) || differs(found, l.name, field) {
 			return
 		}
-		texts = append(texts, fmt.Sprintf("%s of interface %s is %s, and %s in prevResult", field, l.name, promised, remembered))
+		texts = append(texts,
+			fmt.Sprintf("%s of interface %s is %s, and %s in prevResult", field, l.name, promised, remembered))
 	}
 	look(FieldMAC, l.promisedMAC, l.rememberedMAC)
 	if l.laterMTU != l.rememberedMTU {

@@ -33,13 +33,29 @@ func TestCheckReportsDifferencesFromPrevResult(t *testing.T) {
 		spoil func(req *weftv1.CheckRequest)
 		text  string
 	}{
-		"the interface": {func(r *weftv1.CheckRequest) { r.Interfaces[0].Name = "eth1" }, "interface eth0 is missing in prevResult"},
-		"the MAC":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mac = "02:00:00:00:00:01" }, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:01 in prevResult"},
-		"the MTU":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mtu = 9000 }, "mtu of interface eth0 is 1450, and 9000 in prevResult"},
-		"an address":    {func(r *weftv1.CheckRequest) { r.Ips[1].Address = "fd00::6/128" }, "address fd00::5/128 of interface eth0 is missing"},
-		"a route":       {func(r *weftv1.CheckRequest) { r.Routes[0].Gateway = "10.0.0.1" }, "route 0.0.0.0/0 via 169.254.1.1 is missing"},
-		"the namespace": {func(r *weftv1.CheckRequest) { r.Netns = "/run/netns/b" }, "/run/netns/b is not the one of the ADD"},
-		"all of it":     {func(r *weftv1.CheckRequest) { r.Attachment.ContainerId = "c9" }, "no such attachment here"},
+		"the interface": {
+			func(r *weftv1.CheckRequest) { r.Interfaces[0].Name = "eth1" }, "interface eth0 is missing in prevResult",
+		},
+		"the MAC": {
+			func(r *weftv1.CheckRequest) { r.Interfaces[0].Mac = "02:00:00:00:00:01" },
+			"mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:01 in prevResult",
+		},
+		"the MTU": {
+			func(r *weftv1.CheckRequest) { r.Interfaces[0].Mtu = 9000 },
+			"mtu of interface eth0 is 1450, and 9000 in prevResult",
+		},
+		"an address": {
+			func(r *weftv1.CheckRequest) { r.Ips[1].Address = "fd00::6/128" },
+			"address fd00::5/128 of interface eth0 is missing",
+		},
+		"a route": {
+			func(r *weftv1.CheckRequest) { r.Routes[0].Gateway = "10.0.0.1" },
+			"route 0.0.0.0/0 via 169.254.1.1 is missing",
+		},
+		"the namespace": {
+			func(r *weftv1.CheckRequest) { r.Netns = "/run/netns/b" }, "/run/netns/b is not the one of the ADD",
+		},
+		"all of it": {func(r *weftv1.CheckRequest) { r.Attachment.ContainerId = "c9" }, "no such attachment on this node"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +74,8 @@ func TestCheckReportsDifferencesFromPrevResult(t *testing.T) {
 func TestCheckToleratesAdditionsOfLaterPlugins(t *testing.T) {
 	n := newNode(t)
 	req := checkOf(n.add(t, "c1", "/run/netns/a"))
-	req.Interfaces = append([]*weftv1.Interface{{Name: "veth7"}, {Name: "eth0", Mac: "02:00:00:00:00:09"}}, req.Interfaces...)
+	req.Interfaces = append([]*weftv1.Interface{{Name: "veth7"}, {Name: "eth0", Mac: "02:00:00:00:00:09"}},
+		req.Interfaces...)
 	for _, ip := range req.Ips {
 		ip.Interface = 2
 	}
@@ -81,7 +98,7 @@ func TestCheckWaitsForConvergence(t *testing.T) {
 			t.Errorf("after %d verifications: %v", n.verified, err)
 		}
 		n.set(func() { n.differences = []string{"mtu of eth0 is 1500, should be 1450"} })
-		wantError(t, n.check1(t, req), 105, "differs from what was promised: mtu of eth0 is 1500, should be 1450")
+		wantError(t, n.check1(t, req), 105, "differs from the result of ADD: mtu of eth0 is 1500, should be 1450")
 		n.stopLoop()
 	})
 }
@@ -101,16 +118,20 @@ func TestStatusReportsWhetherAddWouldBeServed(t *testing.T) {
 	}
 	n.set(func() { n.exhausted = "pool exhausted: all addresses of pool a are held" })
 	wantError(t, status(), 50, "pool exhausted: all addresses of pool a are held")
-	n.set(func() { n.exhausted, n.paused = "", "maintenance" })
+	n.set(func() {
+		n.exhausted = ""
+		n.paused = "maintenance"
+	})
 	wantError(t, status(), 50, "paused: maintenance")
 	n.set(func() { n.notReady = errors.New("dataplane away") })
 	wantError(t, status(), 50, "dataplane away")
 	n.set(func() { n.notReady = pod.Errorf(pod.CodeLimited, "dataplane lost") })
 	wantError(t, status(), 51, "dataplane lost")
 	hasStarted := false
-	n.config.Started = func() bool { return hasStarted }
+	n.machine.started = func() bool { return hasStarted }
 	n.set(func() { n.notReady = errors.New("dataplane away") })
-	for details, want := range map[string]bool{restoring: false, starting: true} { // the plugin forgives the first resync only
+	// the plugin forgives the first resync only
+	for details, want := range map[string]bool{restoring: false, starting: true} {
 		hasStarted = want
 		if err := status(); err.GetDetails() != details {
 			t.Errorf("started %t: details %q, want %q", hasStarted, err.GetDetails(), details)
@@ -131,8 +152,8 @@ func mtu(have string) Difference {
 	return Difference{Text: "mtu is " + have, Interface: "eth0", Field: FieldMTU, Have: have}
 }
 
-// TestCheckComparesLinksWithPrevResult checks a link with the promised MAC 02:fe:00:00:00:01 and MTU 1450 against prevResult and the
-// differences that the kernel has.
+// TestCheckComparesLinksWithPrevResult checks a link with the promised MAC 02:fe:00:00:00:01 and MTU 1450 against
+// prevResult and the differences that the kernel has.
 func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 	const other = "02:00:00:00:00:77"
 	tests := map[string]struct {
@@ -142,23 +163,40 @@ func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 		later int    // MTU that a later plugin set
 		text  string // "" = success
 	}{
-		"as promised":                                 {"", 0, nil, 0, ""},
-		"a MAC that a later plugin set":               {other, 0, []Difference{mac(other)}, 0, ""},
-		"a MAC that no plugin of the chain set":       {"", 0, []Difference{mac(other)}, 0, "mac is 02:00:00:00:00:77"},
-		"another MAC than the one that was set":       {other, 0, []Difference{mac("02:00:00:00:00:78")}, 0, "mac is 02:00:00:00:00:78"},
-		"a MAC that was set and then undone":          {other, 0, nil, 0, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
-		"an MTU that a later plugin set":              {"", 1400, []Difference{mtu("1400")}, 0, ""},
-		"an MTU that no plugin of the chain set":      {"", 0, []Difference{mtu("1400")}, 0, "mtu is 1400"},
-		"an MTU that was set and then undone":         {"", 1400, nil, 0, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
+		"as promised":                           {"", 0, nil, 0, ""},
+		"a MAC that a later plugin set":         {other, 0, []Difference{mac(other)}, 0, ""},
+		"a MAC that no plugin of the chain set": {"", 0, []Difference{mac(other)}, 0, "mac is 02:00:00:00:00:77"},
+		"another MAC than the one that was set": {
+			other, 0, []Difference{mac("02:00:00:00:00:78")}, 0, "mac is 02:00:00:00:00:78",
+		},
+		"a MAC that was set and then undone": {
+			other, 0, nil, 0, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult",
+		},
+		"an MTU that a later plugin set":         {"", 1400, []Difference{mtu("1400")}, 0, ""},
+		"an MTU that no plugin of the chain set": {"", 0, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU that was set and then undone": {
+			"", 1400, nil, 0, "mtu of interface eth0 is 1450, and 1400 in prevResult",
+		},
 		"an MTU that is drift, and a version without": {"", 1, []Difference{mtu("1400")}, 0, "mtu is 1400"},
 		"an MTU of a later plugin that told of it":    {"", 1400, nil, 1400, ""},
 		"an MTU of a later plugin that did not":       {"", 0, nil, 1400, ""},
 		"an MTU other than the later plugin's":        {"", 0, []Difference{mtu("1300")}, 1400, "mtu is 1300"},
-		"an MTU that nothing shows":                   {"", 1350, nil, 1400, "mtu of interface eth0 is 1450, and 1350 in prevResult"},
-		"MAC and MTU, one of them wrong":              {other, 1400, []Difference{mac(other), mtu("1300")}, 0, "mtu is 1300"},
-		"another field of the link":                   {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, 0, "up is false"},
-		"a missing link":                              {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, 0, "eth0: missing"},
-		"the MAC of a link that prevResult lacks":     {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, 0, "mac is x"},
+		"an MTU that nothing shows": {
+			"", 1350, nil, 1400, "mtu of interface eth0 is 1450, and 1350 in prevResult",
+		},
+		"MAC and MTU, one of them wrong": {
+			other, 1400, []Difference{mac(other), mtu("1300")}, 0, "mtu is 1300",
+		},
+		"another field of the link": {
+			"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, 0, "up is false",
+		},
+		"a missing link": {
+			other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, 0, "eth0: missing",
+		},
+		"the MAC of a link that prevResult lacks": {
+			other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, 0,
+			"mac is x",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +210,7 @@ func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 					req.Interfaces[0].Mtu = tt.mtu &^ 1
 				}
 				n.set(func() { n.links = tt.shown })
-				n.config.Later = func(*pod.Attachment) map[string]int { return map[string]int{"eth0": tt.later} }
+				n.machine.end = func(*pod.Attachment) map[string]int { return map[string]int{"eth0": tt.later} }
 				err := n.check1(t, req)
 				if tt.text == "" && err != nil {
 					t.Errorf("CHECK failed: %v", err)
@@ -192,9 +230,13 @@ func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
 		ips  []*weftv1.IP
 		text string
 	}{
-		"on any interface":           {[]*weftv1.IP{{Address: "10.9.0.1/24"}, {Address: "10.3.0.7/16", Interface: 1}}, ""},
+		"on any interface": {
+			[]*weftv1.IP{{Address: "10.9.0.1/24"}, {Address: "10.3.0.7/16", Interface: 1}}, "",
+		},
 		"no addresses in prevResult": {nil, ""},
-		"another address":            {[]*weftv1.IP{{Address: "10.3.0.8/16"}}, "address 10.3.0.7/16 is missing in prevResult"},
+		"another address": {
+			[]*weftv1.IP{{Address: "10.3.0.8/16"}}, "address 10.3.0.7/16 is missing in prevResult",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +249,9 @@ func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
 			})
 			err := n.check1(t, &weftv1.CheckRequest{
 				Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a", Mode: "ipam", Ips: tt.ips,
-				Interfaces: []*weftv1.Interface{{Name: "eth0", Mac: "aa:00:00:00:00:01", Mtu: 9000, Sandbox: "/run/netns/a"}},
+				Interfaces: []*weftv1.Interface{
+					{Name: "eth0", Mac: "aa:00:00:00:00:01", Mtu: 9000, Sandbox: "/run/netns/a"},
+				},
 			})
 			if tt.text == "" && err != nil {
 				t.Errorf("CHECK failed: %v", err)
@@ -221,7 +265,7 @@ func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
 
 func TestChainedAttachmentWithoutInterfacesIsKept(t *testing.T) {
 	n := newNode(t)
-	n.config.LinkExists = func(context.Context, pod.Netns, string) (string, bool, error) { return "", false, nil }
+	n.machine.linkAlias = func(context.Context, pod.Netns, string) (string, bool, error) { return "", false, nil }
 	req := addOf("c1", "/run/netns/a")
 	req.Mode = pod.ModeChained
 	n.bare = true
@@ -229,7 +273,12 @@ func TestChainedAttachmentWithoutInterfacesIsKept(t *testing.T) {
 		t.Fatalf("reply %v", reply)
 	}
 	n.want(t, "c1")
-	if err := n.check1(t, &weftv1.CheckRequest{Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a", Mode: "chained"}); err != nil {
+	if err := n.check1(t, &weftv1.CheckRequest{
+		Caller:     caller(),
+		Attachment: attachment("c1"),
+		Netns:      "/run/netns/a",
+		Mode:       "chained",
+	}); err != nil {
 		t.Errorf("CHECK: %v", err)
 	}
 	n.set(func() { n.now = n.now.Add(defaultGrace) })

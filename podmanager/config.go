@@ -7,67 +7,98 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/proto/deletequeue"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// defaultGrace is the minimum age of an attachment that a GC deletes: the runtime's list may be older than the attachment.
+// defaultGrace is the minimum age of an attachment that a GC deletes: the runtime's list may be older than the
+// attachment.
 const defaultGrace = 30 * time.Second
 
-// doer is the part of the event loop that the manager uses.
-type doer interface {
+// Loop is the part of the event loop that the manager uses.
+type Loop interface {
 	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
-}
-
-// planner is the part of the event loop that plans events.
-type planner interface {
 	Plan(ctx context.Context, ev eventloop.Event, without ...string) (*eventloop.Planned, error)
 }
 
-// Config configures a [Manager]. Functions without a default are required. Without Loop the manager rejects each event.
-type Config struct {
-	Loop doer
-
-	// Planner is required for Plan only.
-	Planner planner
-
+// Node answers the questions about this machine.
+type Node interface {
 	// Inspect identifies a network namespace. It rejects other files and the agent's own namespace.
-	Inspect func(ctx context.Context, path string) (pod.Netns, error)
-	// LinkExists looks for a link in the namespace and returns its alias.
-	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
-	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source. Default: none.
-	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
-	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions. Default: none.
-	Selected func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
-	// Learn reads what network policies need to know of a new pod; nil: nothing.
-	Learn func(ctx context.Context, id pod.ID)
-	// Forget forgets what Learn read for a pod that could not be connected; nil if Learn is.
-	Forget func(id pod.ID)
-	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif. Default: none.
-	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
-	// Claims returns the devices of the pod's prepared claims. Default: none.
-	Claims func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
+	Inspect(ctx context.Context, path string) (pod.Netns, error)
+	// LinkAlias looks for a link in the namespace and returns its alias.
+	LinkAlias(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
+	// IsGone reports whether a network namespace is gone.
+	IsGone(netns pod.Netns) bool
 	// Verify compares the kernel and the dataplane with the attachment.
-	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
-	// Later marks the plugin chain of the attachment's ADD as finished and returns the MTUs that later plugins of the chain
-	// set, by interface.
-	Later func(a *pod.Attachment) (mtus map[string]int)
-	// IsGone reports whether the network namespace of an attachment is gone.
-	IsGone func(pod.Netns) bool
-	// Void deletes a queued DEL of the key before an ADD.
-	Void func(ctx context.Context, key pod.Key) error
-	// Refillable reports whether Refill may help an ADD that failed with an error. The loop calls it. Default: never.
-	Refillable func(refused error) bool
-	// Refill requests more addresses for the node after an ADD failed with refused, and waits for them. It returns nil if the ADD can be
-	// retried, else the error of the ADD. Required with Refillable.
-	Refill func(ctx context.Context, ev *pod.AddPod, refused error) error
-	// Ready returns the reason why pods cannot be served yet, or nil (default).
-	Ready func() error
-	// Started reports whether the first resync has ended. Default: true.
-	Started func() bool
-	// Paused reports whether new pods are paused, and why. Default: false.
-	Paused func() (reason string, paused bool)
-	// Exhausted returns the reason why the network default has no free address, or "" (default). STATUS reports it.
-	Exhausted func() string
+	Verify(ctx context.Context, a *pod.Attachment) ([]Difference, error)
+}
+
+// Admission decides whether pods are served.
+type Admission interface {
+	// Ready returns the reason why pods cannot be served yet, or nil.
+	Ready() error
+	// Started reports whether the first resync has ended.
+	Started() bool
+	// Paused reports whether new pods are paused, and why.
+	Paused() (reason string, paused bool)
+	// Exhausted returns the reason why the network default has no free address, or "". STATUS reports it.
+	Exhausted() string
+}
+
+// Cluster answers the questions about a pod that only the API server knows.
+type Cluster interface {
+	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source.
+	Annotations(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
+	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions.
+	Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
+	// Group returns the group of a container, or pod.UnknownGroup.
+	Group(id pod.ID, container string) int
+	// Learn reads what network policies need to know of a new pod.
+	Learn(ctx context.Context, id pod.ID)
+	// Forget forgets what Learn read for a pod that could not be connected.
+	Forget(id pod.ID)
+}
+
+// Refiller gets more addresses for the node.
+type Refiller interface {
+	// Refillable reports whether Refill may help an ADD that failed with an error. The loop calls it.
+	Refillable(refused error) bool
+	// Refill requests more addresses after an ADD failed with refused, and waits for them. It returns nil if the ADD
+	// can be retried, else the error of the ADD.
+	Refill(ctx context.Context, ev *pod.AddPod, refused error) error
+}
+
+// Devices are the devices of pods.
+type Devices interface {
+	// Devices returns the devices of the pod's containers.
+	Devices(ctx context.Context, id pod.ID) ([]pod.Grant, error)
+	// Claimed returns the devices of the pod's prepared claims.
+	Claimed(ctx context.Context, id pod.ID) ([]pod.Grant, error)
+}
+
+// Chains knows what later plugins of the runtime's chain changed.
+type Chains interface {
+	// End marks the plugin chain of the attachment's ADD as finished and returns the MTUs that later plugins of the
+	// chain set, by interface.
+	End(a *pod.Attachment) (mtus map[string]int)
+}
+
+// DeleteQueue has the DELs that came while the agent was not running.
+type DeleteQueue interface {
+	Remove(ctx context.Context, key deletequeue.Key) error
+}
+
+// Config configures a [Manager]. Fields without a default are required. Without Loop the manager rejects each event.
+type Config struct {
+	Loop      Loop
+	Node      Node
+	Admission Admission // default: all pods are served
+	Cluster   Cluster   // default: a node without a cluster
+	Refiller  Refiller  // default: the node gets no more addresses
+	Devices   Devices   // default: no pod has devices
+	Chains    Chains
+	Queue     DeleteQueue
+
 	// Observe receives the outcomes of attachments. It must not block the loop or the runtime. Default: ignored.
 	Observe func(Outcome)
 
@@ -76,23 +107,71 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// noLoop replaces the event loop while the agent has none: it prepares an ADD, whose errors are more specific, and rejects
-// each event.
+// noLoop is the event loop of an agent that is still starting. The error of a refused ADD is more specific than its
+// own.
 type noLoop struct{}
 
 // Do rejects the event.
-func (noLoop) Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error) {
-	if add, is := ev.(*pod.AddPod); is {
-		if err := add.Load(ctx); err != nil {
-			return nil, err
-		}
+func (noLoop) Do(_ context.Context, ev eventloop.Event) (*eventloop.Record, error) {
+	if add, is := ev.(*pod.AddPod); is && add.Refused != nil {
+		return nil, add.Refused
 	}
 	return nil, eventloop.ErrNotReady
 }
 
+// Plan rejects the event.
+func (noLoop) Plan(context.Context, eventloop.Event, ...string) (*eventloop.Planned, error) {
+	return nil, eventloop.ErrNotReady
+}
+
+// open is the admission of a manager without conditions.
+type open struct{}
+
+func (open) Ready() error           { return nil }
+func (open) Started() bool          { return true }
+func (open) Paused() (string, bool) { return "", false }
+func (open) Exhausted() string      { return "" }
+
+// standalone is the cluster of a node without one.
+type standalone struct{}
+
+func (standalone) Annotations(context.Context, pod.ID) (map[string]string, string, error) {
+	return nil, "none", nil
+}
+
+func (standalone) Selected(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	return nil, nil
+}
+func (standalone) Group(pod.ID, string) int                                     { return pod.UnknownGroup }
+func (standalone) Learn(context.Context, pod.ID)                                {}
+func (standalone) Forget(pod.ID)                                                {}
+func (standalone) Refillable(error) bool                                        { return false }
+func (standalone) Refill(_ context.Context, _ *pod.AddPod, refused error) error { return refused }
+
+// noDevices is a node without devices.
+type noDevices struct{}
+
+func (noDevices) Devices(context.Context, pod.ID) ([]pod.Grant, error) { return nil, nil }
+func (noDevices) Claimed(context.Context, pod.ID) ([]pod.Grant, error) { return nil, nil }
+
 func (c Config) withDefaults() Config {
 	if c.Loop == nil {
 		c.Loop = noLoop{}
+	}
+	if c.Admission == nil {
+		c.Admission = open{}
+	}
+	if c.Cluster == nil {
+		c.Cluster = standalone{}
+	}
+	if c.Refiller == nil {
+		c.Refiller = standalone{}
+	}
+	if c.Devices == nil {
+		c.Devices = noDevices{}
+	}
+	if c.Observe == nil {
+		c.Observe = func(Outcome) {}
 	}
 	if c.Grace == 0 {
 		c.Grace = defaultGrace
@@ -102,24 +181,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Ready == nil {
-		c.Ready = func() error { return nil }
-	}
-	if c.Started == nil {
-		c.Started = func() bool { return true }
-	}
-	if c.Paused == nil {
-		c.Paused = func() (string, bool) { return "", false }
-	}
-	if c.Exhausted == nil {
-		c.Exhausted = func() string { return "" }
-	}
-	if c.Observe == nil {
-		c.Observe = func(Outcome) {}
-	}
-	if c.Refillable == nil {
-		c.Refillable = func(error) bool { return false }
 	}
 	return c
 }
@@ -140,7 +201,7 @@ type Outcome struct {
 	Key       pod.Key
 	Pod       pod.ID
 
-	Attachment *pod.Attachment // of Added and Removed: a copy
+	Attachment *pod.Attachment // a copy; of Failed what was decided before the error, nil if that is nothing
 
 	// Of Failed: code and text of the reply, and the event's record, nil if the ADD was rejected before the loop.
 	Code   uint
@@ -153,15 +214,26 @@ func (m *Manager) added(a *pod.Attachment) {
 	m.config.Observe(Outcome{Happening: Added, Key: a.Key, Pod: a.Pod, Attachment: clone(a)})
 }
 
-// failed reports a failed ADD with the reply of the runtime.
-func (m *Manager) failed(key pod.Key, id pod.ID, err error, rec *eventloop.Record) {
+// failed reports a failed ADD with the reply of the runtime. The event has ended if it has a record.
+func (m *Manager) failed(ev *pod.AddPod, err error, rec *eventloop.Record) {
 	reply := replyError(err, rec)
-	m.config.Observe(Outcome{Happening: Failed, Key: key, Pod: id, Code: uint(reply.GetCode()), Text: reply.GetMsg(), Record: rec})
+	o := Outcome{
+		Happening: Failed,
+		Key:       ev.Key,
+		Pod:       ev.ID,
+		Code:      uint(reply.GetCode()),
+		Text:      reply.GetMsg(),
+		Record:    rec,
+	}
+	if rec != nil && ev.Attachment != nil {
+		o.Attachment = clone(ev.Attachment)
+	}
+	m.config.Observe(o)
 }
 
 // refused reports an ADD that did not become an event.
 func (m *Manager) refused(req *weftv1.AddRequest, err error) {
 	if key, wrong := keyOf(req.GetAttachment()); wrong == nil {
-		m.failed(key, idOf(req.GetPod()), err, nil)
+		m.failed(&pod.AddPod{Key: key, ID: idOf(req.GetPod())}, err, nil)
 	}
 }

@@ -32,8 +32,8 @@ func (m *Manager) Delete(ctx context.Context, req *weftv1.DeleteRequest) (*weftv
 	return &weftv1.DeleteReply{}, nil
 }
 
-// delete runs a deletion. It succeeds while the scheduler retries removals, and if the state file was not written: the loop
-// repeats that, and a restarted agent finds the sandbox gone. It fails if the scheduler gave up a removal.
+// delete runs a deletion. It succeeds while the scheduler retries removals, and if the state file was not written: the
+// loop repeats that, and a restarted agent finds the sandbox gone. It fails if the scheduler gave up a removal.
 func (m *Manager) delete(ctx context.Context, ev *pod.DeletePod) (*eventloop.Record, error) {
 	m.CancelAdds(ev.Key)
 	log := m.config.Log.With("pod", ev.ID.String(), "container", ev.Key.ContainerID, "reason", ev.Reason)
@@ -58,7 +58,8 @@ func (m *Manager) idOf(key pod.Key, caller *weftv1.Pod) pod.ID {
 	return idOf(caller)
 }
 
-// Collect deletes all attachments of a network that the runtime does not list. It continues after failures and reports all.
+// Collect deletes all attachments of a network that the runtime does not list. It continues after failures and reports
+// all.
 func (m *Manager) Collect(ctx context.Context, req *weftv1.CollectRequest) (*weftv1.CollectReply, error) {
 	if err := m.admit(req.GetCaller()); err != nil {
 		return &weftv1.CollectReply{Error: replyError(err, nil)}, nil
@@ -71,8 +72,10 @@ func (m *Manager) Collect(ctx context.Context, req *weftv1.CollectRequest) (*wef
 	var errs []error
 	valid := validKeys(req)
 	for _, a := range m.Attachments() {
-		// The check is right before each removal: the runtime's list may be older than the attachment, and an ADD may have begun meanwhile.
-		if a.Key.Network != req.GetNetwork() || valid[a.Key] || !m.isCreatedBefore(a.Key, m.config.Now().Add(-m.config.Grace)) {
+		// The check is right before each removal: the runtime's list may be older than the attachment, and an ADD may
+		// have begun meanwhile.
+		if a.Key.Network != req.GetNetwork() || valid[a.Key] ||
+			!m.isCreatedBefore(a.Key, m.config.Now().Add(-m.config.Grace)) {
 			continue
 		}
 		ev := &pod.DeletePod{Key: a.Key, ID: a.Pod, Reason: "GC"}

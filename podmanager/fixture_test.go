@@ -10,7 +10,9 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/proto/deletequeue"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -19,6 +21,9 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // node is a manager on a real loop, with a handler after it that connects pods in memory.
 type node struct {
 	*Manager
+	machine   *machine
+	cluster   *apiServer
+	devices   *devices
 	loop      *eventloop.Loop
 	committer *eventlooptest.Committer
 	saver     *eventlooptest.Saver
@@ -47,14 +52,27 @@ func newNode(t *testing.T) *node {
 		netns: map[string]uint64{"/run/netns/a": 11, "/run/netns/b": 12}, device: 4, alias: map[string]string{},
 	}
 	n.loop = eventloop.New(eventloop.Config{Committer: n.committer, Saver: n.saver})
+	n.machine = &machine{
+		inspect:   n.inspect,
+		linkAlias: n.linkAlias,
+		isGone:    func(pod.Netns) bool { return false },
+		verify:    n.verifyMachine,
+		end:       func(*pod.Attachment) map[string]int { return nil },
+		void:      func(context.Context, pod.Key) error { return nil },
+		started:   func() bool { return true },
+	}
+	n.cluster = &apiServer{}
+	n.devices = &devices{}
 	n.Manager = New(Config{
-		Loop: n.loop, Inspect: n.inspect, LinkExists: n.linkExists, Verify: n.verifyMachine, Now: n.clock,
-		Later:     func(*pod.Attachment) map[string]int { return nil },
-		IsGone:    func(pod.Netns) bool { return false },
-		Void:      func(context.Context, pod.Key) error { return nil },
-		Ready:     func() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady },
-		Exhausted: func() string { n.mu.Lock(); defer n.mu.Unlock(); return n.exhausted },
-		Paused:    func() (string, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.paused, n.paused != "" },
+		Loop:      n.loop,
+		Node:      n.machine,
+		Admission: n,
+		Cluster:   n.cluster,
+		Refiller:  n.cluster,
+		Devices:   n.devices,
+		Chains:    n.machine,
+		Queue:     n.machine,
+		Now:       n.clock,
 		Observe:   func(o Outcome) { n.set(func() { n.observed = append(n.observed, o) }) },
 	})
 	n.Register(n.loop)
@@ -69,6 +87,116 @@ func newNode(t *testing.T) *node {
 	})
 	n.stopLoop = eventlooptest.Ready(t, n.loop)
 	return n
+}
+
+// Ready, Started, Paused and Exhausted make the node the admission of its manager.
+func (n *node) Ready() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady }
+
+func (n *node) Started() bool { return n.machine.started() }
+
+func (n *node) Paused() (string, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.paused, n.paused != ""
+}
+
+func (n *node) Exhausted() string { n.mu.Lock(); defer n.mu.Unlock(); return n.exhausted }
+
+// machine is a Node with functions that a test replaces, and its plugin chains and delete queue.
+type machine struct {
+	inspect   func(ctx context.Context, path string) (pod.Netns, error)
+	linkAlias func(ctx context.Context, netns pod.Netns, name string) (string, bool, error)
+	isGone    func(netns pod.Netns) bool
+	verify    func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
+	end       func(a *pod.Attachment) map[string]int
+	void      func(ctx context.Context, key pod.Key) error
+	started   func() bool
+}
+
+func (m *machine) Inspect(ctx context.Context, path string) (pod.Netns, error) {
+	return m.inspect(ctx, path)
+}
+
+func (m *machine) LinkAlias(ctx context.Context, netns pod.Netns, name string) (string, bool, error) {
+	return m.linkAlias(ctx, netns, name)
+}
+
+func (m *machine) IsGone(netns pod.Netns) bool { return m.isGone(netns) }
+
+func (m *machine) Verify(ctx context.Context, a *pod.Attachment) ([]Difference, error) {
+	return m.verify(ctx, a)
+}
+
+func (m *machine) End(a *pod.Attachment) map[string]int { return m.end(a) }
+
+func (m *machine) Remove(ctx context.Context, key deletequeue.Key) error {
+	return m.void(ctx, pod.Key(key))
+}
+
+// apiServer is a Cluster and a Refiller with functions that a test sets. Without them it is a node without a cluster.
+type apiServer struct {
+	standalone
+	annotations func(ctx context.Context, id pod.ID) (map[string]string, string, error)
+	selected    func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
+	group       func(id pod.ID, container string) int
+	forget      func(id pod.ID)
+	refillable  func(refused error) bool
+	refill      func(ctx context.Context, ev *pod.AddPod, refused error) error
+}
+
+func (s *apiServer) Annotations(ctx context.Context, id pod.ID) (map[string]string, string, error) {
+	if s.annotations == nil {
+		return s.standalone.Annotations(ctx, id)
+	}
+	return s.annotations(ctx, id)
+}
+
+func (s *apiServer) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	if s.selected == nil {
+		return s.standalone.Selected(ctx, ev)
+	}
+	return s.selected(ctx, ev)
+}
+
+func (s *apiServer) Group(id pod.ID, container string) int {
+	if s.group == nil {
+		return s.standalone.Group(id, container)
+	}
+	return s.group(id, container)
+}
+
+func (s *apiServer) Forget(id pod.ID) {
+	if s.forget != nil {
+		s.forget(id)
+	}
+}
+
+func (s *apiServer) Refillable(refused error) bool {
+	return s.refillable != nil && s.refillable(refused)
+}
+
+func (s *apiServer) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
+	return s.refill(ctx, ev, refused)
+}
+
+// devices are Devices with functions that a test sets.
+type devices struct {
+	noDevices
+	granted, claimed func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
+}
+
+func (d *devices) Devices(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
+	if d.granted == nil {
+		return d.noDevices.Devices(ctx, id)
+	}
+	return d.granted(ctx, id)
+}
+
+func (d *devices) Claimed(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
+	if d.claimed == nil {
+		return d.noDevices.Claimed(ctx, id)
+	}
+	return d.claimed(ctx, id)
 }
 
 // connectPod gives each pod one interface.
@@ -86,7 +214,7 @@ func (n *node) connectPod(ctx context.Context, ev *pod.AddPod, txn *eventloop.Tx
 		return nil
 	}
 	ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
-		Name: ev.Key.IfName, Type: "tap", Object: "tap0", MAC: "02:fe:00:00:00:01", MTU: 1450,
+		Name: ev.Key.IfName, Type: "tap", Object: "tap0", MAC: netaddr.MAC{2, 0xfe, 0, 0, 0, 1}, MTU: 1450,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.5/32"), netip.MustParsePrefix("fd00::5/128")},
 		Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
 		Routes: []pod.Route{
@@ -119,7 +247,7 @@ func (n *node) inspect(_ context.Context, path string) (pod.Netns, error) {
 	return pod.Netns{Path: path, Inode: inode, Device: n.device}, nil
 }
 
-func (n *node) linkExists(_ context.Context, netns pod.Netns, name string) (string, bool, error) {
+func (n *node) linkAlias(_ context.Context, netns pod.Netns, name string) (string, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	alias, ok := n.alias[netns.Path]
@@ -189,15 +317,19 @@ func (n *node) del(t *testing.T, container string) *weftv1.Error {
 // want compares the containers in memory, in the state file and on the machine with the given ones.
 func (n *node) want(t *testing.T, containers ...string) {
 	t.Helper()
-	saved, connected := n.saver.Bucket(bucket), n.committer.Values()
-	if got := n.Attachments(); len(got) != len(containers) || len(saved) != len(containers) || len(connected) != len(containers) {
-		t.Fatalf("kept %d, saved %d, connected %d, want %d of each: %v", len(got), len(saved), len(connected), len(containers), got)
+	saved := n.saver.Bucket(bucket)
+	connected := n.committer.Values()
+	if got := n.Attachments(); len(got) != len(containers) || len(saved) != len(containers) ||
+		len(connected) != len(containers) {
+		t.Fatalf("kept %d, saved %d, connected %d, want %d of each: %v", len(got), len(saved), len(connected),
+			len(containers), got)
 	}
 	for _, c := range containers {
 		key := keyOfContainer(c)
 		_, known := n.Attachment(key)
 		if !known || saved[key.String()] == nil || connected["tap/"+key.String()] == nil {
-			t.Errorf("%s: kept %v, saved %v, connected %v", c, known, saved[key.String()], connected["tap/"+key.String()])
+			t.Errorf("%s: kept %v, saved %v, connected %v", c, known, saved[key.String()],
+				connected["tap/"+key.String()])
 		}
 	}
 }

@@ -11,11 +11,14 @@ import (
 // bucket is the state file's bucket of attachments, by key.
 const bucket = "attachments"
 
-// TrackPod is the first handler of an ADD. It creates the attachment, which later handlers complete, or finds a complete
-// one.
+// TrackPod is the first handler of an ADD. It creates the attachment, which later handlers complete, or finds a
+// complete one.
 func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 	if r := m.find(ev.Key); r != nil {
 		return repeat(ev, r)
+	}
+	if ev.Connected {
+		return pod.Errorf(pod.CodeTryAgain, "%s: it was connected, and a concurrent DEL removed it: try again", ev)
 	}
 	if ev.Cancelled != nil && ev.Cancelled() != nil { // its DEL may have been handled before this event was queued
 		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled: %w", ev, ev.Cancelled())
@@ -48,16 +51,18 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 func repeat(ev *pod.AddPod, r *record) error {
 	switch had := r.attachment.Netns; {
 	case !r.complete:
-		return pod.Errorf(pod.CodeTryAgain, "%s: an ADD of it is in progress: try again", ev)
+		return pod.Errorf(pod.CodeTryAgain, "%s: another ADD for it is in progress: try again", ev)
 	case had.Inode != ev.Netns.Inode || had.Device != ev.Netns.Device:
 		return pod.Errorf(pod.CodeInvalidEnvironment,
 			"%s: it is connected already, in the network namespace %s, and CNI_NETNS names another one: delete it first",
 			ev, had.Path)
 	case r.attachment.AwaitsAddresses && !ev.Requested.AwaitsAddresses:
 		return pod.Errorf(pod.CodeInvalidEnvironment,
-			"%s: it is connected already and awaits addresses of another IPAM plugin than the configured one: delete it first", ev)
+			"%s: it is connected already and awaits addresses of another IPAM plugin than the configured one: delete it first",
+			ev)
 	}
-	ev.Attachment, ev.Repeated = clone(r.attachment), true
+	ev.Attachment = clone(r.attachment)
+	ev.Repeated = true
 	return nil
 }
 
@@ -65,14 +70,15 @@ func repeat(ev *pod.AddPod, r *record) error {
 func (m *Manager) TrackAddresses(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
 	r := m.find(ev.Key)
 	if r == nil || !r.complete {
-		return pod.Errorf(pod.CodeTryAgain, "%s: it is not connected, a DEL removed it meanwhile: try again", ev)
+		return pod.Errorf(pod.CodeTryAgain, "%s: it is not connected, a concurrent DEL removed it: try again", ev)
 	}
 	ev.Attachment = clone(r.attachment)
 	if !ev.Attachment.AwaitsAddresses {
 		ev.Repeated = true
 		return nil
 	}
-	ev.Attachment.AwaitsAddresses, ev.Attachment.Delegation = false, ev.Requested.Delegation
+	ev.Attachment.AwaitsAddresses = false
+	ev.Attachment.Delegation = ev.Requested.Delegation
 	txn.OnCommit(func() {
 		m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
 		m.added(ev.Attachment)
@@ -89,7 +95,12 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 	}
 	txn.OnRollback(func() error { m.swap(ev.Key, had); return nil })
 	txn.OnCommit(func() {
-		m.config.Observe(Outcome{Happening: Removed, Key: ev.Key, Pod: had.attachment.Pod, Attachment: clone(had.attachment)})
+		m.config.Observe(Outcome{
+			Happening:  Removed,
+			Key:        ev.Key,
+			Pod:        had.attachment.Pod,
+			Attachment: clone(had.attachment),
+		})
 	})
 	txn.Save(bucket, ev.Key.String(), nil)
 	return nil

@@ -15,8 +15,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// TestMemoryStateFileAndMachineAgree runs random ADDs and DELs, some of which fail: memory, state file and machine have the
-// keys of the successful ADDs.
+// TestMemoryStateFileAndMachineAgree runs random ADDs and DELs, some of which fail: memory, state file and machine have
+// the keys of the successful ADDs.
 func TestMemoryStateFileAndMachineAgree(t *testing.T) {
 	n := newNode(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -27,7 +27,9 @@ func TestMemoryStateFileAndMachineAgree(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
 			container := rapid.SampledFrom([]string{"c1", "c2", "c3"}).Draw(rt, "container")
 			netns := rapid.SampledFrom([]string{"/run/netns/a", "/run/netns/b"}).Draw(rt, "netns")
-			n.step(t, rapid.SampledFrom([]string{"add", "add", "del", "failing add"}).Draw(rt, "what"), model, pair{container, netns})
+			n.step(t, rapid.SampledFrom([]string{"add", "add", "del", "failing add"}).Draw(rt, "what"), model, pair{
+				container, netns,
+			})
 			n.want(t, slices.Collect(maps.Keys(model))...)
 		}
 	})
@@ -84,14 +86,16 @@ func TestEachCallHasTheReplyOfItsOwnEvent(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range sandboxes {
 		calls.Go(func() {
-			container, netns := fmt.Sprintf("c%d", i), fmt.Sprintf("/run/netns/%d", i)
+			container := fmt.Sprintf("c%d", i)
+			netns := fmt.Sprintf("/run/netns/%d", i)
 			req := addOf(container, netns)
 			req.Pod = &weftv1.Pod{Namespace: "shop", Name: container}
 			reply, err := n.Add(t.Context(), req)
 			if err != nil || reply.GetError() != nil || reply.GetInterfaces()[0].GetSandbox() != netns {
 				t.Errorf("%s in %s got %v, %v", container, netns, reply, err)
 			}
-			if a, ok := n.Attachment(keyOfContainer(container)); !ok || a.Pod != (pod.ID{Namespace: "shop", Name: container}) {
+			if a, ok := n.Attachment(keyOfContainer(container)); !ok ||
+				a.Pod != (pod.ID{Namespace: "shop", Name: container}) {
 				t.Errorf("%s is kept as %+v", container, a)
 			}
 			if err := n.del(t, container); err != nil {
@@ -123,7 +127,10 @@ func TestOutcomesOfAttachmentsAreObserved(t *testing.T) {
 	n.committer.Before(nil)
 	n.refusedAdd(t, addOf("c3", "/run/netns/nowhere"))
 	n.del(t, "c2") // unknown
-	if _, err := n.loop.Do(t.Context(), &pod.DeletePod{Key: keyOfContainer("c1"), Reason: "network namespace is gone"}); err != nil {
+	if _, err := n.loop.Do(t.Context(), &pod.DeletePod{
+		Key:    keyOfContainer("c1"),
+		Reason: "network namespace is gone",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	want := "[added shop/cart-0 c1 0 failed shop/cart-0 c2 105 failed shop/cart-0 c3 8 removed shop/cart-0 c1 0]"
@@ -152,9 +159,11 @@ func hasStep(rec *eventloop.Record, name string) bool {
 	return false
 }
 
-// FuzzRestore restores any attachment of a state file. A repeated ADD and a CHECK of it are answered, and a DEL removes it.
+// FuzzRestore restores any attachment of a state file. A repeated ADD and a CHECK of it are answered, and a DEL removes
+// it.
 func FuzzRestore(f *testing.F) {
-	f.Add([]byte(`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"netns":{"path":"/run/netns/a","inode":11,"device":4},
+	f.Add([]byte(
+		`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"netns":{"path":"/run/netns/a","inode":11,"device":4},
 		"interfaces":[{"name":"eth0","type":"tap","addresses":["10.1.0.3/32"],"gateways":["169.254.1.1",""],"routes":[{"destination":"0.0.0.0/0"}]},
 		{"name":"m1","type":"memif","memif":{"ringSize":-1}}],"delegation":{"routes":[{"destination":"10.0.0.0/8"}]}}`))
 	f.Add([]byte(`{"interfaces":[{"type":"memif","hostLink":"x"}],"awaitsAddresses":true}`))
@@ -168,7 +177,11 @@ func FuzzRestore(f *testing.F) {
 		if _, err := n.Add(t.Context(), addOf("c1", "/run/netns/a")); err != nil {
 			t.Error(err)
 		}
-		if _, err := n.Check(t.Context(), &weftv1.CheckRequest{Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a"}); err != nil {
+		if _, err := n.Check(t.Context(), &weftv1.CheckRequest{
+			Caller:     caller(),
+			Attachment: attachment("c1"),
+			Netns:      "/run/netns/a",
+		}); err != nil {
 			t.Error(err)
 		}
 		if err := n.del(t, "c1"); err != nil {
@@ -184,12 +197,21 @@ func TestAttachmentsOfAPodHaveItsNameAndNoOtherUID(t *testing.T) {
 	var all []*pod.Attachment
 	for container, id := range map[string]pod.ID{
 		"c1": {Namespace: "shop", Name: "cart-0", UID: "u1"}, "c2": {Namespace: "shop", Name: "cart-0", UID: "u2"},
-		"c3": {Namespace: "shop", Name: "cart-0"}, "c4": {Namespace: "shop", Name: "cart-1", UID: "u1"}, "c5": {Namespace: "web", Name: "cart-0", UID: "u1"},
+		"c3": {Namespace: "shop", Name: "cart-0"}, "c4": {Namespace: "shop", Name: "cart-1", UID: "u1"}, "c5": {
+			Namespace: "web",
+			Name:      "cart-0",
+			UID:       "u1",
+		},
 	} {
 		all = append(all, &pod.Attachment{Key: keyOfContainer(container), Pod: id})
 	}
 	n.Restore(all)
-	for uid, want := range map[string][]string{"u1": {"c1", "c3"}, "u2": {"c2", "c3"}, "u9": {"c3"}, "": {"c1", "c2", "c3"}} {
+	for uid, want := range map[string][]string{
+		"u1": {"c1", "c3"},
+		"u2": {"c2", "c3"},
+		"u9": {"c3"},
+		"":   {"c1", "c2", "c3"},
+	} {
 		var got []string
 		for _, a := range n.OfPod(pod.ID{Namespace: "shop", Name: "cart-0", UID: uid}) {
 			got = append(got, a.Key.ContainerID)

@@ -16,22 +16,27 @@ type Planned struct {
 	Change     eventloop.Change // what would be committed; empty after an error
 }
 
-// plannedContainer stands for the ID of a container that a runtime has not chosen yet. Names of objects are made from it.
+// plannedContainer stands for the ID of a container that a runtime has not chosen yet. Names of objects are made from
+// it.
 const plannedContainer = "planned"
 
 // plannedNetns stands for the network namespace of a sandbox that does not exist yet.
 var plannedNetns = pod.Netns{Path: "/run/netns/" + plannedContainer, Inode: 1}
 
-// Plan decides what an ADD of a pod would create, and changes nothing. Of the inputs of an ADD it does not have a sandbox, and kubelet has
-// chosen no devices: grants, those of claims among them, stand for these. The devices of kubelet are opened by devicemanager, which is left out.
-func (m *Manager) Plan(ctx context.Context, id pod.ID, annotations map[string]string, grants []pod.Grant) (*Planned, error) {
+// Plan decides what an ADD of a pod would create, and changes nothing. Of the inputs of an ADD it does not have a
+// sandbox, and kubelet has chosen no devices: grants, those of claims among them, stand for these. The devices of
+// kubelet are opened by devicemanager, which is left out.
+func (m *Manager) Plan(
+	ctx context.Context, id pod.ID, annotations map[string]string, grants []pod.Grant,
+) (*Planned, error) {
 	ev := &pod.AddPod{
 		Key:  pod.Key{Network: plannedContainer, ContainerID: plannedContainer, IfName: "eth0"},
 		ID:   id,
 		Mode: pod.ModePrimary, Netns: plannedNetns, Annotations: annotations, AnnotationsFrom: "manifest",
 	}
 	isClaimed := func(g pod.Grant) bool { return g.Allocation.Claim != nil }
-	if err := addClaimed(ev, slices.DeleteFunc(slices.Clone(grants), func(g pod.Grant) bool { return !isClaimed(g) })); err != nil {
+	if err := addClaimed(ev,
+		slices.DeleteFunc(slices.Clone(grants), func(g pod.Grant) bool { return !isClaimed(g) })); err != nil {
 		return nil, err
 	}
 	ev.Grants = append(ev.Grants, slices.DeleteFunc(slices.Clone(grants), isClaimed)...)
@@ -42,17 +47,17 @@ func (m *Manager) Plan(ctx context.Context, id pod.ID, annotations map[string]st
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
 		return nil, err
 	}
-	planned, err := m.config.Planner.Plan(ctx, ev, "devicemanager")
+	planned, err := m.config.Loop.Plan(ctx, ev, "devicemanager")
 	if err != nil {
 		return nil, err
 	}
 	return &Planned{Attachment: ev.Attachment, Change: planned.Change}, nil
 }
 
-// WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the agent has not
-// started, and nothing can be planned.
+// WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the
+// agent has not started, and nothing can be planned.
 func (m *Manager) WouldServe() (isStarting bool, refusal error) {
-	return !m.config.Started(), m.admitNew(&weftv1.Caller{Protocol: weftv1.Protocol})
+	return !m.config.Admission.Started(), m.admitNew(&weftv1.Caller{Protocol: weftv1.Protocol})
 }
 
 // ErrorOf returns the error of an ADD for the runtime: one line, and a code. isCommit means that the commit failed.

@@ -62,7 +62,8 @@ func TestAddressRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 		}
 	}
 	refusals, _ := n.refusals(t)
-	if len(refusals) != 2 || !strings.HasPrefix(refusals[0], "address pod shop/cart-0 eth0") || !strings.Contains(refusals[0]+refusals[1], "gave no address") {
+	if len(refusals) != 2 || !strings.HasPrefix(refusals[0], "address pod shop/cart-0 eth0") ||
+		!strings.Contains(refusals[0]+refusals[1], "returned no address") {
 		t.Errorf("records of refusals: %q, want two of the pod's addresses", refusals)
 	}
 }
@@ -81,8 +82,8 @@ func TestRefusalForAnotherReasonHasItsOwnRecord(t *testing.T) {
 func TestFirstStepOfAddIncludesItsPreparation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		inspect := n.config.Inspect
-		n.config.Inspect = func(ctx context.Context, path string) (pod.Netns, error) {
+		inspect := n.machine.inspect
+		n.machine.inspect = func(ctx context.Context, path string) (pod.Netns, error) {
 			<-time.After(7 * time.Second)
 			return inspect(ctx, path)
 		}
@@ -98,16 +99,18 @@ func TestFirstStepOfAddIncludesItsPreparation(t *testing.T) {
 // The agent has such a manager while it waits for its Node of the API server.
 func TestManagerWithoutLoopRejectsAdds(t *testing.T) {
 	for name, ready := range map[string]error{"not ready": errors.New("the node is not known"), "ready": nil} {
-		m := New(Config{
-			Ready: func() error { return ready },
-			Inspect: func(context.Context, string) (pod.Netns, error) {
+		of := &machine{
+			inspect: func(context.Context, string) (pod.Netns, error) {
 				return pod.Netns{Path: "/run/netns/a", Inode: 1}, nil
 			},
-			LinkExists: func(context.Context, pod.Netns, string) (string, bool, error) { return "", false, nil },
-			Void:       func(context.Context, pod.Key) error { return nil },
-		})
+			linkAlias: func(context.Context, pod.Netns, string) (string, bool, error) { return "", false, nil },
+			void:      func(context.Context, pod.Key) error { return nil },
+			started:   func() bool { return false },
+		}
+		m := New(Config{Node: of, Queue: of, Admission: &node{machine: of, notReady: ready}})
 		reply, err := m.Add(t.Context(), addOf("c1", "/run/netns/a"))
-		if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) || reply.GetError().GetDetails() != starting {
+		if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) ||
+			reply.GetError().GetDetails() != starting {
 			t.Errorf("%s: %v, %v, want code %d", name, reply, err, pod.CodeTryAgain)
 		}
 	}
@@ -116,11 +119,20 @@ func TestManagerWithoutLoopRejectsAdds(t *testing.T) {
 // An operator sees what a pod requested, also if it was refused before its event ran. The runtime sent the annotations.
 func TestRecordOfARefusedPodHasItsRequest(t *testing.T) {
 	long := strings.Repeat("x", 5000)
-	for name, netns := range map[string]string{"before the queue": "/run/netns/nowhere", "by a handler": "/run/netns/a"} {
+	for name, netns := range map[string]string{
+		"before the queue": "/run/netns/nowhere",
+		"by a handler":     "/run/netns/a",
+	} {
 		n := newNode(t)
 		n.onConnect = func(context.Context, *pod.AddPod) error { return errors.New("annotation invalid") }
 		req := addOf("c1", netns)
-		req.HasAnnotations, req.Annotations = true, map[string]string{"contivpp.io/custom-if": "tap1/tub", "contivpp.io/ip-pools": long, "contivpp.io/unknown": "x", "other": "x"}
+		req.HasAnnotations = true
+		req.Annotations = map[string]string{
+			"contivpp.io/custom-if": "tap1/tub",
+			"contivpp.io/ip-pools":  long,
+			"contivpp.io/unknown":   "x",
+			"other":                 "x",
+		}
 		n.refusedAdd(t, req)
 		records := n.loop.History(0)
 		got := records[len(records)-1].Request

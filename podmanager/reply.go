@@ -21,9 +21,9 @@ func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
 }
 
 // replyOf builds the reply of an ADD from the attachment alone, so that a repeated ADD gets the same reply. It omits an
-// interface of another plugin that got only its addresses from Weft. It also omits the host end of a veth: the dataplane
-// takes packets before the kernel's traffic control, so the bandwidth plugin would have no effect there. Without that end
-// the plugin fails instead.
+// interface of another plugin that got only its addresses from Weft. It also omits the host end of a veth: the
+// dataplane takes packets before the kernel's traffic control, so the bandwidth plugin would have no effect there.
+// Without that end the plugin fails instead.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
 	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS)}
 	replied := make(map[netip.Prefix]bool)
@@ -31,7 +31,11 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 		at := uint32(len(reply.Interfaces))
 		if in.Type != pod.TypeIPAM {
 			reply.Interfaces = append(reply.Interfaces, &weftv1.Interface{
-				Name: in.Name, Mac: in.MAC, Mtu: uint32(in.MTU), Sandbox: a.Netns.Path, SocketPath: socketPath(in),
+				Name:       in.Name,
+				Mac:        in.MAC.String(),
+				Mtu:        uint32(in.MTU),
+				Sandbox:    a.Netns.Path,
+				SocketPath: socketPath(in),
 			})
 		}
 		for j, address := range in.Addresses {
@@ -54,12 +58,16 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 			continue
 		}
 		replied[r.Destination] = true
-		reply.Routes = append(reply.Routes, &weftv1.Route{Destination: r.Destination.String(), Gateway: gatewayFor(reply, r)})
+		reply.Routes = append(reply.Routes, &weftv1.Route{
+			Destination: r.Destination.String(),
+			Gateway:     gatewayFor(reply, r),
+		})
 	}
 	return reply
 }
 
-// gatewayFor returns Weft's own gateway, which replaces the one of the IPAM plugin for all routes of the main interface.
+// gatewayFor returns Weft's own gateway, which replaces the one of the IPAM plugin for all routes of the main
+// interface.
 func gatewayFor(reply *weftv1.AddReply, r pod.Route) string {
 	for _, ip := range reply.GetIps() {
 		gateway, err := netip.ParseAddr(ip.GetGateway())
@@ -98,7 +106,8 @@ func socketPath(in pod.Interface) string {
 // codeInternal is the code that the CNI library gives to errors without one.
 const codeInternal uint = 999
 
-// starting, as the details of an error, tells the plugin that the agent does not serve yet. The plugin waits or queues a DEL.
+// starting, as the details of an error, tells the plugin that the agent does not serve yet. The plugin waits or queues
+// a DEL.
 const starting = "starting"
 
 // restoring, as the details of a STATUS, tells the plugin that the first resync, which takes seconds, is not finished.

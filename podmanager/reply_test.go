@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -25,7 +26,7 @@ func TestReplyOfAnAttachment(t *testing.T) {
 	reply := replyOf(&pod.Attachment{
 		Netns: pod.Netns{Path: "/run/netns/a"},
 		Interfaces: []pod.Interface{{
-			Name: "eth0", Type: "tap", MAC: "02:fe:00:00:00:01", MTU: 1450,
+			Name: "eth0", Type: "tap", MAC: netaddr.MAC{2, 0xfe, 0, 0, 0, 1}, MTU: 1450,
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.5/32"), netip.MustParsePrefix("fd00::5/128")},
 			Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
 			Routes: []pod.Route{
@@ -33,9 +34,13 @@ func TestReplyOfAnAttachment(t *testing.T) {
 				{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("169.254.1.1")},
 			},
 		}, {
-			Name: "veth1", Type: "veth", MAC: "02:fe:00:00:00:02", MTU: 1400,
+			Name: "veth1", Type: "veth", MAC: netaddr.MAC{2, 0xfe, 0, 0, 0, 2}, MTU: 1400,
 		}, {
-			Name: "memif1", Type: "memif", MTU: 2048, Routes: []pod.Route{{Destination: netip.MustParsePrefix("10.3.0.0/24")}}, Memif: &pod.Memif{SocketPath: "/run/weft/memif/a/memif.sock"},
+			Name:      "memif1",
+			Type:      "memif",
+			MTU:       2048,
+			Routes:    []pod.Route{{Destination: netip.MustParsePrefix("10.3.0.0/24")}},
+			Memif:     &pod.Memif{SocketPath: "/run/weft/memif/a/memif.sock"},
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.2.0.1/24")}, Gateways: []netip.Addr{{}},
 		}},
 	})
@@ -61,15 +66,23 @@ func TestReplyOfAnAttachment(t *testing.T) {
 
 // The routes of another IPAM plugin are those of the main interface, whatever gateways the extra interfaces have.
 func TestRoutesOfAnIPAMPluginGetTheGatewayOfTheMainInterface(t *testing.T) {
-	prefix, address := netip.MustParsePrefix, netip.MustParseAddr
+	prefix := netip.MustParsePrefix
+	address := netip.MustParseAddr
 	reply := replyOf(&pod.Attachment{
 		Netns: pod.Netns{Path: "/run/netns/a"},
 		Interfaces: []pod.Interface{
-			{Name: "eth0", Addresses: []netip.Prefix{prefix("10.1.1.5/32")}, Gateways: []netip.Addr{address("169.254.1.1")}},
+			{
+				Name:      "eth0",
+				Addresses: []netip.Prefix{prefix("10.1.1.5/32")},
+				Gateways:  []netip.Addr{address("169.254.1.1")},
+			},
 			{Name: "net1", Addresses: []netip.Prefix{prefix("fd00::5/64")}, Gateways: []netip.Addr{address("fd00::1")}},
 		},
 		Delegation: pod.Delegation{Routes: []pod.Route{
-			{Destination: prefix("10.9.0.0/16"), Gateway: address("10.1.1.1")}, {Destination: prefix("fd09::/48"), Gateway: address("fd08::1")},
+			{Destination: prefix("10.9.0.0/16"), Gateway: address("10.1.1.1")}, {
+				Destination: prefix("fd09::/48"),
+				Gateway:     address("fd08::1"),
+			},
 			{Destination: prefix("10.9.0.0/16"), Gateway: address("10.1.1.2")}, // a destination has one route
 		}},
 	})
@@ -77,7 +90,8 @@ func TestRoutesOfAnIPAMPluginGetTheGatewayOfTheMainInterface(t *testing.T) {
 	for _, r := range reply.GetRoutes() {
 		got[r.GetDestination()] = r.GetGateway()
 	}
-	if want := map[string]string{"10.9.0.0/16": "169.254.1.1", "fd09::/48": ""}; !maps.Equal(got, want) || len(reply.GetRoutes()) != len(want) {
+	if want := map[string]string{"10.9.0.0/16": "169.254.1.1", "fd09::/48": ""}; !maps.Equal(got, want) ||
+		len(reply.GetRoutes()) != len(want) {
 		t.Errorf("routes with their gateways: %v, want %v", reply.GetRoutes(), want)
 	}
 }

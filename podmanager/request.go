@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"strings"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -25,7 +25,7 @@ func (m *Manager) admit(caller *weftv1.Caller) error {
 			"plugin %s speaks protocol %d, this agent speaks %d: install the plugin of the agent's release",
 			cmp.Or(caller.GetVersion(), "of unknown version"), p, weftv1.Protocol)
 	}
-	if err := m.config.Ready(); err != nil {
+	if err := m.config.Admission.Ready(); err != nil {
 		return &notReadyError{err}
 	}
 	return nil
@@ -36,10 +36,24 @@ func (m *Manager) admitNew(caller *weftv1.Caller) error {
 	if err := m.admit(caller); err != nil {
 		return err
 	}
-	if reason, paused := m.config.Paused(); paused {
+	if reason, paused := m.config.Admission.Paused(); paused {
 		return pod.Errorf(pod.CodeTryAgain, "new pods are paused: %s", reason)
 	}
 	return nil
+}
+
+// admitUnless is admitNew for a pod that is new, and admit for one that is connected: its ADD has its answer already.
+func (m *Manager) admitUnless(connected bool, caller *weftv1.Caller) error {
+	if connected {
+		return m.admit(caller)
+	}
+	return m.admitNew(caller)
+}
+
+// isConnected reports whether an ADD of the attachment has succeeded.
+func (m *Manager) isConnected(key pod.Key) bool {
+	r := m.find(key)
+	return r != nil && r.complete
 }
 
 // keyOf returns the key of a request. Its parts become parts of names, so it rejects what the plugin rejects.
@@ -62,7 +76,8 @@ var errIllegalName = errors.New("has an illegal name")
 func newKeyOf(a *weftv1.Attachment) (pod.Key, error) {
 	key, err := keyOf(a)
 	if err == nil && (pod.IsReservedLinkName(key.IfName) || strings.Contains(key.IfName, "%")) {
-		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment, "CNI_IFNAME %q cannot be the name of a pod's interface", key.IfName)
+		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment,
+			"CNI_IFNAME %q cannot be the name of a pod's interface", key.IfName)
 	}
 	return key, err
 }
@@ -75,7 +90,11 @@ func idOf(p *weftv1.Pod) pod.ID {
 
 // requested parses the request of the runtime, and of a foreign IPAM plugin, for the main interface.
 func requested(req *weftv1.AddRequest) (pod.Requested, error) {
-	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId(), Pools: req.GetPools(), AwaitsAddresses: req.GetAwaitsAddresses()}
+	r := pod.Requested{
+		DeviceID:        req.GetDeviceId(),
+		Pools:           req.GetPools(),
+		AwaitsAddresses: req.GetAwaitsAddresses(),
+	}
 	families := make(map[bool]bool)
 	for _, text := range req.GetIps() {
 		addr, err := parseAddress(text)
@@ -83,7 +102,8 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: %w", text, err)
 		}
 		if families[addr.Addr().Is4()] {
-			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: one of this family is requested already", text)
+			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: one of this family is requested already",
+				text)
 		}
 		families[addr.Addr().Is4()] = true
 		r.Addresses = append(r.Addresses, addr)
@@ -94,31 +114,36 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 	if err := chosen(&r, req); err != nil {
 		return r, err
 	}
-	if err := delegate(&r, req); err != nil || r.MAC == "" {
+	if err := delegate(&r, req); err != nil || req.GetMac() == "" {
 		return r, err
 	}
-	mac, err := net.ParseMAC(r.MAC)
-	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-		return r, pod.Errorf(pod.CodeInvalidConfig, "requested MAC %q: not a unicast Ethernet address", r.MAC)
+	mac, err := netaddr.ParseMAC(req.GetMac())
+	if err != nil || !mac.IsUnicast() {
+		return r, pod.Errorf(pod.CodeInvalidConfig, "requested MAC %q: not a unicast Ethernet address", req.GetMac())
 	}
-	r.MAC = mac.String()
+	r.MAC = mac
 	return r, nil
 }
 
 // chosen parses the network, type and options of a delegate's interface.
 func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
-	r.Network, r.Type = req.GetInterfaceNetwork(), req.GetInterfaceType()
+	r.Network = req.GetInterfaceNetwork()
+	r.Type = req.GetInterfaceType()
 	switch {
 	case r.Network == "" && r.Type == "" && req.GetInterfaceOptions() == "":
 		return nil
 	case req.GetMode() != pod.ModeDelegate:
-		return pod.Errorf(pod.CodeInvalidConfig, "network, interfaceType and options are for mode delegate, and this is mode %q", req.GetMode())
+		return pod.Errorf(pod.CodeInvalidConfig,
+			"network, interfaceType and options are for mode delegate, and this is mode %q", req.GetMode())
 	case r.Network != "" && !pod.IsLabel(r.Network):
-		return pod.Errorf(pod.CodeInvalidConfig, "network %.80q: expected default, stub or the name of a custom network", r.Network)
+		return pod.Errorf(pod.CodeInvalidConfig,
+			"network %.80q: expected default, stub or the name of a custom network", r.Network)
 	case r.Type != "" && !pod.IsInterfaceType(r.Type):
 		return pod.Errorf(pod.CodeInvalidConfig, "interfaceType %.80q: expected tap, veth or memif", r.Type)
-	case len(req.GetDelegatedIps()) > 0 && (r.Type == pod.TypeMemif || r.Network != "" && r.Network != pod.DefaultNetwork):
-		return pod.Errorf(pod.CodeInvalidConfig, "ipam: another plugin gives addresses for taps and veths on the network default only; leave it out, and the network gives them")
+	case len(req.GetDelegatedIps()) > 0 &&
+		(r.Type == pod.TypeMemif || r.Network != "" && r.Network != pod.DefaultNetwork):
+		return pod.Errorf(pod.CodeInvalidConfig,
+			"ipam: another IPAM plugin is possible only for taps and veths on the network default; remove it to use the addresses of the network")
 	}
 	if r.Options, err = pod.ParseOptions(req.GetInterfaceOptions()); err != nil {
 		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
@@ -155,14 +180,16 @@ func delegate(r *pod.Requested, req *weftv1.AddRequest) error {
 			return pod.Errorf(pod.CodeInvalidConfig, "address of the IPAM plugin: %w", err)
 		}
 		if families[prefix.Addr().Is4()] {
-			return pod.Errorf(pod.CodeInvalidConfig, "address %s of the IPAM plugin is the second one of its family, one each is possible", prefix)
+			return pod.Errorf(pod.CodeInvalidConfig,
+				"address %s of the IPAM plugin is the second one of its family, one each is possible", prefix)
 		}
 		families[prefix.Addr().Is4()] = true
 		gateway, err := gatewayOf(ip.GetGateway())
 		if err != nil {
 			return pod.Errorf(pod.CodeInvalidConfig, "gateway of the IPAM plugin: %w", err)
 		}
-		r.Delegated, r.DelegatedGateways = append(r.Delegated, prefix), append(r.DelegatedGateways, gateway)
+		r.Delegated = append(r.Delegated, prefix)
+		r.DelegatedGateways = append(r.DelegatedGateways, gateway)
 	}
 	for _, route := range req.GetDelegatedRoutes() {
 		destination, err := netip.ParsePrefix(route.GetDestination())
@@ -173,7 +200,10 @@ func delegate(r *pod.Requested, req *weftv1.AddRequest) error {
 		if err != nil {
 			return pod.Errorf(pod.CodeInvalidConfig, "route %s of the IPAM plugin: %w", destination, err)
 		}
-		r.Delegation.Routes = append(r.Delegation.Routes, pod.Route{Destination: destination.Masked(), Gateway: gateway})
+		r.Delegation.Routes = append(r.Delegation.Routes, pod.Route{
+			Destination: destination.Masked(),
+			Gateway:     gateway,
+		})
 	}
 	d := req.GetDelegatedDns()
 	r.Delegation.DNS = pod.DNS{
@@ -192,18 +222,19 @@ func gatewayOf(text string) (netip.Addr, error) {
 // Status reports whether an ADD would be served. It never waits.
 func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
 	err := m.admitNew(req.GetCaller())
-	if why := m.config.Exhausted(); err == nil && why != "" {
-		err = pod.Errorf(pod.CodeUnavailable, "%s", why)
-	}
 	if err == nil {
-		return &weftv1.StatusReply{}, nil
+		why := m.config.Admission.Exhausted()
+		if why == "" {
+			return &weftv1.StatusReply{}, nil
+		}
+		err = pod.Errorf(pod.CodeUnavailable, "%s", why)
 	}
 	reply := replyError(err, nil)
 	reply.Code = uint32(pod.CodeUnavailable)
 	if own, ok := errors.AsType[*pod.Error](err); ok && own.Code == pod.CodeLimited {
 		reply.Code = uint32(pod.CodeLimited)
 	}
-	if reply.Details == starting && !m.config.Started() {
+	if reply.Details == starting && !m.config.Admission.Started() {
 		reply.Details = restoring
 	}
 	return &weftv1.StatusReply{Error: reply}, nil

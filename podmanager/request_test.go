@@ -17,21 +17,26 @@ import (
 // delegateOf is an ADD of mode delegate, as Multus calls it.
 func delegateOf(ifName string) *weftv1.AddRequest {
 	req := addOf("c1", "/run/netns/a")
-	req.Mode, req.Attachment.IfName, req.DeviceId = "delegate", ifName, "memif-3"
-	req.InterfaceNetwork, req.InterfaceType, req.InterfaceOptions = "blue", "memif", `{"ringSize":512,"mtu":1400}`
+	req.Mode = "delegate"
+	req.Attachment.IfName = ifName
+	req.DeviceId = "memif-3"
+	req.InterfaceNetwork = "blue"
+	req.InterfaceType = "memif"
+	req.InterfaceOptions = `{"ringSize":512,"mtu":1400}`
 	return req
 }
 
 func TestDelegateOptionsReachTheHandlers(t *testing.T) {
 	n := newNode(t)
 	asked := 0
-	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) {
+	n.devices.granted = func(context.Context, pod.ID) ([]pod.Grant, error) {
 		asked++
 		return []pod.Grant{{Container: "vnf"}}, nil
 	}
 	ev, _ := n.asked(t, delegateOf("net1"))
 	r := ev.Requested
-	if r.Network != "blue" || r.Type != "memif" || r.DeviceID != "memif-3" || r.Options.MTU != 1400 || r.Options.Memif.RingSize != 512 {
+	if r.Network != "blue" || r.Type != "memif" || r.DeviceID != "memif-3" || r.Options.MTU != 1400 ||
+		r.Options.Memif.RingSize != 512 {
 		t.Errorf("the handlers received %+v", r)
 	}
 	if asked != 1 || len(ev.Grants) != 1 {
@@ -49,12 +54,16 @@ func TestInvalidDelegateOptionsAreRejected(t *testing.T) {
 		`interfaceType "vhost": expected tap`: func(r *weftv1.AddRequest) { r.InterfaceType = "vhost" },
 		"options: speed: unknown option":      func(r *weftv1.AddRequest) { r.InterfaceOptions = `{"speed":1}` },
 		"a tap has equal numbers of both": func(r *weftv1.AddRequest) {
-			r.InterfaceType, r.InterfaceOptions = "tap", `{"rxQueues":2,"txQueues":3}`
+			r.InterfaceType = "tap"
+			r.InterfaceOptions = `{"rxQueues":2,"txQueues":3}`
 		},
 		"ringSize: only an interface of type memif": func(r *weftv1.AddRequest) { r.InterfaceType = "tap" },
-		"ipam: another plugin gives addresses for":  func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16"}} },
+		"ipam: another IPAM plugin is possible only for": func(r *weftv1.AddRequest) {
+			r.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16"}}
+		},
 	} {
-		n, req := newNode(t), delegateOf("net1")
+		n := newNode(t)
+		req := delegateOf("net1")
 		spoil(req)
 		wantError(t, n.refusedAdd(t, req), 7, text)
 	}
@@ -63,7 +72,7 @@ func TestInvalidDelegateOptionsAreRejected(t *testing.T) {
 func TestSelectionsAreLookedUpForMainInterfacesOnly(t *testing.T) {
 	for mode, want := range map[string]int{"": 1, "primary": 1, "chained": 0, "delegate": 0, "ipam": 0} {
 		n := newNode(t)
-		n.config.Selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+		n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
 			return []pod.InterfaceRequest{{Name: "net1", Definition: "shop/blue"}}, nil
 		}
 		req := addOf("c1", "/run/netns/a")
@@ -73,11 +82,11 @@ func TestSelectionsAreLookedUpForMainInterfacesOnly(t *testing.T) {
 		}
 	}
 	n := newNode(t)
-	n.config.Selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
 		return nil, pod.Errorf(pod.CodeUnknownNetwork, "no such definition")
 	}
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 102, "no such definition")
-	n.config.Selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
 		t.Error("Selected was called")
 		return nil, errors.New("")
 	}
@@ -88,19 +97,21 @@ func TestSelectionsAreLookedUpForMainInterfacesOnly(t *testing.T) {
 
 func TestExistingSelectedInterfaceIsRejectedWithItsAnnotation(t *testing.T) {
 	n := newNode(t)
-	n.config.LinkExists = func(_ context.Context, _ pod.Netns, name string) (string, bool, error) {
+	n.machine.linkAlias = func(_ context.Context, _ pod.Netns, name string) (string, bool, error) {
 		return "", name == "net1", nil
 	}
-	n.config.Selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
 		return []pod.InterfaceRequest{{Name: "net1", Definition: "shop/blue"}}, nil
 	}
-	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 103, "choose another name in annotation k8s.v1.cni.cncf.io/networks")
+	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 103,
+		"choose another name in annotation k8s.v1.cni.cncf.io/networks")
 
-	n.config.LinkExists = func(context.Context, pod.Netns, string) (string, bool, error) {
+	n.machine.linkAlias = func(context.Context, pod.Netns, string) (string, bool, error) {
 		return "weft:weft/c1/eth0/net1", true, nil
 	}
 	second := delegateOf("net1")
-	second.InterfaceType, second.InterfaceOptions = "tap", ""
+	second.InterfaceType = "tap"
+	second.InterfaceOptions = ""
 	wantError(t, n.refusedAdd(t, second), 4, "if Multus calls Weft, set kubernetes.multus to true")
 }
 
@@ -111,17 +122,34 @@ func TestTooLongListsAreRefusedBeforeTheSandboxIsInspected(t *testing.T) {
 		routes[i] = &weftv1.Route{Destination: fmt.Sprintf("11.0.0.%d/32", i)}
 	}
 	for text, spoil := range map[string]func(r *weftv1.AddRequest){
-		"the IPAM plugin gave 65 routes, at most 64 are possible":            func(r *weftv1.AddRequest) { r.DelegatedRoutes = routes },
-		"the IPAM plugin gave 33 name servers, at most 32 are possible":      func(r *weftv1.AddRequest) { r.DelegatedDns.Nameservers = make([]string, 33) },
-		"the IPAM plugin gave 33 search domains, at most 32 are possible":    func(r *weftv1.AddRequest) { r.DelegatedDns.Search = make([]string, 33) },
-		"gave 33 options of the resolver, at most 32 are possible":           func(r *weftv1.AddRequest) { r.DelegatedDns.Options = make([]string, 33) },
-		"the IPAM configuration names 65 pools, at most 64 are possible":     func(r *weftv1.AddRequest) { r.Mode, r.Pools = "ipam", make([]string, 65) },
-		"the IPAM plugin gave domains with 256 bytes, at most 255 are":       func(r *weftv1.AddRequest) { r.DelegatedDns.Domain = strings.Repeat("x", 256) },
-		"is the second one of its family, one each is possible":              func(r *weftv1.AddRequest) { r.DelegatedIps = append(r.DelegatedIps, r.DelegatedIps[0]) },
-		"requested address \"10.1.0.3\": one of this family is requested al": func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.0.2", "10.1.0.3"} },
+		"the IPAM plugin returned 65 routes, at most 64 are possible": func(r *weftv1.AddRequest) {
+			r.DelegatedRoutes = routes
+		},
+		"the IPAM plugin returned 33 name servers, at most 32 are possible": func(r *weftv1.AddRequest) {
+			r.DelegatedDns.Nameservers = make([]string, 33)
+		},
+		"the IPAM plugin returned 33 search domains, at most 32 are possible": func(r *weftv1.AddRequest) {
+			r.DelegatedDns.Search = make([]string, 33)
+		},
+		"returned 33 options of the resolver, at most 32 are possible": func(r *weftv1.AddRequest) {
+			r.DelegatedDns.Options = make([]string, 33)
+		},
+		"the IPAM configuration names 65 pools, at most 64 are possible": func(r *weftv1.AddRequest) {
+			r.Mode = "ipam"
+			r.Pools = make([]string, 65)
+		},
+		"the IPAM plugin returned domains with 256 bytes, at most 255 are": func(r *weftv1.AddRequest) {
+			r.DelegatedDns.Domain = strings.Repeat("x", 256)
+		},
+		"is the second one of its family, one each is possible": func(r *weftv1.AddRequest) {
+			r.DelegatedIps = append(r.DelegatedIps, r.DelegatedIps[0])
+		},
+		"requested address \"10.1.0.3\": one of this family is requested al": func(r *weftv1.AddRequest) {
+			r.Ips = []string{"10.1.0.2", "10.1.0.3"}
+		},
 	} {
 		n := newNode(t)
-		n.config.Inspect = func(context.Context, string) (pod.Netns, error) {
+		n.machine.inspect = func(context.Context, string) (pod.Netns, error) {
 			t.Errorf("%s: the sandbox is inspected", text)
 			return pod.Netns{}, errors.New("")
 		}
@@ -133,12 +161,14 @@ func TestTooLongListsAreRefusedBeforeTheSandboxIsInspected(t *testing.T) {
 	}
 	n := newNode(t)
 	big := addOf("c1", "/run/netns/a")
-	big.HasAnnotations, big.Annotations = true, map[string]string{"contivpp.io/x": strings.Repeat("x", maxAnnotations)}
-	wantError(t, n.refusedAdd(t, big), 7, "pod shop/cart-0: the runtime passes annotations of 278541 bytes, at most 278528 are possible; shorten them")
+	big.HasAnnotations = true
+	big.Annotations = map[string]string{"contivpp.io/x": strings.Repeat("x", maxAnnotations)}
+	wantError(t, n.refusedAdd(t, big), 7,
+		"pod shop/cart-0: the runtime passes annotations of 278541 bytes, at most 278528 are possible; shorten them")
 	n.asked(t, awaiting())
 	tooMany := answered()
 	tooMany.DelegatedRoutes = routes
-	wantError(t, n.address(t, tooMany).GetError(), 7, "the IPAM plugin gave 65 routes, at most 64 are possible")
+	wantError(t, n.address(t, tooMany).GetError(), 7, "the IPAM plugin returned 65 routes, at most 64 are possible")
 	if reply := n.address(t, answered()); reply.GetError() != nil || !n.finds(t) {
 		t.Errorf("later: %v", reply)
 	}
@@ -149,8 +179,16 @@ func FuzzRequested(f *testing.F) {
 	for _, req := range []*weftv1.AddRequest{
 		{Mac: "02:00:00:00:00:01", Ips: []string{"10.0.0.1/24", "fd00::1"}},
 		{Ips: []string{"10.0.0.1", "::ffff:10.0.0.2"}, Mac: "01:00:00:00:00:01"},
-		{Mode: pod.ModeDelegate, InterfaceNetwork: "blue", InterfaceType: "memif", InterfaceOptions: `{"ringSize":512}`},
-		{DelegatedIps: []*weftv1.IP{{Address: "10.0.0.1/24", Gateway: "10.0.0.2"}}, DelegatedRoutes: []*weftv1.Route{{Destination: "0.0.0.0/0"}}},
+		{
+			Mode:             pod.ModeDelegate,
+			InterfaceNetwork: "blue",
+			InterfaceType:    "memif",
+			InterfaceOptions: `{"ringSize":512}`,
+		},
+		{
+			DelegatedIps:    []*weftv1.IP{{Address: "10.0.0.1/24", Gateway: "10.0.0.2"}},
+			DelegatedRoutes: []*weftv1.Route{{Destination: "0.0.0.0/0"}},
+		},
 	} {
 		raw, err := proto.Marshal(req)
 		if err != nil {
@@ -170,7 +208,8 @@ func FuzzRequested(f *testing.F) {
 			}
 			return
 		}
-		if len(got.Addresses) > 2 || len(got.Delegated) > 2 || len(got.DelegatedGateways) != len(got.Delegated) || strings.ContainsAny(got.MAC, " \n") || got.Validate() != nil {
+		if len(got.Addresses) > 2 || len(got.Delegated) > 2 || len(got.DelegatedGateways) != len(got.Delegated) ||
+			!got.MAC.IsZero() && !got.MAC.IsUnicast() || got.Validate() != nil {
 			t.Errorf("%v was accepted: %+v", &req, got)
 		}
 		for _, a := range got.Addresses {
@@ -230,19 +269,25 @@ func TestDELOfAnIllegalKeySucceeds(t *testing.T) {
 		if e := n.refusedAdd(t, add); e.GetCode() != 4 {
 			t.Errorf("%s: ADD: %v", name, e)
 		}
-		check, err := n.Check(t.Context(), &weftv1.CheckRequest{Caller: caller(), Attachment: add.Attachment, Netns: "/run/netns/a"})
+		check, err := n.Check(t.Context(), &weftv1.CheckRequest{
+			Caller:     caller(),
+			Attachment: add.Attachment,
+			Netns:      "/run/netns/a",
+		})
 		if err != nil || check.GetError() == nil {
 			t.Errorf("%s: CHECK succeeded: %v", name, err)
 		}
 	}
 	hole := &weftv1.Attachment{Network: "weft", IfName: "eth0"}
-	if reply, err := n.Delete(t.Context(), &weftv1.DeleteRequest{Caller: caller(), Attachment: hole}); err != nil || reply.GetError().GetCode() != 4 {
+	if reply, err := n.Delete(t.Context(), &weftv1.DeleteRequest{Caller: caller(), Attachment: hole}); err != nil ||
+		reply.GetError().GetCode() != 4 {
 		t.Errorf("DEL without a container: %v, %v", reply.GetError(), err)
 	}
 	collect := &weftv1.CollectRequest{Caller: caller(), Network: "weft", Valid: []*weftv1.Attachment{
 		attachment("c1"), attachment(strings.Repeat("c", 257)), {ContainerId: "c1", IfName: "ethé"},
 	}}
-	if reply, err := n.Collect(t.Context(), collect); err != nil || reply.GetError() != nil || len(reply.GetRemoved()) > 0 {
+	if reply, err := n.Collect(t.Context(), collect); err != nil || reply.GetError() != nil ||
+		len(reply.GetRemoved()) > 0 {
 		t.Errorf("GC: %v, %v", reply, err)
 	}
 	n.want(t, "c1")
@@ -268,7 +313,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	} {
 		n.onConnect = func(context.Context, *pod.AddPod) error { return err }
 		e := n.refusedAdd(t, addOf("c1", "/run/netns/a"))
-		if len(e.GetMsg()) > 2048 || !utf8.ValidString(e.GetMsg()) || !strings.Contains(e.GetMsg(), "€") || !strings.HasSuffix(e.GetMsg(), " bytes cut)") {
+		if len(e.GetMsg()) > 2048 || !utf8.ValidString(e.GetMsg()) || !strings.Contains(e.GetMsg(), "€") ||
+			!strings.HasSuffix(e.GetMsg(), " bytes cut)") {
 			t.Errorf("%s: %d bytes: %.100s", name, len(e.GetMsg()), e.GetMsg())
 		}
 	}

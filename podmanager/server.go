@@ -24,8 +24,8 @@ const (
 	connectionTimeout = 5 * time.Second
 )
 
-// ServerOptions returns the options of the agent's server: it rejects peers other than root and the agent's own user, and
-// survives a panic of a call.
+// ServerOptions returns the options of the agent's server: it rejects peers other than root and the agent's own user,
+// and survives a panic of a call.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(peerCredentials{}),
@@ -73,7 +73,9 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 }
 
 // ClientHandshake does nothing: the socket's path says who serves.
-func (peerCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (peerCredentials) ClientHandshake(
+	_ context.Context, _ string, conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	return conn, process{}, nil
 }
 
@@ -88,7 +90,9 @@ func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
 // OverrideServerName does nothing.
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
-func guardUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+func guardUnary(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (reply any, err error) {
 	if err := authorize(ctx); err != nil {
 		return nil, err
 	}
@@ -112,7 +116,8 @@ func authorize(ctx context.Context) error {
 	}
 	caller, ok := p.AuthInfo.(process)
 	if !ok || caller.uid != 0 && int(caller.uid) != os.Geteuid() {
-		return status.Errorf(codes.PermissionDenied, "user %d (process %d) may not use the agent's socket: only root may", caller.uid, caller.pid)
+		return status.Errorf(codes.PermissionDenied,
+			"user %d (process %d) may not use the agent's socket: only root may", caller.uid, caller.pid)
 	}
 	return nil
 }

@@ -26,16 +26,17 @@ func (c *call) err() error { return context.Cause(c.ended) }
 
 // Reasons to cancel an ADD.
 var (
-	errDeleted  = errors.New("a DEL of it came")
+	errDeleted  = errors.New("a DEL for it arrived")
 	errReplaced = errors.New("the pod has a newer sandbox")
 )
 
-// await waits until the addresses that an ADD lacked may be there. It returns nil if the ADD can be repeated, else the error of the ADD.
+// await waits until the addresses that an ADD lacked may be there. It returns nil if the ADD can be repeated, else the
+// error of the ADD.
 func (m *Manager) await(ctx context.Context, c *call, ev *pod.AddPod, lacked error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ended, cancel)()
-	err := m.config.Refill(ctx, ev, lacked)
+	err := m.config.Refiller.Refill(ctx, ev, lacked)
 	if cause := c.err(); cause != nil {
 		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled while it waited for addresses: %w", ev, cause)
 	}

@@ -33,8 +33,8 @@ func newWaiter(t *testing.T) *waiter {
 		}
 		return nil
 	}
-	w.config.Refillable = func(err error) bool { return errors.Is(err, errNoBlock) }
-	w.config.Refill = func(ctx context.Context, _ *pod.AddPod, refused error) error {
+	w.cluster.refillable = func(err error) bool { return errors.Is(err, errNoBlock) }
+	w.cluster.refill = func(ctx context.Context, _ *pod.AddPod, refused error) error {
 		w.begun <- ctx
 		select {
 		case <-ctx.Done():
@@ -115,17 +115,22 @@ func TestDeleteEndsTheWaitForAddresses(t *testing.T) {
 	req := addOf("c1", "/run/netns/a")
 	reply := w.adds(t, req)
 	waits := soon(t, "the wait", w.begun)
-	if _, err := w.Delete(t.Context(), &weftv1.DeleteRequest{Caller: req.Caller, Attachment: req.Attachment, Pod: req.Pod}); err != nil {
+	if _, err := w.Delete(t.Context(), &weftv1.DeleteRequest{
+		Caller:     req.Caller,
+		Attachment: req.Attachment,
+		Pod:        req.Pod,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	soon(t, "the end of the wait", waits.Done())
-	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "cancelled while it waited for addresses: a DEL of it came")
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain,
+		"cancelled while it waited for addresses: a DEL for it arrived")
 	w.want(t)
 }
 
 // deletesAt is a loop to which a DEL comes right before an attempt of an ADD.
 type deletesAt struct {
-	doer
+	Loop
 	attempt int
 	delete  func()
 }
@@ -136,22 +141,26 @@ func (d *deletesAt) Do(ctx context.Context, ev eventloop.Event) (*eventloop.Reco
 			d.delete()
 		}
 	}
-	return d.doer.Do(ctx, ev)
+	return d.Loop.Do(ctx, ev)
 }
 
 // Addresses may come at the moment of the DEL: the ADD must not connect a sandbox that is gone.
 func TestAddIsNotResumedAfterItsDelete(t *testing.T) {
 	w := newWaiter(t)
 	req := addOf("c1", "/run/netns/a")
-	w.config.Loop = &deletesAt{doer: w.loop, attempt: 2, delete: func() {
-		if _, err := w.Delete(t.Context(), &weftv1.DeleteRequest{Caller: req.Caller, Attachment: req.Attachment, Pod: req.Pod}); err != nil {
+	w.config.Loop = &deletesAt{Loop: w.loop, attempt: 2, delete: func() {
+		if _, err := w.Delete(t.Context(), &weftv1.DeleteRequest{
+			Caller:     req.Caller,
+			Attachment: req.Attachment,
+			Pod:        req.Pod,
+		}); err != nil {
 			t.Error(err)
 		}
 	}}
 	reply := w.adds(t, req)
 	soon(t, "the wait", w.begun)
 	w.end <- nil
-	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "cancelled: a DEL of it came")
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "cancelled: a DEL for it arrived")
 	w.want(t)
 }
 

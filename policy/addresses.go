@@ -10,8 +10,8 @@ import (
 // mappedBits is the length of the prefix ::ffff:0:0/96, behind which IPv6 has IPv4 addresses.
 const mappedBits = 96
 
-// ParseAddress parses an address of an object of the API as the API server does: numbers of IPv4 may have leading zeros, and are decimal.
-// An IPv4-mapped address is one of IPv4.
+// ParseAddress parses an address of an object of the API as the API server does: numbers of IPv4 may have leading
+// zeros, and are decimal. An IPv4-mapped address is one of IPv4.
 func ParseAddress(text string) (netip.Addr, error) {
 	a, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
 	if !ok {
@@ -20,7 +20,8 @@ func ParseAddress(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// ParsePrefix parses a CIDR of an object of the API as the API server does, see [ParseAddress]. It may have host bits. The result is masked.
+// ParsePrefix parses a CIDR of an object of the API as the API server does, see [ParseAddress]. It may have host bits.
+// The result is masked.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	_, network, err := netutils.ParseCIDRSloppy(text)
 	if err != nil {

@@ -38,7 +38,8 @@ func OfAdminNetworkPolicy(o *adminv1.AdminNetworkPolicy) (Policy, error) {
 	return c.Policy, c.invalid.of(c.Ref)
 }
 
-// OfBaselineAdminNetworkPolicy converts a BaselineAdminNetworkPolicy. The policy is valid with an error, too: see [InvalidError].
+// OfBaselineAdminNetworkPolicy converts a BaselineAdminNetworkPolicy. The policy is valid with an error, too: see
+// [InvalidError].
 func OfBaselineAdminNetworkPolicy(o *adminv1.BaselineAdminNetworkPolicy) (Policy, error) {
 	c := adminConversion{Policy: Policy{Ref: Ref{Kind: Baseline, Name: o.Name}}}
 	spec := &o.Spec
@@ -140,8 +141,8 @@ func (c *adminConversion) add(d Direction, n int, o adminRule) {
 	c.Rules[d] = append(c.Rules[d], r.ofUnknown()...)
 }
 
-// ofUnknown returns the rule, and what it means for pods of namespaces whose labels are not known: they are denied if they may be denied, or
-// if the rule may leave them to other policies, and not allowed.
+// ofUnknown returns the rule, and what it means for pods of namespaces whose labels are not known: they are denied if
+// they may be denied, or if the rule may leave them to other policies, and not allowed.
 func (r *Clause) ofUnknown() []Clause {
 	switch r.Action {
 	case Deny:
@@ -150,7 +151,9 @@ func (r *Clause) ofUnknown() []Clause {
 		denied := r.reading(onlyUnknown)
 		denied.Action = Deny
 		denied.Name += " (of a namespace that is not known yet)"
-		denied.Peers = slices.DeleteFunc(denied.Peers, func(p Peer) bool { return p.Pods == nil || p.Pods.unknown != onlyUnknown })
+		denied.Peers = slices.DeleteFunc(denied.Peers, func(p Peer) bool {
+			return p.Pods == nil || p.Pods.unknown != onlyUnknown
+		})
 		if len(denied.Peers) > 0 {
 			return []Clause{denied, *r}
 		}

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// A node translates a connection of a pod to a Service twice: its destination to an endpoint, and its source, so that the replies pass the
-// node again. The source becomes the client address of the pod: the last bits of the pod's address behind the prefix of a range, as
-// NETMAP of iptables does. So rules can tell the clients of Services apart.
+// A node translates a connection of a pod to a Service twice: its destination to an endpoint, and its source, so that
+// the replies pass the node again. The source becomes the client address of the pod: the last bits of the pod's address
+// behind the prefix of a range, as NETMAP of iptables does. So rules can tell the clients of Services apart.
 
 // ClientRanges has the client addresses: at most one prefix of each family, masked. The zero value has none.
 type ClientRanges struct{ v4, v6 netip.Prefix }
@@ -56,14 +56,15 @@ func (r ClientRanges) Common(o ClientRanges) ClientRanges {
 	return r
 }
 
-// Of returns the client addresses of the addresses in a prefix, which are a prefix of the same length; false if there is no range of
-// the family, or it is smaller than the prefix.
+// Of returns the client addresses of the addresses in a prefix, which are a prefix of the same length; false if there
+// is no range of the family, or it is smaller than the prefix.
 func (r ClientRanges) Of(pods netip.Prefix) (netip.Prefix, bool) {
 	of := *r.of(pods.Addr())
 	if !of.IsValid() || pods.Bits() < of.Bits() {
 		return netip.Prefix{}, false
 	}
-	raw, network := pods.Addr().AsSlice(), of.Addr().AsSlice()
+	raw := pods.Addr().AsSlice()
+	network := of.Addr().AsSlice()
 	for i := range raw {
 		host := byte(0xff >> min(max(of.Bits()-8*i, 0), 8))
 		raw[i] = network[i] | raw[i]&host
@@ -72,15 +73,16 @@ func (r ClientRanges) Of(pods netip.Prefix) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, pods.Bits()), true
 }
 
-// ClientMap knows which addresses pods have, and so which have a client address. The zero value has none. A map never changes.
+// ClientMap knows which addresses pods have, and so which have a client address. The zero value has none. A map never
+// changes.
 type ClientMap struct {
 	ranges  ClientRanges
 	pods    []netip.Prefix // that have client addresses; sorted, apart
 	clients []netip.Prefix // of pods
 }
 
-// NewClientMap returns the map for the ranges that pods have their addresses of. nodes are other addresses in use. Of a family whose client
-// addresses would be ambiguous the map has none, and why has the reason.
+// NewClientMap returns the map for the ranges that pods have their addresses of. nodes are other addresses in use. Of a
+// family whose client addresses would be ambiguous the map has none, and why has the reason.
 func NewClientMap(r ClientRanges, pods []netip.Prefix, nodes []netip.Addr) (m ClientMap, why []string) {
 	pods = aggregate(pods)
 	m.ranges = r
@@ -92,13 +94,15 @@ func NewClientMap(r ClientRanges, pods []netip.Prefix, nodes []netip.Addr) (m Cl
 	}
 	for _, p := range pods {
 		if c, ok := m.ranges.Of(p); ok {
-			m.pods, m.clients = append(m.pods, p), append(m.clients, c)
+			m.pods = append(m.pods, p)
+			m.clients = append(m.clients, c)
 		}
 	}
 	return m, why
 }
 
-// ambiguous says why a client address in the range of a family could belong to several pods, or to something else, too; "" if it could not.
+// ambiguous says why a client address in the range of a family could belong to several pods, or to something else, too;
+// "" if it could not.
 func (r ClientRanges) ambiguous(of netip.Prefix, pods []netip.Prefix, nodes []netip.Addr) string {
 	var clients []netip.Prefix
 	for _, p := range pods {
@@ -170,11 +174,12 @@ func (m ClientMap) PodOf(client netip.Addr) (netip.Addr, bool) {
 // contain reports whether one of the sorted prefixes, none of which overlaps another, contains an address.
 func contain(prefixes []netip.Prefix, a netip.Addr) bool {
 	at, exact := slices.BinarySearchFunc(prefixes, single(a), netip.Prefix.Compare)
-	return exact || at > 0 && prefixes[at-1].Contains(a) // a prefix that begins with the address is shorter, and so before it
+	// a prefix that begins with the address is shorter, and so before it
+	return exact || at > 0 && prefixes[at-1].Contains(a)
 }
 
-// Sources returns the addresses that packets from the addresses in a prefix can have as their source: also the client addresses of the pods in
-// it, but not those of other pods.
+// Sources returns the addresses that packets from the addresses in a prefix can have as their source: also the client
+// addresses of the pods in it, but not those of other pods.
 func (m ClientMap) Sources(p netip.Prefix) []netip.Prefix {
 	var clients, others []netip.Prefix
 	for i, pods := range m.pods {

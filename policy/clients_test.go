@@ -58,15 +58,31 @@ func TestAmbiguousClientAddressesAreNotUsed(t *testing.T) {
 		name, pods, nodes, why string // why of IPv4
 	}{
 		{"unambiguous", "10.244.0.0/16,10.100.0.0/16,fd00::/56", "192.0.2.1", ""},
-		{"two pools with the same last bits", "10.244.0.0/16,172.52.0.0/16", "192.0.2.1", "100.64.0.0/10: pods of several ranges would have the client addresses 100.116.0.0/16"},
-		{"a part of another pool", "10.244.0.0/16,172.52.7.0/24", "192.0.2.1", "100.64.0.0/10: pods of several ranges would have the client addresses 100.116.7.0/24"},
-		{"a pool in the range", "100.64.0.0/16", "192.0.2.1", "100.64.0.0/10: the client addresses 100.64.0.0/16 overlap the range 100.64.0.0/16 of pods"},
+		{
+			"two pools with the same last bits", "10.244.0.0/16,172.52.0.0/16", "192.0.2.1",
+			"100.64.0.0/10: pods of several ranges would have the client addresses 100.116.0.0/16",
+		},
+		{
+			"a part of another pool", "10.244.0.0/16,172.52.7.0/24", "192.0.2.1",
+			"100.64.0.0/10: pods of several ranges would have the client addresses 100.116.7.0/24",
+		},
+		{
+			"a pool in the range", "100.64.0.0/16", "192.0.2.1",
+			"100.64.0.0/10: the client addresses 100.64.0.0/16 overlap the range 100.64.0.0/16 of pods",
+		},
 		{"a large pool", "10.0.0.0/8", "192.0.2.1", "100.64.0.0/10: it is smaller than the range 10.0.0.0/8 of pods"},
-		{"nodes that make a large pool together", "10.0.0.0/9,10.128.0.0/9", "192.0.2.1", "100.64.0.0/10: it is smaller than the range 10.0.0.0/8 of pods"},
-		{"a node", "10.244.0.0/16", "100.116.3.4", "100.64.0.0/10: the client addresses 100.116.0.0/16 have the address 100.116.3.4 of a node"},
+		{
+			"nodes that make a large pool together", "10.0.0.0/9,10.128.0.0/9", "192.0.2.1",
+			"100.64.0.0/10: it is smaller than the range 10.0.0.0/8 of pods",
+		},
+		{
+			"a node", "10.244.0.0/16", "100.116.3.4",
+			"100.64.0.0/10: the client addresses 100.116.0.0/16 have the address 100.116.3.4 of a node",
+		},
 		{"a node elsewhere in the range", "10.244.0.0/16", "100.64.0.9", ""},
 	} {
-		m, why := NewClientMap(mustRanges(t, "100.64.0.0/10", "fc00::/8"), prefixes(strings.Split(c.pods, ",")...), []netip.Addr{netip.MustParseAddr(c.nodes)})
+		m, why := NewClientMap(mustRanges(t, "100.64.0.0/10", "fc00::/8"), prefixes(strings.Split(c.pods, ",")...),
+			[]netip.Addr{netip.MustParseAddr(c.nodes)})
 		if got := strings.Join(why, "; "); got != c.why {
 			t.Errorf("%s: %q, want %q", c.name, got, c.why)
 		}
@@ -88,13 +104,18 @@ func TestSourcesOfAPrefix(t *testing.T) {
 		ranges := mustRanges(t, netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(random.IntN(4)) << 6}), 10).String())
 		pods := make([]netip.Prefix, 1+random.IntN(3))
 		for i := range pods {
-			pods[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(random.IntN(256)), byte(random.IntN(4))}), 14+random.IntN(11)).Masked()
+			pods[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(random.IntN(256)), byte(random.IntN(4))}),
+				14+random.IntN(11)).Masked()
 		}
 		m, why := NewClientMap(ranges, pods, nil)
 		if len(why) > 0 {
 			continue
 		}
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{[]byte{10, 100}[random.IntN(2)], byte(random.IntN(256)), byte(random.IntN(4)), byte(random.IntN(256))}), random.IntN(33)).Masked()
+		p := netip.PrefixFrom(
+			netip.AddrFrom4([4]byte{
+				[]byte{10, 100}[random.IntN(2)], byte(random.IntN(256)), byte(random.IntN(4)), byte(random.IntN(256)),
+			}),
+			random.IntN(33)).Masked()
 		sources := m.Sources(p)
 		for range 20 {
 			pod := pods[random.IntN(len(pods))].Addr().As4()
@@ -108,15 +129,22 @@ func TestSourcesOfAPrefix(t *testing.T) {
 				t.Fatalf("pods %v: client address %s of %s belongs to %s", pods, client, a, back)
 			}
 			for _, x := range []netip.Addr{a, client} {
-				if got := slices.ContainsFunc(sources, func(s netip.Prefix) bool { return s.Contains(x) }); got != p.Contains(a) {
-					t.Fatalf("ranges %v, pods %v, prefix %s: %s of pod %s is a source: %v", ranges.Prefixes(), pods, p, x, a, got)
+				if got := slices.ContainsFunc(sources, func(s netip.Prefix) bool {
+					return s.Contains(x)
+				}); got != p.Contains(a) {
+					t.Fatalf("ranges %v, pods %v, prefix %s: %s of pod %s is a source: %v", ranges.Prefixes(), pods, p,
+						x, a, got)
 				}
 			}
-			other := netip.AddrFrom4([4]byte{[]byte{10, 100, 192}[random.IntN(3)], byte(random.IntN(256)), byte(random.IntN(256)), 1})
+			other := netip.AddrFrom4([4]byte{
+				[]byte{10, 100, 192}[random.IntN(3)], byte(random.IntN(256)), byte(random.IntN(256)), 1,
+			})
 			if _, isClient := m.PodOf(other); isClient {
 				continue
 			}
-			if got := slices.ContainsFunc(sources, func(s netip.Prefix) bool { return s.Contains(other) }); got != p.Contains(other) {
+			if got := slices.ContainsFunc(sources, func(s netip.Prefix) bool {
+				return s.Contains(other)
+			}); got != p.Contains(other) {
 				t.Fatalf("ranges %v, pods %v, prefix %s: %s is a source: %v", ranges.Prefixes(), pods, p, other, got)
 			}
 		}

@@ -9,13 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// InvalidError says which parts of a policy are not understood. They are read such that the policy permits no connection that it would not
-// permit if they were understood:
+// InvalidError says which parts of a policy are not understood. They are read such that the policy permits no
+// connection that it would not permit if they were understood:
 //
-//   - What allows (a peer or port of a NetworkPolicy, an Allow rule of an AdminNetworkPolicy) allows nothing. The policy isolates as before.
-//   - What denies or passes denies all: as the network-policy-api says, "For Deny and Pass rules, fail closed means: treat the rule as a
+//   - What allows (a peer or port of a NetworkPolicy, an Allow rule of an AdminNetworkPolicy) allows nothing. The
+//     policy isolates as before.
+//   - What denies or passes denies all: as the network-policy-api says, "For Deny and Pass rules, fail closed means:
+//     treat the rule as a
 //     'Deny all' rule".
-//   - The requirements of the subject's selectors that are invalid are left out, so the subject is larger. What the policy allows or passes
+//   - The requirements of the subject's selectors that are invalid are left out, so the subject is larger. What the
+//     policy allows or passes
 //     is then denied: the pod may be isolated by another policy.
 type InvalidError struct {
 	Policy  Ref
@@ -27,8 +30,8 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Policy, strings.Join(e.Reasons, "; "))
 }
 
-// maxReasons is the number of reasons that are kept of a policy with invalid parts, and maxReason their length. Each agent keeps those of all
-// policies, and users write policies whose parts are all invalid.
+// maxReasons is the number of reasons that are kept of a policy with invalid parts, and maxReason their length. Each
+// agent keeps those of all policies, and users write policies whose parts are all invalid.
 const (
 	maxReasons = 16
 	maxReason  = 256
@@ -44,7 +47,8 @@ func (f *faults) add(part string, err error) {
 	case len(*f) == maxReasons:
 		*f = append(*f, "and other parts")
 	default:
-		*f = append(*f, shortened(part+": "+strings.ReplaceAll(err.Error(), "\n", ", "))) // errors.Join has a line for each
+		// errors.Join has a line for each
+		*f = append(*f, shortened(part+": "+strings.ReplaceAll(err.Error(), "\n", ", ")))
 	}
 }
 
@@ -64,8 +68,8 @@ func (f *faults) of(id Ref) error {
 	return &InvalidError{Policy: id, Reasons: *f}
 }
 
-// atLeast returns a selector of all objects that an API's selector may select, and what is invalid about that: it has no requirement that
-// is invalid.
+// atLeast returns a selector of all objects that an API's selector may select, and what is invalid about that: it has
+// no requirement that is invalid.
 func atLeast(s *metav1.LabelSelector) (labels.Selector, error) {
 	whole, err := metav1.LabelSelectorAsSelector(s)
 	if err == nil {

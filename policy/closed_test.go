@@ -15,7 +15,8 @@ import (
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
-// damage replaces a random part of a policy by one that is not understood. It returns false if the policy has no such part.
+// damage replaces a random part of a policy by one that is not understood. It returns false if the policy has no such
+// part.
 type damage struct {
 	name string
 	do   func(dice, *damaged) bool
@@ -29,7 +30,10 @@ type damaged struct {
 }
 
 func (d dice) damageSelector(s *metav1.LabelSelector) {
-	broken := metav1.LabelSelectorRequirement{Key: "app", Operator: pick[metav1.LabelSelectorOperator](d, "Inn", "In", "Exists")}
+	broken := metav1.LabelSelectorRequirement{
+		Key:      "app",
+		Operator: pick[metav1.LabelSelectorOperator](d, "Inn", "In", "Exists"),
+	}
 	switch broken.Operator {
 	case "In": // without values
 	case "Exists":
@@ -240,7 +244,8 @@ func damageOnePort(d dice, o *damaged) bool {
 	return true
 }
 
-// damageOne damages a copy of one policy of a world, and returns its new conversion. It returns false if there is nothing to damage.
+// damageOne damages a copy of one policy of a world, and returns its new conversion. It returns false if there is
+// nothing to damage.
 func (d dice) damageOne(w *world) (name string, p Policy, err error, done bool) { //nolint:revive // as the conversions return it
 	x := damages[d.IntN(len(damages))]
 	var conversions []func() bool
@@ -285,11 +290,12 @@ func (d dice) damageOne(w *world) (name string, p Policy, err error, done bool) 
 	return x.name, p, err, done
 }
 
-// What is permitted with a part of a policy that is not understood, is permitted if it is understood, whatever it says, and whatever other
-// policies there are.
+// What is permitted with a part of a policy that is not understood, is permitted if it is understood, whatever it says,
+// and whatever other policies there are.
 func TestDamagedPolicyPermitsNothingMore(t *testing.T) {
 	seed := seedOf(t)
-	tried, closed := map[string]int{}, 0
+	tried := map[string]int{}
+	closed := 0
 	for n := range *policyWorlds {
 		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
 		w := d.world(t)
@@ -297,17 +303,20 @@ func TestDamagedPolicyPermitsNothingMore(t *testing.T) {
 		if !done {
 			continue
 		}
-		if invalid := (*InvalidError)(nil); !errors.As(err, &invalid) || invalid.Policy != p.Ref || strings.Contains(err.Error(), "\n") {
+		if invalid := (*InvalidError)(nil); !errors.As(err, &invalid) || invalid.Policy != p.Ref ||
+			strings.Contains(err.Error(), "\n") {
 			t.Fatalf("cluster %d: damage to %s of %s is not reported: %v\n%s", n, what, p.Ref, err, show(w))
 		}
 		tried[fmt.Sprint(p.Kind, " ", what)]++
-		whole, broken := NewEngine(Config{}), NewEngine(Config{})
+		whole := NewEngine(Config{})
+		broken := NewEngine(Config{})
 		w.fill(t, whole)
 		w.fill(t, broken)
 		broken.SetPolicy(p)
 		whole.Compile()
 		broken.Compile()
-		was, is := whole.Lists(), broken.Lists()
+		was := whole.Lists()
+		is := broken.Lists()
 		for range 100 {
 			k := d.packet(w)
 			if !k.pod.Local {
@@ -328,7 +337,8 @@ func TestDamagedPolicyPermitsNothingMore(t *testing.T) {
 	for _, k := range []Kind{Admin, Network, Multi, Baseline} {
 		for _, x := range damages {
 			isAdmin := k == Admin || k == Baseline
-			hasIt := x.name != "types" && x.name != "action" || x.name == "types" && !isAdmin || x.name == "action" && isAdmin
+			hasIt := x.name != "types" && x.name != "action" || x.name == "types" && !isAdmin ||
+				x.name == "action" && isAdmin
 			if hasIt && tried[fmt.Sprint(k, " ", x.name)] == 0 {
 				t.Errorf("no %s of a %s was damaged", x.name, k)
 			}
@@ -339,7 +349,8 @@ func TestDamagedPolicyPermitsNothingMore(t *testing.T) {
 	}
 }
 
-// Until a watch has shown a namespace, the pods of other namespaces are permitted no more than afterwards, whatever labels it has.
+// Until a watch has shown a namespace, the pods of other namespaces are permitted no more than afterwards, whatever
+// labels it has.
 func TestUnknownNamespacePermitsNothingMore(t *testing.T) {
 	seed := seedOf(t)
 	closed := 0
@@ -348,13 +359,15 @@ func TestUnknownNamespacePermitsNothingMore(t *testing.T) {
 		w := d.world(t)
 		late := pick(d, "x", "y", "z")
 		w.namespaces[late] = d.labels()
-		known, unknown := NewEngine(Config{}), NewEngine(Config{})
+		known := NewEngine(Config{})
+		unknown := NewEngine(Config{})
 		w.fill(t, known)
 		w.fill(t, unknown)
 		unknown.DeleteNamespace(late)
 		known.Compile()
 		unknown.Compile()
-		was, is := known.Lists(), unknown.Lists()
+		was := known.Lists()
+		is := unknown.Lists()
 		for range 60 {
 			k := d.packet(w)
 			if !k.pod.Local || k.pod.Namespace == late {
@@ -366,7 +379,8 @@ func TestUnknownNamespacePermitsNothingMore(t *testing.T) {
 				closed++
 			}
 			if got && !want {
-				t.Fatalf("cluster %d: without the labels of namespace %s, %s of %s on %s with %s, protocol %d port %d is permitted (%s)\n%s",
+				t.Fatalf(
+					"cluster %d: without the labels of namespace %s, %s of %s on %s with %s, protocol %d port %d is permitted (%s)\n%s",
 					n, late, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, why, show(w))
 			}
 		}
@@ -378,9 +392,12 @@ func TestUnknownNamespacePermitsNothingMore(t *testing.T) {
 
 func TestAddressesAreParsedAsTheAPIServerDoes(t *testing.T) {
 	for text, want := range map[string]string{
-		"010.9.0.0/16": "10.9.0.0/16", "10.9.0.0/016": "10.9.0.0/16", "::ffff:10.9.0.0/112": "10.9.0.0/16", "10.9.3.7/16": "10.9.0.0/16",
-		"10.0.0.0/0": "0.0.0.0/0", "::ffff:0:0/96": "0.0.0.0/0", "::ffff:10.9.0.0/88": "::ff00:0:0/88", "::/0": "::/0", "FD00::1/8": "fd00::/8",
-		"10.0.0.0/33": "", "10.0.0.0": "", "10.0.0/8": "", "fe80::1%eth0/64": "", "": "", "10.0.0.0/+8": "", "0x0a.0.0.0/8": "",
+		"010.9.0.0/16": "10.9.0.0/16", "10.9.0.0/016": "10.9.0.0/16", "::ffff:10.9.0.0/112": "10.9.0.0/16",
+		"10.9.3.7/16": "10.9.0.0/16",
+		"10.0.0.0/0":  "0.0.0.0/0", "::ffff:0:0/96": "0.0.0.0/0", "::ffff:10.9.0.0/88": "::ff00:0:0/88", "::/0": "::/0",
+		"FD00::1/8":   "fd00::/8",
+		"10.0.0.0/33": "", "10.0.0.0": "", "10.0.0/8": "", "fe80::1%eth0/64": "", "": "", "10.0.0.0/+8": "",
+		"0x0a.0.0.0/8": "",
 	} {
 		p, err := ParsePrefix(text)
 		if got := fmt.Sprint(p); err == nil && got != want || (err == nil) != (want != "") {
@@ -388,7 +405,8 @@ func TestAddressesAreParsedAsTheAPIServerDoes(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"010.09.0.008": "10.9.0.8", "::ffff:10.0.0.1": "10.0.0.1", "fd00::01": "fd00::1", "10.0.0.1": "10.0.0.1", "None": "", "": "", "10.0.0.1/32": "",
+		"010.09.0.008": "10.9.0.8", "::ffff:10.0.0.1": "10.0.0.1", "fd00::01": "fd00::1", "10.0.0.1": "10.0.0.1",
+		"None": "", "": "", "10.0.0.1/32": "",
 	} {
 		a, err := ParseAddress(text)
 		if got := fmt.Sprint(a); err == nil && got != want || (err == nil) != (want != "") {
@@ -417,8 +435,15 @@ func FuzzParsePrefix(f *testing.F) {
 func TestInvalidPartsAreNamed(t *testing.T) {
 	p := &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard"}}
 	p.Spec.Egress = []adminv1.AdminNetworkPolicyEgressRule{
-		{Name: "dns", Action: "Allow", To: []adminv1.AdminNetworkPolicyEgressPeer{{DomainNames: []adminv1.DomainName{"example.org"}}}},
-		{Action: "Log", To: []adminv1.AdminNetworkPolicyEgressPeer{{Networks: []adminv1.CIDR{"10.0.0.0/8", "10.0.0.0/33"}}}},
+		{
+			Name:   "dns",
+			Action: "Allow",
+			To:     []adminv1.AdminNetworkPolicyEgressPeer{{DomainNames: []adminv1.DomainName{"example.org"}}},
+		},
+		{
+			Action: "Log",
+			To:     []adminv1.AdminNetworkPolicyEgressPeer{{Networks: []adminv1.CIDR{"10.0.0.0/8", "10.0.0.0/33"}}},
+		},
 	}
 	_, err := OfAdminNetworkPolicy(p)
 	const want = `AdminNetworkPolicy guard: subject: it must select either namespaces or pods; egress[0] dns: domainNames are not supported; ` +

@@ -49,7 +49,8 @@ func (c *compilation) ownLimit() int {
 
 func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
 
-// compile returns the rules of an interface; nil: everything is permitted. If it is starved, the policies of its namespace allow nothing.
+// compile returns the rules of an interface; nil: everything is permitted. If it is starved, the policies of its
+// namespace allow nothing.
 func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
 	policies := e.policiesOf(p, i)
 	var all compiled
@@ -120,8 +121,9 @@ func (e *Engine) policiesOf(p *podState, i *Interface) []*policyState {
 	return list
 }
 
-// evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind Network or Multi isolate the
-// pod, what these allow and nothing else; else those of kind Baseline. It returns nil if no policy restricts the direction.
+// evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind
+// Network or Multi isolate the pod, what these allow and nothing else; else those of kind Baseline. It returns nil if
+// no policy restricts the direction.
 func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
 	var admin, baseline []Rule
 	var isolating []*policyState
@@ -176,7 +178,13 @@ func (c *compilation) sizeBehind(passes []Rule, r *Rule) int {
 func (c *compilation) bound(rules []Rule, limit int, size func(*Rule) int) []Rule {
 	bounded, over := boundAdmin(rules, limit, size)
 	for _, origin := range slices.Sorted(maps.Keys(over)) {
-		c.excess = append(c.excess, Excess{Of: origin, Effect: effectDenies, Size: over[origin], Limit: limit, Unit: unitRules})
+		c.excess = append(c.excess, Excess{
+			Of:     origin,
+			Effect: effectDenies,
+			Size:   over[origin],
+			Limit:  limit,
+			Unit:   unitRules,
+		})
 	}
 	return bounded
 }
@@ -184,19 +192,35 @@ func (c *compilation) bound(rules []Rule, limit int, size func(*Rule) int) []Rul
 // adminRules returns the rules of a cluster-wide policy. If it has too many peers to read, they deny any address.
 func (c *compilation) adminRules(policy *policyState) []Rule {
 	if over := policy.Oversize; !over.IsZero() {
-		c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: over.Size, Limit: over.Limit, Unit: over.Unit})
+		c.excess = append(c.excess, Excess{
+			Of:     policy.String(),
+			Effect: effectDenies,
+			Size:   over.Size,
+			Limit:  over.Limit,
+			Unit:   over.Unit,
+		})
 	}
 	effort := c.effortFor(policy)
 	if effort <= c.limits.Effort {
 		return c.rulesFor(policy, part{})
 	}
-	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: effort, Limit: c.limits.Effort, Unit: unitAddresses})
+	c.excess = append(c.excess, Excess{
+		Of:     policy.String(),
+		Effect: effectDenies,
+		Size:   effort,
+		Limit:  c.limits.Effort,
+		Unit:   unitAddresses,
+	})
 	var rules []Rule
 	for _, r := range policy.Rules[c.direction] {
 		if r.Action == Allow {
 			continue
 		}
-		wide := Rule{Action: Deny, Remotes: everywhere, Origin: policy.String() + " " + r.Name + " (denies more: too many peers)"}
+		wide := Rule{
+			Action:  Deny,
+			Remotes: everywhere,
+			Origin:  policy.String() + " " + r.Name + " (denies more: too many peers)",
+		}
 		isNamed := slices.ContainsFunc(r.Ports, Port.isNamed)
 		if !r.AnyPort && !(isNamed && c.direction == Egress) {
 			if wide.Ports = c.portsOfSubject(r.Ports); len(wide.Ports) == 0 {
@@ -208,7 +232,8 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 	return rules
 }
 
-// isolate returns what the policies of a namespace allow, and the rule that denies everything else. size is that of a rule in the list.
+// isolate returns what the policies of a namespace allow, and the rule that denies everything else. size is that of a
+// rule in the list.
 func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []Rule {
 	var read []*policyState
 	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
@@ -284,7 +309,13 @@ func sizeOfAll(rules []Rule, size func(*Rule) int) int {
 const leftOut = " (over the limit of rules)"
 
 func (c *compilation) leaveOut(policy *policyState, size, limit int, unit string) {
-	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectIsolates, Size: size, Limit: limit, Unit: unit})
+	c.excess = append(c.excess, Excess{
+		Of:     policy.String(),
+		Effect: effectIsolates,
+		Size:   size,
+		Limit:  limit,
+		Unit:   unit,
+	})
 }
 
 // maxListed is the number of policies that an explanation names: thousands of policies may select a pod.
@@ -306,7 +337,8 @@ func (e *Engine) fromNode() []Rule {
 	return []Rule{{Remotes: aggregate(e.config.Nodes), Origin: "the pod's own node"}}
 }
 
-// flatten replaces each rule that passes by the part of the lower rules that it matches. The lower rules match everything.
+// flatten replaces each rule that passes by the part of the lower rules that it matches. The lower rules match
+// everything.
 func flatten(upper, lower []Rule) []Rule {
 	var rules []Rule
 	for _, u := range upper {
@@ -332,8 +364,9 @@ func (r Rule) intersect(l Rule) (Rule, bool) {
 	return both, some && len(both.Remotes) > 0
 }
 
-// nameLength is the number of bytes of the hash in a name. Pods share lists by name, and users choose parts of the content, so two contents
-// with one name must not be found: with 8 bytes, 2^32 attempts would be enough. More than 14 do not fit into the label of an ACL.
+// nameLength is the number of bytes of the hash in a name. Pods share lists by name, and users choose parts of the
+// content, so two contents with one name must not be found: with 8 bytes, 2^32 attempts would be enough. More than 14
+// do not fit into the label of an ACL.
 const nameLength = 14
 
 // nameOf names a list by its content.

@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// AnnotationFor lists the networks that a MultiNetworkPolicy is about: names of NetworkAttachmentDefinitions ("name" is in the policy's
-// namespace) and of Weft's networks, separated by commas.
+// AnnotationFor lists the networks that a MultiNetworkPolicy is about: names of NetworkAttachmentDefinitions ("name" is
+// in the policy's namespace) and of Weft's networks, separated by commas.
 const AnnotationFor = "k8s.v1.cni.cncf.io/policy-for"
 
-// OfNetworkPolicy converts a NetworkPolicy. The policy is valid with an error, too: see [InvalidError]. The rules of one that is oversize are not
-// read.
+// OfNetworkPolicy converts a NetworkPolicy. The policy is valid with an error, too: see [InvalidError]. The rules of
+// one that is oversize are not read.
 func OfNetworkPolicy(o *networkingv1.NetworkPolicy) (Policy, error) {
 	id := Ref{Network, o.Namespace, o.Name}
 	size := MeasureNetworkPolicy(&o.Spec, "")
@@ -31,8 +31,9 @@ func OfNetworkPolicy(o *networkingv1.NetworkPolicy) (Policy, error) {
 	return ofSpec(id, &o.Spec)
 }
 
-// OfMultiNetworkPolicy converts a MultiNetworkPolicy, whose spec has the fields of a NetworkPolicy's. Without a network it is about none. The
-// policy is valid with an error, too: see [InvalidError]. The rules of one that is oversize are not read.
+// OfMultiNetworkPolicy converts a MultiNetworkPolicy, whose spec has the fields of a NetworkPolicy's. Without a network
+// it is about none. The policy is valid with an error, too: see [InvalidError]. The rules of one that is oversize are
+// not read.
 func OfMultiNetworkPolicy(o metav1.Object, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
 	id := Ref{Multi, o.GetNamespace(), o.GetName()}
 	networks := o.GetAnnotations()[AnnotationFor]
@@ -72,8 +73,8 @@ func networksOf(text, namespace string) []string {
 	return slices.Compact(list)
 }
 
-// ofSpec converts a spec. What its rules permit is permitted only to pods that the policy surely selects, in directions that it surely
-// isolates: other policies may isolate the others.
+// ofSpec converts a spec. What its rules permit is permitted only to pods that the policy surely selects, in directions
+// that it surely isolates: other policies may isolate the others.
 func ofSpec(id Ref, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
 	p := Policy{Ref: id}
 	var invalid faults
@@ -104,8 +105,8 @@ type directions struct {
 	granted  [2]bool // the rules apply
 }
 
-// directionsOf returns the directions of a policy. Without policyTypes these are ingress, and egress if the policy has egress rules. An
-// unknown type may stand for any direction.
+// directionsOf returns the directions of a policy. Without policyTypes these are ingress, and egress if the policy has
+// egress rules. An unknown type may stand for any direction.
 func directionsOf(spec *networkingv1.NetworkPolicySpec) (directions, error) {
 	if len(spec.PolicyTypes) == 0 {
 		both := [2]bool{true, len(spec.Egress) > 0}
@@ -130,8 +131,11 @@ func directionsOf(spec *networkingv1.NetworkPolicySpec) (directions, error) {
 	return is, errors.Join(unknown...)
 }
 
-// add converts the rule of a number, without its invalid peers and ports. It returns the rule's name and what is invalid.
-func (p *Policy) add(d Direction, n int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) (string, error) {
+// add converts the rule of a number, without its invalid peers and ports. It returns the rule's name and what is
+// invalid.
+func (p *Policy) add(
+	d Direction, n int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort,
+) (string, error) {
 	r := Clause{Name: fmt.Sprintf("%s[%d]", d, n), Any: len(peers) == 0, AnyPort: len(ports) == 0}
 	var errs []error
 	for _, o := range peers {

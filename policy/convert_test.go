@@ -43,7 +43,10 @@ func TestRulesOfAnUnknownSubject(t *testing.T) {
 	}
 	o := &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	o.Spec.Egress = []adminv1.AdminNetworkPolicyEgressRule{
-		{Action: "Allow", To: to("192.0.2.0/28")}, {Action: "Deny", To: to("192.0.2.16/28")}, {Action: "Pass", To: to("192.0.2.32/28")},
+		{Action: "Allow", To: to("192.0.2.0/28")}, {Action: "Deny", To: to("192.0.2.16/28")}, {
+			Action: "Pass",
+			To:     to("192.0.2.32/28"),
+		},
 	}
 	p, err := OfAdminNetworkPolicy(o)
 	if err == nil {
@@ -54,7 +57,12 @@ func TestRulesOfAnUnknownSubject(t *testing.T) {
 	e.SetPolicy(p)
 	check := func(when string, allowed Action) {
 		t.Helper()
-		for remote, want := range map[string]Action{"192.0.2.1": allowed, "192.0.2.17": Deny, "192.0.2.33": Deny, "192.0.2.49": allowed} {
+		for remote, want := range map[string]Action{
+			"192.0.2.1":  allowed,
+			"192.0.2.17": Deny,
+			"192.0.2.33": Deny,
+			"192.0.2.49": allowed,
+		} {
 			if got := decided(e, Egress, remote); got != want {
 				t.Errorf("%s: to %s: %s, want %s", when, remote, got, want)
 			}
@@ -72,11 +80,18 @@ func TestEmptyListsOfAnAdminNetworkPolicyFailClosed(t *testing.T) {
 		rule adminv1.AdminNetworkPolicyEgressRule
 		want Action
 	}{
-		"deny without peers":   {adminv1.AdminNetworkPolicyEgressRule{Action: "Deny"}, Deny},
-		"pass without peers":   {adminv1.AdminNetworkPolicyEgressRule{Action: "Pass"}, Deny},
-		"allow without peers":  {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow"}, Deny},
-		"allow without a port": {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow", To: anywhere, Ports: &[]adminv1.AdminNetworkPolicyPort{}}, Deny},
-		"allow all ports":      {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow", To: anywhere}, Allow},
+		"deny without peers":  {adminv1.AdminNetworkPolicyEgressRule{Action: "Deny"}, Deny},
+		"pass without peers":  {adminv1.AdminNetworkPolicyEgressRule{Action: "Pass"}, Deny},
+		"allow without peers": {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow"}, Deny},
+		"allow without a port": {
+			adminv1.AdminNetworkPolicyEgressRule{
+				Action: "Allow",
+				To:     anywhere,
+				Ports:  &[]adminv1.AdminNetworkPolicyPort{},
+			},
+			Deny,
+		},
+		"allow all ports": {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow", To: anywhere}, Allow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
@@ -101,8 +116,12 @@ func TestEmptyListsOfAnAdminNetworkPolicyFailClosed(t *testing.T) {
 
 // What a pod's owner says of its addresses counts in the pod's own namespace only.
 func TestClaimedAddressesCountInTheirNamespace(t *testing.T) {
-	o := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{AnnotationFor: "red"}}}
-	o.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}}
+	o := &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{AnnotationFor: "red"}},
+	}
+	o.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+		{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}},
+	}
 	p, err := OfMultiNetworkPolicy(o, &o.Spec)
 	if err != nil {
 		t.Fatal(err)

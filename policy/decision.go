@@ -27,16 +27,20 @@ func (d *decision) equal(o *decision) bool {
 }
 
 func equalRules(a, b Rule) bool {
-	return a.Action == b.Action && a.Origin == b.Origin && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Remotes, b.Remotes)
+	return a.Action == b.Action && a.Origin == b.Origin && slices.Equal(a.Ports, b.Ports) &&
+		slices.Equal(a.Remotes, b.Remotes)
 }
 
 // denials returns the rules that deny.
 func (d *decision) denials() decision {
 	isAllow := func(r Rule) bool { return r.Action == Allow }
-	return decision{slices.DeleteFunc(slices.Clone(d.internal), isAllow), slices.DeleteFunc(slices.Clone(d.external), isAllow)}
+	return decision{
+		slices.DeleteFunc(slices.Clone(d.internal), isAllow), slices.DeleteFunc(slices.Clone(d.external), isAllow),
+	}
 }
 
-// portSets join rules that differ in their ports only: a Service may have thousands of ports, and each list has rules about it.
+// portSets join rules that differ in their ports only: a Service may have thousands of ports, and each list has rules
+// about it.
 type portSets map[portSetKey][]Rule
 
 type portSetKey struct {

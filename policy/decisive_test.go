@@ -15,14 +15,28 @@ import (
 // The dataplane keeps a list as long as its name is the same, so each part of a rule is part of the name.
 func TestListsWithOtherRulesHaveOtherNames(t *testing.T) {
 	base := func() Rule {
-		return Rule{Action: Allow, Remotes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, Ports: []PortRange{{TCP, Range{53, 54}}}, Origin: "NetworkPolicy x/p"}
+		return Rule{
+			Action:  Allow,
+			Remotes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
+			Ports:   []PortRange{{TCP, Range{53, 54}}},
+			Origin:  "NetworkPolicy x/p",
+		}
 	}
-	names := map[string]string{nameOf([]Rule{base()}): "the rule itself", nameOf([]Rule{base(), base()}): "the rule twice", nameOf(nil): "no rule"}
+	names := map[string]string{
+		nameOf([]Rule{base()}):         "the rule itself",
+		nameOf([]Rule{base(), base()}): "the rule twice",
+		nameOf(nil):                    "no rule",
+	}
 	for what, change := range map[string]func(*Rule){
-		"action": func(r *Rule) { r.Action = Deny }, "origin": func(r *Rule) { r.Origin += "2" }, "any port": func(r *Rule) { r.Ports = nil },
+		"action": func(r *Rule) { r.Action = Deny }, "origin": func(r *Rule) { r.Origin += "2" },
+		"any port": func(r *Rule) { r.Ports = nil },
 		"protocol": func(r *Rule) { r.Ports[0].Protocol = UDP }, "first port": func(r *Rule) { r.Ports[0].First = 52 },
-		"last port": func(r *Rule) { r.Ports[0].Last = 55 }, "address": func(r *Rule) { r.Remotes[0] = netip.MustParsePrefix("10.0.1.0/24") },
-		"length": func(r *Rule) { r.Remotes[0] = netip.MustParsePrefix("10.0.0.0/25") }, "no address": func(r *Rule) { r.Remotes = nil },
+		"last port": func(r *Rule) { r.Ports[0].Last = 55 }, "address": func(r *Rule) {
+			r.Remotes[0] = netip.MustParsePrefix("10.0.1.0/24")
+		},
+		"length": func(r *Rule) { r.Remotes[0] = netip.MustParsePrefix("10.0.0.0/25") }, "no address": func(r *Rule) {
+			r.Remotes = nil
+		},
 		"family": func(r *Rule) { r.Remotes[0] = netip.MustParsePrefix("a00::/24") },
 	} {
 		r := base()
@@ -38,15 +52,24 @@ func TestListsWithOtherRulesHaveOtherNames(t *testing.T) {
 // An equal Service changes no rules, so each part of a frontend tells Services apart.
 func TestServicesThatDifferAreDecidedAgain(t *testing.T) {
 	base := func() Frontend {
-		return Frontend{Addresses: []netip.Addr{address("10.96.0.1")}, Protocol: TCP, Port: 80, Backends: []Backends{{[]netip.Addr{address("10.0.0.2")}, 8080}}}
+		return Frontend{
+			Addresses: []netip.Addr{address("10.96.0.1")},
+			Protocol:  TCP,
+			Port:      80,
+			Backends:  []Backends{{[]netip.Addr{address("10.0.0.2")}, 8080}},
+		}
 	}
 	if !equalFrontends(base(), base()) {
 		t.Error("a frontend is not equal to itself")
 	}
 	for what, change := range map[string]func(*Frontend){
-		"address": func(f *Frontend) { f.Addresses[0] = address("10.96.0.2") }, "protocol": func(f *Frontend) { f.Protocol = UDP },
-		"port": func(f *Frontend) { f.Port = 81 }, "kind": func(f *Frontend) { f.External = true }, "endpoints": func(f *Frontend) { f.Backends = nil },
-		"endpoint": func(f *Frontend) { f.Backends[0].Addresses[0] = address("10.0.0.3") }, "target port": func(f *Frontend) { f.Backends[0].Port = 9090 },
+		"address": func(f *Frontend) { f.Addresses[0] = address("10.96.0.2") }, "protocol": func(f *Frontend) {
+			f.Protocol = UDP
+		},
+		"port": func(f *Frontend) { f.Port = 81 }, "kind": func(f *Frontend) { f.External = true },
+		"endpoints":   func(f *Frontend) { f.Backends = nil },
+		"endpoint":    func(f *Frontend) { f.Backends[0].Addresses[0] = address("10.0.0.3") },
+		"target port": func(f *Frontend) { f.Backends[0].Port = 9090 },
 	} {
 		f := base()
 		if change(&f); equalFrontends(base(), f) {
@@ -59,7 +82,12 @@ func TestServicesThatDifferAreDecidedAgain(t *testing.T) {
 func TestJoinedPortsKeepWhyTheyAreDenied(t *testing.T) {
 	sets := make(portSets)
 	for port := range uint16(6) {
-		sets.add(Rule{Action: Deny, Remotes: []netip.Prefix{single(address("10.96.0.1"))}, Ports: rangesOf(TCP, Range{port, port}), Origin: fmt.Sprint("policy ", port%2)})
+		sets.add(Rule{
+			Action:  Deny,
+			Remotes: []netip.Prefix{single(address("10.96.0.1"))},
+			Ports:   rangesOf(TCP, Range{port, port}),
+			Origin:  fmt.Sprint("policy ", port%2),
+		})
 	}
 	for _, r := range sets.rules() {
 		for port := range uint16(6) {
@@ -88,7 +116,10 @@ func TestRulesForOtherNamespacesCountForTheNode(t *testing.T) {
 	for n := range 10 {
 		own = append(own, fmt.Sprintf("{ipBlock: {cidr: 198.18.0.%d/32}}", 2*n))
 	}
-	e.SetPolicy(networkPolicy(t, "shop/p", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s, {namespaceSelector: {}, podSelector: {matchExpressions: [{key: none, operator: DoesNotExist}]}}]}]}`, strings.Join(own, ", "))))
+	e.SetPolicy(networkPolicy(t, "shop/p",
+		fmt.Sprintf(
+			`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s, {namespaceSelector: {}, podSelector: {matchExpressions: [{key: none, operator: DoesNotExist}]}}]}]}`,
+			strings.Join(own, ", "))))
 	e.SetNamespace("x", map[string]string{})
 	e.SetNamespace("y", map[string]string{})
 	e.Compile()
@@ -108,7 +139,8 @@ func TestDenyRuleOfTooManyPeersDeniesItsNamedPortOnly(t *testing.T) {
 	limits := DefaultLimits
 	limits.Effort = 1
 	e := NewEngine(Config{Limits: limits})
-	with, without := podAt("a/with", true, "10.0.0.1"), podAt("a/without", true, "10.0.0.2")
+	with := podAt("a/with", true, "10.0.0.1")
+	without := podAt("a/without", true, "10.0.0.2")
 	with.Ports = []NamedPort{{"http", TCP, 80}}
 	e.SetPod(with)
 	e.SetPod(without)

@@ -4,10 +4,11 @@
 //	                    groups (one for each selector) --> fragments (one for each policy) --> lists (one for each content)
 //	policies ----------/
 //
-// An [Engine] holds the pods, namespaces and policies of a cluster. A change marks the local interfaces whose rules may differ;
-// [Engine.Compile] compiles these only. A new pod costs work for the selectors that may match its labels and for the policies of which it is
-// a subject or peer, whatever else the cluster has.
+// An [Engine] holds the pods, namespaces and policies of a cluster. A change marks the local interfaces whose rules may
+// differ; [Engine.Compile] compiles these only. A new pod costs work for the selectors that may match its labels and
+// for the policies of which it is a subject or peer, whatever else the cluster has.
 //
-// The package is pure: no I/O, no clock, no goroutine. It reads NetworkPolicies (networking.k8s.io/v1), MultiNetworkPolicies
-// (k8s.cni.cncf.io/v1beta1) and AdminNetworkPolicies with their baseline (policy.networking.k8s.io/v1alpha1).
+// The package is pure: no I/O, no clock, no goroutine. It reads NetworkPolicies (networking.k8s.io/v1),
+// MultiNetworkPolicies (k8s.cni.cncf.io/v1beta1) and AdminNetworkPolicies with their baseline
+// (policy.networking.k8s.io/v1alpha1).
 package policy

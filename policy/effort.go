@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// effort is the number of addresses and ports that are read to resolve a policy in one direction, at most. It is known without reading them.
+// effort is the number of addresses and ports that are read to resolve a policy in one direction, at most. It is known
+// without reading them.
 type effort struct {
 	fixed    int            // for what does not depend on pods
 	readings map[*group]int // how often the members of a selector of peers are read
@@ -80,9 +81,10 @@ func (c *compilation) effortFor(policy *policyState) int {
 	return of.ofNamespace(policy.Namespace, c.pod, c.tallies) + of.ofOthers(policy.Namespace, c.tallies)
 }
 
-// divideEffort returns the policies of a namespace whose peers are read. If all of them need more than the limit, they are first compared by
-// what they need without pods of other namespaces, and the smallest ones are read. Each other namespace then has a fair share of the rest, in
-// which the smallest policies read its pods. names gets the names of policies that are not applied completely.
+// divideEffort returns the policies of a namespace whose peers are read. If all of them need more than the limit, they
+// are first compared by what they need without pods of other namespaces, and the smallest ones are read. Each other
+// namespace then has a fair share of the rest, in which the smallest policies read its pods. names gets the names of
+// policies that are not applied completely.
 func (c *compilation) divideEffort(policies []*policyState, names map[*policyState]string) []*policyState {
 	own := make([]int, len(policies))
 	sum := 0
@@ -150,7 +152,8 @@ type cutoff struct {
 	left   int  // of the share
 }
 
-// cutNamespaces divides the share of each namespace. The work is bounded by the shares and by the number of selectors and namespaces.
+// cutNamespaces divides the share of each namespace. The work is bounded by the shares and by the number of selectors
+// and namespaces.
 func (c *compilation) cutNamespaces(policies []*policyState, namespaces []string, share int) *cutoffs {
 	if len(namespaces) == 0 {
 		return nil
@@ -169,7 +172,9 @@ func (c *compilation) cutNamespaces(policies []*policyState, namespaces []string
 		for g, readings := range c.effortOf(policy, c.direction).readings {
 			members := c.tallies.of(g).byNamespace
 			if _, known := open[g]; !known {
-				open[g] = slices.DeleteFunc(slices.Clone(namespaces), func(namespace string) bool { return members[namespace] == 0 })
+				open[g] = slices.DeleteFunc(slices.Clone(namespaces), func(namespace string) bool {
+					return members[namespace] == 0
+				})
 			}
 			open[g] = slices.DeleteFunc(open[g], isCut)
 			for _, namespace := range open[g] {

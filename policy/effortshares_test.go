@@ -15,20 +15,24 @@ func widePorts(t *testing.T) Policy {
 		for k := range 9 {
 			ports = append(ports, fmt.Sprintf("{port: p%d-%d}", n, k))
 		}
-		rules = append(rules, fmt.Sprintf("{to: [{namespaceSelector: {}}], ports: [{port: 80}, %s]}", strings.Join(ports, ", ")))
+		rules = append(rules,
+			fmt.Sprintf("{to: [{namespaceSelector: {}}], ports: [{port: 80}, %s]}", strings.Join(ports, ", ")))
 	}
-	return networkPolicy(t, "a/out", fmt.Sprintf("{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}, %s]}", strings.Join(rules, ", ")))
+	return networkPolicy(t, "a/out",
+		fmt.Sprintf("{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}, %s]}",
+			strings.Join(rules, ", ")))
 }
 
-// Pods of a tenant use up the effort for a policy. Its permissions for addresses and for pods of its own and of other namespaces remain; those for
-// the tenant are left out and named. A smaller policy still reads the tenant's pods.
+// Pods of a tenant use up the effort for a policy. Its permissions for addresses and for pods of its own and of other
+// namespaces remain; those for the tenant are left out and named. A smaller policy still reads the tenant's pods.
 func TestPodsOfATenantDoNotUseUpTheEffortForAPolicy(t *testing.T) {
 	e := NewEngine(Config{})
 	e.SetPod(podAt("a/p", true, "10.0.9.1"))
 	setPods(e, "a", 10)
 	setPods(e, "b", 20)
 	e.SetPolicy(widePorts(t))
-	e.SetPolicy(networkPolicy(t, "a/small", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{port: 90}]}]}`))
+	e.SetPolicy(networkPolicy(t, "a/small",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{port: 90}]}]}`))
 	decide := func(when string, want map[contact]Action) Rule {
 		e.Compile()
 		e.mustTally(t)
@@ -42,7 +46,8 @@ func TestPodsOfATenantDoNotUseUpTheEffortForAPolicy(t *testing.T) {
 		return last
 	}
 	others := map[contact]Action{
-		{"192.0.2.9", 443}: Allow, {addressAt(0, 9), 80}: Allow, {addressAt(1, 19), 80}: Allow, {addressAt(1, 19), 90}: Allow, {addressAt(2, 0), 90}: Allow,
+		{"192.0.2.9", 443}: Allow, {addressAt(0, 9), 80}: Allow, {addressAt(1, 19), 80}: Allow,
+		{addressAt(1, 19), 90}: Allow, {addressAt(2, 0), 90}: Allow,
 		{"198.51.100.1", 80}: Deny,
 	}
 	tenant := func(a Action) map[contact]Action { return map[contact]Action{{addressAt(2, 0), 80}: a} }
@@ -73,17 +78,22 @@ func TestPodsOfATenantDoNotUseUpTheEffortForAPolicy(t *testing.T) {
 	}
 }
 
-// Rules that are made because of the effort are within the limit of rules, too, and a namespace may be above both shares.
+// Rules that are made because of the effort are within the limit of rules, too, and a namespace may be above both
+// shares.
 func TestDividedEffortIsWithinTheLimitOfRules(t *testing.T) {
 	limits := DefaultLimits
-	limits.Own, limits.Effort = 80, 700
+	limits.Own = 80
+	limits.Effort = 700
 	e := NewEngine(Config{Limits: limits})
 	e.SetPod(podAt("a/p", true, "10.0.9.1"))
 	setPods(e, "b", 10)
 	setPods(e, "other", 50)
 	setPods(e, "tenant", 500)
 	for n := range 2 {
-		e.SetPolicy(networkPolicy(t, fmt.Sprint("a/n", n), fmt.Sprintf(`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{port: %d}]}]}`, 80+2*n)))
+		e.SetPolicy(networkPolicy(t, fmt.Sprint("a/n", n),
+			fmt.Sprintf(
+				`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{port: %d}]}]}`,
+				80+2*n)))
 	}
 	e.Compile()
 	l := e.Lists()[ID{"a", "p"}]["eth0"][Egress]
@@ -92,7 +102,8 @@ func TestDividedEffortIsWithinTheLimitOfRules(t *testing.T) {
 			t.Errorf("to %s: %+v", to, r)
 		}
 	}
-	if why := l.Decide(address(addressAt(2, 0)), TCP, 80).Origin; !strings.Contains(why, "tenant: over the limit of addresses) (not for pods of other: over the limit of rules)") {
+	if why := l.Decide(address(addressAt(2, 0)), TCP, 80).Origin; !strings.Contains(why,
+		"tenant: over the limit of addresses) (not for pods of other: over the limit of rules)") {
 		t.Errorf("the decision says %q", why)
 	}
 	if n := l.Size(false); n > limits.Own+2 {
@@ -108,24 +119,29 @@ func TestExplanationsNameFewNamespaces(t *testing.T) {
 	e.SetPod(podAt("a/p", true, "10.0.9.1"))
 	for n := range 500 {
 		for k := range 3 {
-			e.SetPod(podAt(fmt.Sprintf("tenant%03d/p%d", n, k), false, fmt.Sprintf("10.%d.%d.%d", 1+k, n/100, 2*(n%100))))
+			e.SetPod(podAt(fmt.Sprintf("tenant%03d/p%d", n, k), false,
+				fmt.Sprintf("10.%d.%d.%d", 1+k, n/100, 2*(n%100))))
 		}
 	}
-	e.SetPolicy(networkPolicy(t, "a/n", `{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}`))
+	e.SetPolicy(networkPolicy(t, "a/n",
+		`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}`))
 	e.Compile()
 	why := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.0"), TCP, 80).Origin
-	if x := e.Excess(); len(x) != 1 || len(x[0].String()) > 400 || len(why) > 400 || !strings.Contains(x[0].String(), "tenant007 and others,") {
+	if x := e.Excess(); len(x) != 1 || len(x[0].String()) > 400 || len(why) > 400 ||
+		!strings.Contains(x[0].String(), "tenant007 and others,") {
 		t.Errorf("excess %v, the decision says %s", x, why)
 	}
 }
 
-// Only ingress policies read the client addresses of pods. The effort is the same whether they were known before the policy or not.
+// Only ingress policies read the client addresses of pods. The effort is the same whether they were known before the
+// policy or not.
 func TestEffortDoesNotDependOnTheOrderOfClients(t *testing.T) {
 	ranges, err := NewClientRanges([]netip.Prefix{netip.MustParsePrefix("10.245.0.0/16")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	clients, why := NewClientMap(ranges, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("10.244.2.0/24")}, nil)
+	clients, why := NewClientMap(ranges,
+		[]netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("10.244.2.0/24")}, nil)
 	if len(why) > 0 {
 		t.Fatal(why)
 	}
@@ -137,7 +153,9 @@ func TestEffortDoesNotDependOnTheOrderOfClients(t *testing.T) {
 		for n := range 5 {
 			blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: 192.0.%d.0/24}}", 2*n))
 		}
-		p := networkPolicy(t, "a/n", fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress, Egress], %s: [{%s: [%s]}]}", direction, peers, strings.Join(blocks, ", ")))
+		p := networkPolicy(t, "a/n",
+			fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress, Egress], %s: [{%s: [%s]}]}", direction, peers,
+				strings.Join(blocks, ", ")))
 		for _, isKnown := range []bool{false, true} {
 			e := NewEngine(Config{Limits: limits})
 			e.SetPod(podAt("a/p", true, "10.0.9.1"))

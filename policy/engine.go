@@ -11,8 +11,8 @@ import (
 
 // Config has the rules that no policy overrides. The zero value has none.
 type Config struct {
-	// Nodes are addresses of this node. Connections from them to the pods of the node are permitted: kubelet's probes, and everything else
-	// that the node itself sends.
+	// Nodes are addresses of this node. Connections from them to the pods of the node are permitted: kubelet's probes,
+	// and everything else that the node itself sends.
 	Nodes []netip.Prefix
 	// Denied are destinations that pods may not contact by their main interfaces, whatever policies say.
 	Denied []Denied
@@ -48,9 +48,10 @@ type Engine struct {
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
 	turns map[string]uint64      // the last turn of namespaces that have dirty pods
 	turn  uint64                 // of the pod compiled last
-	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
-	lists map[string]*List       // in use, by name
-	own   map[string]int         // rules of the policies of a namespace in these lists
+	// local pods that were deleted since Compile, also if there is another one of that name
+	gone  map[ID]struct{}
+	lists map[string]*List // in use, by name
+	own   map[string]int   // rules of the policies of a namespace in these lists
 
 	halved      halved                      // limits
 	demands     map[demandKey]*sharedDemand // of Services
@@ -83,10 +84,11 @@ type nodeState struct {
 
 type podState struct {
 	Pod
-	groups   map[*group]struct{}
-	lists    map[string]Lists       // by interface, as compiled last
-	excess   []Excess               // likewise
-	starved  map[string]lacking     // interfaces for which the namespace has no rules left on the node, as compiled last
+	groups map[*group]struct{}
+	lists  map[string]Lists // by interface, as compiled last
+	excess []Excess         // likewise
+	// interfaces for which the namespace has no rules left on the node, as compiled last
+	starved  map[string]lacking
 	demanded []demandKey            // keys of demands of its lists, as compiled last
 	named    map[string][]NamedPort // the ports by name; nil: they are few
 	span     int                    // the largest number of ports with the same name, at least 1
@@ -109,19 +111,26 @@ type policyState struct {
 // NewEngine returns an engine without pods and policies.
 func NewEngine(c Config) *Engine {
 	e := &Engine{
-		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
-		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), own: make(map[string]int), demands: make(map[demandKey]*sharedDemand), halved: halved{services: make(map[string]uint)}, wide: make(map[string]*wideSelectors),
-		unsettled: make(map[string]struct{}), services: make(map[string]*Service),
+		namespaces: make(map[string]*namespaceState),
+		policies:   make(map[Ref]*policyState),
+		groups:     make(map[string]*group),
+		selectors:  newSelectors(),
+		nodes:      make(map[string]nodeState),
+		dirty:      make(map[*podState]struct{}),
+		turns:      make(map[string]uint64),
+		gone:       make(map[ID]struct{}),
+		lists:      make(map[string]*List),
+		own:        make(map[string]int),
+		demands:    make(map[demandKey]*sharedDemand),
+		halved:     halved{services: make(map[string]uint)},
+		wide:       make(map[string]*wideSelectors),
+		unsettled:  make(map[string]struct{}), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 		tallies: make(tallies), kept: fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},
 	}
 	e.SetConfig(c)
 	return e
 }
-
-// Work returns the sums since the engine was made.
-func (e *Engine) Work() Work { return e.work }
 
 // SetConfig replaces the rules that no policy overrides.
 func (e *Engine) SetConfig(c Config) {
@@ -152,7 +161,9 @@ func (e *Engine) SetClients(m ClientMap) {
 	}
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
-			if slices.ContainsFunc(p.Interfaces, func(i Interface) bool { return !slices.Equal(was.sourcesOf(&i), m.sourcesOf(&i)) }) {
+			if slices.ContainsFunc(p.Interfaces, func(i Interface) bool {
+				return !slices.Equal(was.sourcesOf(&i), m.sourcesOf(&i))
+			}) {
 				for g := range p.groups {
 					maps.Copy(stale, g.peers)
 				}
@@ -269,7 +280,8 @@ func equalPods(a, b *Pod) bool {
 // equalEnds reports whether peers reach both pods alike.
 func equalEnds(a, b *Pod) bool {
 	return slices.Equal(a.Ports, b.Ports) && slices.EqualFunc(a.Interfaces, b.Interfaces, func(x, y Interface) bool {
-		return x.Name == y.Name && x.Main == y.Main && slices.Equal(x.Networks, y.Networks) && slices.Equal(x.Addresses, y.Addresses) &&
+		return x.Name == y.Name && x.Main == y.Main && slices.Equal(x.Networks, y.Networks) &&
+			slices.Equal(x.Addresses, y.Addresses) &&
 			slices.Equal(x.Claimed, y.Claimed)
 	})
 }
@@ -338,7 +350,8 @@ func (e *Engine) join(p *podState, g *group) {
 
 // enter makes a pod a member of a group.
 func (e *Engine) enter(p *podState, g *group) {
-	g.members[p], p.groups[g] = struct{}{}, struct{}{}
+	g.members[p] = struct{}{}
+	p.groups[g] = struct{}{}
 	e.tallies.add(g, p, p.span)
 }
 
@@ -427,7 +440,10 @@ func (e *Engine) use(s Selector) *group {
 		return g
 	}
 	g := &group{
-		Selector: s, members: make(map[*podState]struct{}), subjects: make(map[*policyState]struct{}), peers: make(map[*policyState]struct{}),
+		Selector: s,
+		members:  make(map[*podState]struct{}),
+		subjects: make(map[*policyState]struct{}),
+		peers:    make(map[*policyState]struct{}),
 	}
 	e.groups[s.key] = g
 	e.selectors.add(g)

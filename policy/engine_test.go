@@ -16,7 +16,14 @@ func address(text string) netip.Addr { return netip.MustParseAddr(text) }
 // podAt returns a local pod with labels such as "app=a".
 func podAt(name string, local bool, ip string, set ...string) Pod {
 	ns, name, _ := strings.Cut(name, "/")
-	p := Pod{ID: ID{ns, name}, Local: local, Labels: map[string]string{}, Interfaces: []Interface{{Name: "eth0", Main: true, Networks: []string{DefaultNetwork}, Addresses: []netip.Addr{address(ip)}}}}
+	p := Pod{
+		ID:     ID{ns, name},
+		Local:  local,
+		Labels: map[string]string{},
+		Interfaces: []Interface{
+			{Name: "eth0", Main: true, Networks: []string{DefaultNetwork}, Addresses: []netip.Addr{address(ip)}},
+		},
+	}
 	for _, l := range set {
 		key, value, _ := strings.Cut(l, "=")
 		p.Labels[key] = value
@@ -51,11 +58,16 @@ func cluster(t testing.TB, namespaces int) *Engine {
 		ns := fmt.Sprintf("n%d", n)
 		e.SetNamespace(ns, map[string]string{"name": ns})
 		for i := range 10 {
-			e.SetPod(podAt(fmt.Sprintf("%s/db%d", ns, i), i == 0, fmt.Sprintf("10.%d.%d.%d", n/250, n%250, i+1), "app=db"))
-			e.SetPod(podAt(fmt.Sprintf("%s/web%d", ns, i), false, fmt.Sprintf("10.%d.%d.%d", n/250, n%250, i+101), "app=web"))
+			e.SetPod(podAt(fmt.Sprintf("%s/db%d", ns, i), i == 0, fmt.Sprintf("10.%d.%d.%d", n/250, n%250, i+1),
+				"app=db"))
+			e.SetPod(podAt(fmt.Sprintf("%s/web%d", ns, i), false, fmt.Sprintf("10.%d.%d.%d", n/250, n%250, i+101),
+				"app=web"))
 		}
 		e.SetPolicy(networkPolicy(t, ns+"/db", onlyFromWeb))
-		e.SetPolicy(networkPolicy(t, ns+"/other", fmt.Sprintf(`{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{namespaceSelector: {matchLabels: {name: n%d}}, podSelector: {matchLabels: {app: x%d}}}]}]}`, n+1, n)))
+		e.SetPolicy(networkPolicy(t, ns+"/other",
+			fmt.Sprintf(
+				`{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{namespaceSelector: {matchLabels: {name: n%d}}, podSelector: {matchLabels: {app: x%d}}}]}]}`,
+				n+1, n)))
 	}
 	e.Compile()
 	return e
@@ -64,24 +76,28 @@ func cluster(t testing.TB, namespaces int) *Engine {
 func TestWorkForANewPodDependsOnItsPeersOnly(t *testing.T) {
 	workFor := func(namespaces int, set ...string) Work {
 		e := cluster(t, namespaces)
-		before := e.Work()
+		before := e.work
 		e.SetPod(podAt("n1/new", true, "10.99.0.1", set...))
 		e.Compile()
-		after := e.Work()
+		after := e.work
 		return Work{
-			Matches: after.Matches - before.Matches, Fragments: after.Fragments - before.Fragments, Interfaces: after.Interfaces - before.Interfaces,
-			Ports: after.Ports - before.Ports, Services: after.Services - before.Services,
+			Matches:    after.Matches - before.Matches,
+			Fragments:  after.Fragments - before.Fragments,
+			Interfaces: after.Interfaces - before.Interfaces,
+			Ports:      after.Ports - before.Ports, Services: after.Services - before.Services,
 		}
 	}
 	for _, set := range []string{"app=web", "app=db", "app=none"} {
-		small, large := workFor(4, set), workFor(100, set)
+		small := workFor(4, set)
+		large := workFor(100, set)
 		if small != large {
 			t.Errorf("%s: work %+v in a cluster of 4 namespaces, %+v of 100", set, small, large)
 		}
 		t.Logf("%s: %+v", set, large)
 	}
 	if w := workFor(10, "app=web"); w.Fragments != 1 || w.Interfaces != 2 {
-		t.Errorf("a peer of one policy: %+v, want 1 fragment and 2 interfaces: its own and that of the local subject", w)
+		t.Errorf("a peer of one policy: %+v, want 1 fragment and 2 interfaces: its own and that of the local subject",
+			w)
 	}
 }
 
@@ -117,7 +133,8 @@ func TestDirectionThatNoPolicyRestrictsOpensSessions(t *testing.T) {
 	if r := lists[Egress].Decide(address("192.0.2.1"), TCP, 80); r.Action != Allow {
 		t.Errorf("egress: %+v", r)
 	}
-	if r := lists[Ingress].Decide(address("192.0.2.1"), TCP, 80); r.Action != Deny || !strings.Contains(r.Origin, "a/deny") {
+	if r := lists[Ingress].Decide(address("192.0.2.1"), TCP, 80); r.Action != Deny ||
+		!strings.Contains(r.Origin, "a/deny") {
 		t.Errorf("ingress: %+v", r)
 	}
 }
@@ -169,7 +186,8 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 	e.SetPod(podAt("a/dns1", false, "10.0.0.2", "app=dns"))
 	e.SetPod(podAt("a/dns2", false, "10.0.0.3", "app=dns"))
 	e.SetPod(podAt("a/other", false, "10.0.0.4"))
-	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{port: 5353, protocol: UDP}]}]}`))
+	e.SetPolicy(networkPolicy(t, "a/p",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{port: 5353, protocol: UDP}]}]}`))
 	frontend := func(ip string, backends ...string) Service {
 		f := Frontend{Addresses: []netip.Addr{address(ip)}, Protocol: UDP, Port: 53}
 		for _, b := range backends {
@@ -179,7 +197,8 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 		return Service{Name: "a/" + ip, Frontends: []Frontend{f}}
 	}
 	for _, s := range []Service{
-		frontend("10.96.0.10", "10.0.0.2:5353", "10.0.0.3:5353"), frontend("10.96.0.11", "10.0.0.2:5353", "10.0.0.4:5353"), frontend("10.96.0.12"),
+		frontend("10.96.0.10", "10.0.0.2:5353", "10.0.0.3:5353"),
+		frontend("10.96.0.11", "10.0.0.2:5353", "10.0.0.4:5353"), frontend("10.96.0.12"),
 		frontend("10.96.0.13", "10.0.0.2:53"), frontend("10.96.0.99", "10.0.0.2:5353"),
 	} {
 		e.SetService(s)
@@ -206,7 +225,8 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 	check("no endpoint", "10.96.0.12", Deny)
 	check("another port of the endpoint", "10.96.0.13", Deny)
 	check("a destination that is always denied", "10.96.0.99", Deny)
-	e.SetPolicy(networkPolicy(t, "a/block", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.96.0.0/12}}]}]}`))
+	e.SetPolicy(networkPolicy(t, "a/block",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.96.0.0/12}}]}]}`))
 	check("the address is allowed, but not one endpoint", "10.96.0.11", Deny)
 	check("the address is allowed, and there is no endpoint", "10.96.0.12", Allow)
 	e.DeletePolicy(Ref{Network, "a", "block"})
@@ -218,13 +238,15 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 	check("the Service is deleted", "10.96.0.11", Deny)
 }
 
-// Users choose the external IPs of their Services. The dataplane sends packets for the address of a pod to the pod, untranslated.
+// Users choose the external IPs of their Services. The dataplane sends packets for the address of a pod to the pod,
+// untranslated.
 func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
 	e := NewEngine(Config{})
 	e.SetPod(podAt("a/p", true, "10.0.0.1"))
 	e.SetPod(podAt("a/own", false, "10.0.0.2", "app=own"))
 	e.SetPod(podAt("b/victim", false, "10.0.0.9"))
-	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: own}}}]}]}`))
+	e.SetPolicy(networkPolicy(t, "a/p",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: own}}}]}]}`))
 	backends := []Backends{{[]netip.Addr{address("10.0.0.2")}, 80}}
 	e.SetService(Service{Name: "a/s", Frontends: []Frontend{
 		{Addresses: []netip.Addr{address("10.0.0.9")}, Protocol: TCP, Port: 80, External: true, Backends: backends},
@@ -264,7 +286,9 @@ func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 		t.Error("a client address is not that of its pod")
 	}
 	e.SetPolicy(networkPolicy(t, "a/db", onlyFromWeb))
-	db, web, other := End{Pod: ID{"a", "db"}}, End{Pod: ID{"a", "web"}}, End{Pod: ID{"a", "other"}}
+	db := End{Pod: ID{"a", "db"}}
+	web := End{Pod: ID{"a", "web"}}
+	other := End{Pod: ID{"a", "other"}}
 	for _, tt := range []struct {
 		what     string
 		from, to End
@@ -275,18 +299,32 @@ func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 		{"allowed by a rule", web, db, 5432, true, "NetworkPolicy a/db ingress[0]"},
 		{"another port", web, db, 5433, false, "NetworkPolicy a/db ingress: no rule allows it"},
 		{"another pod", other, db, 5432, false, "NetworkPolicy a/db ingress: no rule allows it"},
-		{"an address outside", End{Address: address("192.0.2.1")}, db, 5432, false, "NetworkPolicy a/db ingress: no rule allows it"},
-		{"the address of a pod", End{Address: address("10.0.0.2")}, End{Address: address("10.0.0.1")}, 5432, true, "NetworkPolicy a/db ingress[0]"},
-		{"the client address of a pod", End{Address: address("100.64.0.2")}, End{Address: address("10.0.0.1")}, 5432, true, "NetworkPolicy a/db ingress[0]"},
-		{"the client address of another pod", End{Address: address("100.64.0.3")}, db, 5432, false, "NetworkPolicy a/db ingress: no rule allows it"},
+		{
+			"an address outside", End{Address: address("192.0.2.1")}, db, 5432, false,
+			"NetworkPolicy a/db ingress: no rule allows it",
+		},
+		{
+			"the address of a pod", End{Address: address("10.0.0.2")}, End{Address: address("10.0.0.1")}, 5432, true,
+			"NetworkPolicy a/db ingress[0]",
+		},
+		{
+			"the client address of a pod", End{Address: address("100.64.0.2")}, End{Address: address("10.0.0.1")}, 5432,
+			true, "NetworkPolicy a/db ingress[0]",
+		},
+		{
+			"the client address of another pod", End{Address: address("100.64.0.3")}, db, 5432, false,
+			"NetworkPolicy a/db ingress: no rule allows it",
+		},
 		{"no policy", db, web, 80, true, "no policy selects the pod"},
 	} {
 		v, err := e.Explain(tt.from, tt.to, TCP, tt.port)
-		if err != nil || v.Allowed() != tt.allowed || v.Ingress.Origin != tt.why {
+		if err != nil || (v.Egress.Allowed && v.Ingress.Allowed) != tt.allowed || v.Ingress.Origin != tt.why {
 			t.Errorf("%s: %+v, %v", tt.what, v, err)
 		}
 	}
-	for _, x := range []End{{Pod: ID{"a", "gone"}}, {Pod: ID{"a", "db"}, Interface: "net1"}, {Address: address("fd00::1")}} {
+	for _, x := range []End{
+		{Pod: ID{"a", "gone"}}, {Pod: ID{"a", "db"}, Interface: "net1"}, {Address: address("fd00::1")},
+	} {
 		if v, err := e.Explain(x, db, TCP, 1); err == nil {
 			t.Errorf("%+v: %+v", x, v)
 		}
@@ -319,7 +357,8 @@ func TestPrefixesAreSubtractedAndAggregatedExactly(t *testing.T) {
 			t.Errorf("%v without %v: %v", tt.from, tt.except, got)
 		}
 	}
-	in := prefixes("10.0.0.3/32", "10.0.0.0/32", "fd00::1/128", "10.0.0.2/32", "10.0.0.1/32", "10.0.0.2/31", "fd00::/128", "10.0.0.4/32")
+	in := prefixes("10.0.0.3/32", "10.0.0.0/32", "fd00::1/128", "10.0.0.2/32", "10.0.0.1/32", "10.0.0.2/31",
+		"fd00::/128", "10.0.0.4/32")
 	if got, want := aggregate(in), prefixes("10.0.0.0/30", "10.0.0.4/32", "fd00::/127"); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -345,7 +384,7 @@ func BenchmarkCompile(b *testing.B) {
 
 func TestOnePodIsCompiledWithoutTheOthers(t *testing.T) {
 	e := cluster(t, 5)
-	before := e.Work()
+	before := e.work
 	e.SetPod(podAt("n1/new", true, "10.99.0.1", "app=web"))
 	if _, known := e.ListsOf(ID{"n1", "new"}); known {
 		t.Error("a pod that is not compiled has rules")
@@ -356,7 +395,7 @@ func TestOnePodIsCompiledWithoutTheOthers(t *testing.T) {
 	if _, known := e.ListsOf(ID{"n1", "new"}); !known {
 		t.Error("the compiled pod is unknown")
 	}
-	if got := e.Work().Interfaces - before.Interfaces; got != 1 {
+	if got := e.work.Interfaces - before.Interfaces; got != 1 {
 		t.Errorf("%d interfaces were compiled, want 1", got)
 	}
 	if c, changed, some := e.CompileNext(); !some || !changed || c.ID != (ID{"n1", "db0"}) {

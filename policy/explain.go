@@ -16,13 +16,10 @@ type End struct {
 // Verdict says what the policies of both ends of a connection decide.
 type Verdict struct {
 	From, To netip.Addr // the addresses of the connection
-	// Egress is the decision of the policies that select the source, Ingress of those that select the destination. Decisions of ends that
-	// are no pods permit.
+	// Egress is the decision of the policies that select the source, Ingress of those that select the destination.
+	// Decisions of ends that are no pods permit.
 	Egress, Ingress Decision
 }
-
-// Allowed reports whether both ends permit the connection.
-func (v Verdict) Allowed() bool { return v.Egress.Allowed && v.Ingress.Allowed }
 
 // Decision is the decision of the policies of one end.
 type Decision struct {
@@ -30,9 +27,9 @@ type Decision struct {
 	Origin  string // the policy and its rule, or why there is none
 }
 
-// Explain returns what the policies decide about a connection to a port, as far as the engine knows the cluster. Its answer comes from the
-// rules that the dataplane gets; for pods of other nodes they are compiled as if the pods were local. Protocol is a number; a protocol
-// without ports has port 0.
+// Explain returns what the policies decide about a connection to a port, as far as the engine knows the cluster. Its
+// answer comes from the rules that the dataplane gets; for pods of other nodes they are compiled as if the pods were
+// local. Protocol is a number; a protocol without ports has port 0.
 func (e *Engine) Explain(from, to End, protocol uint8, port uint16) (Verdict, error) {
 	a, err := e.endOf(from)
 	if err != nil {
@@ -85,7 +82,9 @@ func (e *Engine) endOf(x End) (end, error) {
 	}
 	p := e.pod(x.Pod)
 	if p == nil {
-		return end{}, fmt.Errorf("pod %s is unknown, has no address yet, has ended, or uses its node's network: policies do not select it", x.Pod)
+		return end{}, fmt.Errorf(
+			"pod %s is unknown, has no address yet, has ended, or uses its node's network: policies do not select it",
+			x.Pod)
 	}
 	for n := range p.Interfaces {
 		if i := &p.Interfaces[n]; i.Name == x.Interface || x.Interface == "" && i.Main {

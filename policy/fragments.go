@@ -51,8 +51,8 @@ func (c *compilation) rulesOf(f fragment) []Rule {
 // maxKept bounds the fragments that the engine keeps, see [fragment.size]: about 16 MiB.
 const maxKept = 1 << 19
 
-// fragments are those that the engine keeps for other subjects, also if they are over a limit or without a subject. They are resolved again
-// if they are forgotten.
+// fragments are those that the engine keeps for other subjects, also if they are over a limit or without a subject.
+// They are resolved again if they are forgotten.
 type fragments struct {
 	byPolicy map[*policyState]map[fragmentKey]fragment
 	size     int

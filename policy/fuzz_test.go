@@ -7,17 +7,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// FuzzPolicy converts any spec and compiles it: no text makes the engine panic, and a spec without selected pods has no effect.
+// FuzzPolicy converts any spec and compiles it: no text makes the engine panic, and a spec without selected pods has no
+// effect.
 func FuzzPolicy(f *testing.F) {
 	f.Add([]byte(onlyFromWeb), "red, x/nad")
 	f.Add([]byte(denyAll), "")
-	f.Add([]byte(`{podSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: web, protocol: UDP}, {port: 1, endPort: 9}]}]}`), ",,/")
+	f.Add(
+		[]byte(
+			`{podSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: web, protocol: UDP}, {port: 1, endPort: 9}]}]}`),
+		",,/")
 	f.Fuzz(func(t *testing.T, spec []byte, networks string) {
 		o := &networkingv1.NetworkPolicy{}
 		if yaml.Unmarshal(spec, &o.Spec) != nil {
 			return
 		}
-		o.Namespace, o.Name, o.Annotations = "a", "p", map[string]string{AnnotationFor: networks}
+		o.Namespace = "a"
+		o.Name = "p"
+		o.Annotations = map[string]string{AnnotationFor: networks}
 		main, errMain := OfNetworkPolicy(o)
 		multi, errMulti := OfMultiNetworkPolicy(o, &o.Spec)
 		if (errMain == nil) != (errMulti == nil) {

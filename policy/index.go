@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// index finds the first rule of a list that matches a connection: by a lookup for each length of prefix, and a search among the ports of the
-// rules for that prefix. It never changes, but for what it computes when it is first needed.
+// index finds the first rule of a list that matches a connection: by a lookup for each length of prefix, and a search
+// among the ports of the rules for that prefix. It never changes, but for what it computes when it is first needed.
 type index struct {
 	rules []Rule
 	bits  [2][]int // by family: the lengths of prefixes

@@ -8,32 +8,37 @@ import (
 	"slices"
 )
 
-// MaxRules is the number of rules that the dataplane accepts in a list.
-const MaxRules = 80_000
+// maxRules is the number of rules that the dataplane accepts in a list.
+const maxRules = 80_000
 
-// Limits bound the lists of an interface. They count rules of the dataplane, which has one for each combination of a prefix and a range of
-// ports. Together they are less than MaxRules: the dataplane never refuses a list. What exceeds a limit is closed, and what does not share
-// the limit is not affected:
+// Limits bound the lists of an interface. They count rules of the dataplane, which has one for each combination of a
+// prefix and a range of ports. Together they are less than maxRules: the dataplane never refuses a list. What exceeds a
+// limit is closed, and what does not share the limit is not affected:
 //
-//   - Policies of namespaces are limited together, as they select pods of their own namespace only. The smallest ones are applied first. The
+//   - Policies of namespaces are limited together, as they select pods of their own namespace only. The smallest ones
+//     are applied first. The
 //     others allow nothing, and isolate the pod as before. Peers of other namespaces have fair shares of what remains. Where the pods of a namespace have different rules,
 //     and more than a node has for a namespace, its further pods are isolated.
-//   - Of AdminNetworkPolicies the smallest rules are applied first. Further rules that allow are left out, and those that deny or pass
+//   - Of AdminNetworkPolicies the smallest rules are applied first. Further rules that allow are left out, and those
+//     that deny or pass
 //     become rules that deny more.
-//   - Services of all namespaces are in the lists of a pod, so each namespace has a fair share. Further Services are denied.
+//   - Services of all namespaces are in the lists of a pod, so each namespace has a fair share. Further Services are
+//     denied.
 type Limits struct {
 	Own     int // rules of the policies of the pod's namespace, for its main interface
 	Further int // likewise, for another interface; see GuardedAny6
 	Node    int // likewise, for all lists of a namespace's pods on the node
-	// AllNamespaces is likewise for the policies of all namespaces together; AllServices for the rules and denied prefixes of Services.
+	// AllNamespaces is likewise for the policies of all namespaces together; AllServices for the rules and denied
+	// prefixes of Services.
 	AllNamespaces, AllServices int
 
 	Admin    int // rules of AdminNetworkPolicies
 	Services int // rules of Services
 	Closed   int // prefixes of Services that are denied because they are over a limit
 	Fixed    int // rules that no policy overrides
-	Effort   int // addresses of peers that are read for the policies of a namespace, and for those of kind Admin and Baseline
-	Lookups  int // decisions about addresses and endpoints of Services
+	// addresses of peers that are read for the policies of a namespace, and for those of kind Admin and Baseline
+	Effort  int
+	Lookups int // decisions about addresses and endpoints of Services
 	// NamespaceLookups is the part of Lookups for the Services of one namespace.
 	NamespaceLookups int
 	// Selectors is the number of different selectors of peers in the policies of a namespace that select pods of
@@ -43,23 +48,32 @@ type Limits struct {
 
 // DefaultLimits are the limits of an engine whose Config has none.
 var DefaultLimits = Limits{
-	Own: 26_000, Further: 79_000, Node: 400_000, AllNamespaces: 600_000, AllServices: 600_000, Admin: 8_000, Services: 14_000, Closed: 22_000, Fixed: 8_000,
-	Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
+	Own:           26_000,
+	Further:       79_000,
+	Node:          400_000,
+	AllNamespaces: 600_000,
+	AllServices:   600_000,
+	Admin:         8_000,
+	Services:      14_000,
+	Closed:        22_000,
+	Fixed:         8_000,
+	Effort:        250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
 }
 
-// Rules of the dataplane for a permitted prefix on a network whose pods may be neither routers nor DHCP servers. There what a pod sends is
-// permitted by protocol: see Guard in ipnet/desired, whose test compares these numbers.
+// Rules of the dataplane for a permitted prefix on a network whose pods may be neither routers nor DHCP servers. There
+// what a pod sends is permitted by protocol: see Guard in ipnet/desired, whose test compares these numbers.
 const (
 	GuardedAny4  = 7   // IPv4, any protocol
 	GuardedAny6  = 252 // IPv6, any protocol
 	GuardedPorts = 4   // a range of ports
 )
 
-// Size returns the number of rules of the dataplane for a rule, of which the remotes and ranges are not multiplied out. isGuarded says that it
-// may be for what pods send to a network whose pods may be neither routers nor DHCP servers.
+// Size returns the number of rules of the dataplane for a rule, of which the remotes and ranges are not multiplied out.
+// isGuarded says that it may be for what pods send to a network whose pods may be neither routers nor DHCP servers.
 func (r *Rule) Size(isGuarded bool) int {
 	isGuarded = isGuarded && r.Action == Allow
-	four, six := 0, 0
+	four := 0
+	six := 0
 	for _, of := range ByFamily(r.Remotes) {
 		if of[0].Addr().Is4() {
 			four = len(of)
@@ -99,11 +113,13 @@ type Excess struct {
 
 // String returns what is wrong, and what to do.
 func (x Excess) String() string {
-	return fmt.Sprintf("%s: %s, because it needs %d %s, and there are at most %d for all that share the limit: use fewer peers, ports or addresses",
+	return fmt.Sprintf(
+		"%s: %s, because it needs %d %s, and there are at most %d for all that share the limit: use fewer peers, ports or addresses",
 		x.Of, x.Effect, x.Size, x.Unit, x.Limit)
 }
 
-// Excess lists what is not applied completely to local pods, as compiled last: once each, with the pod for which it is largest, by name.
+// Excess lists what is not applied completely to local pods, as compiled last: once each, with the pod for which it is
+// largest, by name.
 func (e *Engine) Excess() []Excess {
 	by := make(map[string]Excess)
 	for _, ns := range e.namespaces {
@@ -174,8 +190,9 @@ func fairShare(demands []int, total int) int {
 	return total
 }
 
-// widen returns a rule that denies at least what r matches and has at most the given number of rules of the dataplane. It tries in this order:
-// all ports of the same addresses, the same ports of prefixes that contain the addresses, all ports of these prefixes, any address.
+// widen returns a rule that denies at least what r matches and has at most the given number of rules of the dataplane.
+// It tries in this order: all ports of the same addresses, the same ports of prefixes that contain the addresses, all
+// ports of these prefixes, any address.
 func (r *Rule) widen(most int, size func(*Rule) int) Rule {
 	origin := r.Origin + " (denies more: over the limit of rules)"
 	wide := []Rule{
@@ -192,8 +209,8 @@ func (r *Rule) widen(most int, size func(*Rule) int) Rule {
 	return Rule{Action: Deny, Remotes: everywhere, Origin: origin}
 }
 
-// boundAdmin returns rules of cluster-wide policies of at most limit rules of the dataplane, and the origins of those that do not fit. size is
-// the number that a rule needs.
+// boundAdmin returns rules of cluster-wide policies of at most limit rules of the dataplane, and the origins of those
+// that do not fit. size is the number that a rule needs.
 func boundAdmin(rules []Rule, limit int, size func(*Rule) int) (bounded []Rule, over map[string]int) {
 	sizes := make([]int, len(rules))
 	total := 0
@@ -222,7 +239,11 @@ func boundAdmin(rules []Rule, limit int, size func(*Rule) int) (bounded []Rule, 
 			bounded = append(bounded, *r)
 		case r.Action == Allow:
 		case most < 2:
-			return append(bounded, Rule{Action: Deny, Remotes: everywhere, Origin: r.Origin + " (denies more: over the limit of rules)"}), over
+			return append(bounded, Rule{
+				Action:  Deny,
+				Remotes: everywhere,
+				Origin:  r.Origin + " (denies more: over the limit of rules)",
+			}), over
 		default:
 			bounded = append(bounded, r.widen(most, size))
 		}
@@ -230,7 +251,8 @@ func boundAdmin(rules []Rule, limit int, size func(*Rule) int) (bounded []Rule, 
 	return bounded, over
 }
 
-// boundFixed joins denied destinations with the same reason and ports. Too many addresses become all addresses, if the rule is for some ports.
+// boundFixed joins denied destinations with the same reason and ports. Too many addresses become all addresses, if the
+// rule is for some ports.
 func boundFixed(denied []Denied, limit int) []Rule {
 	type key struct {
 		name     string

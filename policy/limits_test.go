@@ -15,7 +15,10 @@ func TestIndexDecidesLikeTheList(t *testing.T) {
 		d := newDice(seed, n)
 		l := List{}
 		for range d.IntN(60) {
-			r := Rule{Action: Action(d.IntN(2)), Remotes: aggregate(several(d, 1, 3, func() netip.Prefix { return netip.MustParsePrefix(d.cidr()) }))}
+			r := Rule{
+				Action:  Action(d.IntN(2)),
+				Remotes: aggregate(several(d, 1, 3, func() netip.Prefix { return netip.MustParsePrefix(d.cidr()) })),
+			}
 			if d.chance(50) {
 				r.Remotes = everywhere
 			}
@@ -30,10 +33,13 @@ func TestIndexDecidesLikeTheList(t *testing.T) {
 		}
 		x := newIndex(l.Rules)
 		for range 60 {
-			remote, protocol, port := d.remote(), numbers[d.protocol()], uint16(d.port())
+			remote := d.remote()
+			protocol := numbers[d.protocol()]
+			port := uint16(d.port())
 			want := l.Decide(remote, protocol, port)
 			if got := x.decide(remote, protocol, port); got.Origin != want.Origin {
-				t.Fatalf("rules %d: %s %d/%d: rule %s, want %s of %+v", n, remote, protocol, port, got.Origin, want.Origin, l.Rules)
+				t.Fatalf("rules %d: %s %d/%d: rule %s, want %s of %+v", n, remote, protocol, port, got.Origin,
+					want.Origin, l.Rules)
 			}
 			if want.Action == Allow && !x.mayAllow(remote) {
 				t.Fatalf("rules %d: nothing is allowed to %s", n, remote)
@@ -42,7 +48,8 @@ func TestIndexDecidesLikeTheList(t *testing.T) {
 	}
 }
 
-// serviceAt returns an address that Services have, of IPv4; 200 to 207 are cluster IPs, and 10.0.0.16 to 10.0.0.23 may be those of pods.
+// serviceAt returns an address that Services have, of IPv4; 200 to 207 are cluster IPs, and 10.0.0.16 to 10.0.0.23 may
+// be those of pods.
 func (d dice) serviceAddress(external bool) netip.Addr {
 	if external {
 		return netip.AddrFrom4([4]byte{10, 0, 0, byte(16 + d.IntN(8))})
@@ -61,7 +68,12 @@ func (d dice) service(n int) Service {
 			f := Frontend{
 				Addresses: addresses, External: external, Protocol: numbers[d.protocol()], Port: uint16(d.port()),
 				Backends: several(d, 0, 2, func() Backends {
-					return Backends{several(d, 1, 2, func() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(24))}) }), uint16(d.port())}
+					return Backends{
+						several(d, 1, 2, func() netip.Addr {
+							return netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(24))})
+						}),
+						uint16(d.port()),
+					}
 				}),
 			}
 			k := PortRange{f.Protocol, Range{f.Port, f.Port}}
@@ -74,8 +86,8 @@ func (d dice) service(n int) Service {
 	return s
 }
 
-// permitsByService evaluates all Services with cluster IPs that have the destination of a packet, or else those with external addresses; some is
-// false if none has.
+// permitsByService evaluates all Services with cluster IPs that have the destination of a packet, or else those with
+// external addresses; some is false if none has.
 func (w *world) permitsByService(k packet, services []Service) (permitted, some bool) {
 	isExternal := false
 	backends := backendsOf(services, k, isExternal)
@@ -85,7 +97,8 @@ func (w *world) permitsByService(k packet, services []Service) (permitted, some 
 	}
 	for _, b := range backends {
 		to := k
-		to.remote, to.port = b.Addr(), b.Port()
+		to.remote = b.Addr()
+		to.port = b.Port()
 		isItself := !isExternal && slices.Contains(k.nic.Addresses, b.Addr())
 		if !isItself && !w.permits(to) {
 			return false, true
@@ -108,7 +121,8 @@ func backendsOf(services []Service, k packet, isExternal bool) []netip.AddrPort 
 	var list []netip.AddrPort
 	for _, s := range services {
 		for _, f := range s.Frontends {
-			if f.External == isExternal && f.Protocol == k.protocol && f.Port == k.port && slices.Contains(f.Addresses, k.remote) {
+			if f.External == isExternal && f.Protocol == k.protocol && f.Port == k.port &&
+				slices.Contains(f.Addresses, k.remote) {
 				list = append(list, f.endpoints()...)
 			}
 		}
@@ -151,8 +165,8 @@ func (small Limits) mustHold(t *testing.T, lists map[ID]map[string]Lists) {
 	}
 }
 
-// The rules are compared with an evaluation of Services one by one. With limits, a list denies more, never less, and has no more rules than the
-// limits say.
+// The rules are compared with an evaluation of Services one by one. With limits, a list denies more, never less, and
+// has no more rules than the limits say.
 func TestLimitsDenyMoreNeverLess(t *testing.T) {
 	seed := seedOf(t)
 	var closed, open, byService int
@@ -162,7 +176,21 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 		services := several(d, 0, 5, func() Service { return d.service(d.IntN(1000)) })
 		slices.SortFunc(services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 		services = slices.CompactFunc(services, func(a, b Service) bool { return a.Name == b.Name })
-		small := Limits{Own: 1 + d.IntN(20), Node: d.IntN(60), AllNamespaces: d.IntN(120), AllServices: d.IntN(60), Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12), Services: d.IntN(12), Closed: 2 + d.IntN(6), Fixed: 10, Effort: 1 + d.IntN(60), Lookups: d.IntN(60), NamespaceLookups: d.IntN(40), Selectors: d.IntN(8)}
+		small := Limits{
+			Own:              1 + d.IntN(20),
+			Node:             d.IntN(60),
+			AllNamespaces:    d.IntN(120),
+			AllServices:      d.IntN(60),
+			Further:          1 + d.IntN(2000),
+			Admin:            2 + d.IntN(12),
+			Services:         d.IntN(12),
+			Closed:           2 + d.IntN(6),
+			Fixed:            10,
+			Effort:           1 + d.IntN(60),
+			Lookups:          d.IntN(60),
+			NamespaceLookups: d.IntN(40),
+			Selectors:        d.IntN(8),
+		}
 		engines := [2]*Engine{NewEngine(Config{}), NewEngine(Config{Limits: small})}
 		var lists [2]map[ID]map[string]Lists
 		for i, e := range engines {
@@ -192,11 +220,14 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 			}
 			got, why := evaluate(lists[0], k)
 			if got != want {
-				t.Fatalf("cluster %d: %s of %s on %s with %s, protocol %d port %d: permitted %t (%s), want %t\n%+v\n%s", n, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, got, why, want, services, show(w))
+				t.Fatalf("cluster %d: %s of %s on %s with %s, protocol %d port %d: permitted %t (%s), want %t\n%+v\n%s",
+					n, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, got, why, want, services, show(w))
 			}
 			bounded, why := evaluate(lists[1], k)
 			if bounded && !want {
-				t.Fatalf("cluster %d, limits %+v: %s of %s on %s with %s, protocol %d port %d is permitted (%s)\n%+v\n%s", n, small, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, why, services, show(w))
+				t.Fatalf(
+					"cluster %d, limits %+v: %s of %s on %s with %s, protocol %d port %d is permitted (%s)\n%+v\n%s", n,
+					small, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, why, services, show(w))
 			}
 			if want && !bounded {
 				closed++
@@ -214,8 +245,8 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 func TestLimitsTogetherAreAtMostWhatTheDataplaneAccepts(t *testing.T) {
 	l := DefaultLimits
 	const others = 500 // the node, guards, rules for everything else
-	if sum := l.Own + l.Admin + l.Services + l.Closed + l.Fixed + others; max(sum, l.Further+others) > MaxRules {
-		t.Errorf("%d rules, and the dataplane accepts %d", sum, MaxRules)
+	if sum := l.Own + l.Admin + l.Services + l.Closed + l.Fixed + others; max(sum, l.Further+others) > maxRules {
+		t.Errorf("%d rules, and the dataplane accepts %d", sum, maxRules)
 	}
 }
 
@@ -224,7 +255,8 @@ func TestTheSmallestThatFitAreApplied(t *testing.T) {
 		limit int
 		want  []bool
 	}{
-		{0, []bool{false, false, false}}, {2, []bool{false, true, false}}, {4, []bool{false, true, false}}, {5, []bool{true, true, false}}, {15, []bool{true, true, true}},
+		{0, []bool{false, false, false}}, {2, []bool{false, true, false}}, {4, []bool{false, true, false}},
+		{5, []bool{true, true, false}}, {15, []bool{true, true, true}},
 	} {
 		if got := atMost([]int{3, 2, 10}, tt.limit); !slices.Equal(got, tt.want) {
 			t.Errorf("limit %d: %v, want %v", tt.limit, got, tt.want)
@@ -238,7 +270,8 @@ func TestFairShare(t *testing.T) {
 		total   int
 		want    int
 	}{
-		{nil, 10, 10}, {[]int{3, 4}, 10, 10}, {[]int{3, 100}, 10, 7}, {[]int{100, 3, 100}, 13, 5}, {[]int{5, 5, 5}, 12, 4}, {[]int{1, 1, 1}, 0, 0},
+		{nil, 10, 10}, {[]int{3, 4}, 10, 10}, {[]int{3, 100}, 10, 7}, {[]int{100, 3, 100}, 13, 5},
+		{[]int{5, 5, 5}, 12, 4}, {[]int{1, 1, 1}, 0, 0},
 	} {
 		got := fairShare(tt.demands, tt.total)
 		sum := 0
@@ -260,7 +293,11 @@ func hostile(name string, ports, addresses int) Service {
 	}
 	for p := range ports {
 		s.Frontends = append(s.Frontends, Frontend{
-			Addresses: list, External: true, Protocol: TCP, Port: uint16(1000 + 2*p), Backends: []Backends{{[]netip.Addr{address("10.0.0.66")}, 80}},
+			Addresses: list,
+			External:  true,
+			Protocol:  TCP,
+			Port:      uint16(1000 + 2*p),
+			Backends:  []Backends{{[]netip.Addr{address("10.0.0.66")}, 80}},
 		})
 	}
 	return s
@@ -273,9 +310,14 @@ func victim(t testing.TB) *Engine {
 	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
 	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [
 		{to: [{podSelector: {matchLabels: {app: web}}}]}, {to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8]}}]}]}`))
-	for _, s := range []struct{ name, ip, backend string }{{"shop/web", "10.96.0.1", "10.0.0.2"}, {"shop/other", "10.96.0.2", "10.0.0.9"}} {
+	for _, s := range []struct{ name, ip, backend string }{
+		{"shop/web", "10.96.0.1", "10.0.0.2"}, {"shop/other", "10.96.0.2", "10.0.0.9"},
+	} {
 		e.SetService(Service{Name: s.name, Frontends: []Frontend{{
-			Addresses: []netip.Addr{address(s.ip)}, Protocol: TCP, Port: 80, Backends: []Backends{{[]netip.Addr{address(s.backend)}, 80}},
+			Addresses: []netip.Addr{address(s.ip)},
+			Protocol:  TCP,
+			Port:      80,
+			Backends:  []Backends{{[]netip.Addr{address(s.backend)}, 80}},
 		}}})
 	}
 	return e
@@ -285,17 +327,25 @@ func (e *Engine) mustAgree(t *testing.T, what string) {
 	t.Helper()
 	e.Compile()
 	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
-	for to, want := range map[string]Action{"10.96.0.1": Allow, "10.96.0.2": Deny, "10.0.0.2": Allow, "10.0.0.9": Deny, "192.0.2.1": Allow, "203.0.0.1": Allow} {
+	for to, want := range map[string]Action{
+		"10.96.0.1": Allow,
+		"10.96.0.2": Deny,
+		"10.0.0.2":  Allow,
+		"10.0.0.9":  Deny,
+		"192.0.2.1": Allow,
+		"203.0.0.1": Allow,
+	} {
 		if r := l.Decide(address(to), TCP, 80); r.Action != want {
 			t.Errorf("%s: to %s: %+v", what, to, r)
 		}
 	}
-	if size := l.Size(false); size > MaxRules {
+	if size := l.Size(false); size > maxRules {
 		t.Errorf("%s: %d rules", what, size)
 	}
 }
 
-// A pod reaches itself by a cluster IP. Users choose external addresses, so there the policy decides about its own address, too.
+// A pod reaches itself by a cluster IP. Users choose external addresses, so there the policy decides about its own
+// address, too.
 func TestPodReachesItselfByClusterIPsOnly(t *testing.T) {
 	e := victim(t)
 	itself := []Backends{{[]netip.Addr{address("10.0.0.1")}, 80}}
@@ -305,7 +355,12 @@ func TestPodReachesItselfByClusterIPsOnly(t *testing.T) {
 	}})
 	e.Compile()
 	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
-	for to, want := range map[string]Action{"10.96.0.7": Allow, "203.0.113.9": Deny, "203.0.113.10": Allow, "10.0.0.1": Deny} {
+	for to, want := range map[string]Action{
+		"10.96.0.7":    Allow,
+		"203.0.113.9":  Deny,
+		"203.0.113.10": Allow,
+		"10.0.0.1":     Deny,
+	} {
 		if r := l.Decide(address(to), TCP, 80); r.Action != want {
 			t.Errorf("to %s: %+v", to, r)
 		}
@@ -320,7 +375,8 @@ func TestServiceOverALimitIsDeniedAlone(t *testing.T) {
 		e.SetService(hostile("evil/s", 100, addresses))
 		began := time.Now()
 		e.mustAgree(t, fmt.Sprint(addresses, " addresses"))
-		t.Logf("100 x %d: %s, %d rules of the dataplane", addresses, time.Since(began), e.Lists()[ID{"shop", "client"}]["eth0"][Egress].Size(false))
+		t.Logf("100 x %d: %s, %d rules of the dataplane", addresses, time.Since(began),
+			e.Lists()[ID{"shop", "client"}]["eth0"][Egress].Size(false))
 		l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
 		if r := l.Decide(address("203.0.0.2"), TCP, 1000); r.Action != Deny {
 			t.Errorf("the Service with %d addresses is not denied: %+v", addresses, r)
@@ -392,7 +448,8 @@ func TestPolicyOverALimitIsolatesAndLeavesOthersAlone(t *testing.T) {
 	if len(x) != 1 || x[0].Of != "NetworkPolicy a/big" || x[0].Size != 90_000 || x[0].Limit != DefaultLimits.Own {
 		t.Errorf("excess %+v", x)
 	}
-	if r := l.Decide(address("192.0.2.1"), TCP, 1); !strings.Contains(r.Origin, "NetworkPolicy a/big (over the limit of rules)") {
+	if r := l.Decide(address("192.0.2.1"), TCP, 1); !strings.Contains(r.Origin,
+		"NetworkPolicy a/big (over the limit of rules)") {
 		t.Errorf("origin %q", r.Origin)
 	}
 	e.DeletePolicy(Ref{Network, "a", "small"})
@@ -402,14 +459,17 @@ func TestPolicyOverALimitIsolatesAndLeavesOthersAlone(t *testing.T) {
 	}
 	e.SetPolicy(bigPolicy(t, "a/big", 300, 3))
 	e.Compile()
-	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("198.18.0.4"), TCP, 1000); r.Action != Allow || len(e.Excess()) != 0 {
+	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("198.18.0.4"), TCP, 1000); r.Action != Allow ||
+		len(e.Excess()) != 0 {
 		t.Errorf("the policy fits again: %+v, %v", r, e.Excess())
 	}
 }
 
 // The size of a rule in memory is the sum of its sets, also if their product exceeds memory.
 func TestRulesGrowByTheSumOfPeersAndPorts(t *testing.T) {
-	e := NewEngine(Config{Limits: Limits{Own: 1 << 40, Node: 1 << 41, AllNamespaces: 1 << 41, AllServices: 1 << 41, Effort: 1 << 30}})
+	e := NewEngine(Config{
+		Limits: Limits{Own: 1 << 40, Node: 1 << 41, AllNamespaces: 1 << 41, AllServices: 1 << 41, Effort: 1 << 30},
+	})
 	e.SetPod(podAt("a/p", true, "10.0.0.1"))
 	e.SetPolicy(bigPolicy(t, "a/big", 5000, 5000))
 	e.Compile()
@@ -422,7 +482,12 @@ func TestRulesGrowByTheSumOfPeersAndPorts(t *testing.T) {
 func TestDeniedDestinationsOfManyNodesAreBounded(t *testing.T) {
 	var denied []Denied
 	for n := range 20_000 {
-		denied = append(denied, Denied{Name: "agents", Prefix: single(netip.AddrFrom4([4]byte{172, 16, byte(n >> 7), byte(n << 1)})), Protocol: TCP, Ports: Range{9465, 9465}})
+		denied = append(denied, Denied{
+			Name:     "agents",
+			Prefix:   single(netip.AddrFrom4([4]byte{172, 16, byte(n >> 7), byte(n << 1)})),
+			Protocol: TCP,
+			Ports:    Range{9465, 9465},
+		})
 	}
 	metadata := Denied{Name: "metadata", Prefix: netip.MustParsePrefix("169.254.169.254/32")}
 	e := NewEngine(Config{Denied: append(denied, metadata)})
@@ -443,7 +508,8 @@ func TestDeniedDestinationsOfManyNodesAreBounded(t *testing.T) {
 	}
 }
 
-// Thousands of policies that select one pod take the share of their namespace, and their names stay out of explanations.
+// Thousands of policies that select one pod take the share of their namespace, and their names stay out of
+// explanations.
 func TestThousandsOfPoliciesOfANamespaceAreBounded(t *testing.T) {
 	e := NewEngine(Config{})
 	e.SetPod(podAt("a/p", true, "10.0.0.1"))
@@ -464,10 +530,12 @@ func TestThousandsOfPoliciesOfANamespaceAreBounded(t *testing.T) {
 	}
 }
 
-// Where a namespace has more addresses than its share, prefixes are denied, and Services of others in them are as before.
+// Where a namespace has more addresses than its share, prefixes are denied, and Services of other namespaces in them
+// are as before.
 func TestServicesBesideDeniedPrefixesAreAsBefore(t *testing.T) {
 	limits := DefaultLimits
-	limits.Closed, limits.NamespaceLookups = 4, 100
+	limits.Closed = 4
+	limits.NamespaceLookups = 100
 	e := NewEngine(Config{Limits: limits})
 	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
 	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
@@ -475,7 +543,10 @@ func TestServicesBesideDeniedPrefixesAreAsBefore(t *testing.T) {
 		{to: [{podSelector: {matchLabels: {app: web}}}]}, {to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]}`))
 	at := func(name, ip, backend string) Service {
 		return Service{Name: name, Frontends: []Frontend{{
-			Addresses: []netip.Addr{address(ip)}, Protocol: TCP, Port: 80, Backends: []Backends{{[]netip.Addr{address(backend)}, 80}},
+			Addresses: []netip.Addr{address(ip)},
+			Protocol:  TCP,
+			Port:      80,
+			Backends:  []Backends{{[]netip.Addr{address(backend)}, 80}},
 		}}}
 	}
 	e.SetService(at("shop/web", "10.96.0.7", "10.0.0.2"))
@@ -485,7 +556,13 @@ func TestServicesBesideDeniedPrefixesAreAsBefore(t *testing.T) {
 	}
 	e.Compile()
 	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
-	for to, want := range map[string]Action{"10.96.0.7": Allow, "10.96.0.9": Deny, "10.96.0.2": Deny, "10.96.0.198": Deny, "10.96.9.9": Allow} {
+	for to, want := range map[string]Action{
+		"10.96.0.7":   Allow,
+		"10.96.0.9":   Deny,
+		"10.96.0.2":   Deny,
+		"10.96.0.198": Deny,
+		"10.96.9.9":   Allow,
+	} {
 		if r := l.Decide(address(to), TCP, 80); r.Action != want {
 			t.Errorf("to %s: %+v", to, r)
 		}
@@ -499,7 +576,12 @@ func TestLargeRulesOfAdminNetworkPoliciesAreClosed(t *testing.T) {
 		for i := range n {
 			remotes = append(remotes, single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
 		}
-		return Rule{Action: a, Remotes: remotes, Ports: []PortRange{{TCP, Range{80, 80}}, {TCP, Range{90, 90}}}, Origin: a.String()}
+		return Rule{
+			Action:  a,
+			Remotes: remotes,
+			Ports:   []PortRange{{TCP, Range{80, 80}}, {TCP, Range{90, 90}}},
+			Origin:  a.String(),
+		}
 	}
 	size := func(r *Rule) int { return r.Size(false) }
 	for _, tt := range []struct {
@@ -507,7 +589,8 @@ func TestLargeRulesOfAdminNetworkPoliciesAreClosed(t *testing.T) {
 		n      int
 		want   string // the action and size of each rule
 	}{
-		{Deny, 60, "[deny 4 deny 60]"}, {Pass, 60, "[deny 4 deny 60]"}, {Allow, 60, "[deny 4]"}, {Deny, 300, "[deny 4 deny 8]"}, {Deny, 20, "[deny 4 deny 40]"},
+		{Deny, 60, "[deny 4 deny 60]"}, {Pass, 60, "[deny 4 deny 60]"}, {Allow, 60, "[deny 4]"},
+		{Deny, 300, "[deny 4 deny 8]"}, {Deny, 20, "[deny 4 deny 40]"},
 	} {
 		bounded, over := boundAdmin([]Rule{rule(Deny, 2), rule(tt.action, tt.n)}, 100+20, size)
 		var got []string
@@ -529,8 +612,11 @@ func TestPolicyWithTooManyPeersToReadIsLeftOut(t *testing.T) {
 		e.SetPod(podAt(fmt.Sprintf("b/p%d", n), false, fmt.Sprintf("10.1.0.%d", n), "app=web"))
 	}
 	all := `{namespaceSelector: {}}`
-	e.SetPolicy(networkPolicy(t, "a/all", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}, {from: [%s]}, {from: [%s]}]}`, all, all, all)))
-	e.SetPolicy(networkPolicy(t, "a/one", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s], ports: [{port: 80}]}]}`, all)))
+	e.SetPolicy(networkPolicy(t, "a/all",
+		fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}, {from: [%s]}, {from: [%s]}]}`,
+			all, all, all)))
+	e.SetPolicy(networkPolicy(t, "a/one",
+		fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s], ports: [{port: 80}]}]}`, all)))
 	e.Compile()
 	l := e.Lists()[ID{"a", "p"}]["eth0"][Ingress]
 	for port, want := range map[uint16]Action{80: Allow, 81: Deny} {
@@ -560,9 +646,14 @@ func TestPolicyWithTooManySelectorsIsLeftOut(t *testing.T) {
 	with := func(selectors int) Policy {
 		var peers []string
 		for n := range selectors {
-			peers = append(peers, fmt.Sprintf("{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [x%d]}]}}", n))
+			peers = append(peers,
+				fmt.Sprintf(
+					"{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [x%d]}]}}",
+					n))
 		}
-		return networkPolicy(t, "a/n", fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}]}", strings.Join(peers, ", ")))
+		return networkPolicy(t, "a/n",
+			fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}]}",
+				strings.Join(peers, ", ")))
 	}
 	from := func() Action {
 		e.Compile()
@@ -572,12 +663,12 @@ func TestPolicyWithTooManySelectorsIsLeftOut(t *testing.T) {
 	if from() != Allow || len(e.Excess()) != 0 {
 		t.Errorf("%d selectors: %v", maxSelectors, e.Excess())
 	}
-	before := e.Work().Matches
+	before := e.work.Matches
 	e.SetPolicy(with(20 * maxSelectors))
 	if from() != Deny || len(e.Excess()) != 1 {
 		t.Errorf("more selectors: %v", e.Excess())
 	}
-	if n := e.Work().Matches - before; n > 200 {
+	if n := e.work.Matches - before; n > 200 {
 		t.Errorf("%d comparisons for a policy that is left out", n)
 	}
 	e.SetPolicy(with(1))

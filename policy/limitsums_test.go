@@ -13,7 +13,9 @@ import (
 // Services beside denied prefixes need further rules. These count towards the limit as others do.
 func TestRulesOfServicesBesideDeniedPrefixesAreWithinTheLimit(t *testing.T) {
 	limits := DefaultLimits
-	limits.Closed, limits.NamespaceLookups, limits.Services = 4, 100, 5
+	limits.Closed = 4
+	limits.NamespaceLookups = 100
+	limits.Services = 5
 	e := NewEngine(Config{Limits: limits})
 	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
 	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
@@ -90,7 +92,8 @@ func TestRulesBehindRulesThatPassCountTowardsTheLimit(t *testing.T) {
 	for n := range 60 {
 		to = append(to, fmt.Sprintf("{ipBlock: {cidr: 198.18.0.%d/32}}", 2*n))
 	}
-	p := networkPolicy(t, "a/p", fmt.Sprintf(`{podSelector: {}, policyTypes: [Egress], egress: [{to: [%s]}]}`, strings.Join(to, ", ")))
+	p := networkPolicy(t, "a/p",
+		fmt.Sprintf(`{podSelector: {}, policyTypes: [Egress], egress: [{to: [%s]}]}`, strings.Join(to, ", ")))
 	e.SetPolicy(p)
 	e.Compile()
 	if x := e.Excess(); len(x) != 0 {

@@ -33,8 +33,8 @@ func compareIDs(a, b ID) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is false if there is no such
-// pod.
+// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is
+// false if there is no such pod.
 func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	e.settleAll()
 	e.divide()
@@ -49,7 +49,8 @@ func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	}
 	var next *podState
 	for p := range e.dirty {
-		if next == nil || cmp.Or(cmp.Compare(e.turns[p.Namespace], e.turns[next.Namespace]), compareIDs(p.ID, next.ID)) < 0 {
+		if next == nil ||
+			cmp.Or(cmp.Compare(e.turns[p.Namespace], e.turns[next.Namespace]), compareIDs(p.ID, next.ID)) < 0 {
 			next = p
 		}
 	}
@@ -194,7 +195,8 @@ func (p *podState) has(list *List) bool {
 	return false
 }
 
-// ownAlone returns the number of rules of the namespace's policies in lists that no other pod has. They end when the pod gets others.
+// ownAlone returns the number of rules of the namespace's policies in lists that no other pod has. They end when the
+// pod gets others.
 func (p *podState) ownAlone() int {
 	n := 0
 	for _, lists := range p.lists {
@@ -255,7 +257,8 @@ func (e *Engine) giveBack(l *List) {
 	}
 }
 
-// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod, or has not compiled it yet.
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod, or
+// has not compiled it yet.
 func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
 	p := e.pod(id)
 	if p == nil || !p.compiled {

@@ -16,8 +16,8 @@ type ID struct{ Namespace, Name string }
 // String returns "namespace/name".
 func (id ID) String() string { return id.Namespace + "/" + id.Name }
 
-// Pod is a pod of the cluster. Pods that have ended, and those in the node's network namespace, are not pods here: they are neither
-// subjects nor peers of selectors.
+// Pod is a pod of the cluster. Pods that have ended, and those in the node's network namespace, are not pods here: they
+// are neither subjects nor peers of selectors.
 type Pod struct {
 	ID
 	Labels     map[string]string
@@ -30,8 +30,8 @@ type Pod struct {
 type Interface struct {
 	Name string
 	Main bool // subject of NetworkPolicies; the others are subjects of MultiNetworkPolicies
-	// Networks are the names of the interface's network in MultiNetworkPolicies: "namespace/name" of its NetworkAttachmentDefinition, and
-	// the name of the network in Weft.
+	// Networks are the names of the interface's network in MultiNetworkPolicies: "namespace/name" of its
+	// NetworkAttachmentDefinition, and the name of the network in Weft.
 	Networks  []string
 	Addresses []netip.Addr
 	// Claimed are addresses that the pod's owner chose. They are peers for policies of the pod's own namespace only.
@@ -54,7 +54,8 @@ type NamedPort struct {
 // Kind is the kind of a policy.
 type Kind uint8
 
-// The kinds of policy in the order of their evaluation. Policies of the first kind come by priority; the others have none.
+// The kinds of policy in the order of their evaluation. Policies of the first kind come by priority; the others have
+// none.
 const (
 	Admin    Kind = iota // AdminNetworkPolicy
 	Network              // NetworkPolicy
@@ -82,7 +83,8 @@ func (id Ref) String() string {
 }
 
 func comparePolicies(a, b *policyState) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Priority, b.Priority),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // Direction is the direction of a connection, seen from the pod.
@@ -115,8 +117,8 @@ type Policy struct {
 // Action is the action of a rule.
 type Action uint8
 
-// The actions of a rule. Pass continues with the policies after those of kind Admin; only rules of that kind have it, and compiled lists do
-// not.
+// The actions of a rule. Pass continues with the policies after those of kind Admin; only rules of that kind have it,
+// and compiled lists do not.
 const (
 	Allow Action = iota
 	Deny
@@ -126,7 +128,8 @@ const (
 // String returns "allow", "deny" or "pass".
 func (a Action) String() string { return [...]string{"allow", "deny", "pass"}[a] }
 
-// Clause is a rule of a policy before its peers and ports are resolved to addresses and numbers ([Rule]). It matches packets of one of its peers to one of its ports.
+// Clause is a rule of a policy before its peers and ports are resolved to addresses and numbers ([Rule]). It matches
+// packets of one of its peers to one of its ports.
 type Clause struct {
 	Name   string // in explanations, such as "ingress[0]"
 	Action Action
@@ -160,12 +163,14 @@ type Selector struct {
 	key        string
 }
 
-// unknownNamespaces says whether a selector of namespaces selects those whose labels are not known, because no watch has shown them yet.
+// unknownNamespaces says whether a selector of namespaces selects those whose labels are not known, because no watch
+// has shown them yet.
 type unknownNamespaces string
 
 // The values are part of the selector's key.
 const (
-	notUnknown  unknownNamespaces = ""            // they are not selected, unless the selector selects all namespaces: for rules that allow
+	// they are not selected, unless the selector selects all namespaces: for rules that allow
+	notUnknown  unknownNamespaces = ""
 	alsoUnknown unknownNamespaces = "or unknown|" // they are selected, too: for rules that deny
 	onlyUnknown unknownNamespaces = "unknown|"    // no others are selected
 )
@@ -186,7 +191,8 @@ func newSelector(namespace string, namespaces, pods labels.Selector) Selector {
 	return s
 }
 
-// text returns a selector as text. The empty selector, which matches everything, has the same text as none, which never occurs with it.
+// text returns a selector as text. The empty selector, which matches everything, has the same text as none, which never
+// occurs with it.
 func text(s labels.Selector) string {
 	if s == nil {
 		return ""
@@ -247,13 +253,14 @@ type PortRange struct {
 	Range
 }
 
-// Rule is a rule of a compiled list. It matches packets of connections between the pod and one of the remote addresses to one of the ports.
-// Its size is the sum of both sets. Rules share the sets and never change them.
+// Rule is a rule of a compiled list. It matches packets of connections between the pod and one of the remote addresses
+// to one of the ports. Its size is the sum of both sets. Rules share the sets and never change them.
 type Rule struct {
 	Action  Action         `json:"action,omitempty"` // Allow or Deny
 	Remotes []netip.Prefix `json:"remotes"`          // as aggregate returns them: masked, sorted, apart
-	Ports   []PortRange    `json:"ranges,omitempty"` // of the destination, as mergePorts returns them; none: any protocol and port
-	Origin  string         `json:"origin,omitempty"` // the policy and its rule
+	// of the destination, as mergePorts returns them; none: any protocol and port
+	Ports  []PortRange `json:"ranges,omitempty"`
+	Origin string      `json:"origin,omitempty"` // the policy and its rule
 }
 
 // Matches reports whether the rule matches a connection.
@@ -266,8 +273,9 @@ func (r *Rule) isForAll(family netip.Prefix) bool {
 	return len(r.Ports) == 0 && slices.Contains(r.Remotes, family)
 }
 
-// List is an immutable list of rules for the connections of one direction: the first rule that matches decides, and the last ones match
-// everything. Packets of a permitted connection are permitted in both directions. Interfaces with the same rules share a list.
+// List is an immutable list of rules for the connections of one direction: the first rule that matches decides, and the
+// last ones match everything. Packets of a permitted connection are permitted in both directions. Interfaces with the
+// same rules share a list.
 type List struct {
 	Name  string // of the content
 	Rules []Rule

@@ -11,8 +11,8 @@ import (
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
-// world is a cluster as the API server has it. Its methods evaluate policies as the documentation of their API describes them, one packet
-// at a time. They share no code with the engine.
+// world is a cluster as the API server has it. Its methods evaluate policies as the documentation of their API
+// describes them, one packet at a time. They share no code with the engine.
 type world struct {
 	namespaces map[string]map[string]string
 	nodes      map[string]map[string]string
@@ -67,7 +67,9 @@ func (w *world) permits(k packet) bool {
 // sender returns the pod's address of a client address, and any other address as it is.
 func (w *world) sender(a netip.Addr) netip.Addr {
 	for last := range 32 {
-		for _, p := range []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(last)}), netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(last)})} {
+		for _, p := range []netip.Addr{
+			netip.AddrFrom4([4]byte{10, 0, 0, byte(last)}), netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(last)}),
+		} {
 			if client, has := w.clients.Of(p); has && client == a {
 				return p
 			}
@@ -89,7 +91,8 @@ func (w *world) selecting(k packet, policies []*networkingv1.NetworkPolicy) []*n
 		if k.direction == Egress {
 			want = "Egress"
 		}
-		if p.Namespace == k.pod.Namespace && labelled(&p.Spec.PodSelector, k.pod.Labels) && slices.Contains(types, want) && isAbout(p, k.nic) {
+		if p.Namespace == k.pod.Namespace && labelled(&p.Spec.PodSelector, k.pod.Labels) &&
+			slices.Contains(types, want) && isAbout(p, k.nic) {
 			list = append(list, p)
 		}
 	}
@@ -136,10 +139,17 @@ func (w *world) isolationPermits(k packet, policies []*networkingv1.NetworkPolic
 	return false
 }
 
-func (w *world) ruleMatches(k packet, p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) bool {
+func (w *world) ruleMatches(
+	k packet, p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort,
+) bool {
 	// Each way by which the remote address can be a peer: as an address, or as that of a pod.
 	for _, q := range append([]*machine{nil}, w.podsAt(k, p)...) {
-		if w.isPeer(k, p, peers, q) && (len(ports) == 0 || slices.ContainsFunc(ports, func(o networkingv1.NetworkPolicyPort) bool { return portMatches(k, o, q) })) {
+		if w.isPeer(k, p, peers, q) &&
+			(len(ports) == 0 ||
+				slices.ContainsFunc(ports, func(o networkingv1.NetworkPolicyPort) bool {
+					return portMatches(k, o, q)
+				})) {
 			return true
 		}
 	}
@@ -152,7 +162,9 @@ func (w *world) podsAt(k packet, p *networkingv1.NetworkPolicy) []*machine {
 	for _, q := range w.pods {
 		for n := range q.Interfaces {
 			i := &q.Interfaces[n]
-			reachable := k.nic.Main && i.Main || !k.nic.Main && !i.Main && slices.ContainsFunc(i.Networks, func(n string) bool { return slices.Contains(k.nic.Networks, n) })
+			reachable := k.nic.Main && i.Main ||
+				!k.nic.Main && !i.Main &&
+					slices.ContainsFunc(i.Networks, func(n string) bool { return slices.Contains(k.nic.Networks, n) })
 			if !q.hostNetwork && reachable && (p == nil || isAbout(p, i)) && slices.Contains(i.Addresses, k.remote) {
 				list = append(list, q)
 			}
@@ -162,14 +174,17 @@ func (w *world) podsAt(k packet, p *networkingv1.NetworkPolicy) []*machine {
 }
 
 // isPeer reports whether the remote address is a peer: by itself if q is nil, else as that of the pod.
-func (w *world) isPeer(k packet, p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, q *machine) bool {
+func (w *world) isPeer(
+	k packet, p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, q *machine,
+) bool {
 	if len(peers) == 0 {
 		return true
 	}
 	for _, peer := range peers {
 		if peer.IPBlock != nil {
 			outside := func(text string) bool { return !netip.MustParsePrefix(text).Contains(k.remote) }
-			if q == nil && !outside(peer.IPBlock.CIDR) && !slices.ContainsFunc(peer.IPBlock.Except, func(t string) bool { return !outside(t) }) {
+			if q == nil && !outside(peer.IPBlock.CIDR) &&
+				!slices.ContainsFunc(peer.IPBlock.Except, func(t string) bool { return !outside(t) }) {
 				return true
 			}
 			continue
@@ -289,7 +304,12 @@ func (w *world) baselinePermits(k packet) bool {
 	for _, r := range w.baseline.Spec.Egress {
 		var peers []adminv1.AdminNetworkPolicyEgressPeer
 		for _, o := range r.To {
-			peers = append(peers, adminv1.AdminNetworkPolicyEgressPeer{Namespaces: o.Namespaces, Pods: o.Pods, Nodes: o.Nodes, Networks: o.Networks})
+			peers = append(peers, adminv1.AdminNetworkPolicyEgressPeer{
+				Namespaces: o.Namespaces,
+				Pods:       o.Pods,
+				Nodes:      o.Nodes,
+				Networks:   o.Networks,
+			})
 		}
 		if action := w.adminAction(k, string(r.Action), peers, r.Ports); action != "" {
 			return action == "Allow"
@@ -302,7 +322,8 @@ func (w *world) isAdminSubject(k packet, s adminv1.AdminNetworkPolicySubject) bo
 	return w.isNamespaced(k.pod, s.Namespaces, s.Pods, false)
 }
 
-// inNamespace reports whether a pod is in a selected namespace. Without the namespace's labels it may be: perhaps is what that means.
+// inNamespace reports whether a pod is in a selected namespace. Without the namespace's labels it may be: perhaps is
+// what that means.
 func (w *world) inNamespace(q *machine, s *metav1.LabelSelector, perhaps bool) bool {
 	set, isKnown := w.namespaces[q.Namespace]
 	if !isKnown && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
@@ -311,19 +332,22 @@ func (w *world) inNamespace(q *machine, s *metav1.LabelSelector, perhaps bool) b
 	return labelled(s, set)
 }
 
-func (w *world) isNamespaced(q *machine, namespaces *metav1.LabelSelector, pods *adminv1.NamespacedPod, perhaps bool) bool {
+func (w *world) isNamespaced(
+	q *machine, namespaces *metav1.LabelSelector, pods *adminv1.NamespacedPod, perhaps bool,
+) bool {
 	if pods != nil {
 		return w.inNamespace(q, &pods.NamespaceSelector, perhaps) && labelled(&pods.PodSelector, q.Labels)
 	}
 	return namespaces != nil && w.inNamespace(q, namespaces, perhaps)
 }
 
-// adminAction returns what a rule does with a packet; "": nothing. A rule that may deny, or leave to other policies, a pod of a namespace whose
-// labels are not known denies it.
+// adminAction returns what a rule does with a packet; "": nothing. A rule that may deny, or leave to other policies, a
+// pod of a namespace whose labels are not known denies it.
 func (w *world) adminAction(
 	k packet, action string, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort,
 ) string {
-	surely, perhaps := w.adminMatches(k, peers, ports, false), w.adminMatches(k, peers, ports, true)
+	surely := w.adminMatches(k, peers, ports, false)
+	perhaps := w.adminMatches(k, peers, ports, true)
 	switch {
 	case action == "Pass" && w.matchesUnknown(k, peers, ports):
 		return "Deny"
@@ -334,11 +358,17 @@ func (w *world) adminAction(
 }
 
 // matchesUnknown reports whether one of the pods with the address is a peer only perhaps.
-func (w *world) matchesUnknown(k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort) bool {
+func (w *world) matchesUnknown(
+	k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort,
+) bool {
 	for _, o := range peers {
 		for _, q := range w.podsAt(k, nil) {
-			isPort := ports == nil || slices.ContainsFunc(*ports, func(o adminv1.AdminNetworkPolicyPort) bool { return adminPortMatches(k, o, q) })
-			if isPort && w.isNamespaced(q, o.Namespaces, o.Pods, true) && !w.isNamespaced(q, o.Namespaces, o.Pods, false) {
+			isPort := ports == nil ||
+				slices.ContainsFunc(*ports, func(o adminv1.AdminNetworkPolicyPort) bool {
+					return adminPortMatches(k, o, q)
+				})
+			if isPort && w.isNamespaced(q, o.Namespaces, o.Pods, true) &&
+				!w.isNamespaced(q, o.Namespaces, o.Pods, false) {
 				return true
 			}
 		}
@@ -346,10 +376,18 @@ func (w *world) matchesUnknown(k packet, peers []adminv1.AdminNetworkPolicyEgres
 	return false
 }
 
-func (w *world) adminMatches(k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort, perhaps bool) bool {
+func (w *world) adminMatches(
+	k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort, perhaps bool,
+) bool {
 	for _, q := range append([]*machine{nil}, w.podsAt(k, nil)...) {
-		isPeer := slices.ContainsFunc(peers, func(o adminv1.AdminNetworkPolicyEgressPeer) bool { return w.isAdminPeer(k, o, q, perhaps) })
-		if isPeer && (ports == nil || slices.ContainsFunc(*ports, func(o adminv1.AdminNetworkPolicyPort) bool { return adminPortMatches(k, o, q) })) {
+		isPeer := slices.ContainsFunc(peers, func(o adminv1.AdminNetworkPolicyEgressPeer) bool {
+			return w.isAdminPeer(k, o, q, perhaps)
+		})
+		if isPeer &&
+			(ports == nil ||
+				slices.ContainsFunc(*ports, func(o adminv1.AdminNetworkPolicyPort) bool {
+					return adminPortMatches(k, o, q)
+				})) {
 			return true
 		}
 	}
@@ -369,7 +407,8 @@ func (w *world) isAdminPeer(k packet, o adminv1.AdminNetworkPolicyEgressPeer, q 
 		return false
 	}
 	for name, set := range w.nodes {
-		if labelled(o.Nodes, set) && slices.ContainsFunc(w.nodeAt[name], func(p netip.Prefix) bool { return p.Contains(k.remote) }) {
+		if labelled(o.Nodes, set) &&
+			slices.ContainsFunc(w.nodeAt[name], func(p netip.Prefix) bool { return p.Contains(k.remote) }) {
 			return true
 		}
 	}
@@ -381,7 +420,8 @@ func adminPortMatches(k packet, o adminv1.AdminNetworkPolicyPort, q *machine) bo
 	case o.PortNumber != nil:
 		return numbers[string(o.PortNumber.Protocol)] == k.protocol && o.PortNumber.Port == int32(k.port)
 	case o.PortRange != nil:
-		return numbers[string(o.PortRange.Protocol)] == k.protocol && o.PortRange.Start <= int32(k.port) && int32(k.port) <= o.PortRange.End
+		return numbers[string(o.PortRange.Protocol)] == k.protocol && o.PortRange.Start <= int32(k.port) &&
+			int32(k.port) <= o.PortRange.End
 	}
 	return hasNamedPort(k, *o.NamedPort, q)
 }

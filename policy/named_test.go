@@ -10,7 +10,10 @@ import (
 func namedPorts(t *testing.T, direction string, rules int, names ...string) Policy {
 	t.Helper()
 	ports := "ports: [{port: " + strings.Join(names, "}, {port: ") + "}]"
-	peers := map[string]string{"ingress": "from: [{ipBlock: {cidr: 10.0.0.0/24}}]", "egress": "to: [{namespaceSelector: {}}]"}[direction]
+	peers := map[string]string{
+		"ingress": "from: [{ipBlock: {cidr: 10.0.0.0/24}}]",
+		"egress":  "to: [{namespaceSelector: {}}]",
+	}[direction]
 	rule := fmt.Sprintf("{%s, %s}", peers, ports)
 	types := strings.ToUpper(direction[:1]) + direction[1:]
 	return networkPolicy(t, "evil/p", fmt.Sprintf("{podSelector: {}, policyTypes: [%s], %s: [%s]}", types, direction,
@@ -36,7 +39,7 @@ func TestNamedPortsAreLookedUp(t *testing.T) {
 		e.SetPod(withPorts(podAt("evil/p", true, "10.0.0.1"), "bN", 5000))
 		e.SetPolicy(namedPorts(t, direction, 1, append(names, "b4999")...))
 		e.Compile()
-		if n := e.Work().Ports; n != 1 {
+		if n := e.work.Ports; n != 1 {
 			t.Errorf("%s: %d ports were compared", direction, n)
 		}
 		d := map[string]Direction{"ingress": Ingress, "egress": Egress}[direction]
@@ -46,10 +49,13 @@ func TestNamedPortsAreLookedUp(t *testing.T) {
 	}
 }
 
-// A pod has many ports of one name, in several containers, and many rules have the name. Each rule reads each of them, so they count in the
-// effort: those of the subject, and those of peers in the share of their namespace.
+// A pod has many ports of one name, in several containers, and many rules have the name. Each rule reads each of them,
+// so they count in the effort: those of the subject, and those of peers in the share of their namespace.
 func TestManyPortsOfOneNameCountInTheEffort(t *testing.T) {
-	const rules, ports = 600, 500 // 300,000
+	const (
+		rules = 600
+		ports = 500
+	) // 300,000
 	subject := NewEngine(Config{})
 	subject.SetPod(withPorts(podAt("evil/p", true, "10.0.0.1"), "web", ports))
 	subject.SetPolicy(namedPorts(t, "ingress", rules, "web"))
@@ -73,7 +79,7 @@ func TestManyPortsOfOneNameCountInTheEffort(t *testing.T) {
 		}
 		peers.mustTally(t)
 	}
-	if n := subject.Work().Ports + peers.Work().Ports; n > 10*rules {
+	if n := subject.work.Ports + peers.work.Ports; n > 10*rules {
 		t.Errorf("%d ports were compared", n)
 	}
 }
@@ -89,7 +95,8 @@ func (e *Engine) mustTally(t *testing.T) {
 		for p := range g.members {
 			want.add(g, p, p.span)
 		}
-		if got := e.tallies.of(g); fmt.Sprint(got.byNamespace) != fmt.Sprint(want.of(g).byNamespace) || got.all != want.of(g).all {
+		if got := e.tallies.of(g); fmt.Sprint(got.byNamespace) != fmt.Sprint(want.of(g).byNamespace) ||
+			got.all != want.of(g).all {
 			t.Fatalf("group %s has the tally %v, want %v", g.key, got, want.of(g))
 		}
 	}
@@ -101,17 +108,19 @@ func TestSubjectsWithOtherPortsShareAddresses(t *testing.T) {
 	for _, ports := range []string{"{port: web}", "{port: web}, {port: 1}, {port: 3}, {port: 5}, {port: 7}"} {
 		var peers []string
 		for n := range addresses {
-			peers = append(peers, fmt.Sprintf("{ipBlock: {cidr: %d.%d.%d.%d/32}}", 11+n>>15, n>>7&255, n&127, 2*(n&63)+1))
+			peers = append(peers,
+				fmt.Sprintf("{ipBlock: {cidr: %d.%d.%d.%d/32}}", 11+n>>15, n>>7&255, n&127, 2*(n&63)+1))
 		}
 		e := NewEngine(Config{})
-		e.SetPolicy(networkPolicy(t, "evil/p", fmt.Sprintf("{podSelector: {}, ingress: [{from: [%s], ports: [%s]}]}", strings.Join(peers, ", "), ports)))
+		e.SetPolicy(networkPolicy(t, "evil/p",
+			fmt.Sprintf("{podSelector: {}, ingress: [{from: [%s], ports: [%s]}]}", strings.Join(peers, ", "), ports)))
 		for n := range 10 {
 			p := podAt(fmt.Sprint("evil/p", n), true, fmt.Sprintf("10.0.0.%d", n+1))
 			p.Ports = []NamedPort{{"web", TCP, uint16(8000 + n)}}
 			e.SetPod(p)
 		}
 		e.Compile()
-		if n := e.Work().Fragments; n > 2 { // whole, and without other namespaces
+		if n := e.work.Fragments; n > 2 { // whole, and without other namespaces
 			t.Errorf("ports %s: the policy was resolved %d times", ports, n)
 		}
 		if e.kept.size > 2*(addresses+100) {
@@ -124,7 +133,8 @@ func TestSubjectsWithOtherPortsShareAddresses(t *testing.T) {
 func TestKeptAddressesAreBounded(t *testing.T) {
 	e := NewEngine(Config{})
 	for n := range 40 {
-		e.SetPolicy(networkPolicy(t, fmt.Sprint("evil/n", n), bigSpec(fmt.Sprintf(`{matchLabels: {number: "%d"}}`, n), 18_000, 2)))
+		e.SetPolicy(networkPolicy(t, fmt.Sprint("evil/n", n),
+			bigSpec(fmt.Sprintf(`{matchLabels: {number: "%d"}}`, n), 18_000, 2)))
 		e.SetPod(podAt("evil/p", true, "10.0.0.1", fmt.Sprintf("number=%d", n)))
 		e.Compile()
 		if e.kept.size > maxKept {

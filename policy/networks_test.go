@@ -5,14 +5,19 @@ import (
 	"testing"
 )
 
-// The annotation policy-for of a MultiNetworkPolicy has thousands of names. Each peer's networks are looked up among them.
+// The annotation policy-for of a MultiNetworkPolicy has thousands of names. Each peer's networks are looked up among
+// them.
 func TestPolicyForManyNetworks(t *testing.T) {
 	e := NewEngine(Config{})
 	for _, name := range []string{"evil/p", "evil/q"} {
 		p := podAt(name, true, "10.66.0.1", "app="+name[5:])
 		p.Interfaces[0].Networks = []string{"main"}
 		for n, network := range []string{"named", "another"} {
-			p.Interfaces = append(p.Interfaces, Interface{Name: fmt.Sprint("net", n), Networks: []string{network}, Addresses: p.Interfaces[0].Addresses})
+			p.Interfaces = append(p.Interfaces, Interface{
+				Name:      fmt.Sprint("net", n),
+				Networks:  []string{network},
+				Addresses: p.Interfaces[0].Addresses,
+			})
 		}
 		e.SetPod(p)
 	}
@@ -20,8 +25,10 @@ func TestPolicyForManyNetworks(t *testing.T) {
 		names int
 		want  string // nets with a list, what net0 decides
 	}{{2048, "[eth0:false net0:true net1:false] allow"}, {3, "[eth0:false net0:true net1:false] allow"}} {
-		p := networkPolicy(t, "evil/p", `{podSelector: {matchLabels: {app: p}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}`)
-		p.Kind, p.Networks = Multi, []string{"named", "main"}
+		p := networkPolicy(t, "evil/p",
+			`{podSelector: {matchLabels: {app: p}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}`)
+		p.Kind = Multi
+		p.Networks = []string{"named", "main"}
 		for n := 1; n < tt.names; n++ {
 			p.Networks = append(p.Networks, fmt.Sprintf("a%04d", n))
 		}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// budgetLab is an engine whose namespace a has pods with rules of their own: as many as have room on the node, and two more.
+// budgetLab is an engine whose namespace a has pods with rules of their own: as many as have room on the node, and two
+// more.
 type budgetLab struct {
 	*testing.T
 	*Engine
@@ -19,12 +20,14 @@ func sizeOf(n int) int { return (100 + n) * 100 }
 func newBudgetLab(t *testing.T) *budgetLab {
 	t.Helper()
 	l := &budgetLab{T: t, Engine: NewEngine(Config{})}
-	sum, beyond := 0, 0
+	sum := 0
+	beyond := 0
 	for n := 0; beyond < 2; n++ {
 		if sum += sizeOf(n); sum > DefaultLimits.Node {
 			beyond++
 		}
-		l.SetPolicy(networkPolicy(t, fmt.Sprintf("a/n%02d", n), bigSpec(fmt.Sprintf(`{matchLabels: {number: "%d"}}`, n), sizeOf(n)/100, 100)))
+		l.SetPolicy(networkPolicy(t, fmt.Sprintf("a/n%02d", n),
+			bigSpec(fmt.Sprintf(`{matchLabels: {number: "%d"}}`, n), sizeOf(n)/100, 100)))
 		l.pods = append(l.pods, l.add(fmt.Sprintf("p%02d", n), n))
 	}
 	l.SetPod(podAt("b/p", true, "10.1.0.1"))
@@ -60,8 +63,9 @@ func (l *budgetLab) mustIsolate(when string, want ...ID) {
 	}
 }
 
-// Each pod of a namespace may have other rules. All of them together are bounded, so that a namespace does not exhaust the dataplane: further
-// pods are isolated, until others give their rules back. Pods with the same rules share them, and other namespaces are as before.
+// Each pod of a namespace may have other rules. All of them together are bounded, so that a namespace does not exhaust
+// the dataplane: further pods are isolated, until others give their rules back. Pods with the same rules share them,
+// and other namespaces are as before.
 func TestRulesOfANamespaceOnANodeAreBounded(t *testing.T) {
 	l := newBudgetLab(t)
 	last := len(l.pods) - 1

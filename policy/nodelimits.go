@@ -2,12 +2,13 @@ package policy
 
 import "maps"
 
-// Pods with other rules have lists of their own, so what is within the limits of a list or of a namespace may still be too much for a node:
-// many namespaces with many rules each, or rules about a large Service in each of a hundred lists. The node has a limit for each of both. As long as
-// what lists need fits, the limits of a list or namespace apply. Else these are halved until what remains fits: who needs little is not
-// affected.
+// Pods with other rules have lists of their own, so what is within the limits of a list or of a namespace may still be
+// too much for a node: many namespaces with many rules each, or rules about a large Service in each of a hundred lists.
+// The node has a limit for each of both. As long as what lists need fits, the limits of a list or namespace apply. Else
+// these are halved until what remains fits: who needs little is not affected.
 
-// claim is a demand with its limit. The demand is that with the limit as it is, with half of it, and so on; the last one counts for all that follow.
+// claim is a demand with its limit. The demand is that with the limit as it is, with half of it, and so on; the last
+// one counts for all that follow.
 type claim struct {
 	demands []int
 	limit   int
@@ -21,7 +22,8 @@ func (c *claim) at(n uint) int {
 // halvings returns how often the limits are halved so that the demands, each cut to its limit, are at most the total.
 func halvings(claims []claim, total int) uint {
 	for n := uint(0); ; n++ {
-		sum, isZero := 0, true
+		sum := 0
+		isZero := true
 		for i := range claims {
 			sum += claims[i].at(n)
 			isZero = isZero && claims[i].limit>>n == 0
@@ -40,8 +42,8 @@ func (e *Engine) servicesLimit(namespace string) int {
 	return e.limits.Services >> e.halved.services[namespace]
 }
 
-// closedLimit returns the limit of prefixes in a list of pods of a namespace at which Services are denied. Two are the least with which addresses are
-// denied by namespace.
+// closedLimit returns the limit of prefixes in a list of pods of a namespace at which Services are denied. Two are the
+// least with which addresses are denied by namespace.
 func (e *Engine) closedLimit(namespace string) int {
 	return max(min(2, e.limits.Closed), e.limits.Closed>>e.halved.services[namespace])
 }
@@ -56,8 +58,9 @@ type halved struct {
 	isAgain  bool            // what was put off is being tried
 }
 
-// maxRaises is how many divisions raise limits at most until all pods are compiled. They are lowered any number of times: so this ends, although what the
-// policies of a namespace need depends on the rules about Services and the other way round.
+// maxRaises is how many divisions raise limits at most until all pods are compiled. They are lowered any number of
+// times: so this ends, although what the policies of a namespace need depends on the rules about Services and the other
+// way round.
 const maxRaises = 32
 
 // allows reports whether a number may be replaced by another one.
@@ -74,11 +77,12 @@ func (h *halved) allows(was, is uint) bool {
 	return true
 }
 
-// rest is called when all pods are compiled. It reports whether a raise was put off that may be tried now. That ends: what is put off then waits for the
-// next compilation.
+// rest is called when all pods are compiled. It reports whether a raise was put off that may be tried now. That ends:
+// what is put off then waits for the next compilation.
 func (h *halved) rest() bool {
 	h.isAgain = h.isPutOff && !h.isAgain
-	h.raises, h.isPutOff = 0, false
+	h.raises = 0
+	h.isPutOff = false
 	return h.isAgain
 }
 
@@ -87,7 +91,8 @@ func (e *Engine) divide() {
 	if !e.isUndivided {
 		return
 	}
-	e.isUndivided, e.halved.isRaised = false, false
+	e.isUndivided = false
+	e.halved.isRaised = false
 	if own := halvings(e.ownClaims(), e.limits.AllNamespaces); e.halved.allows(e.halved.own, own) {
 		e.halved.own = own
 		for name, ns := range e.namespaces {
@@ -104,7 +109,8 @@ func (e *Engine) divide() {
 	}
 }
 
-// divideServices gives each namespace a fair share of the rules about Services. Where its lists need more, their limits are halved.
+// divideServices gives each namespace a fair share of the rules about Services. Where its lists need more, their limits
+// are halved.
 func (e *Engine) divideServices() {
 	claims := e.serviceClaims()
 	totals := make([]int, 0, len(claims))
@@ -114,7 +120,8 @@ func (e *Engine) divideServices() {
 	share := fairShare(totals, e.limits.AllServices)
 	maps.DeleteFunc(e.halved.services, func(name string, _ uint) bool { return e.namespaces[name] == nil })
 	for name, ns := range e.namespaces {
-		was, is := e.halved.services[name], halvings(claims[name], share)
+		was := e.halved.services[name]
+		is := halvings(claims[name], share)
 		if !e.halved.allows(was, is) {
 			continue
 		}
@@ -160,19 +167,20 @@ func (e *Engine) ownClaims() []claim {
 	return claims
 }
 
-// lacking are lists that an interface does not have, by name, and the number of rules of the namespace's policies in them.
+// lacking are lists that an interface does not have, by name, and the number of rules of the namespace's policies in
+// them.
 type lacking map[string]int
 
-// add adds other lists. The policies of two pods may have other numbers of rules although the lists are equal: the larger number counts, so that the
-// order of pods does not matter.
+// add adds other lists. The policies of two pods may have other numbers of rules although the lists are equal: the
+// larger number counts, so that the order of pods does not matter.
 func (l lacking) add(other lacking) {
 	for list, rules := range other {
 		l[list] = max(l[list], rules)
 	}
 }
 
-// serviceDemand is what Services need in a list without the limits of the node. Lists of a namespace with the same key need the same. The content of a list
-// is no key: with lower limits lists become alike.
+// serviceDemand is what Services need in a list without the limits of the node. Lists of a namespace with the same key
+// need the same. The content of a list is no key: with lower limits lists become alike.
 type serviceDemand struct {
 	key    string
 	rules  [demandLevels]int // with the limit of a list, half of it, and so on: a Service over the limit needs none
@@ -219,7 +227,9 @@ func (e *Engine) undemand(keys []demandKey) {
 func (e *Engine) serviceClaims() map[string][]claim {
 	all := make(map[string][]claim)
 	for k, d := range e.demands {
-		all[k.namespace] = append(all[k.namespace], claim{d.rules[:], e.limits.Services}, claim{[]int{d.denied}, e.limits.Closed})
+		all[k.namespace] = append(all[k.namespace], claim{d.rules[:], e.limits.Services}, claim{
+			[]int{d.denied}, e.limits.Closed,
+		})
 	}
 	return all
 }

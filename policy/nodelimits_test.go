@@ -45,7 +45,10 @@ func portsService(name string, ip, endpoint string, ports int) Service {
 	for n := range ports {
 		port := uint16(1000 + 2*n)
 		s.Frontends = append(s.Frontends, Frontend{
-			Addresses: addresses, Protocol: TCP, Port: port, Backends: []Backends{{[]netip.Addr{address(endpoint)}, port}},
+			Addresses: addresses,
+			Protocol:  TCP,
+			Port:      port,
+			Backends:  []Backends{{[]netip.Addr{address(endpoint)}, port}},
 		})
 	}
 	return s
@@ -57,7 +60,9 @@ func clientsOf(t *testing.T, n int) *Engine {
 	for i := range n {
 		e.SetPod(podAt(fmt.Sprintf("shop/c%03d", i), true, fmt.Sprintf("10.0.1.%d", i), fmt.Sprintf("app=c%d", i)))
 		e.SetPolicy(networkPolicy(t, fmt.Sprintf("shop/c%03d", i),
-			fmt.Sprintf(`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`, i)))
+			fmt.Sprintf(
+				`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`,
+				i)))
 	}
 	e.Compile()
 	return e
@@ -82,7 +87,8 @@ func sendsTo(e *Engine, ip string, port uint16) (n int) {
 	return n
 }
 
-// A Service with very many ports has rules in each list. All of them together are bounded, and Services with few are as before.
+// A Service with very many ports has rules in each list. All of them together are bounded, and Services with few are as
+// before.
 func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 	const pods = 100
 	e := clientsOf(t, pods)
@@ -106,7 +112,8 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 		}
 	}
 	// With half of the limit the large Service is denied, and then all fits.
-	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= DefaultLimits.Services || x[0].Limit <= DefaultLimits.Services/4 {
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= DefaultLimits.Services ||
+		x[0].Limit <= DefaultLimits.Services/4 {
 		t.Errorf("excess %+v", x)
 	}
 	e.DeleteService("evil/t")
@@ -131,7 +138,12 @@ func TestPortsOfAServiceAreOneRule(t *testing.T) {
 			s.Frontends[n].Backends[0].Addresses = []netip.Addr{address("10.0.0.201")}
 		}
 	}
-	other := Frontend{Addresses: []netip.Addr{address("10.96.0.9")}, Protocol: TCP, Port: 5, Backends: []Backends{{[]netip.Addr{address("10.0.0.200")}, 5}}}
+	other := Frontend{
+		Addresses: []netip.Addr{address("10.96.0.9")},
+		Protocol:  TCP,
+		Port:      5,
+		Backends:  []Backends{{[]netip.Addr{address("10.0.0.200")}, 5}},
+	}
 	s.Frontends = append(s.Frontends, other)
 	e.SetService(s)
 	e.Compile()
@@ -155,7 +167,8 @@ func TestPortsOfAServiceAreOneRule(t *testing.T) {
 	}
 }
 
-// Namespaces share the rules of a node: who needs much gets less, who needs little is as before. What one releases the others get.
+// Namespaces share the rules of a node: who needs much gets less, who needs little is as before. What one releases the
+// others get.
 func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 	e := NewEngine(Config{})
 	const pods = 15 // of 25,000 rules
@@ -194,7 +207,7 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 		}
 	}
 	want("three", 4, 4, 4) // at most a quarter of the limit for a namespace
-	if n := e.Work().Interfaces; n > 4*(3*pods+1) {
+	if n := e.work.Interfaces; n > 4*(3*pods+1) {
 		t.Errorf("%d interfaces were compiled", n)
 	}
 	if x := e.ExcessOf(ID{"n0", "p00"}); len(x) != 1 || x[0].Limit != DefaultLimits.Node/4 {
@@ -212,9 +225,23 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 	}
 }
 
-// What a pod lacked counts no longer when it is deleted, although no list ends then: starved pods have one list together.
+// What a pod lacked counts no longer when it is deleted, although no list ends then: starved pods have one list
+// together.
 func TestLimitsOfAFullNodeEndWithThePodsThatLackedRules(t *testing.T) {
-	e := NewEngine(Config{Limits: Limits{Own: 100, Node: 100, AllNamespaces: 150, AllServices: 100, Services: 100, Closed: 10, Effort: 1000, Lookups: 1000, NamespaceLookups: 1000, Selectors: 10}})
+	e := NewEngine(Config{
+		Limits: Limits{
+			Own:              100,
+			Node:             100,
+			AllNamespaces:    150,
+			AllServices:      100,
+			Services:         100,
+			Closed:           10,
+			Effort:           1000,
+			Lookups:          1000,
+			NamespaceLookups: 1000,
+			Selectors:        10,
+		},
+	})
 	// One policy has another list for each pod, because of the named port.
 	for ns, of := range map[string]struct {
 		rules int
@@ -225,7 +252,8 @@ func TestLimitsOfAFullNodeEndWithThePodsThatLackedRules(t *testing.T) {
 			p.Ports = []NamedPort{{"http", TCP, 80 + n}}
 			e.SetPod(p)
 		}
-		e.SetPolicy(networkPolicy(t, ns+"/http", strings.ReplaceAll(bigSpec("{}", of.rules, 1), "port: 1000", "port: http")))
+		e.SetPolicy(networkPolicy(t, ns+"/http",
+			strings.ReplaceAll(bigSpec("{}", of.rules, 1), "port: 1000", "port: http")))
 	}
 	e.Compile()
 	starved := func() (all []string) {
@@ -265,7 +293,9 @@ func TestTheLargerNumberOfRulesOfALackingListCounts(t *testing.T) {
 // Each limit of the node is divided for itself.
 func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 	limits := DefaultLimits
-	limits.Node, limits.Services, limits.AllServices = 100, 40, 50
+	limits.Node = 100
+	limits.Services = 40
+	limits.AllServices = 50
 	e := NewEngine(Config{Limits: limits})
 	for n := range 2 {
 		id := fmt.Sprintf("a/p%d", n)
@@ -273,7 +303,10 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 		e.SetPolicy(networkPolicy(t, id, bigSpec(fmt.Sprintf(`{matchLabels: {app: p%d}}`, n), 40, 1)))
 		id = fmt.Sprintf("c/p%d", n)
 		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.2.%d", n), fmt.Sprintf("app=p%d", n)))
-		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(`{podSelector: {matchLabels: {app: p%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`, n)))
+		e.SetPolicy(networkPolicy(t, id,
+			fmt.Sprintf(
+				`{podSelector: {matchLabels: {app: p%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`,
+				n)))
 	}
 	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
 	e.Compile()
@@ -281,34 +314,45 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit("c"), e.namespaceLimit())
 	}
 	for n := range 2 {
-		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP, 1000); r.Action != Allow {
+		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP,
+			1000); r.Action != Allow {
 			t.Errorf("p%d: %+v", n, r)
 		}
 	}
 }
 
-// deniers are pods with a policy of their own each, which may send to 10.96.0.0/16, and a Service at 40 of its addresses that is over a limit.
+// deniers are pods with a policy of their own each, which may send to 10.96.0.0/16, and a Service at 40 of its
+// addresses that is over a limit.
 func deniers(t *testing.T, pods int, limits Limits) *Engine {
 	e := NewEngine(Config{Limits: limits})
 	for n := range pods {
 		id := fmt.Sprintf("shop/c%d", n)
 		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.1.%d", n), fmt.Sprintf("app=c%d", n)))
-		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]}`, n)))
+		e.SetPolicy(networkPolicy(t, id,
+			fmt.Sprintf(
+				`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]}`,
+				n)))
 	}
 	s := Service{Name: "evil/s", Unread: MaxEndpoints + 1}
 	for n := range 40 {
-		s.Frontends = append(s.Frontends, Frontend{Addresses: []netip.Addr{address(fmt.Sprintf("10.96.0.%d", 2*n))}, Protocol: TCP, Port: 1000})
+		s.Frontends = append(s.Frontends, Frontend{
+			Addresses: []netip.Addr{address(fmt.Sprintf("10.96.0.%d", 2*n))},
+			Protocol:  TCP,
+			Port:      1000,
+		})
 	}
 	e.SetService(s)
 	e.Compile()
 	return e
 }
 
-// The prefixes at which Services over a limit are denied are rules of the dataplane, too. Where they are too many, wider ones deny the same.
+// The prefixes at which Services over a limit are denied are rules of the dataplane, too. Where they are too many,
+// wider ones deny the same.
 func TestDeniedAddressesInAllListsOfANodeAreBounded(t *testing.T) {
 	const pods = 5
 	limits := DefaultLimits
-	limits.Closed, limits.AllServices = 40, 100
+	limits.Closed = 40
+	limits.AllServices = 100
 	e := deniers(t, pods, limits)
 	if size := sizeOfLists(e); size > limits.AllServices+pods*3 { // with the rules of the policies
 		t.Errorf("%d rules in all lists", size)
@@ -326,12 +370,16 @@ func TestDeniedAddressesInAllListsOfANodeAreBounded(t *testing.T) {
 func TestLimitsOfServicesApplyInFullAgainWhenAServiceNeedsLess(t *testing.T) {
 	const pods = 3
 	limits := DefaultLimits
-	limits.Services, limits.AllServices = 20, 50
+	limits.Services = 20
+	limits.AllServices = 50
 	e := NewEngine(Config{Limits: limits})
 	for n := range pods {
 		id := fmt.Sprintf("shop/c%d", n)
 		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.1.%d", n), fmt.Sprintf("app=c%d", n)))
-		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`, n)))
+		e.SetPolicy(networkPolicy(t, id,
+			fmt.Sprintf(
+				`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`,
+				n)))
 	}
 	for _, step := range []struct{ ports, reach int }{{20, 0}, {12, pods}, {20, 0}} {
 		e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", step.ports))
@@ -342,11 +390,12 @@ func TestLimitsOfServicesApplyInFullAgainWhenAServiceNeedsLess(t *testing.T) {
 	}
 }
 
-// A namespace whose pods need many rules about Services has lower limits. It takes nothing from the pods of other namespaces, and neither does who makes them
-// endpoints.
+// A namespace whose pods need many rules about Services has lower limits. It takes nothing from the pods of other
+// namespaces, and neither does who makes them endpoints.
 func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	limits := DefaultLimits
-	limits.Services, limits.AllServices = 100, 400
+	limits.Services = 100
+	limits.AllServices = 400
 	e := NewEngine(Config{Limits: limits})
 	to200 := `{podSelector: %s, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`
 	for n := range 4 {
@@ -403,16 +452,25 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	}
 }
 
-// Wide rules for Services over a limit deny others, which need rules of their own. Each namespace has its share of them, whatever its name.
+// Wide rules for Services over a limit deny others, which need rules of their own. Each namespace has its share of
+// them, whatever its name.
 func TestServicesBesideManyClosedOnesHaveTheirShare(t *testing.T) {
 	limits := DefaultLimits
-	limits.Services, limits.Closed = 100, 20
+	limits.Services = 100
+	limits.Closed = 20
 	e := NewEngine(Config{Limits: limits})
 	e.SetPod(podAt("shop/p", true, "10.0.0.1"))
-	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]}`))
+	e.SetPolicy(networkPolicy(t, "shop/p",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]}`))
 	e.SetService(portsService("kube-system/kube-dns", "10.96.0.41", "10.0.0.53", 3))
 	for n := range 100 {
-		e.SetService(Service{Name: fmt.Sprintf("aaa/closed%d", n), Unread: MaxEndpoints + 1, Frontends: []Frontend{{Addresses: []netip.Addr{address(fmt.Sprintf("10.96.0.%d", 2*n))}, Protocol: TCP, Port: 80}}})
+		e.SetService(Service{
+			Name:   fmt.Sprintf("aaa/closed%d", n),
+			Unread: MaxEndpoints + 1,
+			Frontends: []Frontend{
+				{Addresses: []netip.Addr{address(fmt.Sprintf("10.96.0.%d", 2*n))}, Protocol: TCP, Port: 80},
+			},
+		})
 	}
 	for n := range 120 {
 		if n != 20 { // that of kube-dns
@@ -437,10 +495,12 @@ func TestServicesBesideManyClosedOnesHaveTheirShare(t *testing.T) {
 	}
 }
 
-// What lists need changes while pods are compiled, again and again. Raises of limits that are put off then come at last.
+// What lists need changes while pods are compiled, again and again. Raises of limits that are put off then come at
+// last.
 func TestLimitsThatWereRaisedOftenAreRaisedAtLast(t *testing.T) {
 	e := clientsOf(t, 20)
-	e.limits.Services, e.limits.AllServices = 100, 1500
+	e.limits.Services = 100
+	e.limits.AllServices = 1500
 	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 70))
 	e.Compile()
 	for range maxRaises + 5 {
@@ -461,7 +521,8 @@ func TestLimitsThatWereRaisedOftenAreRaisedAtLast(t *testing.T) {
 	}
 }
 
-// A pod is a permitted endpoint of its own Services, so its list is another one than that of a pod with the same policies.
+// A pod is a permitted endpoint of its own Services, so its list is another one than that of a pod with the same
+// policies.
 func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
 	e := NewEngine(Config{})
 	const pods = 3
@@ -470,7 +531,8 @@ func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
 		e.SetPod(podAt(fmt.Sprintf("shop/p%d", n), true, ip))
 		e.SetService(portsService(fmt.Sprintf("shop/s%d", n), fmt.Sprintf("10.96.0.%d", n), ip, 1))
 	}
-	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
+	e.SetPolicy(networkPolicy(t, "shop/p",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
 	if e.Compile(); len(e.demands) != pods {
 		t.Errorf("%d demands of %d lists", len(e.demands), pods)
 	}
@@ -480,12 +542,14 @@ func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
 func TestLimitsOfManyNamespacesAreRaisedTogether(t *testing.T) {
 	const namespaces = 3 * maxRaises
 	limits := DefaultLimits
-	limits.Services, limits.AllServices = 100, 75*namespaces
+	limits.Services = 100
+	limits.AllServices = 75 * namespaces
 	e := NewEngine(Config{Limits: limits})
 	for n := range namespaces {
 		ns := fmt.Sprintf("n%03d", n)
 		e.SetPod(podAt(ns+"/p", true, fmt.Sprintf("10.0.1.%d", n)))
-		e.SetPolicy(networkPolicy(t, ns+"/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
+		e.SetPolicy(networkPolicy(t, ns+"/p",
+			`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
 	}
 	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 60))
 	reach := func() (n int) {
@@ -516,7 +580,8 @@ func TestLimitsThatArePutOffTwiceAreRaisedByTheNextCompilation(t *testing.T) {
 	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
 	e.Compile()
 	e.halved.services["shop"] = 1
-	e.halved.isPutOff, e.halved.isAgain = true, true
+	e.halved.isPutOff = true
+	e.halved.isAgain = true
 	e.Compile()
 	if e.Compile(); len(e.halved.services) != 0 {
 		t.Errorf("limits stay lowered: %+v", e.halved)

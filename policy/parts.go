@@ -10,14 +10,14 @@ import (
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
-// All agents convert the policies of all namespaces, and compare them with pods while ADDs wait. The parts of a policy bound the memory and
-// the work for that: its rules, peers, ports, networks, the requirements and values of its selectors, and the prefixes that remain of a block
-// without its exceptions. A long text counts as several parts.
+// All agents convert the policies of all namespaces, and compare them with pods while ADDs wait. The parts of a policy
+// bound the memory and the work for that: its rules, peers, ports, networks, the requirements and values of its
+// selectors, and the prefixes that remain of a block without its exceptions. A long text counts as several parts.
 const (
 	// MaxParts is the number of parts of a policy. The rules of a larger one are not read.
 	MaxParts = 20_000
-	// MaxNamespaceParts is the number of parts of the policies of a namespace, and of those without namespace. The rules of the largest policies
-	// are not read.
+	// MaxNamespaceParts is the number of parts of the policies of a namespace, and of those without namespace. The
+	// rules of the largest policies are not read.
 	MaxNamespaceParts = 100_000
 	// maxRequirements is the number of requirements of a selector: each may be compared with all pods.
 	maxRequirements = 32
@@ -44,7 +44,8 @@ type Oversize struct {
 // IsZero reports whether no bound is exceeded.
 func (o Oversize) IsZero() bool { return o == Oversize{} }
 
-// OversizeInNamespace is that of a policy with this number of parts, for which the policies of its namespace leave no room.
+// OversizeInNamespace is that of a policy with this number of parts, for which the policies of its namespace leave no
+// room.
 func OversizeInNamespace(parts int) Oversize {
 	return Oversize{Size: parts, Limit: MaxNamespaceParts, Unit: unitNamespaceParts}
 }
@@ -66,7 +67,8 @@ func (m *Measure) Oversize() Oversize {
 	return Oversize{}
 }
 
-// MeasureNetworkPolicy returns the size of the spec of a NetworkPolicy or MultiNetworkPolicy. networks is the annotation [AnnotationFor].
+// MeasureNetworkPolicy returns the size of the spec of a NetworkPolicy or MultiNetworkPolicy. networks is the
+// annotation [AnnotationFor].
 func MeasureNetworkPolicy(spec *networkingv1.NetworkPolicySpec, networks string) Measure {
 	var m Measure
 	m.text(networks)
@@ -159,7 +161,8 @@ func (m *Measure) rule(peers []networkingv1.NetworkPolicyPeer, ports []networkin
 	}
 }
 
-// block counts a block, and the prefixes that remain of it, as far as these are needed to know that the policy is too large.
+// block counts a block, and the prefixes that remain of it, as far as these are needed to know that the policy is too
+// large.
 func (m *Measure) block(b *networkingv1.IPBlock) {
 	m.Parts += len(b.Except)
 	m.text(b.CIDR)
@@ -225,11 +228,12 @@ func (m *Measure) adminRule(r adminRule) {
 	}
 }
 
-// oversizeRule is the name of the rule that denies instead of the rules that are not read. Without peers it is invalid, so that it denies all.
+// oversizeRule is the name of the rule that denies instead of the rules that are not read. Without peers it is invalid,
+// so that it denies all.
 const oversizeRule = "(denies more: over the limit of parts)"
 
-// WithoutRules returns a spec that isolates the pods of another one in the same directions, and allows nothing. If the selector is large, it
-// selects all pods of the namespace.
+// WithoutRules returns a spec that isolates the pods of another one in the same directions, and allows nothing. If the
+// selector is large, it selects all pods of the namespace.
 func WithoutRules(spec *networkingv1.NetworkPolicySpec) networkingv1.NetworkPolicySpec {
 	var kept networkingv1.NetworkPolicySpec
 	if isKept(&spec.PodSelector) {
@@ -254,25 +258,29 @@ func isKept(selectors ...*metav1.LabelSelector) bool {
 	return m.Parts <= maxKeptParts && m.requirements <= maxRequirements
 }
 
-// KeptNetworks returns the annotation [AnnotationFor] of a policy whose rules are not read; false: it is too large to be kept, and the policy
-// is about all networks.
+// KeptNetworks returns the annotation [AnnotationFor] of a policy whose rules are not read; false: it is too large to
+// be kept, and the policy is about all networks.
 func KeptNetworks(annotation string) (string, bool) {
 	return annotation, len(annotation) <= maxKeptParts*textOfPart && strings.Count(annotation, ",") < maxKeptParts
 }
 
-// AdminWithoutRules returns a spec that denies all in the directions in which another one may deny or pass, and allows nothing. If the subject
-// is large, it is all pods.
+// AdminWithoutRules returns a spec that denies all in the directions in which another one may deny or pass, and allows
+// nothing. If the subject is large, it is all pods.
 func AdminWithoutRules(spec *adminv1.AdminNetworkPolicySpec) adminv1.AdminNetworkPolicySpec {
 	kept := adminv1.AdminNetworkPolicySpec{Priority: spec.Priority, Subject: keptSubject(&spec.Subject)}
 	for n := range spec.Ingress {
 		if spec.Ingress[n].Action != adminv1.AdminNetworkPolicyRuleActionAllow {
-			kept.Ingress = []adminv1.AdminNetworkPolicyIngressRule{{Name: oversizeRule, Action: adminv1.AdminNetworkPolicyRuleActionDeny}}
+			kept.Ingress = []adminv1.AdminNetworkPolicyIngressRule{
+				{Name: oversizeRule, Action: adminv1.AdminNetworkPolicyRuleActionDeny},
+			}
 			break
 		}
 	}
 	for n := range spec.Egress {
 		if spec.Egress[n].Action != adminv1.AdminNetworkPolicyRuleActionAllow {
-			kept.Egress = []adminv1.AdminNetworkPolicyEgressRule{{Name: oversizeRule, Action: adminv1.AdminNetworkPolicyRuleActionDeny}}
+			kept.Egress = []adminv1.AdminNetworkPolicyEgressRule{
+				{Name: oversizeRule, Action: adminv1.AdminNetworkPolicyRuleActionDeny},
+			}
 			break
 		}
 	}
@@ -284,13 +292,17 @@ func BaselineWithoutRules(spec *adminv1.BaselineAdminNetworkPolicySpec) adminv1.
 	kept := adminv1.BaselineAdminNetworkPolicySpec{Subject: keptSubject(&spec.Subject)}
 	for n := range spec.Ingress {
 		if spec.Ingress[n].Action != adminv1.BaselineAdminNetworkPolicyRuleActionAllow {
-			kept.Ingress = []adminv1.BaselineAdminNetworkPolicyIngressRule{{Name: oversizeRule, Action: adminv1.BaselineAdminNetworkPolicyRuleActionDeny}}
+			kept.Ingress = []adminv1.BaselineAdminNetworkPolicyIngressRule{
+				{Name: oversizeRule, Action: adminv1.BaselineAdminNetworkPolicyRuleActionDeny},
+			}
 			break
 		}
 	}
 	for n := range spec.Egress {
 		if spec.Egress[n].Action != adminv1.BaselineAdminNetworkPolicyRuleActionAllow {
-			kept.Egress = []adminv1.BaselineAdminNetworkPolicyEgressRule{{Name: oversizeRule, Action: adminv1.BaselineAdminNetworkPolicyRuleActionDeny}}
+			kept.Egress = []adminv1.BaselineAdminNetworkPolicyEgressRule{
+				{Name: oversizeRule, Action: adminv1.BaselineAdminNetworkPolicyRuleActionDeny},
+			}
 			break
 		}
 	}

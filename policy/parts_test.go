@@ -12,7 +12,8 @@ import (
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
-// grower makes specs of which one field is as large as an object has room for, for each field that has no bound in its type.
+// grower makes specs of which one field is as large as an object has room for, for each field that has no bound in its
+// type.
 type grower struct {
 	*testing.T
 
@@ -63,7 +64,8 @@ func (g *grower) grow(path string, v reflect.Value) {
 // mostKept is the size of what is kept of an oversize spec: selectors of maxKeptParts.
 const mostKept = 128 << 10
 
-// Whatever a field of a policy is filled with, the policy is oversize, and little is kept of it. A new field of the API is among them.
+// Whatever a field of a policy is filled with, the policy is oversize, and little is kept of it. A new field of the API
+// is among them.
 func TestEachFieldOfAPolicyCountsForItsSize(t *testing.T) {
 	var network networkingv1.NetworkPolicySpec
 	var admin adminv1.AdminNetworkPolicySpec
@@ -78,7 +80,10 @@ func TestEachFieldOfAPolicyCountsForItsSize(t *testing.T) {
 			"NetworkPolicy", &network, func() Measure { return MeasureNetworkPolicy(&network, "") },
 			func() any { return WithoutRules(&network) },
 		},
-		{"AdminNetworkPolicy", &admin, func() Measure { return MeasureAdmin(&admin) }, func() any { return AdminWithoutRules(&admin) }},
+		{
+			"AdminNetworkPolicy", &admin, func() Measure { return MeasureAdmin(&admin) },
+			func() any { return AdminWithoutRules(&admin) },
+		},
 		{
 			"BaselineAdminNetworkPolicy", &baseline, func() Measure { return MeasureBaseline(&baseline) },
 			func() any { return BaselineWithoutRules(&baseline) },
@@ -104,7 +109,8 @@ func TestEachFieldOfAPolicyCountsForItsSize(t *testing.T) {
 			t.Errorf("%s: %d fields", tt.what, fields)
 		}
 	}
-	if size := MeasureNetworkPolicy(&networkingv1.NetworkPolicySpec{}, strings.Repeat("a,", MaxParts+1)); size.Oversize().IsZero() {
+	if size := MeasureNetworkPolicy(&networkingv1.NetworkPolicySpec{},
+		strings.Repeat("a,", MaxParts+1)); size.Oversize().IsZero() {
 		t.Errorf("networks: %d parts", size.Parts)
 	}
 }
@@ -170,11 +176,15 @@ func TestWithoutItsRulesAPolicyIsolatesTheSame(t *testing.T) {
 		types []networkingv1.PolicyType
 		rules []networkingv1.NetworkPolicyEgressRule
 	}{
-		{nil, nil}, {nil, egress}, {[]networkingv1.PolicyType{"Ingress"}, egress}, {[]networkingv1.PolicyType{"Egress"}, nil},
+		{nil, nil}, {nil, egress}, {[]networkingv1.PolicyType{"Ingress"}, egress}, {
+			[]networkingv1.PolicyType{"Egress"}, nil,
+		},
 		{[]networkingv1.PolicyType{"Ingress", "Egress"}, egress}, {[]networkingv1.PolicyType{"egress"}, egress},
 	} {
 		spec := networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, PolicyTypes: tt.types, Egress: tt.rules,
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+			PolicyTypes: tt.types,
+			Egress:      tt.rules,
 		}
 		whole, _ := OfNetworkPolicy(&networkingv1.NetworkPolicy{Spec: spec})
 		kept, err := OfNetworkPolicy(&networkingv1.NetworkPolicy{Spec: WithoutRules(&spec)})
@@ -182,7 +192,8 @@ func TestWithoutItsRulesAPolicyIsolatesTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if whole.Isolates != kept.Isolates || whole.Subject.key != kept.Subject.key {
-			t.Errorf("%v: isolates %v of %s, want %v of %s", tt.types, kept.Isolates, kept.Subject.key, whole.Isolates, whole.Subject.key)
+			t.Errorf("%v: isolates %v of %s, want %v of %s", tt.types, kept.Isolates, kept.Subject.key, whole.Isolates,
+				whole.Subject.key)
 		}
 		if len(kept.Rules[Ingress])+len(kept.Rules[Egress]) > 0 {
 			t.Errorf("%v: rules are kept", tt.types)
@@ -194,14 +205,20 @@ func TestWithoutItsRulesAPolicyIsolatesTheSame(t *testing.T) {
 func TestWithoutItsRulesAnAdminNetworkPolicyDenies(t *testing.T) {
 	to := []adminv1.AdminNetworkPolicyEgressPeer{{Networks: []adminv1.CIDR{"192.0.2.0/24"}}}
 	for action, want := range map[string]Action{"Allow": Allow, "Deny": Deny, "Pass": Deny, "unknown": Deny} {
-		admin := adminv1.AdminNetworkPolicySpec{Subject: adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}}}
+		admin := adminv1.AdminNetworkPolicySpec{
+			Subject: adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}},
+		}
 		admin.Egress = []adminv1.AdminNetworkPolicyEgressRule{
 			{Action: "Allow", To: to}, {Action: adminv1.AdminNetworkPolicyRuleAction(action), To: to},
 		}
 		baseline := adminv1.BaselineAdminNetworkPolicySpec{Subject: admin.Subject}
-		baseline.Egress = []adminv1.BaselineAdminNetworkPolicyEgressRule{{Action: adminv1.BaselineAdminNetworkPolicyRuleAction(action)}}
+		baseline.Egress = []adminv1.BaselineAdminNetworkPolicyEgressRule{
+			{Action: adminv1.BaselineAdminNetworkPolicyRuleAction(action)},
+		}
 		first, _ := OfAdminNetworkPolicy(&adminv1.AdminNetworkPolicy{Spec: AdminWithoutRules(&admin)})
-		last, _ := OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{Spec: BaselineWithoutRules(&baseline)})
+		last, _ := OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{
+			Spec: BaselineWithoutRules(&baseline),
+		})
 		for _, p := range []Policy{first, last} {
 			p.Oversize = OversizeInNamespace(1)
 			e := NewEngine(Config{})
@@ -225,7 +242,10 @@ func TestWithoutItsRulesAnAdminNetworkPolicyDenies(t *testing.T) {
 func TestOversizePoliciesAreConvertedWithoutRules(t *testing.T) {
 	many := networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, MaxParts+1)}
 	subject := adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}}
-	admin := adminv1.AdminNetworkPolicySpec{Subject: subject, Ingress: make([]adminv1.AdminNetworkPolicyIngressRule, MaxParts+1)}
+	admin := adminv1.AdminNetworkPolicySpec{
+		Subject: subject,
+		Ingress: make([]adminv1.AdminNetworkPolicyIngressRule, MaxParts+1),
+	}
 	baseline := adminv1.BaselineAdminNetworkPolicySpec{
 		Subject: subject, Ingress: make([]adminv1.BaselineAdminNetworkPolicyIngressRule, MaxParts+1),
 	}

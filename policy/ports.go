@@ -29,12 +29,14 @@ func portsContain(ranges []PortRange, protocol uint8, port uint16) bool {
 	if len(ranges) == 0 {
 		return true
 	}
-	at, _ := slices.BinarySearchFunc(ranges, PortRange{Protocol: protocol, Range: Range{First: port, Last: port}}, comparePorts)
+	at, _ := slices.BinarySearchFunc(ranges, PortRange{Protocol: protocol, Range: Range{First: port, Last: port}},
+		comparePorts)
 	isIn := func(r PortRange) bool { return r.Protocol == protocol && r.Contains(port) }
 	return at < len(ranges) && isIn(ranges[at]) || at > 0 && isIn(ranges[at-1])
 }
 
-// intersectPorts returns the common ports of merged ranges; false if there are none. No ranges are all protocols and ports.
+// intersectPorts returns the common ports of merged ranges; false if there are none. No ranges are all protocols and
+// ports.
 func intersectPorts(a, b []PortRange) ([]PortRange, bool) {
 	switch {
 	case len(a) == 0:

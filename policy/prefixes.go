@@ -6,7 +6,9 @@ import (
 )
 
 // everywhere lists the prefixes of all addresses.
-var everywhere = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+var everywhere = []netip.Prefix{
+	netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+}
 
 // isEverywhere reports whether prefixes are those of all addresses.
 func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, everywhere) }
@@ -36,8 +38,9 @@ func within(p netip.Prefix, prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(aggregate(prefixes), func(o netip.Prefix) bool { return !o.Overlaps(p) })
 }
 
-// difference calls yield with the prefixes of what is in p and in none of the holes, until yield returns false. The holes are aggregated and
-// overlap p. It halves p only along the way to each hole, so that it visits at most twice as many prefixes as holes have bits.
+// difference calls yield with the prefixes of what is in p and in none of the holes, until yield returns false. The
+// holes are aggregated and overlap p. It halves p only along the way to each hole, so that it visits at most twice as
+// many prefixes as holes have bits.
 func difference(p netip.Prefix, holes []netip.Prefix, yield func(netip.Prefix) bool) bool {
 	switch {
 	case len(holes) == 0:
@@ -46,7 +49,9 @@ func difference(p netip.Prefix, holes []netip.Prefix, yield func(netip.Prefix) b
 		return true
 	}
 	low, high := halves(p)
-	inLow, _ := slices.BinarySearchFunc(holes, high.Addr(), func(hole netip.Prefix, first netip.Addr) int { return hole.Addr().Compare(first) })
+	inLow, _ := slices.BinarySearchFunc(holes, high.Addr(), func(hole netip.Prefix, first netip.Addr) int {
+		return hole.Addr().Compare(first)
+	})
 	return difference(low, holes[:inLow], yield) && difference(high, holes[inLow:], yield)
 }
 
@@ -115,11 +120,13 @@ func intersectAll(a, b []netip.Prefix) []netip.Prefix {
 	return aggregate(common)
 }
 
-// ByFamily divides sorted prefixes into those of IPv4 and of IPv6, without a copy. A family without prefixes is left out.
+// ByFamily divides sorted prefixes into those of IPv4 and of IPv6, without a copy. A family without prefixes is left
+// out.
 func ByFamily(prefixes []netip.Prefix) [][]netip.Prefix {
 	fours := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	if fours < 0 {
 		fours = len(prefixes)
 	}
-	return slices.DeleteFunc([][]netip.Prefix{prefixes[:fours:fours], prefixes[fours:]}, func(list []netip.Prefix) bool { return len(list) == 0 })
+	return slices.DeleteFunc([][]netip.Prefix{prefixes[:fours:fours], prefixes[fours:]},
+		func(list []netip.Prefix) bool { return len(list) == 0 })
 }

@@ -61,8 +61,8 @@ func TestSubtractIsWhatTheExceptionsLeave(t *testing.T) {
 
 func familyIndex(p netip.Prefix) int { return familyOf(p.Addr()) }
 
-// A block of a policy has as many exceptions as an object has room for. The work for them grows with their number: an exception divides only
-// the prefixes that contain it.
+// A block of a policy has as many exceptions as an object has room for. The work for them grows with their number: an
+// exception divides only the prefixes that contain it.
 func TestExceptionsDivideOnlyWhatContainsThem(t *testing.T) {
 	const count = 10_000
 	var except []netip.Prefix

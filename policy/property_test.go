@@ -21,10 +21,12 @@ func evaluate(lists map[ID]map[string]Lists, k packet) (bool, string) {
 
 func TestCompiledRulesAgreeWithTheDocumentationOfTheAPI(t *testing.T) {
 	seed := seedOf(t)
-	permitted, denied := 0, 0
+	permitted := 0
+	denied := 0
 	for n := range *policyWorlds {
 		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
-		w, e := d.world(t), NewEngine(Config{})
+		w := d.world(t)
+		e := NewEngine(Config{})
 		w.fill(t, e)
 		e.Compile()
 		lists := e.Lists()
@@ -57,15 +59,14 @@ func show(w *world) string {
 		pods = append(pods, fmt.Sprintf("%+v", *p))
 	}
 	raw, _ := json.MarshalIndent(map[string]any{
-		"namespaces": w.namespaces, "pods": pods, "policies": w.policies, "multi": w.multi, "admin": w.admin, "baseline": w.baseline,
-		"nodes": w.nodes, "nodeAt": w.nodeAt,
+		"namespaces": w.namespaces, "pods": pods, "policies": w.policies, "multi": w.multi, "admin": w.admin,
+		"baseline": w.baseline,
+		"nodes":    w.nodes, "nodeAt": w.nodeAt,
 	}, "", " ")
 	return string(raw)
 }
 
 // change makes a random change to a world and tells an engine.
-//
-//nolint:funlen // a list of changes
 func (d dice) change(t *testing.T, w *world, e *Engine) {
 	switch d.IntN(13) {
 	case 12:
@@ -88,7 +89,8 @@ func (d dice) change(t *testing.T, w *world, e *Engine) {
 			e.DeleteNode(name)
 			return
 		}
-		w.nodes[name], w.nodeAt[name] = d.labels(), nil
+		w.nodes[name] = d.labels()
+		w.nodeAt[name] = nil
 		e.SetNode(name, w.nodes[name], nil)
 	case 2, 3, 4:
 		if len(w.pods) == 0 || d.chance(40) {
@@ -119,7 +121,9 @@ func (d dice) change(t *testing.T, w *world, e *Engine) {
 		set(t, e)(OfNetworkPolicy(p))
 	case 9:
 		p := d.policy(d.IntN(3), true)
-		w.multi = slices.DeleteFunc(w.multi, func(o *policyObject) bool { return o.Namespace == p.Namespace && o.Name == p.Name })
+		w.multi = slices.DeleteFunc(w.multi, func(o *policyObject) bool {
+			return o.Namespace == p.Namespace && o.Name == p.Name
+		})
 		if d.chance(40) {
 			e.DeletePolicy(Ref{Multi, p.Namespace, p.Name})
 			return
@@ -164,11 +168,21 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 		c := Config{}
 		if n%2 == 1 { // which rules of a namespace have room on the node depends on the order
 			c.Limits = Limits{
-				Own: 1 + d.IntN(20), Node: DefaultLimits.Node, AllNamespaces: DefaultLimits.AllNamespaces, AllServices: d.IntN(80), Services: d.IntN(30), Closed: 2 + d.IntN(6), Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12), Fixed: 10, Effort: 1 + d.IntN(60),
-				Lookups: 1000, NamespaceLookups: 400, Selectors: d.IntN(8),
+				Own:           1 + d.IntN(20),
+				Node:          DefaultLimits.Node,
+				AllNamespaces: DefaultLimits.AllNamespaces,
+				AllServices:   d.IntN(80),
+				Services:      d.IntN(30),
+				Closed:        2 + d.IntN(6),
+				Further:       1 + d.IntN(2000),
+				Admin:         2 + d.IntN(12),
+				Fixed:         10,
+				Effort:        1 + d.IntN(60),
+				Lookups:       1000, NamespaceLookups: 400, Selectors: d.IntN(8),
 			}
 		}
-		w, e := d.world(t), NewEngine(c)
+		w := d.world(t)
+		e := NewEngine(c)
 		w.fill(t, e)
 		follower := make(map[ID]map[string]Lists) // knows changes only
 		for step := range 12 {
@@ -193,7 +207,8 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 			}
 			if len(e.lists) != len(scratch.lists) || len(e.groups) != len(scratch.groups) ||
 				len(e.selectors.unknown) != len(scratch.selectors.unknown) {
-				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step, len(e.lists), len(e.groups), len(scratch.lists), len(scratch.groups))
+				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step, len(e.lists),
+					len(e.groups), len(scratch.lists), len(scratch.groups))
 			}
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // fewValues is the number of values of a requirement that are compared one by one.
 const fewValues = 8
 
-// quickSelector is a selector with requirements of many values. It looks the value of a label up instead of comparing it with each of them: a
-// selector is compared with all pods of the cluster.
+// quickSelector is a selector with requirements of many values. It looks the value of a label up instead of comparing
+// it with each of them: a selector is compared with all pods of the cluster.
 type quickSelector struct {
 	labels.Selector // the same, for all other purposes
 

@@ -12,7 +12,10 @@ import (
 
 // manyOf returns a requirement of many values. Those with even numbers are among them.
 func (d dice) manyOf(key string) metav1.LabelSelectorRequirement {
-	r := metav1.LabelSelectorRequirement{Key: key, Operator: pick(d, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn)}
+	r := metav1.LabelSelectorRequirement{
+		Key:      key,
+		Operator: pick(d, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn),
+	}
 	for n := range 1 + d.IntN(3*maxPlaces) {
 		r.Values = append(r.Values, fmt.Sprint(2*n))
 	}
@@ -20,14 +23,22 @@ func (d dice) manyOf(key string) metav1.LabelSelectorRequirement {
 	return r
 }
 
-// A selector with many values selects what it says, and the engine finds the pods that it selects, whether the policy or the pod comes first.
+// A selector with many values selects what it says, and the engine finds the pods that it selects, whether the policy
+// or the pod comes first.
 func TestSelectorOfManyValuesSelectsTheSame(t *testing.T) {
 	seed := seedOf(t)
 	for n := range 300 {
 		d := newDice(seed, n)
-		s := &metav1.LabelSelector{MatchExpressions: several(d, 1, 3, func() metav1.LabelSelectorRequirement { return d.manyOf(pick(d, "a", "b")) })}
+		s := &metav1.LabelSelector{
+			MatchExpressions: several(d, 1, 3, func() metav1.LabelSelectorRequirement {
+				return d.manyOf(pick(d, "a", "b"))
+			}),
+		}
 		if d.chance(50) {
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: "a", Operator: metav1.LabelSelectorOpExists})
+			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+				Key:      "a",
+				Operator: metav1.LabelSelectorOpExists,
+			})
 		}
 		plain, err := metav1.LabelSelectorAsSelector(s)
 		if err != nil {
@@ -87,7 +98,9 @@ func TestSelectorOfManyValuesIsIndexedByItsKey(t *testing.T) {
 		r.Values = append(r.Values, fmt.Sprint(n))
 	}
 	for _, r.Operator = range []metav1.LabelSelectorOperator{metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn} {
-		plain, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		plain, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{r},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +141,8 @@ func TestRequirementsOfPeersCountAsSelectors(t *testing.T) {
 	for _, tt := range []struct {
 		selectors, requirements int
 		isOver                  bool
-	}{{maxSelectors, 1, false}, {maxSelectors, requirementsOfWeight, false}, {maxSelectors, requirementsOfWeight + 1, true}, {maxSelectors / 4, maxRequirements, false}} {
+	}{{maxSelectors, 1, false}, {maxSelectors, requirementsOfWeight, false},
+		{maxSelectors, requirementsOfWeight + 1, true}, {maxSelectors / 4, maxRequirements, false}} {
 		if is := newPolicyState(peers(tt.selectors, tt.requirements)); is.hasTooManySelectors() != tt.isOver {
 			t.Errorf("%d selectors of %d requirements count as %d", tt.selectors, tt.requirements, is.selectors)
 		}

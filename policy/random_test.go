@@ -61,7 +61,11 @@ func (d dice) selector() metav1.LabelSelector {
 		s.MatchLabels = map[string]string{pick(d, "app", "tier", "team"): pick(d, "a", "b", "c")}
 	}
 	for d.chance(30) {
-		e := metav1.LabelSelectorRequirement{Key: pick(d, "app", "tier", "team"), Operator: pick(d, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}
+		e := metav1.LabelSelectorRequirement{
+			Key: pick(d, "app", "tier", "team"),
+			Operator: pick(d, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+				metav1.LabelSelectorOpDoesNotExist),
+		}
 		if e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpNotIn {
 			e.Values = several(d, 1, 2, func() string { return pick(d, "a", "b", "c") })
 		}
@@ -86,16 +90,20 @@ func (d dice) remote() netip.Addr {
 	}
 	raw := a.AsSlice()
 	if raw[0] = 0xfc; a.Is4() {
-		raw[0], raw[2] = 10, 1
+		raw[0] = 10
+		raw[2] = 1
 	}
 	a, _ = netip.AddrFromSlice(raw)
 	return a
 }
 
-// clients returns the client addresses of pods: 10.0.1.x of 10.0.0.x, and fc::x of fd::x; of the first 16, or of all, or of none.
+// clients returns the client addresses of pods: 10.0.1.x of 10.0.0.x, and fc::x of fd::x; of the first 16, or of all,
+// or of none.
 func (d dice) clients(t testing.TB) ClientMap {
 	t.Helper()
-	ranges, err := NewClientRanges(several(d, 0, 1, func() netip.Prefix { return netip.MustParsePrefix("10.0.1.0/27") }))
+	ranges, err := NewClientRanges(several(d, 0, 1, func() netip.Prefix {
+		return netip.MustParsePrefix("10.0.1.0/27")
+	}))
 	if d.chance(50) {
 		ranges, err = NewClientRanges(append(ranges.Prefixes(), netip.MustParsePrefix("fc00::/8")))
 	}
@@ -128,10 +136,19 @@ func (d dice) namespace() string { return pick(d, "x", "y", "z") }
 var networkNames = []string{"red", DefaultNetwork, "x/nad", "y/nad"}
 
 func (d dice) pod(n int) *machine {
-	p := &machine{Pod: Pod{ID: ID{d.namespace(), fmt.Sprintf("p%d", n)}, Labels: d.labels(), Local: d.chance(70)}, hostNetwork: d.chance(5)}
-	p.Interfaces = []Interface{{Name: "eth0", Main: true, Networks: []string{DefaultNetwork}, Addresses: several(d, 0, 2, d.address)}}
+	p := &machine{
+		Pod:         Pod{ID: ID{d.namespace(), fmt.Sprintf("p%d", n)}, Labels: d.labels(), Local: d.chance(70)},
+		hostNetwork: d.chance(5),
+	}
+	p.Interfaces = []Interface{
+		{Name: "eth0", Main: true, Networks: []string{DefaultNetwork}, Addresses: several(d, 0, 2, d.address)},
+	}
 	if d.chance(60) {
-		p.Interfaces = append(p.Interfaces, Interface{Name: "net1", Networks: []string{pick(d, networkNames...)}, Addresses: several(d, 0, 2, d.address)})
+		p.Interfaces = append(p.Interfaces, Interface{
+			Name:      "net1",
+			Networks:  []string{pick(d, networkNames...)},
+			Addresses: several(d, 0, 2, d.address),
+		})
 	}
 	for d.chance(50) {
 		p.Ports = append(p.Ports, NamedPort{d.name(), numbers[d.protocol()], uint16(d.port())})
@@ -188,16 +205,22 @@ func (d dice) peers() []networkingv1.NetworkPolicyPeer {
 }
 
 func (d dice) policy(n int, multi bool) *networkingv1.NetworkPolicy {
-	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace(), Name: fmt.Sprintf("n%d", n)}}
+	p := &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace(), Name: fmt.Sprintf("n%d", n)},
+	}
 	if multi {
 		p.Annotations = map[string]string{AnnotationFor: pick(d, "nad", "red", "x/nad", "blue")}
 	}
 	p.Spec.PodSelector = d.selector()
 	if d.chance(60) {
-		p.Spec.PolicyTypes = pick(d, []networkingv1.PolicyType{"Ingress"}, []networkingv1.PolicyType{"Egress"}, []networkingv1.PolicyType{"Ingress", "Egress"})
+		p.Spec.PolicyTypes = pick(d, []networkingv1.PolicyType{"Ingress"}, []networkingv1.PolicyType{"Egress"},
+			[]networkingv1.PolicyType{"Ingress", "Egress"})
 	}
 	for d.chance(60) {
-		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: d.peers(), Ports: d.ports()})
+		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+			From:  d.peers(),
+			Ports: d.ports(),
+		})
 	}
 	for d.chance(40) {
 		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: d.peers(), Ports: d.ports()})
@@ -218,7 +241,8 @@ func (d dice) adminPorts() *[]adminv1.AdminNetworkPolicyPort {
 		return nil
 	}
 	list := several(d, 1, 2, func() (o adminv1.AdminNetworkPolicyPort) {
-		protocol, first := corev1.Protocol(d.protocol()), d.port()
+		protocol := corev1.Protocol(d.protocol())
+		first := d.port()
 		switch d.IntN(3) {
 		case 0:
 			o.PortNumber = &adminv1.Port{Protocol: protocol, Port: first}
@@ -263,10 +287,18 @@ func (d dice) admin(n int) *adminv1.AdminNetworkPolicy {
 		return pick[adminv1.AdminNetworkPolicyRuleAction](d, "Allow", "Deny", "Pass")
 	}
 	for d.chance(60) {
-		p.Spec.Ingress = append(p.Spec.Ingress, adminv1.AdminNetworkPolicyIngressRule{Action: action(), From: d.ingressPeers(), Ports: d.adminPorts()})
+		p.Spec.Ingress = append(p.Spec.Ingress, adminv1.AdminNetworkPolicyIngressRule{
+			Action: action(),
+			From:   d.ingressPeers(),
+			Ports:  d.adminPorts(),
+		})
 	}
 	for d.chance(50) {
-		p.Spec.Egress = append(p.Spec.Egress, adminv1.AdminNetworkPolicyEgressRule{Action: action(), To: d.adminPeers(), Ports: d.adminPorts()})
+		p.Spec.Egress = append(p.Spec.Egress, adminv1.AdminNetworkPolicyEgressRule{
+			Action: action(),
+			To:     d.adminPeers(),
+			Ports:  d.adminPorts(),
+		})
 	}
 	return p
 }
@@ -278,14 +310,27 @@ func (d dice) baseline() *adminv1.BaselineAdminNetworkPolicy {
 		return pick[adminv1.BaselineAdminNetworkPolicyRuleAction](d, "Allow", "Deny")
 	}
 	for d.chance(60) {
-		p.Spec.Ingress = append(p.Spec.Ingress, adminv1.BaselineAdminNetworkPolicyIngressRule{Action: action(), From: d.ingressPeers(), Ports: d.adminPorts()})
+		p.Spec.Ingress = append(p.Spec.Ingress, adminv1.BaselineAdminNetworkPolicyIngressRule{
+			Action: action(),
+			From:   d.ingressPeers(),
+			Ports:  d.adminPorts(),
+		})
 	}
 	for d.chance(50) {
 		var to []adminv1.BaselineAdminNetworkPolicyEgressPeer
 		for _, o := range d.adminPeers() {
-			to = append(to, adminv1.BaselineAdminNetworkPolicyEgressPeer{Namespaces: o.Namespaces, Pods: o.Pods, Nodes: o.Nodes, Networks: o.Networks})
+			to = append(to, adminv1.BaselineAdminNetworkPolicyEgressPeer{
+				Namespaces: o.Namespaces,
+				Pods:       o.Pods,
+				Nodes:      o.Nodes,
+				Networks:   o.Networks,
+			})
 		}
-		p.Spec.Egress = append(p.Spec.Egress, adminv1.BaselineAdminNetworkPolicyEgressRule{Action: action(), To: to, Ports: d.adminPorts()})
+		p.Spec.Egress = append(p.Spec.Egress, adminv1.BaselineAdminNetworkPolicyEgressRule{
+			Action: action(),
+			To:     to,
+			Ports:  d.adminPorts(),
+		})
 	}
 	return p
 }
@@ -297,7 +342,11 @@ func (d dice) node(w *world, n int) {
 }
 
 func newWorld() *world {
-	return &world{namespaces: map[string]map[string]string{}, nodes: map[string]map[string]string{}, nodeAt: map[string][]netip.Prefix{}}
+	return &world{
+		namespaces: map[string]map[string]string{},
+		nodes:      map[string]map[string]string{},
+		nodeAt:     map[string][]netip.Prefix{},
+	}
 }
 
 // world returns a random cluster.
@@ -334,7 +383,13 @@ func (d dice) world(t testing.TB) *world {
 
 // packet returns a random packet of a pod, most often with an address of another pod.
 func (d dice) packet(w *world) packet {
-	k := packet{pod: pick(d, w.pods...), direction: Direction(d.IntN(2)), remote: d.remote(), protocol: numbers[d.protocol()], port: uint16(d.port())}
+	k := packet{
+		pod:       pick(d, w.pods...),
+		direction: Direction(d.IntN(2)),
+		remote:    d.remote(),
+		protocol:  numbers[d.protocol()],
+		port:      uint16(d.port()),
+	}
 	k.nic = &k.pod.Interfaces[d.IntN(len(k.pod.Interfaces))]
 	return k
 }

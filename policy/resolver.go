@@ -21,7 +21,8 @@ type part struct {
 	namespace string // of pods; if it is the policy's own, also addresses and nodes
 }
 
-// rulesFor returns the rules for a part of a policy's peers. They are resolved once for all subjects for which the addresses are the same.
+// rulesFor returns the rules for a part of a policy's peers. They are resolved once for all subjects for which the
+// addresses are the same.
 func (c *compilation) rulesFor(policy *policyState, p part) []Rule {
 	return c.rulesOf(c.fragment(policy, p))
 }
@@ -102,7 +103,12 @@ func (f *resolver) resolve(r Clause) resolved {
 		for _, n := range f.portsOfPeers(r, p) {
 			if len(n.addresses) > 0 {
 				ports := []PortRange{{n.Protocol, Range{n.Port, n.Port}}}
-				is.named = append(is.named, Rule{Action: r.Action, Remotes: n.addresses, Ports: ports, Origin: is.origin})
+				is.named = append(is.named, Rule{
+					Action:  r.Action,
+					Remotes: n.addresses,
+					Ports:   ports,
+					Origin:  is.origin,
+				})
 			}
 		}
 	}
@@ -163,13 +169,16 @@ func (f *resolver) remotes(r Clause) []netip.Prefix {
 	return aggregate(all)
 }
 
-// addressesOf lists the addresses of a peer that an interface of the subject reaches: of main interfaces, or of those on a network of both
-// and of the policy. Networks may have the same addresses. The client addresses of these are among them.
+// addressesOf lists the addresses of a peer that an interface of the subject reaches: of main interfaces, or of those
+// on a network of both and of the policy. Networks may have the same addresses. The client addresses of these are among
+// them.
 func addressesOf(policy *policyState, p *podState, i *Interface, clients ClientMap) []netip.Prefix {
 	var all []netip.Prefix
 	for n := range p.Interfaces {
 		x := &p.Interfaces[n]
-		if !policy.applies(x) || policy.Kind == Multi && !slices.ContainsFunc(x.Networks, func(n string) bool { return slices.Contains(i.Networks, n) }) {
+		if !policy.applies(x) ||
+			policy.Kind == Multi &&
+				!slices.ContainsFunc(x.Networks, func(n string) bool { return slices.Contains(i.Networks, n) }) {
 			continue
 		}
 		all = append(all, clients.sourcesOf(x)...)

@@ -48,8 +48,10 @@ func TestPortsAreMergedAndIntersectedExactly(t *testing.T) {
 		return ranges
 	}
 	for range 2000 {
-		a, b := some(), some()
-		x, y := mergePorts(a), mergePorts(b)
+		a := some()
+		b := some()
+		x := mergePorts(a)
+		y := mergePorts(b)
 		both, any := intersectPorts(x, y)
 		if any != (len(both) > 0) {
 			t.Fatalf("%v and %v: %v, %t", x, y, both, any)
@@ -73,7 +75,8 @@ func TestPortsAreMergedAndIntersectedExactly(t *testing.T) {
 	if _, some := intersectPorts(nil, nil); !some {
 		t.Error("all ports have nothing in common")
 	}
-	if got := mergePorts([]PortRange{{TCP, Range{65535, 65535}}, {TCP, Range{0, 65535}}, {UDP, Range{0, 0}}}); len(got) != 2 {
+	if got := mergePorts([]PortRange{{TCP, Range{65535, 65535}}, {TCP, Range{0, 65535}}, {UDP, Range{0, 0}}}); len(
+		got) != 2 {
 		t.Errorf("%v", got)
 	}
 }
@@ -84,7 +87,8 @@ func TestSetsOfPrefixesAreIntersectedExactly(t *testing.T) {
 		some := func() []netip.Prefix {
 			return aggregate(several(d, 1, 5, func() netip.Prefix { return netip.MustParsePrefix(d.cidr()) }))
 		}
-		a, b := some(), some()
+		a := some()
+		b := some()
 		both := intersectAll(a, b)
 		for range 40 {
 			x := d.remote()

@@ -43,7 +43,12 @@ type selectors struct {
 }
 
 func newSelectors() *selectors {
-	return &selectors{inNamespace: make(map[string]*labelIndex), byPod: newLabelIndex(), byNamespace: newLabelIndex(), unknown: make(map[*group]struct{})}
+	return &selectors{
+		inNamespace: make(map[string]*labelIndex),
+		byPod:       newLabelIndex(),
+		byNamespace: newLabelIndex(),
+		unknown:     make(map[*group]struct{}),
+	}
 }
 
 // indexOf returns the index of a group and the selector that places it there.
@@ -120,7 +125,8 @@ func places(s labels.Selector) []place {
 	return best
 }
 
-// maxPlaces is the number of places of a selector. One with more values is found by their key: a comparison with it is a lookup.
+// maxPlaces is the number of places of a selector. One with more values is found by their key: a comparison with it is
+// a lookup.
 const maxPlaces = 64
 
 // placesOf lists the places of a requirement for one of several values.

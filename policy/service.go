@@ -8,19 +8,21 @@ import (
 	"strings"
 )
 
-// Service is a Service whose cluster addresses pods contact. The node translates them behind the dataplane, so the rules of a pod see them
-// untranslated.
+// Service is a Service whose cluster addresses pods contact. The node translates them behind the dataplane, so the
+// rules of a pod see them untranslated.
 type Service struct {
 	Name      string // namespace/name
 	Frontends []Frontend
-	Unread    int // the number of endpoints of all ports if these were not read, as they are more than MaxEndpoints: frontends have no backends
+	// the number of endpoints of all ports if these were not read, as they are more than MaxEndpoints: frontends have
+	// no backends
+	Unread int
 }
 
 // MaxEndpoints is the number of endpoints of all ports of a Service above which no list decides about it.
 var MaxEndpoints = DefaultLimits.NamespaceLookups
 
-// Frontend is a port of a Service at some addresses of one family, with the endpoints that the node replaces it by. Frontends share sets of
-// addresses and never change them.
+// Frontend is a port of a Service at some addresses of one family, with the endpoints that the node replaces it by.
+// Frontends share sets of addresses and never change them.
 type Frontend struct {
 	Addresses []netip.Addr
 	Protocol  uint8
@@ -36,8 +38,12 @@ type Backends struct {
 }
 
 func equalFrontends(a, b Frontend) bool {
-	isSame := a.Protocol == b.Protocol && a.Port == b.Port && a.External == b.External && slices.Equal(a.Addresses, b.Addresses)
-	return isSame && slices.EqualFunc(a.Backends, b.Backends, func(x, y Backends) bool { return x.Port == y.Port && slices.Equal(x.Addresses, y.Addresses) })
+	isSame := a.Protocol == b.Protocol && a.Port == b.Port && a.External == b.External &&
+		slices.Equal(a.Addresses, b.Addresses)
+	return isSame &&
+		slices.EqualFunc(a.Backends, b.Backends, func(x, y Backends) bool {
+			return x.Port == y.Port && slices.Equal(x.Addresses, y.Addresses)
+		})
 }
 
 // lookups returns the number of decisions that a Service needs, at most.
@@ -95,8 +101,8 @@ func (e *Engine) servicesChanged() {
 // HasPodAt reports whether other pods reach a known pod by an address.
 func (e *Engine) HasPodAt(a netip.Addr) bool { return e.addresses[a] > 0 }
 
-// countAddresses adds the addresses by which other pods reach a pod to those of all pods, or removes them if n is -1. If a Service has one of
-// them, the rules of pods change.
+// countAddresses adds the addresses by which other pods reach a pod to those of all pods, or removes them if n is -1.
+// If a Service has one of them, the rules of pods change.
 func (e *Engine) countAddresses(p *Pod, n int) {
 	for i := range p.Interfaces {
 		if !p.Interfaces[i].Main && !slices.Contains(p.Interfaces[i].Networks, DefaultNetwork) {
@@ -113,8 +119,8 @@ func (e *Engine) countAddresses(p *Pod, n int) {
 	}
 }
 
-// countExternal adds the external addresses of a Service to those of all Services, or removes them if n is -1. Frontends with the same
-// addresses share them, so these count once.
+// countExternal adds the external addresses of a Service to those of all Services, or removes them if n is -1.
+// Frontends with the same addresses share them, so these count once.
 func (e *Engine) countExternal(s *Service, n int) {
 	for a := range s.addresses(true) {
 		if e.external[a] += n; e.external[a] == 0 {
@@ -151,7 +157,8 @@ type servicePlan struct {
 	made    map[madeFor]made      // the rules that follow for pods that are no endpoints
 }
 
-// madeFor are lists with the same rules about Services: they have the same own rules, by name, and limits that are halved as often.
+// madeFor are lists with the same rules about Services: they have the same own rules, by name, and limits that are
+// halved as often.
 type madeFor struct {
 	name   string
 	halved uint
@@ -167,12 +174,18 @@ type made struct {
 // maxDecided bounds the lists of which a plan has the decisions. Pods with the same policies share one.
 const maxDecided = 64
 
-// planServices divides the Services of namespaces by the number of decisions that they need, so that each namespace has a fair share.
+// planServices divides the Services of namespaces by the number of decisions that they need, so that each namespace has
+// a fair share.
 func (e *Engine) planServices() *servicePlan {
 	if e.plan != nil {
 		return e.plan
 	}
-	p := &servicePlan{shared: make(map[netip.Addr]bool), byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[madeFor]made)}
+	p := &servicePlan{
+		shared:  make(map[netip.Addr]bool),
+		byPod:   make(map[netip.Addr][]int),
+		decided: make(map[string][]decision),
+		made:    make(map[madeFor]made),
+	}
 	e.plan = p
 	names := slices.Sorted(maps.Keys(e.services))
 	sizes := make([]int, len(names))
@@ -186,7 +199,13 @@ func (e *Engine) planServices() *servicePlan {
 		s := e.services[name]
 		if !fit[n] {
 			p.closed = append(p.closed, s)
-			p.excess = append(p.excess, Excess{Of: "Service " + name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitLookups})
+			p.excess = append(p.excess, Excess{
+				Of:     "Service " + name,
+				Effect: effectService,
+				Size:   sizes[n],
+				Limit:  part,
+				Unit:   unitLookups,
+			})
 			continue
 		}
 		p.add(s)
@@ -216,7 +235,8 @@ func (p *servicePlan) add(s *Service) {
 	p.open = append(p.open, s)
 }
 
-// fitByNamespace returns which things of namespaces fit, and the part of the total for one namespace, which is at most most.
+// fitByNamespace returns which things of namespaces fit, and the part of the total for one namespace, which is at most
+// most.
 func fitByNamespace(namespaces []string, sizes []int, total, most int) (fit []bool, part int) {
 	of := make(map[string][]int) // indices
 	demands := make(map[string]int)
@@ -270,12 +290,19 @@ func (d *decider) skip() {
 	d.skipped = make(map[int]Excess)
 	for n, fits := range fit {
 		if !fits {
-			d.skipped[n] = Excess{Of: "Service " + d.plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitLookups}
+			d.skipped[n] = Excess{
+				Of:     "Service " + d.plan.open[n].Name,
+				Effect: effectService,
+				Size:   sizes[n],
+				Limit:  part,
+				Unit:   unitLookups,
+			}
 		}
 	}
 }
 
-// demandOf returns what Services need without the limits of the node: rules of those that fit then, and denied prefixes of the others.
+// demandOf returns what Services need without the limits of the node: rules of those that fit then, and denied prefixes
+// of the others.
 func (d *decider) demandOf(namespaces []string, sizes []int) (of serviceDemand) {
 	closed := slices.Clone(d.plan.closed)
 	for level := range of.rules {
@@ -300,7 +327,8 @@ func (d *decider) isSkipped(n int) bool {
 	return is
 }
 
-// decideAll returns the decisions about the open Services. Pods with the same rules share those about Services of which they are no endpoints.
+// decideAll returns the decisions about the open Services. Pods with the same rules share those about Services of which
+// they are no endpoints.
 func (d *decider) decideAll(name string) []decision {
 	plan := d.plan
 	all, known := plan.decided[name]
@@ -349,8 +377,8 @@ func (d *decider) close(closed []*Service) {
 // isClosedAt reports whether a Service over a limit has an address.
 func (d *decider) isClosedAt(a netip.Addr) bool { return len(d.closed[a]) > 0 }
 
-// isClosed reports whether a Service over a limit has an address and the port of a frontend, too: nothing is known about its endpoints, and all
-// must be permitted. Users choose external addresses, so these do not close a cluster IP.
+// isClosed reports whether a Service over a limit has an address and the port of a frontend, too: nothing is known
+// about its endpoints, and all must be permitted. Users choose external addresses, so these do not close a cluster IP.
 func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
 	return slices.ContainsFunc(d.closed[a], func(at closedAt) bool {
 		isSame := func(o Frontend) bool {
@@ -389,7 +417,8 @@ func sameSlice(a, b []netip.Addr) bool {
 // decide returns the rules about a Service.
 func (d *decider) decide(s *Service) decision {
 	d.work.Services++
-	internal, external := make(portSets), make(portSets)
+	internal := make(portSets)
+	external := make(portSets)
 	for i := range s.Frontends {
 		f := &s.Frontends[i]
 		r, needed := d.frontend(s, f)
@@ -438,12 +467,12 @@ func (d *decider) backends(s *Service, f *Frontend) (a Action, origin string, so
 	return Allow, "Service " + s.Name + ": its endpoints are allowed, or the pod itself", some
 }
 
-// isPod reports whether an external address is that of a pod. The dataplane sends packets for it to the pod, so the node never replaces the
-// address, and only the rules about pods may decide.
+// isPod reports whether an external address is that of a pod. The dataplane sends packets for it to the pod, so the
+// node never replaces the address, and only the rules about pods may decide.
 func (d *decider) isPod(f *Frontend, a netip.Addr) bool { return f.External && d.addresses[a] > 0 }
 
-// deny returns rules that deny all addresses of Services that the own rules may permit: one for each namespace. Where a namespace has too many
-// addresses, the rule denies more.
+// deny returns rules that deny all addresses of Services that the own rules may permit: one for each namespace. Where a
+// namespace has too many addresses, the rule denies more.
 func (d *decider) deny(closed []*Service) []Rule {
 	by := d.deniedBy(closed)
 	var demands []int
@@ -462,7 +491,11 @@ func (d *decider) deny(closed []*Service) []Rule {
 		if len(remotes) > part {
 			remotes = coarsen(remotes, part/2)
 		}
-		rules = append(rules, Rule{Action: Deny, Remotes: remotes, Origin: "Services of namespace " + ns + " that are over a limit"})
+		rules = append(rules, Rule{
+			Action:  Deny,
+			Remotes: remotes,
+			Origin:  "Services of namespace " + ns + " that are over a limit",
+		})
 	}
 	return rules
 }

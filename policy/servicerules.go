@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// toServices returns rules for the frontends about which the rules would decide otherwise than about their backends. The node replaces a frontend
-// by any of its backends, so a frontend is permitted if all of them are. A pod may contact itself, but by cluster IPs only: users choose the
-// other addresses. The given rules match everything.
+// toServices returns rules for the frontends about which the rules would decide otherwise than about their backends.
+// The node replaces a frontend by any of its backends, so a frontend is permitted if all of them are. A pod may contact
+// itself, but by cluster IPs only: users choose the other addresses. The given rules match everything.
 //
-// The rules of cluster IPs come first, which users cannot choose. A Service that is over a limit is denied at all its addresses that the given rules
-// may permit, behind the rules of other Services.
+// The rules of cluster IPs come first, which users cannot choose. A Service that is over a limit is denied at all its
+// addresses that the given rules may permit, behind the rules of other Services.
 func (c *compilation) toServices(rules []Rule) []Rule {
 	plan := c.planServices()
 	name := nameOf(rules)
@@ -33,7 +33,8 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 	return slices.Clone(of.rules)
 }
 
-// maxChoices is how often the Services of a list are chosen again because those that stay need more rules beside those that do not.
+// maxChoices is how often the Services of a list are chosen again because those that stay need more rules beside those
+// that do not.
 const maxChoices = 3
 
 // makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
@@ -62,8 +63,8 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	return made{slices.Concat(denyFirst(internal), denyFirst(external), of.denied), of.excess, demand}
 }
 
-// within returns the rules of the Services that fit. If they need more than the limit nevertheless, the last ones have the rules that they need without
-// those that are closed, or only what denies if a closed one has the same address.
+// within returns the rules of the Services that fit. If they need more than the limit nevertheless, the last ones have
+// the rules that they need without those that are closed, or only what denies if a closed one has the same address.
 func (d *decider) within(of choice, decisions []decision, limit int) (internal, external []Rule) {
 	left := limit
 	for n := range of.rules {
@@ -85,8 +86,9 @@ func (d *decider) within(of choice, decisions []decision, limit int) (internal, 
 	return internal, external
 }
 
-// keyOf returns the key of the demand of a list: the name of its own rules, and of the decisions that are others for an endpoint. An author of
-// EndpointSlices makes any pod an endpoint of any number of Services, but that alone changes no rule.
+// keyOf returns the key of the demand of a list: the name of its own rules, and of the decisions that are others for an
+// endpoint. An author of EndpointSlices makes any pod an endpoint of any number of Services, but that alone changes no
+// rule.
 func (d *decider) keyOf(name string, decisions []decision) string {
 	strangers := d.plan.decided[name]
 	different := make(map[int]struct{})
@@ -131,7 +133,13 @@ func (d *decider) choose(decisions []decision, namespaces []string, needs []int)
 			of.excess = append(of.excess, skipped)
 		case !fits:
 			closed = append(closed, d.plan.open[n])
-			of.excess = append(of.excess, Excess{Of: "Service " + d.plan.open[n].Name, Effect: effectService, Size: needs[n], Limit: part, Unit: unitRules})
+			of.excess = append(of.excess, Excess{
+				Of:     "Service " + d.plan.open[n].Name,
+				Effect: effectService,
+				Size:   needs[n],
+				Limit:  part,
+				Unit:   unitRules,
+			})
 		default:
 			of.rules[n] = decisions[n]
 		}
@@ -155,7 +163,8 @@ func (d *decider) choose(decisions []decision, namespaces []string, needs []int)
 	return of
 }
 
-// denyFirst puts rules that deny before those that allow: if several Services have an address and port, all of them must be allowed.
+// denyFirst puts rules that deny before those that allow: if several Services have an address and port, all of them
+// must be allowed.
 func denyFirst(rules []Rule) []Rule {
 	slices.SortStableFunc(rules, func(a, b Rule) int { return cmp.Compare(b.Action, a.Action) })
 	return rules

@@ -2,16 +2,30 @@ package policy
 
 import "testing"
 
-// After any changes limits are halved only as often as what is needed then demands: the limits of a full node do not outlast their cause.
+// After any changes limits are halved only as often as what is needed then demands: the limits of a full node do not
+// outlast their cause.
 func TestLimitsOfANodeAreSettledAfterEachChange(t *testing.T) {
 	seed := seedOf(t)
-	halved, raised, starved := 0, 0, 0
+	halved := 0
+	raised := 0
+	starved := 0
 	for n := range *policyWorlds / 10 {
 		d := newDice(seed, n)
 		w := d.world(t)
 		e := NewEngine(Config{Limits: Limits{
-			Own: 1 + d.IntN(20), Node: d.IntN(60), AllNamespaces: d.IntN(30), AllServices: d.IntN(60), Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12),
-			Services: d.IntN(12), Closed: 2 + d.IntN(6), Fixed: 10, Effort: 1 + d.IntN(60), Lookups: 1000, NamespaceLookups: 400, Selectors: d.IntN(8),
+			Own:              1 + d.IntN(20),
+			Node:             d.IntN(60),
+			AllNamespaces:    d.IntN(30),
+			AllServices:      d.IntN(60),
+			Further:          1 + d.IntN(2000),
+			Admin:            2 + d.IntN(12),
+			Services:         d.IntN(12),
+			Closed:           2 + d.IntN(6),
+			Fixed:            10,
+			Effort:           1 + d.IntN(60),
+			Lookups:          1000,
+			NamespaceLookups: 400,
+			Selectors:        d.IntN(8),
 		}})
 		w.fill(t, e)
 		was := uint(0)
@@ -38,7 +52,8 @@ func TestLimitsOfANodeAreSettledAfterEachChange(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("limits of namespaces were halved after %d changes and raised by %d; %d pods had no rules left", halved, raised, starved)
+	t.Logf("limits of namespaces were halved after %d changes and raised by %d; %d pods had no rules left", halved,
+		raised, starved)
 	if halved == 0 || raised == 0 || starved == 0 {
 		t.Error("the limits are not effective")
 	}

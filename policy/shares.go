@@ -75,7 +75,8 @@ func (c *compilation) peersOf(policy *policyState) *peers {
 	return is
 }
 
-// unreadPeers lists namespaces of peers of a policy that are not read, by name: no more than an explanation names, and one.
+// unreadPeers lists namespaces of peers of a policy that are not read, by name: no more than an explanation names, and
+// one.
 func (c *compilation) unreadPeers(policy *policyState) []string {
 	if c.unread == nil {
 		return nil
@@ -141,10 +142,10 @@ func (c *compilation) readRules(policy *policyState) []Rule {
 	return rules
 }
 
-// shared returns rules of policies that need more rules than the limit, or whose peers are not all read. The policies are first compared by what
-// they need without pods of other namespaces, and the smallest ones are applied. The pods of each other namespace then have a fair share of the
-// rest. So the pods of one namespace neither displace those of another one nor the policies' own peers. names gets the names of policies that are
-// not applied completely.
+// shared returns rules of policies that need more rules than the limit, or whose peers are not all read. The policies
+// are first compared by what they need without pods of other namespaces, and the smallest ones are applied. The pods of
+// each other namespace then have a fair share of the rest. So the pods of one namespace neither displace those of
+// another one nor the policies' own peers. names gets the names of policies that are not applied completely.
 func (c *compilation) shared(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
 	sizes := make([]int, len(policies))
 	for n, policy := range policies {
@@ -180,8 +181,13 @@ func (c *compilation) shared(policies []*policyState, size func(*Rule) int, name
 			c.own += sizeOfAll(rules, size)
 		}
 		if len(excluded) > 0 {
-			c.exclude(policy, listed(excluded), Excess{Size: largest(excluded, demands), Limit: share, Unit: unitRules + " for one of them"})
-			names[policy] = cmp.Or(names[policy], policy.String()) + " (not for pods of " + listed(excluded) + ": over the limit of rules)"
+			c.exclude(policy, listed(excluded), Excess{
+				Size:  largest(excluded, demands),
+				Limit: share,
+				Unit:  unitRules + " for one of them",
+			})
+			names[policy] = cmp.Or(names[policy], policy.String()) + " (not for pods of " + listed(excluded) +
+				": over the limit of rules)"
 		}
 	}
 	return allowed

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// sharedPolicies are two policies of namespace a: both directions, named ports, addresses, pods of the own namespace and of all others.
+// sharedPolicies are two policies of namespace a: both directions, named ports, addresses, pods of the own namespace
+// and of all others.
 var sharedPolicies = map[string]string{
 	"a/in": `{podSelector: {}, policyTypes: [Ingress], ingress: [
 		{from: [{namespaceSelector: {}}], ports: [{port: 80}, {port: web}]},
@@ -54,13 +55,15 @@ func mustDecide(t *testing.T, when string, e *Engine, want map[contact]Action) {
 	for c, action := range want {
 		for _, d := range []Direction{Ingress, Egress} {
 			if r := lists[d].Decide(address(c.remote), TCP, c.port); r.Action != action {
-				t.Errorf("%s: %s of %s port %d: %v (%s), want %v", when, d, c.remote, c.port, r.Action, r.Origin, action)
+				t.Errorf("%s: %s of %s port %d: %v (%s), want %v", when, d, c.remote, c.port, r.Action, r.Origin,
+					action)
 			}
 		}
 	}
 }
 
-// newSharedScene returns an engine with a limit of 400 rules, pods of the namespaces a and b, and policies of a that permit all pods.
+// newSharedScene returns an engine with a limit of 400 rules, pods of the namespaces a and b, and policies of a that
+// permit all pods.
 func newSharedScene(t *testing.T) *Engine {
 	t.Helper()
 	limits := DefaultLimits
@@ -84,7 +87,8 @@ var permitted = map[contact]Action{
 	{"192.0.2.9", 81}: Allow, {"198.51.100.1", 80}: Deny,
 }
 
-// Of 114 rules the namespace's own pods and addresses need 23 for ingress and 34 for egress. The pods of b need 40, as much as the smaller share.
+// Of 114 rules the namespace's own pods and addresses need 23 for ingress and 34 for egress. The pods of b need 40, as
+// much as the smaller share.
 func TestTheOwnNamespaceHasNoShareAmongTheOthers(t *testing.T) {
 	e := newSharedScene(t)
 	limits := DefaultLimits
@@ -104,12 +108,14 @@ func TestTheOwnNamespaceHasNoShareAmongTheOthers(t *testing.T) {
 func TestRulesForAnyAddressDependOnPodsByNamedPortsOnly(t *testing.T) {
 	e := newSharedScene(t)
 	e.DeletePolicy(Ref{Network, "a", "out"})
-	e.SetPolicy(networkPolicy(t, "a/any", `{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 80}, {port: web}]}]}`))
+	e.SetPolicy(networkPolicy(t, "a/any",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 80}, {port: web}]}]}`))
 	setPods(e, "tenant", 500)
 	e.Compile()
 	egress := e.Lists()[ID{"a", "p"}]["eth0"][Egress]
 	for c, want := range map[contact]Action{
-		{addressAt(1, 19), 8080}: Allow, {addressAt(2, 0), 80}: Allow, {addressAt(2, 0), 8080}: Deny, {"198.51.100.1", 80}: Allow,
+		{addressAt(1, 19), 8080}: Allow, {addressAt(2, 0), 80}: Allow, {addressAt(2, 0), 8080}: Deny,
+		{"198.51.100.1", 80}: Allow,
 	} {
 		if r := egress.Decide(address(c.remote), TCP, c.port); r.Action != want {
 			t.Errorf("%s port %d: %v (%s), want %v", c.remote, c.port, r.Action, r.Origin, want)
@@ -131,8 +137,8 @@ func withTenant(n int, a Action) map[contact]Action {
 	return map[contact]Action{{addressAt(2, n), 80}: a, {addressAt(2, n), 8080}: a, {addressAt(2, n), 81}: Deny}
 }
 
-// Policies select the pods of all namespaces, and a tenant has so many pods that a policy exceeds its limit. The peers of other namespaces stay
-// permitted.
+// Policies select the pods of all namespaces, and a tenant has so many pods that a policy exceeds its limit. The peers
+// of other namespaces stay permitted.
 func TestPeersOfOtherNamespacesHaveFairShares(t *testing.T) {
 	e := newSharedScene(t)
 	mustDecide(t, "without the tenant", e, permitted)
@@ -150,7 +156,10 @@ func TestPeersOfOtherNamespacesHaveFairShares(t *testing.T) {
 	setPods(e, "other", 500)
 	mustDecide(t, "with two tenants", e, permitted)
 	setPods(e, "b", 25)
-	mustDecide(t, "with more peers of another namespace", e, map[contact]Action{{addressAt(1, 24), 80}: Allow, {addressAt(1, 24), 81}: Deny})
+	mustDecide(t, "with more peers of another namespace", e, map[contact]Action{
+		{addressAt(1, 24), 80}: Allow,
+		{addressAt(1, 24), 81}: Deny,
+	})
 	e.SetPolicy(bigPolicy(t, "a/large", 300, 300))
 	mustDecide(t, "beside a policy that does not fit", e, permitted)
 	e.DeletePolicy(Ref{Network, "a", "large"})
@@ -182,7 +191,8 @@ func TestNamespacesAboveTheirShareAreNamed(t *testing.T) {
 	}
 }
 
-// The lists that are made in portions stay within the limit, also where the limit is small for what the own namespace needs.
+// The lists that are made in portions stay within the limit, also where the limit is small for what the own namespace
+// needs.
 func TestSharedLimitsAreNotExceeded(t *testing.T) {
 	for _, own := range []int{1, 10, 49, 50, 51, 200} {
 		limits := DefaultLimits
@@ -195,7 +205,8 @@ func TestSharedLimitsAreNotExceeded(t *testing.T) {
 		for name, spec := range sharedPolicies {
 			e.SetPolicy(networkPolicy(t, name, spec))
 		}
-		e.SetPolicy(networkPolicy(t, "a/also", `{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}], ports: [{port: 90}]}]}`))
+		e.SetPolicy(networkPolicy(t, "a/also",
+			`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}], ports: [{port: 90}]}]}`))
 		e.Compile()
 		for d, l := range e.Lists()[ID{"a", "p"}]["eth0"] {
 			size := 0

@@ -23,10 +23,14 @@ func wideLab(t *testing.T, pods int) *Engine {
 func widePolicy(t *testing.T, name, subject string, selectors int) Policy {
 	var peers []string
 	for n := range selectors {
-		peers = append(peers, fmt.Sprintf("{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [%s-%d]}]}}", name, n))
+		peers = append(peers,
+			fmt.Sprintf(
+				"{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [%s-%d]}]}}",
+				name, n))
 	}
-	return networkPolicy(t, "evil/"+name, fmt.Sprintf("{podSelector: {matchLabels: {app: %s}}, policyTypes: [Ingress], ingress: [{from: [%s]}]}",
-		subject, strings.Join(peers, ", ")))
+	return networkPolicy(t, "evil/"+name,
+		fmt.Sprintf("{podSelector: {matchLabels: {app: %s}}, policyTypes: [Ingress], ingress: [{from: [%s]}]}",
+			subject, strings.Join(peers, ", ")))
 }
 
 // memberships counts the pods that the engine has noted as selected.
@@ -41,7 +45,10 @@ func (e *Engine) memberships() (n int) {
 // the cluster, and selects each of them. The memory and time for them are bounded, whether they select a pod or not,
 // and a pod of another namespace is compiled without them.
 func TestThousandsOfSmallPoliciesOfANamespaceAreBounded(t *testing.T) {
-	const policies, pods = 5000, 100
+	const (
+		policies = 5000
+		pods     = 100
+	)
 	for subject, over := range map[string]int{"none": 0, "p": policies - DefaultLimits.Selectors/2} {
 		e := wideLab(t, pods)
 		before := e.memberships()
@@ -51,15 +58,17 @@ func TestThousandsOfSmallPoliciesOfANamespaceAreBounded(t *testing.T) {
 		if grown := e.memberships() - before; grown > (DefaultLimits.Selectors+1)*(pods+10) {
 			t.Errorf("subject %s: %d memberships of %d pods", subject, grown, pods)
 		}
-		work := e.Work()
+		work := e.work
 		e.SetPod(podAt("shop/late", true, "10.0.0.77"))
 		e.CompilePod(ID{"shop", "late"})
-		now := e.Work()
+		now := e.work
 		if n := now.Matches - work.Matches; n > DefaultLimits.Selectors+10 {
 			t.Errorf("subject %s: a new pod is compared with %d selectors", subject, n)
 		}
-		if compiled, resolved := now.Interfaces-work.Interfaces, now.Fragments-work.Fragments; compiled != 1 || resolved > 2 {
-			t.Errorf("subject %s: for a pod of another namespace %d interfaces and %d policies were compiled", subject, compiled, resolved)
+		if compiled, resolved := now.Interfaces-work.Interfaces, now.Fragments-work.Fragments; compiled != 1 ||
+			resolved > 2 {
+			t.Errorf("subject %s: for a pod of another namespace %d interfaces and %d policies were compiled", subject,
+				compiled, resolved)
 		}
 		e.mustAgree(t, "subject "+subject)
 		if x := e.ExcessOf(ID{"evil", "p"}); len(x) != over {

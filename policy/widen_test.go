@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A rule that denies more because of the limit denies as little more as fits: a cluster with thousands of selected pods does not lose connections
-// with all others.
+// A rule that denies more because of the limit denies as little more as fits: a cluster with thousands of selected pods
+// does not lose connections with all others.
 func TestWidenedRulesDenyPrefixesAroundTheirAddresses(t *testing.T) {
 	var remotes []netip.Prefix
 	for i := range 300 {
@@ -20,7 +20,8 @@ func TestWidenedRulesDenyPrefixesAroundTheirAddresses(t *testing.T) {
 		return list
 	}
 	plain := func(r *Rule) int { return r.Size(false) }
-	type contacts struct{ selected, otherPort, neighbour, far bool } // denied: an address on its port, another port, 10.1.1.3, 192.0.2.1
+	// denied: an address on its port, another port, 10.1.1.3, 192.0.2.1
+	type contacts struct{ selected, otherPort, neighbour, far bool }
 	for name, tt := range map[string]struct {
 		ports []PortRange
 		most  int
@@ -31,7 +32,10 @@ func TestWidenedRulesDenyPrefixesAroundTheirAddresses(t *testing.T) {
 		"prefixes":               {ports(2), 60, plain, contacts{true, false, true, false}},
 		"few prefixes":           {ports(2), 4, plain, contacts{true, false, true, false}},
 		"prefixes and all ports": {ports(50), 60, plain, contacts{true, true, true, false}},
-		"all addresses":          {ports(2), 60, func(r *Rule) int { return 10 * r.Size(false) * len(r.Remotes) }, contacts{true, true, true, true}},
+		"all addresses": {
+			ports(2), 60, func(r *Rule) int { return 10 * r.Size(false) * len(r.Remotes) },
+			contacts{true, true, true, true},
+		},
 		"addresses on its ports": {ports(2), 60, func(r *Rule) int {
 			if slices.Equal(r.Remotes, everywhere) {
 				return r.Size(false)
@@ -45,9 +49,12 @@ func TestWidenedRulesDenyPrefixesAroundTheirAddresses(t *testing.T) {
 			l := List{Rules: []Rule{wide, rest(Allow, "")}}
 			return l.Decide(address(a), TCP, port).Action == Deny
 		}
-		got := contacts{denies("10.1.1.2", 80), denies("10.1.1.2", 443), denies("10.1.1.3", 80), denies("192.0.2.1", 80)}
+		got := contacts{
+			denies("10.1.1.2", 80), denies("10.1.1.2", 443), denies("10.1.1.3", 80), denies("192.0.2.1", 80),
+		}
 		if got != tt.want {
-			t.Errorf("%s: denies %+v, want %+v: %d prefixes, %d ports", name, got, tt.want, len(wide.Remotes), len(wide.Ports))
+			t.Errorf("%s: denies %+v, want %+v: %d prefixes, %d ports", name, got, tt.want, len(wide.Remotes),
+				len(wide.Ports))
 		}
 	}
 }

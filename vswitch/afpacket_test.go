@@ -33,7 +33,11 @@ func addVethPod(t *testing.T, conn govpp.Connection, n int, flags af_packet.AfPa
 		t.Fatal(err)
 	}
 	defer there.Close()
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: hostEnd, MTU: 1500}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(there.Fd()))}
+	pair := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: hostEnd, MTU: 1500},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(int(there.Fd())),
+	}
 	if err := netlink.LinkAdd(pair); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +82,8 @@ func TestPodsOnVethsReachOtherPods(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	offload := af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS
-	a, b := addVethPod(t, conn, 1, offload), addVethPod(t, conn, 2, 0)
+	a := addVethPod(t, conn, 1, offload)
+	b := addVethPod(t, conn, 2, 0)
 	c := addPod(t, conn, 3, tapv2.TAP_API_FLAG_GSO)
 	for _, to := range []pod{b, c} {
 		ping(t, a, to.prefix4(2))
@@ -119,7 +124,8 @@ func rulesOf(t *testing.T, p pod) []acl_types.MacipACLRule {
 func TestMACIPPreventsSpoofing(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
-	a, b := addVethPod(t, conn, 1, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO), addPod(t, conn, 2, 0)
+	a := addVethPod(t, conn, 1, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO)
+	b := addPod(t, conn, 2, 0)
 	acls := acl.NewServiceClient(conn)
 	set := func(index uint32, rules []acl_types.MacipACLRule) uint32 {
 		t.Helper()
@@ -130,7 +136,11 @@ func TestMACIPPreventsSpoofing(t *testing.T) {
 		return reply.ACLIndex
 	}
 	list := set(^uint32(0), rulesOf(t, a))
-	if _, err := acls.MacipACLInterfaceAddDel(t.Context(), &acl.MacipACLInterfaceAddDel{IsAdd: true, SwIfIndex: a.index, ACLIndex: list}); err != nil {
+	if _, err := acls.MacipACLInterfaceAddDel(t.Context(), &acl.MacipACLInterfaceAddDel{
+		IsAdd:     true,
+		SwIfIndex: a.index,
+		ACLIndex:  list,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	ping(t, a, b.prefix4(2))
@@ -151,14 +161,17 @@ func TestMACIPPreventsSpoofing(t *testing.T) {
 func TestRecreatedLinkIsAttachedAgain(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
-	a, b := addVethPod(t, conn, 1, 0), addPod(t, conn, 2, 0)
+	a := addVethPod(t, conn, 1, 0)
+	b := addPod(t, conn, 2, 0)
 	ping(t, b, a.prefix4(2))
 	link, err := netlink.LinkByName("weft1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	up := func() bool {
-		s, err := interfaces.NewServiceClient(conn).SwInterfaceDump(t.Context(), &interfaces.SwInterfaceDump{SwIfIndex: a.index})
+		s, err := interfaces.NewServiceClient(conn).SwInterfaceDump(t.Context(), &interfaces.SwInterfaceDump{
+			SwIfIndex: a.index,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,8 +31,11 @@ type bridged struct {
 
 func addBridge(t testing.TB, conn api.Connection, id uint32) {
 	t.Helper()
-	if _, err := l2.NewServiceClient(conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: id,
-		Learn: true, Forward: true, Flood: true, UuFlood: true, MacAge: 5}); err != nil {
+	if _, err := l2.NewServiceClient(conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{
+		IsAdd: true,
+		BdID:  id,
+		Learn: true, Forward: true, Flood: true, UuFlood: true, MacAge: 5,
+	}); err != nil {
 		t.Fatal("add bridge domain:", err)
 	}
 }
@@ -47,8 +50,10 @@ func join(t testing.TB, conn api.Connection, req l2.SwInterfaceSetL2Bridge) {
 
 func setUp(t testing.TB, conn api.Connection, index interface_types.InterfaceIndex) {
 	t.Helper()
-	if _, err := interfaces.NewServiceClient(conn).SwInterfaceSetFlags(t.Context(), &interfaces.SwInterfaceSetFlags{SwIfIndex: index,
-		Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP}); err != nil {
+	if _, err := interfaces.NewServiceClient(conn).SwInterfaceSetFlags(t.Context(), &interfaces.SwInterfaceSetFlags{
+		SwIfIndex: index,
+		Flags:     interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
+	}); err != nil {
 		t.Fatal("set up:", err)
 	}
 }
@@ -64,12 +69,18 @@ func addBVI(t testing.TB, conn api.Connection, bridge uint32) interface_types.In
 	setUp(t, conn, loop.SwIfIndex)
 	network := pod{n: bridgeNet}
 	for _, p := range []string{network.prefix4(1), network.prefix6(1)} {
-		if _, err := c.SwInterfaceAddDelAddress(t.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: loop.SwIfIndex,
-			IsAdd: true, Prefix: addressWithPrefix(t, p)}); err != nil {
+		if _, err := c.SwInterfaceAddDelAddress(t.Context(), &interfaces.SwInterfaceAddDelAddress{
+			SwIfIndex: loop.SwIfIndex,
+			IsAdd:     true, Prefix: addressWithPrefix(t, p),
+		}); err != nil {
 			t.Fatal("add address:", err)
 		}
 	}
-	join(t, conn, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: loop.SwIfIndex, BdID: bridge, PortType: l2.L2_API_PORT_TYPE_BVI})
+	join(t, conn, l2.SwInterfaceSetL2Bridge{
+		RxSwIfIndex: loop.SwIfIndex,
+		BdID:        bridge,
+		PortType:    l2.L2_API_PORT_TYPE_BVI,
+	})
 	return loop.SwIfIndex
 }
 
@@ -77,8 +88,11 @@ func addBVI(t testing.TB, conn api.Connection, bridge uint32) interface_types.In
 func addBridgedPod(t testing.TB, conn api.Connection, b bridged) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: bridgeNet}
-	tap, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
-		HostNamespaceSet: true, HostNamespace: p.netns, HostIfNameSet: true, HostIfName: "eth0", TapFlags: b.flags})
+	tap, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{
+		ID:               ^uint32(0),
+		UseRandomMac:     true,
+		HostNamespaceSet: true, HostNamespace: p.netns, HostIfNameSet: true, HostIfName: "eth0", TapFlags: b.flags,
+	})
 	if err != nil {
 		t.Fatal("create tap:", err)
 	}
@@ -171,7 +185,9 @@ func TestBridgedPodsPingEachOtherAndTheirGateway(t *testing.T) {
 	b := addBridgedPod(t, conn, bridged{bridge: 1, host: 3})
 	c := addBridgedPod(t, conn, bridged{bridge: 1, host: 4})
 	routed := addPod(t, conn, 1, 0)
-	for _, to := range []string{a.prefix4(3), a.prefix6(3), a.prefix4(4), a.prefix6(4), a.prefix4(1), a.prefix6(1), routed.prefix4(2)} {
+	for _, to := range []string{
+		a.prefix4(3), a.prefix6(3), a.prefix4(4), a.prefix6(4), a.prefix4(1), a.prefix6(1), routed.prefix4(2),
+	} {
 		ping(t, a, to)
 	}
 	ping(t, b, c.prefix6(4))
@@ -183,7 +199,8 @@ func TestBridgedPodsPingEachOtherAndTheirGateway(t *testing.T) {
 	}
 	want := map[string]interface_types.InterfaceIndex{a.mac(t): a.index, b.mac(t): b.index, c.mac(t): c.index}
 	for _, e := range macs(t, conn, 1) {
-		if index, ok := want[e.Mac.String()]; (ok && index == e.SwIfIndex && !e.StaticMac) || (e.BviMac && e.SwIfIndex == bvi) {
+		if index, ok := want[e.Mac.String()]; (ok && index == e.SwIfIndex && !e.StaticMac) ||
+			(e.BviMac && e.SwIfIndex == bvi) {
 			delete(want, e.Mac.String())
 			continue
 		}
@@ -213,7 +230,9 @@ func TestBridgesWithTheSameAddressesAreSeparate(t *testing.T) {
 	for n := range pods {
 		id := uint32(n + 1)
 		addBridge(t, conn, id)
-		pods[n] = [2]pod{addBridgedPod(t, conn, bridged{bridge: id, host: 2}), addBridgedPod(t, conn, bridged{bridge: id, host: 3})}
+		pods[n] = [2]pod{
+			addBridgedPod(t, conn, bridged{bridge: id, host: 2}), addBridgedPod(t, conn, bridged{bridge: id, host: 3}),
+		}
 	}
 	addBridgedPod(t, conn, bridged{bridge: 2, host: 4})
 	for n := range pods {
@@ -259,7 +278,9 @@ func TestTapThatLeavesItsBridgeRoutes(t *testing.T) {
 	p := addPod(t, conn, 1, 0)
 	join(t, conn, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: p.index, BdID: 7})
 	wantSilence(t, p, p.prefix4(1))
-	if _, err := l2.NewServiceClient(conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: p.index}); err != nil {
+	if _, err := l2.NewServiceClient(conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{
+		RxSwIfIndex: p.index,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	ping(t, p, p.prefix4(1))

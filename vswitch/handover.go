@@ -20,9 +20,10 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// A handover passes the model's state and the descriptors of taps, packet sockets and memifs from a dataplane that ends to its
-// standby, by messages of one SOCK_SEQPACKET connection. Until commit nothing has changed: if any step fails or takes too long, the standby
-// closes what it received, the old dataplane deletes its interfaces and releases the lock, and the standby starts empty.
+// A handover passes the model's state and the descriptors of taps, packet sockets and memifs from a dataplane that ends
+// to its standby, by messages of one SOCK_SEQPACKET connection. Until commit nothing has changed: if any step fails or
+// takes too long, the standby closes what it received, the old dataplane deletes its interfaces and releases the lock,
+// and the standby starts empty.
 //
 //	standby                      active dataplane
 //	greeting          ------->   keeps the connection until it is told to end; then it stops its workers
@@ -33,8 +34,8 @@ import (
 // HandoverPath returns the path of the socket on which a dataplane hands over to its standby.
 func HandoverPath(apiSocket string) string { return apiSocket + ".handover" }
 
-// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel and in rings meanwhile. It is about the
-// time that a replay takes otherwise.
+// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel and in rings meanwhile.
+// It is about the time that a replay takes otherwise.
 var handoverTimeout = time.Second // changed by tests
 
 // acceptPause is the time between attempts to accept a standby.
@@ -53,8 +54,8 @@ var (
 	commit = []byte("commit")
 )
 
-// handoverVersion is the version of the messages, with parcel and all types in it but model.State. It also stands for what memif.Passed
-// means. A change needs a new version; a test compares the layout of the types.
+// handoverVersion is the version of the messages, with parcel and all types in it but model.State. It also stands for
+// what memif.Passed means. A change needs a new version; a test compares the layout of the types.
 const handoverVersion = 2
 
 // greeting has the versions of everything that both processes must have in common.
@@ -172,7 +173,9 @@ func checkPeer(conn *net.UnixConn) error {
 		return err
 	}
 	var peer *unix.Ucred
-	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
+	if failed := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -184,7 +187,8 @@ func checkPeer(conn *net.UnixConn) error {
 	return nil
 }
 
-// handOver hands the state, the ports and the lock over to the standby, if there is one, and reports whether it has them.
+// handOver hands the state, the ports and the lock over to the standby, if there is one, and reports whether it has
+// them.
 func (d *desk) handOver(m *model.Model, open func() forward.OpenPorts, l *lock) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,11 +198,13 @@ func (d *desk) handOver(m *model.Model, open func() forward.OpenPorts, l *lock) 
 	began := time.Now()
 	ports := open()
 	if err := handOver(d.standby, m.State(), ports, l.file); err != nil {
-		d.log.Warn("handover failed; the standby starts without state", "after", time.Since(began).Round(time.Millisecond), "err", err)
+		d.log.Warn("handover failed; the standby starts without state",
+			"after", time.Since(began).Round(time.Millisecond), "err", err)
 		return false
 	}
 	l.held = false // the standby's
-	d.log.Info("handed over to the standby", "ports", len(ports.Ports), "took", time.Since(began).Round(time.Millisecond))
+	d.log.Info("handed over to the standby", "ports", len(ports.Ports),
+		"took", time.Since(began).Round(time.Millisecond))
 	return true
 }
 
@@ -224,7 +230,11 @@ func sendParcel(conn *net.UnixConn, s *model.State, ports forward.OpenPorts) err
 	p := parcel{State: state}
 	var descriptors []int
 	for _, one := range ports.Ports {
-		p.Ports = append(p.Ports, passedPort{Interface: one.Interface, Descriptors: len(one.Descriptors), Memif: one.Memif})
+		p.Ports = append(p.Ports, passedPort{
+			Interface:   one.Interface,
+			Descriptors: len(one.Descriptors),
+			Memif:       one.Memif,
+		})
 		descriptors = append(descriptors, one.Descriptors...)
 	}
 	for _, one := range ports.Sockets {

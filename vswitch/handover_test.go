@@ -51,7 +51,10 @@ func newDatagrams(t *testing.T, from, to pod) *datagrams {
 	return s
 }
 
-func (s *datagrams) close() { _, _ = s.sender.Close(), s.receiver.Close() }
+func (s *datagrams) close() {
+	_ = s.sender.Close()
+	_ = s.receiver.Close()
+}
 
 // during streams while f runs and a little longer.
 func (s *datagrams) during(t *testing.T, f func()) loss {
@@ -119,7 +122,9 @@ func linkIndex(t *testing.T, p pod) (index int) {
 // names lists the interfaces of the dataplane with index, tag and flags.
 func names(t *testing.T, conn govpp.Connection) (list []string) {
 	t.Helper()
-	dump, err := interfaces.NewServiceClient(conn).SwInterfaceDump(t.Context(), &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)})
+	dump, err := interfaces.NewServiceClient(conn).SwInterfaceDump(t.Context(), &interfaces.SwInterfaceDump{
+		SwIfIndex: ^interface_types.InterfaceIndex(0),
+	})
 	must(t, err)
 	for {
 		d, err := dump.Recv()
@@ -170,7 +175,10 @@ func TestHandoverLosesNoPacketOfTapsAndVeths(t *testing.T) {
 	netnstest.Require(t)
 	first := start(t)
 	conn := first.connect(t)
-	pods := []pod{addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO), addPod(t, conn, 2, 0), addVethPod(t, conn, 3, 0), addVethPod(t, conn, 4, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO)}
+	pods := []pod{
+		addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO), addPod(t, conn, 2, 0), addVethPod(t, conn, 3, 0),
+		addVethPod(t, conn, 4, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO),
+	}
 	for _, pair := range [][2]int{{0, 1}, {2, 3}, {0, 3}} {
 		ping(t, pods[pair[0]], pods[pair[1]].prefix4(2))
 	}
@@ -199,7 +207,8 @@ func TestHandoverLosesNoPacketOfTapsAndVeths(t *testing.T) {
 	ping(t, pods[1], pods[2].prefix4(2))
 }
 
-// Memifs without clients are handed over with their sockets, so that clients can connect at once, in the same bridge domain as before.
+// Memifs without clients are handed over with their sockets, so that clients can connect at once, in the same bridge
+// domain as before.
 func TestMemifClientsConnectAfterAHandover(t *testing.T) {
 	netnstest.Require(t)
 	first := start(t)

@@ -36,12 +36,24 @@ func dialDesk(t *testing.T, socket, hello string) *net.UnixConn {
 func TestDataplaneEndsAsWithoutStandbyIfTheHandoverFails(t *testing.T) {
 	netnstest.Require(t)
 	for name, standby := range map[string]func(t *testing.T, conn *net.UnixConn){
-		"ends at once":            func(_ *testing.T, conn *net.UnixConn) { _ = conn.Close() },
-		"ends after the size":     func(_ *testing.T, conn *net.UnixConn) { _, _ = receiveMessage(conn); _ = conn.Close() },
-		"ends after the parcel":   func(_ *testing.T, conn *net.UnixConn) { _, _ = receiveParcel(conn); _ = conn.Close() },
+		"ends at once": func(_ *testing.T, conn *net.UnixConn) { _ = conn.Close() },
+		"ends after the size": func(_ *testing.T, conn *net.UnixConn) {
+			_, _ = receiveMessage(conn)
+			_ = conn.Close()
+		},
+		"ends after the parcel": func(_ *testing.T, conn *net.UnixConn) {
+			_, _ = receiveParcel(conn)
+			_ = conn.Close()
+		},
 		"ends before it is ready": func(t *testing.T, conn *net.UnixConn) { takeParcel(t, conn); _ = conn.Close() },
-		"sends something else":    func(t *testing.T, conn *net.UnixConn) { takeParcel(t, conn); _, _ = conn.Write([]byte("garbage")) },
-		"is never ready":          func(t *testing.T, conn *net.UnixConn) { takeParcel(t, conn); _, _ = receiveMessage(conn) },
+		"sends something else": func(t *testing.T, conn *net.UnixConn) {
+			takeParcel(t, conn)
+			_, _ = conn.Write([]byte("garbage"))
+		},
+		"is never ready": func(t *testing.T, conn *net.UnixConn) {
+			takeParcel(t, conn)
+			_, _ = receiveMessage(conn)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t)
@@ -200,19 +212,33 @@ func TestStandbyStartsWithoutStateIfTheHandoverFails(t *testing.T) {
 	must(t, err)
 	defer null.Close()
 	size := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-	state := &model.State{Interfaces: []model.InterfaceState{{Interface: model.Interface{Index: 0, Name: "local0"}, Donor: model.NoIndex, MACIP: model.NoIndex}}}
+	state := &model.State{
+		Interfaces: []model.InterfaceState{
+			{Interface: model.Interface{Index: 0, Name: "local0"}, Donor: model.NoIndex, MACIP: model.NoIndex},
+		},
+	}
 	for name, handOver := range map[string]func(conn *net.UnixConn, l *lock){
-		"ends at once":        func(*net.UnixConn, *lock) {},
-		"sends no size":       func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write([]byte("?")) },
-		"sends a huge size":   func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(1 << 60)) },
-		"ends in the parcel":  func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(1000)); _, _ = conn.Write(make([]byte, 10)) },
-		"sends garbage":       func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(100)); _, _ = conn.Write(make([]byte, 100)) },
-		"sends invalid state": func(conn *net.UnixConn, _ *lock) { _ = sendParcel(conn, &model.State{}, forward.OpenPorts{}) },
+		"ends at once":      func(*net.UnixConn, *lock) {},
+		"sends no size":     func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write([]byte("?")) },
+		"sends a huge size": func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(1 << 60)) },
+		"ends in the parcel": func(conn *net.UnixConn, _ *lock) {
+			_, _ = conn.Write(size(1000))
+			_, _ = conn.Write(make([]byte, 10))
+		},
+		"sends garbage": func(conn *net.UnixConn, _ *lock) {
+			_, _ = conn.Write(size(100))
+			_, _ = conn.Write(make([]byte, 100))
+		},
+		"sends invalid state": func(conn *net.UnixConn, _ *lock) {
+			_ = sendParcel(conn, &model.State{}, forward.OpenPorts{})
+		},
 		"passes nothing": func(conn *net.UnixConn, _ *lock) {
 			_ = sendParcel(conn, state, forward.OpenPorts{Ports: []forward.OpenPort{{Interface: 1}}})
 		},
 		"never commits": func(conn *net.UnixConn, _ *lock) {
-			_ = sendParcel(conn, state, forward.OpenPorts{Ports: []forward.OpenPort{{Interface: 1, Descriptors: []int{int(null.Fd())}}}})
+			_ = sendParcel(conn, state, forward.OpenPorts{
+				Ports: []forward.OpenPort{{Interface: 1, Descriptors: []int{int(null.Fd())}}},
+			})
 			_ = expect(conn, ready)
 		},
 		"commits without lock": func(conn *net.UnixConn, _ *lock) {
@@ -228,7 +254,8 @@ func TestStandbyStartsWithoutStateIfTheHandoverFails(t *testing.T) {
 			standby := startStandbyOf(t, Config{APISocket: socket, Name: "next", Log: testLog(t)})
 			<-done
 			becomesActive(t, socket, "next")
-			if _, err := memclnt.NewServiceClient(standby.connect(t)).ControlPing(t.Context(), &memclnt.ControlPing{}); err != nil {
+			if _, err := memclnt.NewServiceClient(standby.connect(t)).ControlPing(t.Context(),
+				&memclnt.ControlPing{}); err != nil {
 				t.Error("the standby does not answer:", err)
 			}
 			if after := openDescriptors(t); after > before+40 {
@@ -243,7 +270,8 @@ func startStandbyOf(t *testing.T, c Config) *running {
 	t.Helper()
 	r := &running{socket: c.APISocket, done: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.Standby, r.stop = true, cancel
+	c.Standby = true
+	r.stop = cancel
 	go func() { r.done <- Run(ctx, c) }()
 	t.Cleanup(func() {
 		cancel()

@@ -20,13 +20,15 @@ var layouts = map[string]string{
 	"weft-vswitch handover 2, state 3": "50ccfcfaba356cb7",
 }
 
-// The handed-over types never change without their version: gob would decode fields of another meaning, or leave them out silently.
+// The handed-over types never change without their version: gob would decode fields of another meaning, or leave them
+// out silently.
 func TestHandedOverTypesHaveTheLayoutOfTheirVersion(t *testing.T) {
 	text := layoutOf(reflect.TypeFor[parcel]()) + layoutOf(reflect.TypeFor[model.State]())
 	sum := sha256.Sum256([]byte(text))
 	got := hex.EncodeToString(sum[:8])
 	if want := layouts[string(greeting)]; got != want {
-		t.Errorf("the layout of %q is %s, recorded is %q: use a new version and record it. The types are\n%s", greeting, got, want, text)
+		t.Errorf("the layout of %q is %s, recorded is %q: use a new version and record it. The types are\n%s", greeting,
+			got, want, text)
 	}
 }
 
@@ -78,7 +80,9 @@ func TestLayoutDependsOnNamesAndTypesOfNestedFields(t *testing.T) {
 	type renamed struct{ B int32 }
 	type wider struct{ A int64 }
 	all := map[string]bool{}
-	for _, one := range []reflect.Type{reflect.TypeFor[struct{ X []inner }](), reflect.TypeFor[map[string]*renamed](), reflect.TypeFor[[2]wider]()} {
+	for _, one := range []reflect.Type{
+		reflect.TypeFor[struct{ X []inner }](), reflect.TypeFor[map[string]*renamed](), reflect.TypeFor[[2]wider](),
+	} {
 		if one.Kind() == reflect.Struct {
 			one = one.Field(0).Type
 		}

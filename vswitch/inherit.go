@@ -26,8 +26,8 @@ type inheritance struct {
 	lock int
 }
 
-// awaitOrInherit takes the lock when its holder ends. It returns the dataplane that the holder handed over together with the lock;
-// nil: the lock was released.
+// awaitOrInherit takes the lock when its holder ends. It returns the dataplane that the holder handed over together
+// with the lock; nil: the lock was released.
 func (l *lock) awaitOrInherit(ctx context.Context, c Config, broker *memif.Broker) (*dataplane, error) {
 	if c.NoHandover {
 		return nil, l.await(ctx, c.Name, c.APISocket)
@@ -136,7 +136,8 @@ func agree(conn *net.UnixConn) (int, error) {
 	return descriptors[0], nil
 }
 
-// receive receives a parcel with its descriptors, continues with them without forwarding yet, and returns the lock file of commit.
+// receive receives a parcel with its descriptors, continues with them without forwarding yet, and returns the lock file
+// of commit.
 func (d *dataplane) receive(conn *net.UnixConn) (lockFile int, err error) {
 	p, err := receiveParcel(conn)
 	if err != nil {
@@ -222,7 +223,11 @@ func receivePassed(conn *net.UnixConn, p *parcel) (*model.Passed, error) {
 			return all, err
 		}
 		closeAll(all.Ports[one.Interface].Descriptors) // there is none, unless the other process is wrong
-		all.Ports[one.Interface] = forward.OpenPort{Interface: one.Interface, Descriptors: descriptors, Memif: one.Memif}
+		all.Ports[one.Interface] = forward.OpenPort{
+			Interface:   one.Interface,
+			Descriptors: descriptors,
+			Memif:       one.Memif,
+		}
 	}
 	for _, path := range p.Sockets {
 		descriptors, err := take(1)
@@ -249,7 +254,8 @@ func closePassed(p *model.Passed) {
 
 // receiveDescriptors receives a short message with descriptors.
 func receiveDescriptors(conn *net.UnixConn) (message []byte, descriptors []int, err error) {
-	b, control := make([]byte, 16), make([]byte, unix.CmsgSpace(4*(descriptorsSent+13)))
+	b := make([]byte, 16)
+	control := make([]byte, unix.CmsgSpace(4*(descriptorsSent+13)))
 	n, controlled, _, _, err := conn.ReadMsgUnix(b, control)
 	if err != nil {
 		return nil, nil, err

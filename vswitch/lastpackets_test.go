@@ -27,7 +27,9 @@ func TestLastPacketsOfAPodAreForwarded(t *testing.T) {
 	defer receiver.Close()
 	for name, leave := range map[string]func(pod) error{
 		"its tap leaves the bridge domain": func(p pod) error {
-			_, err := l2.NewServiceClient(conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: p.index})
+			_, err := l2.NewServiceClient(conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{
+				RxSwIfIndex: p.index,
+			})
 			return err
 		},
 		"its tap is deleted": func(p pod) error {

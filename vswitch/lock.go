@@ -17,8 +17,8 @@ import (
 // ErrRunning means that another dataplane runs on the API socket.
 var ErrRunning = errors.New("a dataplane runs on this API socket already")
 
-// LockPath returns the path of the lock file for an API socket. A running dataplane holds a flock on the file, which contains its
-// PID in the first line and its name, if any, in the second.
+// LockPath returns the path of the lock file for an API socket. A running dataplane holds a flock on the file, which
+// contains its PID in the first line and its name, if any, in the second.
 func LockPath(apiSocket string) string { return apiSocket + ".lock" }
 
 // StandbyPath returns the path of the lock file of the next standby, with the content of LockPath.
@@ -102,8 +102,8 @@ func awaitHangUp(ctx context.Context, socket string) {
 	}
 }
 
-// awaitTurn takes the lock of an API socket when its holder ends, and returns the dataplane that the holder handed over; nil: none.
-// Standbys queue on StandbyPath.
+// awaitTurn takes the lock of an API socket when its holder ends, and returns the dataplane that the holder handed
+// over; nil: none. Standbys queue on StandbyPath.
 func (l *lock) awaitTurn(ctx context.Context, c Config, broker *memif.Broker) (*dataplane, error) {
 	queue, err := openLock(StandbyPath(c.APISocket))
 	if err != nil {
@@ -117,12 +117,14 @@ func (l *lock) awaitTurn(ctx context.Context, c Config, broker *memif.Broker) (*
 		return nil, err
 	}
 	began := time.Now()
-	c.Log.Info("standby waits for the end of the active dataplane", "socket", c.APISocket, "active", holderOf(l.path), "pid", os.Getpid())
+	c.Log.Info("standby waits for the end of the active dataplane", "socket", c.APISocket, "active", holderOf(l.path),
+		"pid", os.Getpid())
 	inherited, err := l.awaitOrInherit(ctx, c, broker)
 	if err != nil {
 		return nil, err
 	}
-	c.Log.Info("standby takes over", "socket", c.APISocket, "waited", time.Since(began).Round(time.Millisecond), "state", inherited != nil)
+	c.Log.Info("standby takes over", "socket", c.APISocket, "waited", time.Since(began).Round(time.Millisecond),
+		"state", inherited != nil)
 	return inherited, nil
 }
 

@@ -29,7 +29,8 @@ func TestMemifsAndTapsShareABridgeDomain(t *testing.T) {
 		join(t, conn, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index, BdID: 7})
 	}
 	a := runMemifPod(t, memif.ClientConfig{Socket: path, ID: 1, Secret: memifSecret}, "10.0.44.11")
-	b := runMemifPod(t, memif.ClientConfig{Socket: path, ID: 2, Secret: memifSecret, BufferSize: 256, RingSize: 64}, "10.0.44.12")
+	b := runMemifPod(t, memif.ClientConfig{Socket: path, ID: 2, Secret: memifSecret, BufferSize: 256, RingSize: 64},
+		"10.0.44.12")
 	c := addBridgedPod(t, conn, bridged{bridge: 7, host: 13, flags: 0})
 	for _, size := range []int{1, 1400, 8000} {
 		if !a.ping("10.0.44.12", "10.0.44.12", size) || !b.ping("10.0.44.11", "10.0.44.11", size) {
@@ -83,7 +84,9 @@ func TestMemifSocketFollowsItsDirectory(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != c.socket {
 			t.Errorf("directory %o: %v, %v", c.directory, info.Mode(), err)
 		}
-		if _, err := binapi.NewServiceClient(conn).MemifDelete(t.Context(), &binapi.MemifDelete{SwIfIndex: index}); err != nil {
+		if _, err := binapi.NewServiceClient(conn).MemifDelete(t.Context(), &binapi.MemifDelete{
+			SwIfIndex: index,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -96,14 +99,20 @@ func TestMemifSocketFollowsItsDirectory(t *testing.T) {
 func TestMemifWithoutDirectoryIsRejected(t *testing.T) {
 	conn := start(t).connect(t)
 	c := binapi.NewServiceClient(conn)
-	if _, err := c.MemifSocketFilenameAddDelV2(t.Context(), &binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 1,
-		SocketFilename: filepath.Join(t.TempDir(), "none", "memif.sock")}); err != nil {
+	if _, err := c.MemifSocketFilenameAddDelV2(t.Context(), &binapi.MemifSocketFilenameAddDelV2{
+		IsAdd:          true,
+		SocketID:       1,
+		SocketFilename: filepath.Join(t.TempDir(), "none", "memif.sock"),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.MemifCreateV2(t.Context(), &binapi.MemifCreateV2{SocketID: 1}); !errors.Is(err, api.SYSCALL_ERROR_4) {
+	if _, err := c.MemifCreateV2(t.Context(), &binapi.MemifCreateV2{SocketID: 1}); !errors.Is(err,
+		api.SYSCALL_ERROR_4) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.MemifSocketFilenameAddDelV2(t.Context(), &binapi.MemifSocketFilenameAddDelV2{SocketID: 1}); err != nil {
+	if _, err := c.MemifSocketFilenameAddDelV2(t.Context(), &binapi.MemifSocketFilenameAddDelV2{
+		SocketID: 1,
+	}); err != nil {
 		t.Error("delete socket:", err)
 	}
 }

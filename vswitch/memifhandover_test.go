@@ -45,7 +45,8 @@ type memifStreams struct {
 // streamFrame is a frame of a stream with a number.
 func streamFrame(stream, n int) []byte {
 	b := make([]byte, 100)
-	frame.PutEthernet(b, frame.MAC{2, 2, 0, 0, 0, byte(stream)}, frame.MAC{2, 1, 0, 0, 0, byte(stream)}, 0x88b5) // for local experiments
+	// for local experiments
+	frame.PutEthernet(b, frame.MAC{2, 2, 0, 0, 0, byte(stream)}, frame.MAC{2, 1, 0, 0, 0, byte(stream)}, 0x88b5)
 	binary.BigEndian.PutUint64(b[frame.EthernetLen:], uint64(n))
 	return b
 }
@@ -91,7 +92,9 @@ func (s *memifStreams) send(ctx context.Context, interval time.Duration) {
 func (s *memifStreams) receive(sent <-chan struct{}, interval time.Duration) {
 	tick := time.NewTicker(interval / 4)
 	defer tick.Stop()
-	buffer, ended, latest := [][]byte{make([]byte, 2048)}, false, time.Now()
+	buffer := [][]byte{make([]byte, 2048)}
+	ended := false
+	latest := time.Now()
 	for {
 		missing := 0
 		for _, one := range s.all {
@@ -112,7 +115,8 @@ func (s *memifStreams) receive(sent <-chan struct{}, interval time.Duration) {
 		}
 		select {
 		case <-sent:
-			sent, ended = nil, true
+			sent = nil
+			ended = true
 		case <-tick.C:
 		}
 	}
@@ -125,7 +129,8 @@ func (s *memifStream) take(n int, now time.Time) {
 	if s.received > 0 && n <= s.last {
 		s.reorders++
 	}
-	s.last, s.latest = n, now
+	s.last = n
+	s.latest = now
 	s.received++
 }
 
@@ -135,12 +140,17 @@ func (s *memifStreams) check(t *testing.T) {
 	var sent, lost, full int
 	var gap time.Duration
 	for n, one := range s.all {
-		sent, lost, full, gap = sent+one.sent, lost+one.sent-one.received, full+one.full, max(gap, one.gap)
+		sent = sent + one.sent
+		lost = lost + one.sent - one.received
+		full = full + one.full
+		gap = max(gap, one.gap)
 		if one.received != one.sent || one.reorders > 0 || one.last != one.sent-1 {
-			t.Errorf("stream %d: %d of %d frames lost, %d reordered, the last is %d", n, one.sent-one.received, one.sent, one.reorders, one.last)
+			t.Errorf("stream %d: %d of %d frames lost, %d reordered, the last is %d", n, one.sent-one.received,
+				one.sent, one.reorders, one.last)
 		}
 	}
-	t.Logf("%d streams: %d of %d frames lost, %d attempts at a full ring, longest gap %s", len(s.all), lost, sent, full, gap.Round(time.Millisecond/10))
+	t.Logf("%d streams: %d of %d frames lost, %d attempts at a full ring, longest gap %s", len(s.all), lost, sent, full,
+		gap.Round(time.Millisecond/10))
 }
 
 // memifPairs makes pairs of memifs, each in a bridge domain of its own, and connects a client to each memif.
@@ -165,10 +175,12 @@ func memifPairs(t *testing.T, api govpp.Connection, pairs int) (conns [][2]*memi
 	return conns
 }
 
-// meet returns when the dataplane forwards from one memif to another: it does so a little later than the clients are connected.
+// meet returns when the dataplane forwards from one memif to another: it does so a little later than the clients are
+// connected.
 func meet(t *testing.T, from, to *memif.Conn) {
 	t.Helper()
-	sent, last := 0, time.Time{}
+	sent := 0
+	last := time.Time{}
 	buffer := [][]byte{make([]byte, 2048)}
 	eventually(t, func() bool {
 		if time.Since(last) > 100*time.Millisecond {
@@ -204,8 +216,8 @@ func checkConnected(t *testing.T, conns [][2]*memif.Conn) {
 	}
 }
 
-// The clients of memifs notice nothing of a handover: their connections stay, and no frame is lost, repeated or reordered. The rings
-// hold the frames of more than a second.
+// The clients of memifs notice nothing of a handover: their connections stay, and no frame is lost, repeated or
+// reordered. The rings hold the frames of more than a second.
 func TestHandoverKeepsMemifConnections(t *testing.T) {
 	netnstest.Require(t)
 	for name, c := range map[string]struct {
@@ -270,7 +282,8 @@ func startProcess(t *testing.T, socket, name string) *dataplaneProcess {
 	must(t, err)
 	p := &dataplaneProcess{Cmd: exec.Command(self), ended: make(chan struct{})}
 	p.Env = append(os.Environ(), apiSocketEnv+"="+socket, standbyEnv+"="+name, brokerEnv+"=1")
-	p.Stdout, p.Stderr = nil, writer(func(lines string) {
+	p.Stdout = nil
+	p.Stderr = writer(func(lines string) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.log = append(p.log, strings.Split(strings.TrimSpace(lines), "\n")...)
@@ -346,8 +359,8 @@ func TestHandoverBetweenProcessesKeepsMemifConnections(t *testing.T) {
 	eventually(t, func() bool { return linksUp(t, api) == 2*pairs-1 })
 }
 
-// A standby that is killed when it has received everything, and before it can say so, takes the connections of memifs with it:
-// the clients are disconnected, and connect to the next dataplane.
+// A standby that is killed when it has received everything, and before it can say so, takes the connections of memifs
+// with it: the clients are disconnected, and connect to the next dataplane.
 func TestMemifClientsReconnectIfTheStandbyIsKilledDuringTheHandover(t *testing.T) {
 	netnstest.Require(t)
 	socket := t.TempDir() + "/api.sock"

@@ -152,7 +152,13 @@ func (p *memifPod) arp(b []byte) {
 func (p *memifPod) sendARP(operation uint16, to frame.MAC, target netip.Addr) {
 	b := make([]byte, frame.EthernetLen+frame.ARPLen)
 	frame.PutEthernet(b, to, p.mac, frame.TypeARP)
-	frame.PutARP(b[frame.EthernetLen:], frame.ARPFields{Operation: operation, SenderMAC: p.mac, TargetMAC: to, Sender: p.own, Target: target})
+	frame.PutARP(b[frame.EthernetLen:], frame.ARPFields{
+		Operation: operation,
+		SenderMAC: p.mac,
+		TargetMAC: to,
+		Sender:    p.own,
+		Target:    target,
+	})
 	p.send(b)
 }
 
@@ -180,8 +186,13 @@ func (p *memifPod) icmp(b []byte, from frame.MAC) {
 func (p *memifPod) echo(kind uint8, mac frame.MAC, to netip.Addr, data []byte) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.ICMPLen+len(data))
 	frame.PutEthernet(b, mac, p.mac, frame.TypeIPv4)
-	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{TTL: 64, Protocol: frame.ProtocolICMP, Source: p.own, Destination: to,
-		PayloadLen: frame.ICMPLen + len(data)})
+	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{
+		TTL:         64,
+		Protocol:    frame.ProtocolICMP,
+		Source:      p.own,
+		Destination: to,
+		PayloadLen:  frame.ICMPLen + len(data),
+	})
 	m := frame.ICMP(b[frame.EthernetLen+frame.IPv4Len:])
 	m.SetType(kind, 0)
 	copy(m[frame.ICMPLen:], data)
@@ -189,10 +200,11 @@ func (p *memifPod) echo(kind uint8, mac frame.MAC, to netip.Addr, data []byte) [
 	return b
 }
 
-// ping resolves via and sends echo requests of size bytes through it until one is answered. It reports whether the reply is
-// complete. Late replies to an earlier ping have another payload.
+// ping resolves via and sends echo requests of size bytes through it until one is answered. It reports whether the
+// reply is complete. Late replies to an earlier ping have another payload.
 func (p *memifPod) ping(to, via string, size int) bool {
-	target, gateway := netip.MustParseAddr(to), netip.MustParseAddr(via)
+	target := netip.MustParseAddr(to)
+	gateway := netip.MustParseAddr(via)
 	p.pings++
 	data := bytes.Repeat([]byte{p.pings}, size)
 	again := time.NewTicker(100 * time.Millisecond)

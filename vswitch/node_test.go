@@ -145,7 +145,8 @@ func (n *node) end(t testing.TB) {
 	if err := n.process.Wait(); err != nil {
 		t.Errorf("dataplane of node %d: %v", n.n, err)
 	}
-	n.process, n.conn = nil, nil
+	n.process = nil
+	n.conn = nil
 }
 
 func must(t testing.TB, err error) {

@@ -34,9 +34,12 @@ type pod struct {
 func addPod(t testing.TB, conn api.Connection, n int, flags tapv2.TapFlags) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: n}
-	reply, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
+	reply, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{
+		ID:               ^uint32(0),
+		UseRandomMac:     true,
 		HostNamespaceSet: true, HostNamespace: p.netns, HostIfNameSet: true, HostIfName: "eth0", TapFlags: flags,
-		HostMtuSet: true, HostMtuSize: 1500, Tag: fmt.Sprintf("pod%d", n)})
+		HostMtuSet: true, HostMtuSize: 1500, Tag: fmt.Sprintf("pod%d", n),
+	})
 	if err != nil {
 		t.Fatal("create tap:", err)
 	}
@@ -81,13 +84,22 @@ func listen[T any](t testing.TB, p pod, open func() (T, error)) T {
 	return opened
 }
 
-// ping sends echo requests from the pod's kernel until one is answered: the first may be lost during neighbour resolution.
+// ping sends echo requests from the pod's kernel until one is answered: the first may be lost during neighbour
+// resolution.
 func ping(t testing.TB, from pod, to string) {
 	t.Helper()
 	dst := netip.MustParsePrefix(to).Addr()
-	network, any, request, reply, proto := "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply), 1
+	network := "ip4:icmp"
+	any := "0.0.0.0"
+	request := icmp.Type(ipv4.ICMPTypeEcho)
+	reply := icmp.Type(ipv4.ICMPTypeEchoReply)
+	proto := 1
 	if dst.Is6() {
-		network, any, request, reply, proto = "ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
+		network = "ip6:ipv6-icmp"
+		any = "::"
+		request = ipv6.ICMPTypeEchoRequest
+		reply = ipv6.ICMPTypeEchoReply
+		proto = 58
 	}
 	conn := listen(t, from, func() (*icmp.PacketConn, error) { return icmp.ListenPacket(network, any) })
 	defer conn.Close()
@@ -140,7 +152,8 @@ func answered(t testing.TB, conn *icmp.PacketConn, e expected) bool {
 func TestPodsPingEachOther(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
-	a, b := addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO), addPod(t, conn, 2, 0)
+	a := addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO)
+	b := addPod(t, conn, 2, 0)
 	ping(t, a, a.prefix4(1)) // the gateway
 	ping(t, a, b.prefix4(2))
 	ping(t, b, a.prefix4(2))
@@ -201,7 +214,9 @@ func TestDeletedTapLeavesThePodsNamespace(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	p := addPod(t, conn, 1, 0)
-	if _, err := tapv2.NewServiceClient(conn).TapDeleteV2(t.Context(), &tapv2.TapDeleteV2{SwIfIndex: p.index}); err != nil {
+	if _, err := tapv2.NewServiceClient(conn).TapDeleteV2(t.Context(), &tapv2.TapDeleteV2{
+		SwIfIndex: p.index,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	netnstest.Do(t, p.netns, func() {
@@ -226,8 +241,11 @@ func TestTapsAreDeletedWithTheDataplane(t *testing.T) {
 
 func TestMissingNamespaceIsVPPsError(t *testing.T) {
 	conn := start(t).connect(t)
-	_, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
-		HostNamespaceSet: true, HostNamespace: filepath.Join(t.TempDir(), "none")})
+	_, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{
+		ID:               ^uint32(0),
+		UseRandomMac:     true,
+		HostNamespaceSet: true, HostNamespace: filepath.Join(t.TempDir(), "none"),
+	})
 	if want := api.SYSCALL_ERROR_2; err != want { //nolint:errorlint // govpp returns the number itself
 		t.Fatalf("want %v, got %v", want, err)
 	}

@@ -29,16 +29,18 @@ import (
 
 // Config configures a dataplane.
 type Config struct {
-	APISocket   string       // of the binary API; its directory is created if needed
-	Standby     bool         // wait for the end of a dataplane on the API socket, and take over then
-	NoHandover  bool         // neither hand the state over to a standby nor take it over from the active dataplane
-	Name        string       // in the lock file; "": none
-	StatsSocket string       // "": StatsSocket(APISocket)
-	Workers     int          // forwarding threads; 0: one
-	Sessions    int          // that ACLs open on one interface; 0: DefaultSessions
-	StormLimit  int          // copies per second of flooded frames of one interface, per thread; 0: DefaultStormLimit, negative: no limit
-	Log         *slog.Logger // nil: none
-	MemifBroker []string     // arguments that make this program call ServeMemifBroker; none: this process owns the sockets of memif clients
+	APISocket   string // of the binary API; its directory is created if needed
+	Standby     bool   // wait for the end of a dataplane on the API socket, and take over then
+	NoHandover  bool   // neither hand the state over to a standby nor take it over from the active dataplane
+	Name        string // in the lock file; "": none
+	StatsSocket string // "": StatsSocket(APISocket)
+	Workers     int    // forwarding threads; 0: one
+	Sessions    int    // that ACLs open on one interface; 0: DefaultSessions
+	// copies per second of flooded frames of one interface, per thread; 0: DefaultStormLimit, negative: no limit
+	StormLimit int
+	Log        *slog.Logger // nil: none
+	// arguments that make this program call ServeMemifBroker; none: this process owns the sockets of memif clients
+	MemifBroker []string
 }
 
 // DefaultSessions is the default of Config.Sessions.
@@ -55,14 +57,15 @@ func StatsSocket(apiSocket string) string {
 	return apiSocket + ".stats"
 }
 
-// Run runs the dataplane until ctx ends, then deletes its interfaces and removes the socket. Only one dataplane can run on an API
-// socket: another one gets ErrRunning, or waits if it is a standby. The dataplane starts without configuration.
+// Run runs the dataplane until ctx ends, then deletes its interfaces and removes the socket. Only one dataplane can run
+// on an API socket: another one gets ErrRunning, or waits if it is a standby. The dataplane starts without
+// configuration.
 func Run(ctx context.Context, c Config) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	// The kernel closes the files of a killed process in reverse order of their descriptors. The lock's is the first, so all
-	// interfaces are gone when a standby gets the lock.
+	// The kernel closes the files of a killed process in reverse order of their descriptors. The lock's is the first,
+	// so all interfaces are gone when a standby gets the lock.
 	lock, err := openLock(LockPath(c.APISocket))
 	if err != nil {
 		return err
@@ -104,15 +107,22 @@ type dataplane struct {
 	Config
 	engine *forward.Engine
 	model  *model.Model
-	pass   func(open func() forward.OpenPorts) bool // hands the ports over when the packet path ends; nil: they are closed
+	// hands the ports over when the packet path ends; nil: they are closed
+	pass func(open func() forward.OpenPorts) bool
 }
 
 // newDataplane returns a dataplane without configuration. Nothing is forwarded before run.
 func newDataplane(c Config, broker *memif.Broker) (*dataplane, error) {
 	d := &dataplane{Config: c}
 	var err error
-	d.engine, err = forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, SessionLimit: c.Sessions, MemifBroker: broker,
-		HandOver: func(open func() forward.OpenPorts) bool { return d.pass != nil && d.pass(open) }})
+	d.engine, err = forward.New(forward.Config{
+		Workers:      c.Workers,
+		Log:          c.Log,
+		StormLimit:   c.StormLimit,
+		SessionLimit: c.Sessions,
+		MemifBroker:  broker,
+		HandOver:     func(open func() forward.OpenPorts) bool { return d.pass != nil && d.pass(open) },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +190,8 @@ func (d *dataplane) serveAll(ctx context.Context, at *desk) error {
 	return g.Wait()
 }
 
-// ServeMemifBroker runs the process that Config.MemifBroker starts. It calls confine, unless that is nil, before it serves
-// clients.
+// ServeMemifBroker runs the process that Config.MemifBroker starts. It calls confine, unless that is nil, before it
+// serves clients.
 func ServeMemifBroker(confine func()) error { return memif.ServeBroker(confine) }
 
 // reading collects the counters.
@@ -231,17 +241,17 @@ func listenPrivately(ctx context.Context, network, path string) (net.Listener, e
 	return unixsocket.Listen(ctx, network, path)
 }
 
-// TuneThreads lets the Go scheduler run as many threads as there are CPUs, in addition to the workers: a polling worker never
-// yields, and must not delay the API server.
+// TuneThreads lets the Go scheduler run as many threads as there are CPUs, in addition to the workers: a polling worker
+// never yields, and must not delay the API server.
 func TuneThreads(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + workers)
 	}
 }
 
-// Garbage collector settings of a dataplane process. The live heap is mostly buffers, which hold no pointers, and forwarding
-// allocates nothing. So collections are rare at the default percentage, and the limit only keeps a burst of control work from
-// doubling the heap. The values are estimates.
+// Garbage collector settings of a dataplane process. The live heap is mostly buffers, which hold no pointers, and
+// forwarding allocates nothing. So collections are rare at the default percentage, and the limit only keeps a burst of
+// control work from doubling the heap. The values are estimates.
 const (
 	gcPercent   = 100
 	memoryLimit = 256 << 20

@@ -104,7 +104,8 @@ func startStandby(t *testing.T, c Config) *running {
 func TestStandbyTakesOverWhenTheActiveDataplaneEnds(t *testing.T) {
 	first := start(t)
 	startStandby(t, Config{APISocket: first.socket, Name: "second"})
-	if s := StatusOf(t.Context(), first.socket); s.Active == nil || s.Active.Name != "" || s.Active.PID != strconv.Itoa(os.Getpid()) {
+	if s := StatusOf(t.Context(), first.socket); s.Active == nil || s.Active.Name != "" ||
+		s.Active.PID != strconv.Itoa(os.Getpid()) {
 		t.Errorf("while the standby waits the active dataplane is %v", s.Active)
 	}
 	first.stop()
@@ -112,7 +113,8 @@ func TestStandbyTakesOverWhenTheActiveDataplaneEnds(t *testing.T) {
 		s := StatusOf(t.Context(), first.socket)
 		return s.Active != nil && s.Active.Name == "second" && s.Standby == nil
 	})
-	if _, err := memclnt.NewServiceClient(first.connect(t)).ControlPing(t.Context(), &memclnt.ControlPing{}); err != nil {
+	if _, err := memclnt.NewServiceClient(first.connect(t)).ControlPing(t.Context(),
+		&memclnt.ControlPing{}); err != nil {
 		t.Error("the standby does not answer:", err)
 	}
 }
@@ -122,7 +124,8 @@ func TestStoppedStandbyDoesNotDisturbTheActiveDataplane(t *testing.T) {
 	second := startStandby(t, Config{APISocket: first.socket, Name: "second"})
 	second.stop()
 	eventually(t, func() bool { return StatusOf(t.Context(), first.socket).Standby == nil })
-	if _, err := memclnt.NewServiceClient(first.connect(t)).ControlPing(t.Context(), &memclnt.ControlPing{}); err != nil {
+	if _, err := memclnt.NewServiceClient(first.connect(t)).ControlPing(t.Context(),
+		&memclnt.ControlPing{}); err != nil {
 		t.Error("the active dataplane does not answer any more:", err)
 	}
 	if err := Run(t.Context(), Config{APISocket: first.socket}); !errors.Is(err, ErrRunning) {

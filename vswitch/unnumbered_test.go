@@ -26,7 +26,10 @@ const (
 // gateway adds the VRF and the loopback with the address that all pods use as gateway.
 func gateway(t *testing.T, conn api.Connection) interface_types.InterfaceIndex {
 	t.Helper()
-	if _, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: podVRF}}); err != nil {
+	if _, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{
+		IsAdd: true,
+		Table: ip.IPTable{TableID: podVRF},
+	}); err != nil {
 		t.Fatal("add VRF:", err)
 	}
 	c := interfaces.NewServiceClient(conn)
@@ -45,7 +48,10 @@ func gateway(t *testing.T, conn api.Connection) interface_types.InterfaceIndex {
 func moveAndSetUp(t *testing.T, conn api.Connection, index interface_types.InterfaceIndex) {
 	t.Helper()
 	c := interfaces.NewServiceClient(conn)
-	if _, err := c.SwInterfaceSetTable(t.Context(), &interfaces.SwInterfaceSetTable{SwIfIndex: index, VrfID: podVRF}); err != nil {
+	if _, err := c.SwInterfaceSetTable(t.Context(), &interfaces.SwInterfaceSetTable{
+		SwIfIndex: index,
+		VrfID:     podVRF,
+	}); err != nil {
 		t.Fatal("set table:", err)
 	}
 	if _, err := c.SwInterfaceSetFlags(t.Context(), &interfaces.SwInterfaceSetFlags{SwIfIndex: index,
@@ -58,21 +64,33 @@ func moveAndSetUp(t *testing.T, conn api.Connection, index interface_types.Inter
 func addHostPod(t *testing.T, conn api.Connection, loop interface_types.InterfaceIndex, n int) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: n}
-	tap, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
-		HostNamespaceSet: true, HostNamespace: p.netns, HostIfNameSet: true, HostIfName: "eth0"})
+	tap, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{
+		ID:               ^uint32(0),
+		UseRandomMac:     true,
+		HostNamespaceSet: true, HostNamespace: p.netns, HostIfNameSet: true, HostIfName: "eth0",
+	})
 	if err != nil {
 		t.Fatal("create tap:", err)
 	}
 	p.index = tap.SwIfIndex
 	moveAndSetUp(t, conn, p.index)
-	if _, err := interfaces.NewServiceClient(conn).SwInterfaceSetUnnumbered(t.Context(), &interfaces.SwInterfaceSetUnnumbered{
-		SwIfIndex: loop, UnnumberedSwIfIndex: p.index, IsAdd: true}); err != nil {
+	if _, err := interfaces.NewServiceClient(conn).SwInterfaceSetUnnumbered(t.Context(),
+		&interfaces.SwInterfaceSetUnnumbered{
+			SwIfIndex: loop, UnnumberedSwIfIndex: p.index, IsAdd: true}); err != nil {
 		t.Fatal("set unnumbered:", err)
 	}
 	own := netip.MustParsePrefix(p.address())
-	route := ip.IPRouteV2{TableID: podVRF, Prefix: ip_types.NewPrefix(net.IPNet{IP: own.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}),
-		Paths: []fib_types.FibPath{{SwIfIndex: uint32(p.index), Nh: fib_types.FibPathNh{Address: ip_types.AddressUnionIP4(own.Addr().As4())}}}}
-	if _, err := ip.NewServiceClient(conn).IPRouteAddDelV2(t.Context(), &ip.IPRouteAddDelV2{IsAdd: true, Route: route}); err != nil {
+	route := ip.IPRouteV2{
+		TableID: podVRF,
+		Prefix:  ip_types.NewPrefix(net.IPNet{IP: own.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}),
+		Paths: []fib_types.FibPath{
+			{SwIfIndex: uint32(p.index), Nh: fib_types.FibPathNh{Address: ip_types.AddressUnionIP4(own.Addr().As4())}},
+		},
+	}
+	if _, err := ip.NewServiceClient(conn).IPRouteAddDelV2(t.Context(), &ip.IPRouteAddDelV2{
+		IsAdd: true,
+		Route: route,
+	}); err != nil {
 		t.Fatal("add route:", err)
 	}
 	netnstest.Do(t, p.netns, func() { p.configureHost(t) })
@@ -97,7 +115,11 @@ func (p pod) configureHost(t *testing.T) {
 	}
 	via := net.IP(netip.MustParsePrefix(sharedGateway).Addr().AsSlice())
 	for _, r := range []netlink.Route{
-		{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: &net.IPNet{IP: via, Mask: net.CIDRMask(32, 32)}},
+		{
+			LinkIndex: link.Attrs().Index,
+			Scope:     netlink.SCOPE_LINK,
+			Dst:       &net.IPNet{IP: via, Mask: net.CIDRMask(32, 32)},
+		},
 		{LinkIndex: link.Attrs().Index, Gw: via},
 	} {
 		if err := netlink.RouteAdd(&r); err != nil {
@@ -110,7 +132,8 @@ func TestPodsOnUnnumberedTapsPingEachOther(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	loop := gateway(t, conn)
-	a, b := addHostPod(t, conn, loop, 2), addHostPod(t, conn, loop, 3)
+	a := addHostPod(t, conn, loop, 2)
+	b := addHostPod(t, conn, loop, 3)
 	ping(t, a, sharedGateway)
 	ping(t, a, b.address())
 	ping(t, b, a.address())

@@ -35,8 +35,10 @@ func (n *node) tunnel(t testing.TB, to *node, six bool) interface_types.Interfac
 	must(t, err)
 	dst, err := ip_types.ParseAddress(to.source(six).String())
 	must(t, err)
-	reply, err := vxlan.NewServiceClient(n.conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{IsAdd: true,
-		Instance: ^uint32(0), SrcAddress: src, DstAddress: dst, Vni: meshVNI, DecapNextIndex: ^uint32(0)})
+	reply, err := vxlan.NewServiceClient(n.conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{
+		IsAdd:    true,
+		Instance: ^uint32(0), SrcAddress: src, DstAddress: dst, Vni: meshVNI, DecapNextIndex: ^uint32(0),
+	})
 	must(t, err)
 	_, err = interfaces.NewServiceClient(n.conn).SwInterfaceSetMtu(t.Context(), &interfaces.SwInterfaceSetMtu{
 		SwIfIndex: reply.SwIfIndex, Mtu: []uint32{1430, 0, 0, 0}})
@@ -80,7 +82,8 @@ func TestPodsOfTwoNodesReachEachOther(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		t.Run(fmt.Sprintf("IPv6 outside %t", six), func(t *testing.T) {
 			u := newUnderlay(t, 1500)
-			a, b := u.node(t, 1), u.node(t, 2)
+			a := u.node(t, 1)
+			b := u.node(t, 2)
 			mesh(t, six, a, b)
 			reachEachOther(t, a.meshPod(t, 11), b.meshPod(t, 12))
 		})
@@ -94,14 +97,19 @@ func (n *node) attachUplink(t testing.TB, six bool) {
 		uplink, err := netlink.LinkByName("uplink")
 		must(t, err)
 		for _, p := range []netip.Prefix{netip.PrefixFrom(n.v4(), 24), netip.PrefixFrom(n.v6(), 64)} {
-			if err := netlink.AddrDel(uplink, uplinkAddress(p)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) { // attached before
+			// attached before
+			if err := netlink.AddrDel(uplink, uplinkAddress(p)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 				t.Fatal(err)
 			}
 		}
 	})
 	reply, err := af_packet.NewServiceClient(n.conn).AfPacketCreateV3(t.Context(), &af_packet.AfPacketCreateV3{
-		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, UseRandomHwAddr: true, HostIfName: "uplink", NumRxQueues: 1, NumTxQueues: 1,
-		Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO})
+		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
+		UseRandomHwAddr: true,
+		HostIfName:      "uplink",
+		NumRxQueues:     1,
+		NumTxQueues:     1,
+		Flags:           af_packet.AF_PACKET_API_FLAG_CKSUM_GSO})
 	must(t, err)
 	_, err = interfaces.NewServiceClient(n.conn).SwInterfaceSetMtu(t.Context(), &interfaces.SwInterfaceSetMtu{
 		SwIfIndex: reply.SwIfIndex, Mtu: []uint32{uint32(n.mtu), 0, 0, 0}})
@@ -111,19 +119,22 @@ func (n *node) attachUplink(t testing.TB, six bool) {
 	if six {
 		own = netip.PrefixFrom(n.v6(), 64).String()
 	}
-	_, err = interfaces.NewServiceClient(n.conn).SwInterfaceAddDelAddress(t.Context(), &interfaces.SwInterfaceAddDelAddress{
-		SwIfIndex: reply.SwIfIndex, IsAdd: true, Prefix: addressWithPrefix(t, own)})
+	_, err = interfaces.NewServiceClient(n.conn).SwInterfaceAddDelAddress(t.Context(),
+		&interfaces.SwInterfaceAddDelAddress{
+			SwIfIndex: reply.SwIfIndex, IsAdd: true, Prefix: addressWithPrefix(t, own)})
 	must(t, err)
 }
 
 func TestTunnelsInteroperateWithKernelVXLAN(t *testing.T) {
 	netnstest.RequireTap(t)
 	u := newUnderlay(t, 1500)
-	a, b := u.node(t, 1), u.addNode(t, 2)
+	a := u.node(t, 1)
+	b := u.addNode(t, 2)
 	addBridge(t, a.conn, 1)
 	a.tunnel(t, b, false)
 	a.attachUplink(t, false)
-	p, q := a.meshPod(t, 11), b.kernelPod(t, a, 12)
+	p := a.meshPod(t, 11)
+	q := b.kernelPod(t, a, 12)
 	reachEachOther(t, p, q)
 	transferTo(t, q, p, 11)
 }
@@ -179,9 +190,11 @@ func (n *node) count(t *testing.T, name, counter string) (sum uint64) {
 func TestPacketsTooLongForTheTunnelAreCounted(t *testing.T) {
 	netnstest.RequireTap(t)
 	u := newUnderlay(t, 1500)
-	a, b := u.node(t, 1), u.node(t, 2)
+	a := u.node(t, 1)
+	b := u.node(t, 2)
 	mesh(t, false, a, b)
-	p, q := a.meshPod(t, 11), b.meshPod(t, 12)
+	p := a.meshPod(t, 11)
+	q := b.meshPod(t, 12)
 	ping(t, p, q.prefix4(12))
 	p.setMTU(t, 1500)
 	if p.pingOf(t, q.prefix4(12), 1460) {

@@ -13,19 +13,21 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// BenchmarkTCPBetweenNodes measures a TCP flow between pods of two nodes, with an underlay of veths and a bridge of the kernel:
-// through tunnels of the dataplane, and through vxlan devices and bridges of the kernel.
+// BenchmarkTCPBetweenNodes measures a TCP flow between pods of two nodes, with an underlay of veths and a bridge of the
+// kernel: through tunnels of the dataplane, and through vxlan devices and bridges of the kernel.
 func BenchmarkTCPBetweenNodes(b *testing.B) {
 	netnstest.Require(b)
 	b.Run("vswitch", func(b *testing.B) {
 		u := newUnderlay(b, 1500)
-		x, y := u.node(b, 1), u.node(b, 2)
+		x := u.node(b, 1)
+		y := u.node(b, 2)
 		mesh(b, false, x, y)
 		stream(b, x.meshPod(b, 11), y.meshPod(b, 12), 12)
 	})
 	b.Run("kernel", func(b *testing.B) {
 		u := newUnderlay(b, 1500)
-		x, y := u.addNode(b, 1), u.addNode(b, 2)
+		x := u.addNode(b, 1)
+		y := u.addNode(b, 2)
 		stream(b, x.kernelPod(b, y, 11), y.kernelPod(b, x, 12), 12)
 	})
 }
@@ -75,9 +77,18 @@ func (n *node) kernelPod(t testing.TB, other *node, host int) pod {
 		uplink, err := netlink.LinkByName("uplink")
 		must(t, err)
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		tunnel := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "vxlan0", MTU: 1430}, VxlanId: meshVNI, Port: 4789, Learning: true,
-			SrcAddr: n.v4().AsSlice(), Group: other.v4().AsSlice(), VtepDevIndex: uplink.Attrs().Index}
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(f.Fd())}
+		tunnel := &netlink.Vxlan{
+			LinkAttrs: netlink.LinkAttrs{Name: "vxlan0", MTU: 1430},
+			VxlanId:   meshVNI,
+			Port:      4789,
+			Learning:  true,
+			SrcAddr:   n.v4().AsSlice(), Group: other.v4().AsSlice(), VtepDevIndex: uplink.Attrs().Index,
+		}
+		veth := &netlink.Veth{
+			LinkAttrs:     netlink.LinkAttrs{Name: "pod"},
+			PeerName:      "eth0",
+			PeerNamespace: netlink.NsFd(f.Fd()),
+		}
 		for _, link := range []netlink.Link{bridge, tunnel, veth} {
 			must(t, netlink.LinkAdd(link))
 			must(t, netlink.LinkSetUp(link))

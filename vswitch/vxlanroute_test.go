@@ -18,7 +18,8 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// transit is a bridge domain between nodes without learning and flooding, and a BVI with a known address and MAC on each node.
+// transit is a bridge domain between nodes without learning and flooding, and a BVI with a known address and MAC on
+// each node.
 type transit struct {
 	*node
 	bvi interface_types.InterfaceIndex
@@ -32,16 +33,26 @@ func (n *node) transitAddress() string { return fmt.Sprintf("169.254.128.%d", n.
 
 func (n *node) transit(t *testing.T, mtu uint32) transit {
 	t.Helper()
-	_, err := l2.NewServiceClient(n.conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 1, Forward: true})
+	_, err := l2.NewServiceClient(n.conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{
+		IsAdd:   true,
+		BdID:    1,
+		Forward: true,
+	})
 	must(t, err)
 	c := interfaces.NewServiceClient(n.conn)
 	loop, err := c.CreateLoopback(t.Context(), &interfaces.CreateLoopback{MacAddress: n.transitMAC()})
 	must(t, err)
-	_, err = c.SwInterfaceSetMtu(t.Context(), &interfaces.SwInterfaceSetMtu{SwIfIndex: loop.SwIfIndex, Mtu: []uint32{mtu, 0, 0, 0}})
+	_, err = c.SwInterfaceSetMtu(t.Context(), &interfaces.SwInterfaceSetMtu{
+		SwIfIndex: loop.SwIfIndex,
+		Mtu:       []uint32{mtu, 0, 0, 0},
+	})
 	must(t, err)
 	setUp(t, n.conn, loop.SwIfIndex)
-	_, err = c.SwInterfaceAddDelAddress(t.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: loop.SwIfIndex, IsAdd: true,
-		Prefix: addressWithPrefix(t, n.transitAddress()+"/17")})
+	_, err = c.SwInterfaceAddDelAddress(t.Context(), &interfaces.SwInterfaceAddDelAddress{
+		SwIfIndex: loop.SwIfIndex,
+		IsAdd:     true,
+		Prefix:    addressWithPrefix(t, n.transitAddress()+"/17"),
+	})
 	must(t, err)
 	join(t, n.conn, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: loop.SwIfIndex, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI})
 	return transit{n, loop.SwIfIndex}
@@ -51,14 +62,24 @@ func (n *node) transit(t *testing.T, mtu uint32) transit {
 func (n transit) routeTo(t *testing.T, other *node, network string) {
 	t.Helper()
 	tunnel := n.tunnel(t, other, false)
-	_, err := l2.NewServiceClient(n.conn).L2fibAddDel(t.Context(), &l2.L2fibAddDel{IsAdd: true, StaticMac: true, BdID: 1,
-		Mac: other.transitMAC(), SwIfIndex: tunnel})
+	_, err := l2.NewServiceClient(n.conn).L2fibAddDel(t.Context(), &l2.L2fibAddDel{
+		IsAdd:     true,
+		StaticMac: true,
+		BdID:      1,
+		Mac:       other.transitMAC(), SwIfIndex: tunnel,
+	})
 	must(t, err)
 	next, err := ip_types.ParseAddress(other.transitAddress())
 	must(t, err)
-	_, err = ip_neighbor.NewServiceClient(n.conn).IPNeighborAddDel(t.Context(), &ip_neighbor.IPNeighborAddDel{IsAdd: true,
-		Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: n.bvi, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: other.transitMAC(),
-			IPAddress: next}})
+	_, err = ip_neighbor.NewServiceClient(n.conn).IPNeighborAddDel(t.Context(), &ip_neighbor.IPNeighborAddDel{
+		IsAdd: true,
+		Neighbor: ip_neighbor.IPNeighbor{
+			SwIfIndex:  n.bvi,
+			Flags:      ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+			MacAddress: other.transitMAC(),
+			IPAddress:  next,
+		},
+	})
 	must(t, err)
 	to, err := ip_types.ParsePrefix(netip.MustParsePrefix(network).Masked().String())
 	must(t, err)

@@ -4,32 +4,34 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// ACL is a list of rules for IP packets that interfaces share (VPP: an acl). The first rule that matches a packet decides, and a packet
-// that no rule matches is dropped. Kind vpp.acl.
+// ACL is a list of rules for IP packets that interfaces share (VPP: an acl). The first rule that matches a packet
+// decides, and a packet that no rule matches is dropped. Kind vpp.acl.
 type ACL struct {
 	Label string    `json:"label"` // its name; shown by the dataplane, at most 48 bytes
 	Rules []ACLRule `json:"rules"` // at least one
 }
 
-// ACLRule permits or denies packets of one of its sources to one of its destinations. Its size is the sum of these sets. Rules share sets and
-// never change them. The dataplane has a rule for each combination.
+// ACLRule permits or denies packets of one of its sources to one of its destinations. Its size is the sum of these
+// sets. Rules share sets and never change them. The dataplane has a rule for each combination.
 //
-// A rule with ports matches later fragments by their addresses and protocol only. It does not match packets without the first 8 bytes
-// after the IP headers, for example a first IPv6 fragment with incomplete extension headers.
+// A rule with ports matches later fragments by their addresses and protocol only. It does not match packets without the
+// first 8 bytes after the IP headers, for example a first IPv6 fragment with incomplete extension headers.
 type ACLRule struct {
 	Permit bool `json:"permit,omitempty"`
-	// Reflect makes a permitted packet open a session of the interface (VPP: permit+reflect). Until the session ages out, the interface
-	// permits its packets in both directions, whatever its lists say then.
+	// Reflect makes a permitted packet open a session of the interface (VPP: permit+reflect). Until the session ages
+	// out, the interface permits its packets in both directions, whatever its lists say then.
 	Reflect bool           `json:"reflect,omitempty"`
 	Family  Family         `json:"family"`
 	From    []netip.Prefix `json:"from,omitempty"`  // masked, of the family; none: any address
 	To      []netip.Prefix `json:"to,omitempty"`    // likewise
 	Ports   []ACLPorts     `json:"ports,omitempty"` // none: any protocol
 
-	// Origin names what the rule is from, such as a rule of a NetworkPolicy, for counters and explanations. The dataplane does not have
-	// it: rules that differ in it only are the same object there.
+	// Origin names what the rule is from, such as a rule of a NetworkPolicy, for counters and explanations. The
+	// dataplane does not have it: rules that differ in it only are the same object there.
 	Origin string `json:"origin,omitempty"`
 }
 
@@ -87,8 +89,9 @@ func (r *ACLRule) UnmarshalJSON(raw []byte) error {
 // ACLKey returns the key of an ACL.
 func ACLKey(name string) string { return Key(KindACL, name) }
 
-// InterfaceACL applies ACLs to the IP packets of an interface. In each direction the first rule of all its ACLs that matches a packet
-// decides, in the order of the list. Without ACLs a direction permits all packets. Kind vpp.interface-acl; its name is the interface's.
+// InterfaceACL applies ACLs to the IP packets of an interface. In each direction the first rule of all its ACLs that
+// matches a packet decides, in the order of the list. Without ACLs a direction permits all packets. Kind
+// vpp.interface-acl; its name is the interface's.
 type InterfaceACL struct {
 	Interface string   `json:"interface"`        // name of a vpp.interface
 	Input     []string `json:"input,omitempty"`  // names of vpp.acl, for packets that the dataplane receives
@@ -103,8 +106,9 @@ func (i InterfaceACL) Equal(o InterfaceACL) bool {
 // InterfaceACLKey returns the key of the ACL of an interface.
 func InterfaceACLKey(iface string) string { return Key(KindInterfaceACL, iface) }
 
-// MACIP is the anti-spoofing filter of an interface (VPP: a macip ACL): the dataplane drops received packets if source MAC and address
-// match no rule. In ARP and neighbour discovery, the rules apply to the sender. Kind vpp.macip-acl; its name is the interface's.
+// MACIP is the anti-spoofing filter of an interface (VPP: a macip ACL): the dataplane drops received packets if source
+// MAC and address match no rule. In ARP and neighbour discovery, the rules apply to the sender. Kind vpp.macip-acl; its
+// name is the interface's.
 type MACIP struct {
 	Interface string      `json:"interface"` // name of a vpp.interface
 	Rules     []MACIPRule `json:"rules"`     // at least one
@@ -112,7 +116,7 @@ type MACIP struct {
 
 // MACIPRule permits one source.
 type MACIPRule struct {
-	MAC    MAC          `json:"mac"`
+	MAC    netaddr.MAC  `json:"mac"`
 	Source netip.Prefix `json:"source"`
 }
 

@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/weftnet/weft/internal/netaddr"
+
 // BridgeDomain is a layer 2 network in the dataplane. Kind vpp.bridge-domain; its name is its label.
 type BridgeDomain struct {
 	ID      uint32 `json:"id"`    // 1 to 16777215
@@ -14,9 +16,9 @@ type BridgeDomain struct {
 // BridgeDomainKey returns the key of a bridge domain.
 func BridgeDomainKey(name string) string { return Key(KindBridgeDomain, name) }
 
-// BridgeMember puts an interface into a bridge domain. Kind vpp.bd-member; its name is the interface's, which can be in one bridge domain
-// only. The dataplane does not forward between members of the same split-horizon group other than 0. A BVI is a loopback that routes the
-// bridge domain.
+// BridgeMember puts an interface into a bridge domain. Kind vpp.bd-member; its name is the interface's, which can be in
+// one bridge domain only. The dataplane does not forward between members of the same split-horizon group other than 0.
+// A BVI is a loopback that routes the bridge domain.
 type BridgeMember struct {
 	BridgeDomain      string `json:"bridgeDomain"` // name of a vpp.bridge-domain
 	Interface         string `json:"interface"`    // name of a vpp.interface
@@ -35,15 +37,15 @@ func BridgeMemberKey(iface string) string { return Key(KindBridgeMember, iface) 
 
 // L2FIB is a static entry of a bridge domain's MAC table. Kind vpp.l2fib.
 type L2FIB struct {
-	BridgeDomain string `json:"bridgeDomain"` // name of a vpp.bridge-domain
-	MAC          MAC    `json:"mac"`
-	Interface    string `json:"interface"` // name of a vpp.interface, a member other than the BVI
+	BridgeDomain string      `json:"bridgeDomain"` // name of a vpp.bridge-domain
+	MAC          netaddr.MAC `json:"mac"`
+	Interface    string      `json:"interface"` // name of a vpp.interface, a member other than the BVI
 }
 
 // L2FIBName returns the name of the entry of a MAC in a bridge domain.
-func L2FIBName(bridgeDomain string, mac MAC) string { return bridgeDomain + "/" + mac.String() }
+func L2FIBName(bridgeDomain string, mac netaddr.MAC) string { return bridgeDomain + "/" + mac.String() }
 
 // L2FIBKey returns the key of L2FIBName(bridgeDomain, mac).
-func L2FIBKey(bridgeDomain string, mac MAC) string {
+func L2FIBKey(bridgeDomain string, mac netaddr.MAC) string {
 	return Key(KindL2FIB, L2FIBName(bridgeDomain, mac))
 }

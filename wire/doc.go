@@ -1,7 +1,7 @@
 // Package wire has the types of desired values that connect pods, and their keys.
 //
-// The key of a value is "kind/name". Packages that must not import each other share these types: ipnet makes values, dataplane applies
-// them. Values do not change and compare with ==; those with slices or maps have Equal.
+// The key of a value is "kind/name". Packages that must not import each other share these types: ipnet makes values,
+// dataplane applies them. Values do not change and compare with ==; those with slices or maps have Equal.
 package wire
 
 import "strings"
@@ -45,9 +45,12 @@ const (
 // Kinds lists every kind in display order: the dataplane's, then the kernel's.
 func Kinds() []string {
 	return []string{
-		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
-		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindProxyARP, KindPuntRedirect,
-		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindHardening, KindSysctl,
+		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute,
+		KindNeighbour,
+		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindProxyARP,
+		KindPuntRedirect,
+		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour,
+		KindHardening, KindSysctl,
 		KindAnnouncement, KindMasquerade, KindTunnelNAT, KindUplink, KindFile, KindMemifSplice,
 	}
 }

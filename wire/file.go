@@ -16,8 +16,8 @@ const (
 	Socket      FileType = "socket"    // another process makes it; the object sets mode and owner only
 )
 
-// File is a file of the node. Kind linux.file; its name is its absolute path. Symbolic links in directories that users other than root can
-// change are not followed.
+// File is a file of the node. Kind linux.file; its name is its absolute path. Symbolic links in directories that users
+// other than root can change are not followed.
 type File struct {
 	Type    FileType    `json:"type"`
 	Mode    fs.FileMode `json:"mode"`              // permissions, and fs.ModeSetgid

@@ -1,6 +1,10 @@
 package wire
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/internal/netaddr"
+)
 
 // InterfaceType is the type of an interface of the dataplane.
 type InterfaceType string
@@ -14,18 +18,20 @@ const (
 	TypeVXLAN    InterfaceType = "vxlan"
 )
 
-// MaxQueues bounds the queues of a Linux link in each direction. Each uses memory of dataplane and kernel, and with VPP a kernel thread.
+// MaxQueues bounds the queues of a Linux link in each direction. Each uses memory of dataplane and kernel, and with VPP
+// a kernel thread.
 const MaxQueues = 16
 
-// Interface is an interface of the dataplane. Kind vpp.interface. Its name, of at most 48 bytes, identifies it there: the interface's tag
-// has the name and a hash of the fields that the dataplane does not report.
+// Interface is an interface of the dataplane. Kind vpp.interface. Its name, of at most 48 bytes, identifies it there:
+// the interface's tag has the name and a hash of the fields that the dataplane does not report.
 type Interface struct {
 	Type InterfaceType `json:"type"`
-	MAC  MAC           `json:"mac"` // of the dataplane's end
+	MAC  netaddr.MAC   `json:"mac"` // of the dataplane's end
 	MTU  int           `json:"mtu"` // layer 3, bytes; 0 = the dataplane's default
 	Up   bool          `json:"up"`
-	GSO  bool          `json:"gso,omitempty"` // software segmentation of packets that are too long for its link, in tunnels
-	Tap  Tap           `json:"tap,omitzero"`  // of type tap
+	// software segmentation of packets that are too long for its link, in tunnels
+	GSO bool `json:"gso,omitempty"`
+	Tap Tap  `json:"tap,omitzero"` // of type tap
 
 	AFPacket AFPacket `json:"afPacket,omitzero"` // of type af_packet
 	Memif    Memif    `json:"memif,omitzero"`    // of type memif
@@ -34,11 +40,11 @@ type Interface struct {
 
 // Tap has the fields of interfaces of type tap, which describe the Linux end.
 type Tap struct {
-	Namespace string `json:"namespace,omitempty"` // path of a linux.netns; "" = the dataplane's own
-	Name      string `json:"name"`                // of the Linux end, at most 15 bytes
-	MAC       MAC    `json:"mac"`                 // of the Linux end
-	MTU       int    `json:"mtu"`                 // of the Linux end, bytes
-	Queues    int    `json:"queues,omitempty"`    // pairs of queues, at most MaxQueues; 0 = one
+	Namespace string      `json:"namespace,omitempty"` // path of a linux.netns; "" = the dataplane's own
+	Name      string      `json:"name"`                // of the Linux end, at most 15 bytes
+	MAC       netaddr.MAC `json:"mac"`                 // of the Linux end
+	MTU       int         `json:"mtu"`                 // of the Linux end, bytes
+	Queues    int         `json:"queues,omitempty"`    // pairs of queues, at most MaxQueues; 0 = one
 }
 
 // AFPacket has the fields of interfaces of type af_packet, which read and write a Linux link.
@@ -56,11 +62,15 @@ func InterfaceKey(name string) string { return Key(KindInterface, name) }
 // VXLANPort is the UDP port that IANA assigned to VXLAN (RFC 7348).
 const VXLANPort = 4789
 
+// MaxVNI is the largest VXLAN network identifier.
+const MaxVNI = 1<<24 - 1
+
 // VXLAN has the fields of interfaces of type vxlan: a tunnel to another node. Both addresses are of one family.
 type VXLAN struct {
 	Source      netip.Addr `json:"source"` // an address of the dataplane in the table
 	Destination netip.Addr `json:"destination"`
-	VNI         uint32     `json:"vni"`             // 1 to 2^24-1
-	Port        uint16     `json:"port"`            // UDP, of both ends; 0 is VXLANPort
-	Table       uint32     `json:"table,omitempty"` // ID of the vpp.vrf that routes the outer packets; 0 is the dataplane's own
+	VNI         uint32     `json:"vni"`  // 1 to 2^24-1
+	Port        uint16     `json:"port"` // UDP, of both ends; 0 is VXLANPort
+	// ID of the vpp.vrf that routes the outer packets; 0 is the dataplane's own
+	Table uint32 `json:"table,omitempty"`
 }

@@ -1,10 +1,14 @@
 package wire
 
-import "net/netip"
+import (
+	"net/netip"
 
-// Namespace is a network namespace that another component made. Kind linux.netns; its name is the path. The object is not made or removed:
-// Create checks that the path has the inode of the pod's ADD. When the namespace is deleted, its dependents are deleted, too: otherwise a
-// tap that the dataplane has open would keep it alive.
+	"github.com/weftnet/weft/internal/netaddr"
+)
+
+// Namespace is a network namespace that another component made. Kind linux.netns; its name is the path. The object is
+// not made or removed: Create checks that the path has the inode of the pod's ADD. When the namespace is deleted, its
+// dependents are deleted, too: otherwise a tap that the dataplane has open would keep it alive.
 type Namespace struct {
 	Path   string `json:"path"`
 	Inode  uint64 `json:"inode"`
@@ -17,22 +21,23 @@ func NamespaceKey(path string) string { return Key(KindNamespace, path) }
 // AliasPrefix begins the alias (ifalias) of every link that only Weft configures.
 const AliasPrefix = "weft:"
 
-// TapPeer is the configuration of a tap's Linux end, which the dataplane makes with the tap. Kind linux.tap-peer; its name is that of its
-// vpp.interface.
+// TapPeer is the configuration of a tap's Linux end, which the dataplane makes with the tap. Kind linux.tap-peer; its
+// name is that of its vpp.interface.
 type TapPeer struct {
-	Interface string `json:"interface"`           // name of a vpp.interface of type tap
-	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
-	Name      string `json:"name"`
-	MAC       MAC    `json:"mac"`
-	MTU       int    `json:"mtu"`
-	Alias     string `json:"alias"` // ifalias, 1 to 255 bytes; names the owner of the link
-	Up        bool   `json:"up"`
+	Interface string      `json:"interface"`           // name of a vpp.interface of type tap
+	Namespace string      `json:"namespace,omitempty"` // path; "" = the host's
+	Name      string      `json:"name"`
+	MAC       netaddr.MAC `json:"mac"`
+	MTU       int         `json:"mtu"`
+	Alias     string      `json:"alias"` // ifalias, 1 to 255 bytes; names the owner of the link
+	Up        bool        `json:"up"`
 }
 
 // TapPeerKey returns the key of the Linux end of a tap.
 func TapPeerKey(iface string) string { return Key(KindTapPeer, iface) }
 
-// LinuxAddress is an address of a link. Kind linux.address. IPv6 addresses are usable at once, without duplicate address detection.
+// LinuxAddress is an address of a link. Kind linux.address. IPv6 addresses are usable at once, without duplicate
+// address detection.
 type LinuxAddress struct {
 	On        string       `json:"on"`                  // key of the link's object (a linux.tap-peer or linux.veth)
 	Namespace string       `json:"namespace,omitempty"` // path; "" = the host's
@@ -45,8 +50,8 @@ func LinuxAddressKey(on string, p netip.Prefix) string {
 	return Key(KindLinuxAddress, on+"/"+p.String())
 }
 
-// LinuxRoute is a route of the kernel in a namespace's main table. Kind linux.route. A foreign route to the same destination with another
-// next hop is an error and is not replaced.
+// LinuxRoute is a route of the kernel in a namespace's main table. Kind linux.route. A foreign route to the same
+// destination with another next hop is an error and is not replaced.
 type LinuxRoute struct {
 	On          string       `json:"on"`                  // key of the link's object
 	Namespace   string       `json:"namespace,omitempty"` // path; "" = the host's
@@ -64,11 +69,11 @@ func LinuxRouteKey(on string, destination netip.Prefix) string {
 
 // LinuxNeighbour is a permanent neighbour entry of a link. Kind linux.neighbour.
 type LinuxNeighbour struct {
-	On        string     `json:"on"`                  // key of the link's object
-	Namespace string     `json:"namespace,omitempty"` // path; "" = the host's
-	Link      string     `json:"link"`
-	Address   netip.Addr `json:"address"`
-	MAC       MAC        `json:"mac"`
+	On        string      `json:"on"`                  // key of the link's object
+	Namespace string      `json:"namespace,omitempty"` // path; "" = the host's
+	Link      string      `json:"link"`
+	Address   netip.Addr  `json:"address"`
+	MAC       netaddr.MAC `json:"mac"`
 }
 
 // LinuxNeighbourKey returns the key of a neighbour. on is the key of the link's object.
@@ -76,9 +81,9 @@ func LinuxNeighbourKey(on string, a netip.Addr) string {
 	return Key(KindLinuxNeighbour, on+"/"+a.String())
 }
 
-// Hardening makes a Linux end ignore router advertisements and redirects, and disables SLAAC. Kind linux.hardening. The ends of taps and
-// veths are hardened before they are up; the object audits that, and hardens links of earlier versions. Removing it does nothing: the
-// settings end with the link.
+// Hardening makes a Linux end ignore router advertisements and redirects, and disables SLAAC. Kind linux.hardening. The
+// ends of taps and veths are hardened before they are up; the object audits that, and hardens links of earlier
+// versions. Removing it does nothing: the settings end with the link.
 type Hardening struct {
 	On        string `json:"on"`                  // key of the link's object
 	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
@@ -88,7 +93,8 @@ type Hardening struct {
 // HardeningKey returns the key of the hardening of a link. on is the key of the link's object.
 func HardeningKey(on string) string { return Key(KindHardening, on) }
 
-// Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Removing it does nothing: the setting ends with the link.
+// Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Removing it does nothing: the setting ends with
+// the link.
 type Sysctl struct {
 	On        string `json:"on"`                  // key of the link's object
 	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
@@ -99,10 +105,10 @@ type Sysctl struct {
 // SysctlKey returns the key of a setting. on is the key of the link's object.
 func SysctlKey(on, name string) string { return Key(KindSysctl, on+"/"+name) }
 
-// Announcement tells the neighbours of a pod on a layer 2 network which MAC an address of the pod has: a gratuitous ARP request, or an
-// unsolicited neighbour advertisement, from the pod's link. Kind linux.announcement. Neighbours that have an entry of an earlier pod with
-// the address would use its MAC for up to a minute. It is sent when the link or its place in the network is made or made again; removing it
-// does nothing.
+// Announcement tells the neighbours of a pod on a layer 2 network which MAC an address of the pod has: a gratuitous ARP
+// request, or an unsolicited neighbour advertisement, from the pod's link. Kind linux.announcement. Neighbours that
+// have an entry of an earlier pod with the address would use its MAC for up to a minute. It is sent when the link or
+// its place in the network is made or made again; removing it does nothing.
 type Announcement struct {
 	On        string     `json:"on"`                  // key of the link's object
 	Namespace string     `json:"namespace,omitempty"` // path
@@ -116,20 +122,20 @@ func AnnouncementKey(on string, address netip.Addr) string {
 	return Key(KindAnnouncement, on+"/"+address.String())
 }
 
-// Veth is a veth pair. Kind linux.veth; its name is that of the vpp.interface of type af_packet that uses the host's end. Only the
-// dataplane uses that end: the kernel has no address on it and ignores packets that it receives.
+// Veth is a veth pair. Kind linux.veth; its name is that of the vpp.interface of type af_packet that uses the host's
+// end. Only the dataplane uses that end: the kernel has no address on it and ignores packets that it receives.
 type Veth struct {
-	Namespace string `json:"namespace,omitempty"` // path of a linux.netns, the pod's; "" = the node's
-	Name      string `json:"name"`                // in the pod, at most 15 bytes
-	MAC       MAC    `json:"mac"`                 // in the pod
-	HostName  string `json:"hostName"`            // in the namespace of agent and dataplane, at most 15 bytes
-	HostMAC   MAC    `json:"hostMAC"`
-	MTU       int    `json:"mtu"`   // of both ends, bytes; 0 = the kernel's
-	Alias     string `json:"alias"` // of both ends (ifalias); names the owner
-	Up        bool   `json:"up"`
+	Namespace string      `json:"namespace,omitempty"` // path of a linux.netns, the pod's; "" = the node's
+	Name      string      `json:"name"`                // in the pod, at most 15 bytes
+	MAC       netaddr.MAC `json:"mac"`                 // in the pod
+	HostName  string      `json:"hostName"`            // in the namespace of agent and dataplane, at most 15 bytes
+	HostMAC   netaddr.MAC `json:"hostMAC"`
+	MTU       int         `json:"mtu"`   // of both ends, bytes; 0 = the kernel's
+	Alias     string      `json:"alias"` // of both ends (ifalias); names the owner
+	Up        bool        `json:"up"`
 
-	// MaxSegment is the maximum GSO packet of the pod's end, in bytes; 0 = the kernel's. The receive blocks of VPP may be smaller than the
-	// kernel's 64 KiB.
+	// MaxSegment is the maximum GSO packet of the pod's end, in bytes; 0 = the kernel's. The receive blocks of VPP may
+	// be smaller than the kernel's 64 KiB.
 	MaxSegment int `json:"maxSegment,omitempty"`
 
 	RxQueues int `json:"rxQueues,omitempty"` // of the pod's end, at most MaxQueues; 0 = the kernel's default, one
@@ -139,9 +145,9 @@ type Veth struct {
 // VethKey returns the key of the veth of an interface.
 func VethKey(iface string) string { return Key(KindVeth, iface) }
 
-// Link is a link of the node that another component made, such as a network card. Kind linux.link; its name is the link's. The object is
-// not made or removed: Create finds the link and sets it up. When the link is deleted, its dependents are deleted, too; they are recreated
-// when it comes back.
+// Link is a link of the node that another component made, such as a network card. Kind linux.link; its name is the
+// link's. The object is not made or removed: Create finds the link and sets it up. When the link is deleted, its
+// dependents are deleted, too; they are recreated when it comes back.
 type Link struct {
 	Name string `json:"name"` // in the namespace of agent and dataplane, at most 15 bytes
 	Up   bool   `json:"up"`   // false: any state
@@ -152,8 +158,8 @@ type Link struct {
 // LinkKey returns the key of a link.
 func LinkKey(name string) string { return Key(KindLink, name) }
 
-// VLAN is a VLAN link. Kind linux.vlan; its name is that of the vpp.interface of type af_packet that uses it. Only the dataplane uses it,
-// like the host's end of a Veth.
+// VLAN is a VLAN link. Kind linux.vlan; its name is that of the vpp.interface of type af_packet that uses it. Only the
+// dataplane uses it, like the host's end of a Veth.
 type VLAN struct {
 	Parent string `json:"parent"` // name of a linux.link
 	ID     int    `json:"id"`     // 1 to 4094

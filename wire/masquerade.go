@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Masquerade is the nftables table weft, which masquerades packets of pods that pass the node. Kind linux.masquerade; there is one.
-// Connections that the node redirects into the dataplane (for example to a pod of a Service) always get another source, so that their
-// replies pass the node, too: the address of the node, or the client address of the pod.
+// Masquerade is the nftables table weft, which masquerades packets of pods that pass the node. Kind linux.masquerade;
+// there is one. Connections that the node redirects into the dataplane (for example to a pod of a Service) always get
+// another source, so that their replies pass the node, too: the address of the node, or the client address of the pod.
 type Masquerade struct {
 	Link    string         `json:"link"`              // the node's link to the dataplane
 	Egress  bool           `json:"egress,omitempty"`  // masquerade packets from pods to destinations other than pods
@@ -17,23 +17,25 @@ type Masquerade struct {
 	Guard   TunnelGuard    `json:"guard,omitzero"`
 }
 
-// ServiceClients gives pods that contact Services client addresses instead of the node's: the network part of their address is replaced by
-// that of a range. The zero value gives none.
+// ServiceClients gives pods that contact Services client addresses instead of the node's: the network part of their
+// address is replaced by that of a range. The zero value gives none.
 type ServiceClients struct {
 	Ranges    []netip.Prefix `json:"ranges,omitempty"`    // at most one of each family, masked
 	Pods      []netip.Prefix `json:"pods,omitempty"`      // addresses of pods that get client addresses, masked
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // the client addresses of these pods
-	Endpoints []netip.Prefix `json:"endpoints,omitempty"` // addresses of pods whose replies to client addresses return to this node
+	// addresses of pods whose replies to client addresses return to this node
+	Endpoints []netip.Prefix `json:"endpoints,omitempty"`
 }
 
 // Equal reports whether both have the same fields.
 func (c ServiceClients) Equal(o ServiceClients) bool {
-	return slices.Equal(c.Ranges, o.Ranges) && slices.Equal(c.Pods, o.Pods) && slices.Equal(c.Addresses, o.Addresses) && slices.Equal(c.Endpoints, o.Endpoints)
+	return slices.Equal(c.Ranges, o.Ranges) && slices.Equal(c.Pods, o.Pods) && slices.Equal(c.Addresses, o.Addresses) &&
+		slices.Equal(c.Endpoints, o.Endpoints)
 }
 
-// TunnelGuard drops packets that other nodes would accept as tunnel packets. A node trusts tunnel packets by their source address, and a
-// masqueraded packet of a pod has the address of its node. The guard drops forwarded packets to the UDP port of the tunnels that are not
-// from the dataplane. The zero value drops nothing.
+// TunnelGuard drops packets that other nodes would accept as tunnel packets. A node trusts tunnel packets by their
+// source address, and a masqueraded packet of a pod has the address of its node. The guard drops forwarded packets to
+// the UDP port of the tunnels that are not from the dataplane. The zero value drops nothing.
 type TunnelGuard struct {
 	Port  uint16         `json:"port,omitempty"`  // UDP; 0: no tunnels
 	Link  string         `json:"link,omitempty"`  // the node's link that receives the dataplane's tunnel packets; "": the dataplane owns the network card
@@ -50,6 +52,7 @@ func MasqueradeKey() string { return Key(KindMasquerade, "weft") }
 
 // Equal reports whether both have the same fields.
 func (m Masquerade) Equal(o Masquerade) bool {
-	return m.Link == o.Link && m.Egress == o.Egress && slices.Equal(m.Pods, o.Pods) && slices.Equal(m.Exclude, o.Exclude) &&
+	return m.Link == o.Link && m.Egress == o.Egress && slices.Equal(m.Pods, o.Pods) &&
+		slices.Equal(m.Exclude, o.Exclude) &&
 		m.Clients.Equal(o.Clients) && m.Guard.Equal(o.Guard)
 }

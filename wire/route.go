@@ -3,10 +3,12 @@ package wire
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// Address is an address of an interface of the dataplane. Kind vpp.address. A link-local IPv6 address (/128) replaces the one that the
-// dataplane derived from the MAC.
+// Address is an address of an interface of the dataplane. Kind vpp.address. A link-local IPv6 address (/128) replaces
+// the one that the dataplane derived from the MAC.
 type Address struct {
 	Interface string       `json:"interface"` // name of a vpp.interface that has a vpp.interface-vrf for the family
 	Prefix    netip.Prefix `json:"prefix"`
@@ -20,7 +22,8 @@ func AddressKey(iface string, p netip.Prefix) string {
 	return Key(KindAddress, AddressName(iface, p))
 }
 
-// Unnumbered lets an interface use the addresses of another, its donor. Kind vpp.unnumbered; its name is the interface's.
+// Unnumbered lets an interface use the addresses of another, its donor. Kind vpp.unnumbered; its name is the
+// interface's.
 type Unnumbered struct {
 	Interface string `json:"interface"`     // name of a vpp.interface
 	Donor     string `json:"donor"`         // name of a vpp.interface that has an address
@@ -31,7 +34,8 @@ type Unnumbered struct {
 // UnnumberedKey returns the key of the unnumbered state of an interface.
 func UnnumberedKey(iface string) string { return Key(KindUnnumbered, iface) }
 
-// Route is a route in a VRF of the dataplane. Kind vpp.route. The dataplane distributes flows over several paths by weight.
+// Route is a route in a VRF of the dataplane. Kind vpp.route. The dataplane distributes flows over several paths by
+// weight.
 type Route struct {
 	VRF    string       `json:"vrf"`    // name of a vpp.vrf of the prefix's family
 	Prefix netip.Prefix `json:"prefix"` // masked
@@ -51,8 +55,9 @@ type PathType string
 
 // The types of a Path.
 const (
-	PathForward     PathType = ""            // forward packets through the interface
-	PathUnreachable PathType = "unreachable" // reply with ICMP unreachable; the only path of its route, with no other field
+	PathForward PathType = "" // forward packets through the interface
+	// reply with ICMP unreachable; the only path of its route, with no other field
+	PathUnreachable PathType = "unreachable"
 )
 
 // Equal reports whether both routes have the same fields, with paths in the same order.
@@ -68,9 +73,9 @@ func RouteKey(vrf string, p netip.Prefix) string { return Key(KindRoute, RouteNa
 
 // Neighbour is a static neighbour entry of the dataplane. Kind vpp.neighbour.
 type Neighbour struct {
-	Interface string     `json:"interface"` // name of a vpp.interface
-	Address   netip.Addr `json:"address"`
-	MAC       MAC        `json:"mac"`
+	Interface string      `json:"interface"` // name of a vpp.interface
+	Address   netip.Addr  `json:"address"`
+	MAC       netaddr.MAC `json:"mac"`
 }
 
 // NeighbourName returns the name of a neighbour of an interface.
@@ -81,8 +86,8 @@ func NeighbourKey(iface string, a netip.Addr) string {
 	return Key(KindNeighbour, NeighbourName(iface, a))
 }
 
-// ProxyARP lets the dataplane answer ARP requests on an interface for a range of addresses. Ranges belong to the VRF: an interface with
-// proxy ARP answers for all ranges of its VRF. Kind vpp.proxy-arp.
+// ProxyARP lets the dataplane answer ARP requests on an interface for a range of addresses. Ranges belong to the VRF:
+// an interface with proxy ARP answers for all ranges of its VRF. Kind vpp.proxy-arp.
 type ProxyARP struct {
 	Interface string     `json:"interface"` // name of a vpp.interface in the VRF
 	VRF       string     `json:"vrf"`       // name of a vpp.vrf of family ip4

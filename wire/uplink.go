@@ -4,11 +4,13 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// PuntRedirect sends punted packets of one family, which an interface receives for the dataplane and no protocol of it handles, to a
-// neighbour on another interface. Kind vpp.punt-redirect. While one exists, the dataplane also punts datagrams to UDP ports without a
-// listener; VPP has one setting for all interfaces.
+// PuntRedirect sends punted packets of one family, which an interface receives for the dataplane and no protocol of it
+// handles, to a neighbour on another interface. Kind vpp.punt-redirect. While one exists, the dataplane also punts
+// datagrams to UDP ports without a listener; VPP has one setting for all interfaces.
 type PuntRedirect struct {
 	Interface string     `json:"interface"` // name of the vpp.interface that receives
 	Family    Family     `json:"family"`
@@ -24,15 +26,15 @@ func PuntRedirectKey(iface string, f Family) string {
 	return Key(KindPuntRedirect, PuntRedirectName(iface, f))
 }
 
-// Uplink is a network card that the dataplane owns: its addresses and routes are on the kernel's end of a link to the dataplane,
-// and the kernel does not process what the card receives. Kind linux.uplink; its name is the card's. Deleting it gives the card
-// back to the kernel, with the addresses, routes and settings of Card.
+// Uplink is a network card that the dataplane owns: its addresses and routes are on the kernel's end of a link to the
+// dataplane, and the kernel does not process what the card receives. Kind linux.uplink; its name is the card's.
+// Deleting it gives the card back to the kernel, with the addresses, routes and settings of Card.
 type Uplink struct {
 	Card     Card         `json:"card"`
 	On       string       `json:"on"`       // key of the object that makes the link to the dataplane
 	To       string       `json:"to"`       // name of the kernel's end of that link
 	Gateways []netip.Addr `json:"gateways"` // addresses of the dataplane's end, at most one of each family
-	MAC      MAC          `json:"mac"`      // of the dataplane's end
+	MAC      netaddr.MAC  `json:"mac"`      // of the dataplane's end
 	Needs    []string     `json:"needs"`    // keys of the objects by which the dataplane serves the card, dependencies
 
 	Drift string `json:"drift,omitempty"` // a difference found in the kernel; never desired
@@ -43,7 +45,8 @@ func UplinkKey(link string) string { return Key(KindUplink, link) }
 
 // Equal reports whether both have the same fields.
 func (u Uplink) Equal(o Uplink) bool {
-	return u.Card.Equal(o.Card) && u.On == o.On && u.To == o.To && u.MAC == o.MAC && slices.Equal(u.Gateways, o.Gateways) && slices.Equal(u.Needs, o.Needs) &&
+	return u.Card.Equal(o.Card) && u.On == o.On && u.To == o.To && u.MAC == o.MAC &&
+		slices.Equal(u.Gateways, o.Gateways) && slices.Equal(u.Needs, o.Needs) &&
 		u.Drift == o.Drift
 }
 
@@ -59,20 +62,23 @@ func (u Uplink) Gateway(f Family) netip.Addr {
 
 // Card is the kernel's configuration of a network card before the dataplane owned it.
 type Card struct {
-	Link      string        `json:"link"`
-	MAC       MAC           `json:"mac"`
-	MTU       int           `json:"mtu"`
-	Addresses []CardAddress `json:"addresses"` // IPv4 first, in the order in which they are added; without link-local and temporary ones
-	Routes    []CardRoute   `json:"routes"`    // of the main table
+	Link string      `json:"link"`
+	MAC  netaddr.MAC `json:"mac"`
+	MTU  int         `json:"mtu"`
+	// IPv4 first, in the order in which they are added; without link-local and temporary ones
+	Addresses []CardAddress `json:"addresses"`
+	Routes    []CardRoute   `json:"routes"` // of the main table
 
-	AcceptRA     string          `json:"acceptRA,omitempty"`     // the setting net.ipv6.conf.LINK.accept_ra; "": the kernel has none
-	AllMulticast bool            `json:"allMulticast,omitempty"` // the card received all multicast
-	Features     map[string]bool `json:"features,omitempty"`     // state of those that are off while the dataplane owns the card, by name in ethtool
+	AcceptRA     string `json:"acceptRA,omitempty"`     // the setting net.ipv6.conf.LINK.accept_ra; "": the kernel has none
+	AllMulticast bool   `json:"allMulticast,omitempty"` // the card received all multicast
+	// state of those that are off while the dataplane owns the card, by name in ethtool
+	Features map[string]bool `json:"features,omitempty"`
 }
 
 // Equal reports whether both have the same fields.
 func (c Card) Equal(o Card) bool {
-	return c.Link == o.Link && c.MAC == o.MAC && c.MTU == o.MTU && slices.Equal(c.Addresses, o.Addresses) && slices.Equal(c.Routes, o.Routes) &&
+	return c.Link == o.Link && c.MAC == o.MAC && c.MTU == o.MTU && slices.Equal(c.Addresses, o.Addresses) &&
+		slices.Equal(c.Routes, o.Routes) &&
 		c.AcceptRA == o.AcceptRA && c.AllMulticast == o.AllMulticast && maps.Equal(c.Features, o.Features)
 }
 

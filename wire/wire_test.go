@@ -8,105 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
-func TestParseMACAcceptsTheFormatsOfSixOctets(t *testing.T) {
-	for text, want := range map[string]wire.MAC{
-		"02:00:00:00:00:01": {2, 0, 0, 0, 0, 1},
-		"02-00-00-00-00-01": {2, 0, 0, 0, 0, 1},
-		"0200.0000.0001":    {2, 0, 0, 0, 0, 1},
-		"FF:FF:FF:FF:FF:FF": {255, 255, 255, 255, 255, 255},
-	} {
-		if got, err := wire.ParseMAC(text); err != nil || got != want {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-}
-
-// invalidMACs are texts that are not MACs of six octets.
-var invalidMACs = map[string]string{
-	"no text":                 "",
-	"two octets":              "02:00",
-	"five octets":             "02:00:00:00:00",
-	"an octet of three":       "02:00:00:00:00:001",
-	"a digit above f":         "02:00:00:00:00:0g",
-	"mixed separators":        "02:00-00:00:00:01",
-	"white space":             " 02:00:00:00:00:01",
-	"an EUI-64 identifier":    "02:00:5e:10:00:00:00:01",
-	"an InfiniBand address":   "00:00:00:00:fe:80:00:00:00:00:00:00:02:00:5e:10:00:00:00:01",
-	"an IPv6 address":         "::",
-	"the text of a secret":    "(secret)",
-	"a MAC with its mask":     "02:00:00:00:00:01/48",
-	"two MACs":                "02:00:00:00:00:01,02:00:00:00:00:02",
-	"a trailing separator":    "02:00:00:00:00:01:",
-	"dots between all octets": "02.00.00.00.00.01",
-}
-
-func TestParseMACRejectsOtherTexts(t *testing.T) {
-	for name, text := range invalidMACs {
-		if got, err := wire.ParseMAC(text); err == nil || got != (wire.MAC{}) {
-			t.Errorf("%s: %q is accepted as %v", name, text, got)
-		}
-	}
-}
-
-func TestUnmarshalOfAnInvalidMACKeepsTheValue(t *testing.T) {
-	want := wire.MAC{2, 0, 0, 0, 0, 1}
-	for name, text := range invalidMACs {
-		if text == "" {
-			continue // the zero MAC
-		}
-		mac := want
-		if err := mac.UnmarshalText([]byte(text)); err == nil || mac != want {
-			t.Errorf("%s: %v, error %v", name, mac, err)
-		}
-	}
-	mac := want
-	if err := json.Unmarshal([]byte(`2`), &mac); err == nil || mac != want {
-		t.Errorf("a number: %v, error %v", mac, err)
-	}
-}
-
-func TestAMACIsTheSameAfterJSON(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		mac := wire.MAC(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(rt, "octets"))
-		text, err := json.Marshal(mac)
-		var back wire.MAC
-		if err == nil {
-			err = json.Unmarshal(text, &back)
-		}
-		if err != nil || back != mac {
-			rt.Fatalf("%v -> %s -> %v, %v", mac, text, back, err)
-		}
-	})
-	if text, err := json.Marshal(wire.MAC{}); err != nil || string(text) != `""` {
-		t.Errorf("the zero MAC: %s, %v", text, err)
-	}
-}
-
-func TestIsUnicastRejectsMACsOfSeveralInterfaces(t *testing.T) {
-	for name, tt := range map[string]struct {
-		mac  wire.MAC
-		want bool
-	}{
-		"a locally administered MAC": {wire.MAC{2, 0, 0, 0, 0, 1}, true},
-		"a vendor's MAC":             {wire.MAC{0, 0x50, 0x56, 0, 0, 1}, true},
-		"the zero MAC":               {wire.MAC{}, false},
-		"an IPv4 multicast MAC":      {wire.MAC{1, 0, 0x5e, 0, 0, 1}, false},
-		"an IPv6 multicast MAC":      {wire.MAC{0x33, 0x33, 0, 0, 0, 1}, false},
-		"the broadcast MAC":          {wire.MAC{255, 255, 255, 255, 255, 255}, false},
-	} {
-		if tt.mac.IsUnicast() != tt.want {
-			t.Errorf("%s: unicast %t", name, !tt.want)
-		}
-	}
-}
-
 func TestFamilyOfAMappedAddressIsIPv6(t *testing.T) {
-	for text, want := range map[string]wire.Family{"10.0.0.1": wire.IP4, "fd00::1": wire.IP6, "::ffff:10.0.0.1": wire.IP6} {
+	for text, want := range map[string]wire.Family{
+		"10.0.0.1":        wire.IP4,
+		"fd00::1":         wire.IP6,
+		"::ffff:10.0.0.1": wire.IP6,
+	} {
 		if got := wire.FamilyOf(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %s", text, got)
 		}
@@ -115,7 +26,8 @@ func TestFamilyOfAMappedAddressIsIPv6(t *testing.T) {
 
 // equals are the Equal methods of the types that == cannot compare.
 var equals = map[string]any{
-	"ACL": wire.ACL.Equal, "InterfaceACL": wire.InterfaceACL.Equal, "Card": wire.Card.Equal, "MACIP": wire.MACIP.Equal, "Masquerade": wire.Masquerade.Equal, "Route": wire.Route.Equal,
+	"ACL": wire.ACL.Equal, "InterfaceACL": wire.InterfaceACL.Equal, "Card": wire.Card.Equal, "MACIP": wire.MACIP.Equal,
+	"Masquerade": wire.Masquerade.Equal, "Route": wire.Route.Equal,
 	"TunnelGuard": wire.TunnelGuard.Equal, "TunnelNAT": wire.TunnelNAT.Equal, "Uplink": wire.Uplink.Equal,
 }
 
@@ -167,7 +79,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(t, v.Index(0))
 	case reflect.Map:
-		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		key := reflect.New(v.Type().Key()).Elem()
+		value := reflect.New(v.Type().Elem()).Elem()
 		fill(t, key)
 		fill(t, value)
 		v.Set(reflect.MakeMap(v.Type()))
@@ -197,15 +110,23 @@ func TestKindsAreUniqueAndHaveNoSlash(t *testing.T) {
 }
 
 func TestKeysOfDifferentObjectsDiffer(t *testing.T) {
-	p4, p6 := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/64")
-	a4, a6 := p4.Addr(), p6.Addr()
+	p4 := netip.MustParsePrefix("10.0.0.0/8")
+	p6 := netip.MustParsePrefix("fd00::/64")
+	a4 := p4.Addr()
+	a6 := p6.Addr()
 	keys := []string{
-		wire.VRFKey("pods", wire.IP4), wire.VRFKey("pods", wire.IP6), wire.InterfaceVRFKey("tap", wire.IP4), wire.InterfaceVRFKey("tap", wire.IP6),
-		wire.AddressKey("tap", p4), wire.AddressKey("tap", p6), wire.RouteKey("pods/ip4", p4), wire.RouteKey("pods/ip6", p6), wire.NeighbourKey("tap", a4),
-		wire.NeighbourKey("tap", a6), wire.LinuxAddressKey("tap", p4), wire.LinuxRouteKey("tap", p4), wire.LinuxNeighbourKey("tap", a4), wire.InterfaceKey("tap"),
-		wire.TapPeerKey("tap"), wire.VethKey("tap"), wire.VLANKey("tap"), wire.LinkKey("tap"), wire.HardeningKey("tap"), wire.SysctlKey("tap", "net/x"),
-		wire.PuntRedirectKey("tap", wire.IP4), wire.PuntRedirectKey("tap", wire.IP6), wire.MasqueradeKey(), wire.TunnelNATKey(), wire.UplinkKey("eth0"),
-		wire.L2FIBKey("blue", wire.MAC{2}), wire.L2FIBKey("blue", wire.MAC{4}), wire.BridgeDomainKey("blue"), wire.BridgeMemberKey("tap"), wire.ACLKey("tap"), wire.InterfaceACLKey("tap"), wire.MACIPKey("tap"),
+		wire.VRFKey("pods", wire.IP4), wire.VRFKey("pods", wire.IP6), wire.InterfaceVRFKey("tap", wire.IP4),
+		wire.InterfaceVRFKey("tap", wire.IP6),
+		wire.AddressKey("tap", p4), wire.AddressKey("tap", p6), wire.RouteKey("pods/ip4", p4),
+		wire.RouteKey("pods/ip6", p6), wire.NeighbourKey("tap", a4),
+		wire.NeighbourKey("tap", a6), wire.LinuxAddressKey("tap", p4), wire.LinuxRouteKey("tap", p4),
+		wire.LinuxNeighbourKey("tap", a4), wire.InterfaceKey("tap"),
+		wire.TapPeerKey("tap"), wire.VethKey("tap"), wire.VLANKey("tap"), wire.LinkKey("tap"), wire.HardeningKey("tap"),
+		wire.SysctlKey("tap", "net/x"),
+		wire.PuntRedirectKey("tap", wire.IP4), wire.PuntRedirectKey("tap", wire.IP6), wire.MasqueradeKey(),
+		wire.TunnelNATKey(), wire.UplinkKey("eth0"),
+		wire.L2FIBKey("blue", netaddr.MAC{2}), wire.L2FIBKey("blue", netaddr.MAC{4}), wire.BridgeDomainKey("blue"),
+		wire.BridgeMemberKey("tap"), wire.ACLKey("tap"), wire.InterfaceACLKey("tap"), wire.MACIPKey("tap"),
 		wire.UnnumberedKey("tap"), wire.MemifSocketKey("tap"), wire.FileKey("/tap"), wire.NamespaceKey("/tap"),
 	}
 	if sorted := slices.Compact(slices.Sorted(slices.Values(keys))); len(sorted) != len(keys) {
@@ -219,7 +140,14 @@ func TestKeysOfDifferentObjectsDiffer(t *testing.T) {
 }
 
 func TestAddressSumIsTheChecksumOfRFC1071(t *testing.T) {
-	for text, want := range map[string]uint16{"0.0.0.0": 0, "0.1.242.3": 0xf204, "255.255.0.0": 0, "255.255.0.1": 1, "fd00::1": 0xfd01, "::ffff:0:0": 0} {
+	for text, want := range map[string]uint16{
+		"0.0.0.0":     0,
+		"0.1.242.3":   0xf204,
+		"255.255.0.0": 0,
+		"255.255.0.1": 1,
+		"fd00::1":     0xfd01,
+		"::ffff:0:0":  0,
+	} {
 		if got := wire.AddressSum(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %#x, want %#x", text, got, want)
 		}
@@ -227,11 +155,14 @@ func TestAddressSumIsTheChecksumOfRFC1071(t *testing.T) {
 }
 
 func TestFamiliesOfACardAreThoseOfItsAddresses(t *testing.T) {
-	four, six := wire.CardAddress{Prefix: netip.MustParsePrefix("192.0.2.1/24")}, wire.CardAddress{Prefix: netip.MustParsePrefix("2001:db8::1/64")}
+	four := wire.CardAddress{Prefix: netip.MustParsePrefix("192.0.2.1/24")}
+	six := wire.CardAddress{Prefix: netip.MustParsePrefix("2001:db8::1/64")}
 	for _, tt := range []struct {
 		addresses []wire.CardAddress
 		want      []wire.Family
-	}{{nil, nil}, {[]wire.CardAddress{six}, []wire.Family{wire.IP6}}, {[]wire.CardAddress{six, four, four}, []wire.Family{wire.IP4, wire.IP6}}} {
+	}{{nil, nil}, {[]wire.CardAddress{six}, []wire.Family{wire.IP6}}, {
+		[]wire.CardAddress{six, four, four}, []wire.Family{wire.IP4, wire.IP6},
+	}} {
 		card := wire.Card{Addresses: tt.addresses}
 		if got := card.Families(); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v", tt.addresses, got)
@@ -261,8 +192,18 @@ func TestACLsOfEarlierVersionsAreRead(t *testing.T) {
 		{"family":"ip6","destination":"fd00::/64"}]}`
 	want := wire.ACL{Label: "x", Rules: []wire.ACLRule{
 		{
-			Permit: true, Reflect: true, Family: wire.IP4, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, Origin: "o",
-			Ports: []wire.ACLPorts{{Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: wire.Range{First: 80, Last: 81}}},
+			Permit:  true,
+			Reflect: true,
+			Family:  wire.IP4,
+			From:    []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")},
+			Origin:  "o",
+			Ports: []wire.ACLPorts{
+				{
+					Protocols:    wire.Single(6),
+					Sources:      wire.Range{Last: 65535},
+					Destinations: wire.Range{First: 80, Last: 81},
+				},
+			},
 		},
 		{Family: wire.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
 	}}

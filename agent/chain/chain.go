@@ -1,4 +1,5 @@
-// Package chain preserves what later plugins of a CNI chain, such as tuning and sbr, change of an attachment's interfaces.
+// Package chain preserves what later plugins of a CNI chain, such as tuning and sbr, change of an attachment's
+// interfaces.
 package chain
 
 import (
@@ -21,15 +22,15 @@ import (
 )
 
 const (
-	// openTime is how long after an ADD later plugins of the chain may change its interfaces. Runtimes do not report the end of the last
-	// plugin; most plugins need some milliseconds.
+	// openTime is how long after an ADD later plugins of the chain may change its interfaces. Runtimes do not report
+	// the end of the last plugin; most plugins need some milliseconds.
 	openTime = 10 * time.Second
 	// pollPeriod is the interval of the polls for chains to end.
 	pollPeriod = time.Second
 )
 
-// Tracker tracks the chains of attachments. The state of the interfaces at the first CHECK, or openTime after the ADD, is the result of
-// the chain, and is durable:
+// Tracker tracks the chains of attachments. The state of the interfaces at the first CHECK, or openTime after the ADD,
+// is the result of the chain, and is durable:
 //
 //	ADD --> open: MTU and moved routes may change --> ended: they stay as they are, any other state is drift
 type Tracker struct {
@@ -74,8 +75,8 @@ func entries(r Result) []eventloop.Saved {
 	return []eventloop.Saved{entry}
 }
 
-// Restore takes over the results that earlier runs recorded for these attachments. A chain without a result may have ended while no agent
-// ran, so it is open again.
+// Restore takes over the results that earlier runs recorded for these attachments. A chain without a result may have
+// ended while no agent ran, so it is open again.
 func (t *Tracker) Restore(results []Result, attachments []*pod.Attachment) {
 	saved := make(map[pod.Key]Result, len(results))
 	for _, r := range results {
@@ -131,15 +132,16 @@ func (t *Tracker) Observe(o podmanager.Outcome) {
 	}
 }
 
-// End records the current state of an attachment's interfaces as the result of the chain, unless there is a record, and returns the MTUs
-// that later plugins set, by interface. A chain whose interfaces cannot be read stays open.
+// End records the current state of an attachment's interfaces as the result of the chain, unless there is a record, and
+// returns the MTUs that later plugins set, by interface. A chain whose interfaces cannot be read stays open.
 func (t *Tracker) End(at *pod.Attachment) (mtus map[string]int) {
 	if t.isOpen(at.Key) {
 		changes, err := t.read(at)
 		if err == nil {
 			t.end(at, changes)
 		} else if !errors.Is(err, linux.ErrGone) {
-			t.config.Log.Warn("changes of later plugins not read", "pod", at.Pod.String(), "container", at.Key.ContainerID, "err", err)
+			t.config.Log.Warn("changes of later plugins not read", "pod", at.Pod.String(),
+				"container", at.Key.ContainerID, "err", err)
 		}
 	}
 	t.mu.Lock()
@@ -181,10 +183,12 @@ func (t *Tracker) read(at *pod.Attachment) (map[string]linux.LinkChanges, error)
 
 // link returns the link of an interface in the pod.
 func (t *Tracker) link(i pod.Interface) linux.PodLink {
-	link, view := linux.PodLink{Name: i.Name, MTU: i.MTU}, t.config.View()
+	link := linux.PodLink{Name: i.Name, MTU: i.MTU}
+	view := t.config.View()
 	switch v, _ := view.Desired(kvscheduler.Ref{Kind: wire.KindVeth, Name: i.Object}); v := v.(type) {
 	case wire.Veth:
-		link.Alias, link.Veth = v.Alias, true
+		link.Alias = v.Alias
+		link.Veth = true
 	default:
 		peer, _ := view.Desired(kvscheduler.Ref{Kind: wire.KindTapPeer, Name: i.Object})
 		tap, _ := peer.(wire.TapPeer)
@@ -195,7 +199,8 @@ func (t *Tracker) link(i pod.Interface) linux.PodLink {
 
 // routes lists the desired routes in the pod, by interface in the dataplane.
 func (t *Tracker) routes(at *pod.Attachment) map[string][]wire.LinuxRoute {
-	view, routes := t.config.View(), make(map[string][]wire.LinuxRoute)
+	view := t.config.View()
+	routes := make(map[string][]wire.LinuxRoute)
 	for _, key := range t.config.Objects(at) {
 		ref, err := kvscheduler.ParseRef(key)
 		if err != nil || ref.Kind != wire.KindLinuxRoute {
@@ -224,14 +229,17 @@ func (t *Tracker) end(at *pod.Attachment, changes map[string]linux.LinkChanges) 
 		change := changes[i.Object]
 		t.Later.Set(i.Object, change)
 		if !change.IsZero() {
-			t.config.Log.Info("later plugins changed an interface", "pod", at.Pod.String(), "container", at.Key.ContainerID,
+			t.config.Log.Info("later plugins changed an interface", "pod", at.Pod.String(),
+				"container", at.Key.ContainerID,
 				"interface", i.Name, "mtu", change.MTU, "tables", fmt.Sprint(change.Tables))
 		}
 	}
 }
 
 // Run ends chains after openTime. Before the first resync the scheduler has no desired values to compare with.
-func (t *Tracker) Run(ctx context.Context, isStarted func() bool, attachment func(pod.Key) (pod.Attachment, bool)) error {
+func (t *Tracker) Run(
+	ctx context.Context, isStarted func() bool, attachment func(pod.Key) (pod.Attachment, bool),
+) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if isStarted() {
 			t.endDue(attachment, time.Now())

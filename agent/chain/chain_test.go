@@ -26,7 +26,10 @@ func newTracker(t *testing.T, path string) (*Tracker, *statefile.File) {
 		t.Fatal(err)
 	}
 	return New(Config{
-		State: s, View: kvscheduler.New(kvscheduler.Config{}).View, Objects: func(*pod.Attachment) []string { return nil }, Log: log,
+		State:   s,
+		View:    kvscheduler.New(kvscheduler.Config{}).View,
+		Objects: func(*pod.Attachment) []string { return nil },
+		Log:     log,
 	}), s
 }
 
@@ -41,7 +44,9 @@ func results(t *testing.T, s *statefile.File) []Result {
 }
 
 // restarted closes the state file, and returns the tracker of the next agent.
-func restarted(t *testing.T, s *statefile.File, path string, attachments ...*pod.Attachment) (*Tracker, *statefile.File) {
+func restarted(
+	t *testing.T, s *statefile.File, path string, attachments ...*pod.Attachment,
+) (*Tracker, *statefile.File) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -67,7 +72,8 @@ func linked(t *testing.T, mtu int) *pod.Attachment {
 		t.Fatal(err)
 	}
 	return &pod.Attachment{
-		Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}, Netns: pod.Netns{Path: path, Inode: inode, Device: device},
+		Key:        pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"},
+		Netns:      pod.Netns{Path: path, Inode: inode, Device: device},
 		Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap, Object: "weft-a", MTU: 1450}},
 	}
 }
@@ -85,7 +91,8 @@ func setMTU(t *testing.T, mtu int) {
 
 func TestFirstCheckEndsAChain(t *testing.T) {
 	netnstest.RequireTap(t)
-	path, at := filepath.Join(t.TempDir(), "state.db"), linked(t, 1400)
+	path := filepath.Join(t.TempDir(), "state.db")
+	at := linked(t, 1400)
 	chains, s := newTracker(t, path)
 	chains.Observe(podmanager.Outcome{Happening: podmanager.Added, Key: at.Key, Attachment: at})
 	if !chains.isOpen(at.Key) {
@@ -95,7 +102,8 @@ func TestFirstCheckEndsAChain(t *testing.T) {
 		t.Errorf("later plugins set %v", mtus)
 	}
 	netnstest.Do(t, at.Netns.Path, func() { setMTU(t, 1300) })
-	chains.Observe(podmanager.Outcome{Happening: podmanager.Added, Key: at.Key, Attachment: at}) // as if it had lost a memif
+	// as if it had lost a memif
+	chains.Observe(podmanager.Outcome{Happening: podmanager.Added, Key: at.Key, Attachment: at})
 	for range 2 {
 		if mtus := chains.End(at); mtus["eth0"] != 1400 {
 			t.Errorf("drift is recorded as a change of a later plugin: %v", mtus)
@@ -114,7 +122,8 @@ func TestFirstCheckEndsAChain(t *testing.T) {
 
 func TestOpenChainEndsAfterARestart(t *testing.T) {
 	netnstest.RequireTap(t)
-	path, at := filepath.Join(t.TempDir(), "state.db"), linked(t, 1400)
+	path := filepath.Join(t.TempDir(), "state.db")
+	at := linked(t, 1400)
 	chains, s := newTracker(t, path)
 	chains.Observe(podmanager.Outcome{Happening: podmanager.Added, Key: at.Key, Attachment: at})
 	chains, s = restarted(t, s, path, at)
@@ -175,7 +184,9 @@ func TestResultsOfRemovedAttachmentsAreDeleted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	chains, s := newTracker(t, path)
 	key := pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}
-	changes := map[string]linux.LinkChanges{"weft-a": {MTU: 1400, Tables: map[netip.Prefix]int{netip.MustParsePrefix("0.0.0.0/0"): 100}}}
+	changes := map[string]linux.LinkChanges{
+		"weft-a": {MTU: 1400, Tables: map[netip.Prefix]int{netip.MustParsePrefix("0.0.0.0/0"): 100}},
+	}
 	chains.results.Add(Result{Key: key, Changes: changes})
 	_, s = restarted(t, s, path)
 	_, s = restarted(t, s, path)

@@ -42,8 +42,8 @@ func NewAnnouncer(c AnnouncerConfig) *Announcer {
 	return &Announcer{AnnouncerConfig: c, latest: make(chan announcement.Announcement, 1)}
 }
 
-// Expect makes pods wait until the node is announced, unless an earlier run announced it: other nodes could not route replies
-// to the pods.
+// Expect makes pods wait until the node is announced, unless an earlier run announced it: other nodes could not route
+// replies to the pods.
 func (a *Announcer) Expect(uid string) {
 	var told string
 	if _, err := a.State.Get(statefile.BucketCluster, announcedKey, &told); err != nil {
@@ -56,7 +56,9 @@ func (a *Announcer) Expect(uid string) {
 
 // announced ends the wait of pods, also for the next agent.
 func (a *Announcer) announced(ctx context.Context, uid string) {
-	if err := a.State.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: announcedKey, Value: uid}}); err != nil {
+	if err := a.State.Save(ctx, []eventloop.Saved{
+		{Bucket: statefile.BucketCluster, Key: announcedKey, Value: uid},
+	}); err != nil {
 		a.Log.Error("announcement not recorded, the next agent announces again", "err", err)
 	}
 	a.Health.Set(health.Announced, true, "")
@@ -65,7 +67,8 @@ func (a *Announcer) announced(ctx context.Context, uid string) {
 // announceWait is how long pods wait until the node is announced to the other nodes.
 const announceWait = 15 * time.Second
 
-// Await limits how long pods wait after the agent can write the announcement: pods of one node reach each other without it.
+// Await limits how long pods wait after the agent can write the announcement: pods of one node reach each other without
+// it.
 func (a *Announcer) Await(ctx context.Context) error {
 	if err := a.Health.Await(ctx, health.Started); err != nil {
 		return err
@@ -73,7 +76,8 @@ func (a *Announcer) Await(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
 	if a.Health.Requires(health.Announced) && a.Health.Await(bound, health.Announced) != nil && ctx.Err() == nil {
-		a.Log.Error("node is not announced yet, serving pods without it: pods of other nodes may not reach them", "waited", announceWait)
+		a.Log.Error("node is not announced yet, serving pods without it: pods of other nodes may not reach them",
+			"waited", announceWait)
 		a.Health.Set(health.Announced, true, "")
 	}
 	return ctx.Err()
@@ -86,7 +90,8 @@ const announceAgain = 5 * time.Minute
 func (a *Announcer) Run(ctx context.Context) error {
 	announcer := announcement.Announcer{Client: a.Client, Node: a.Node, Log: a.Log.With("component", "k8s")}
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
+	pause.InitialInterval = 100 * time.Millisecond
+	pause.MaxInterval = 30 * time.Second
 	var said, written announcement.Announcement
 	var told string // UID of the announced Node
 	timer := time.NewTimer(0)

@@ -30,8 +30,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Blocks claims and releases the address blocks of this node, claims another one for an ADD without a free address, and isolates pods that use
-// a block of another node.
+// Blocks claims and releases the address blocks of this node, claims another one for an ADD without a free address, and
+// isolates pods that use a block of another node.
 type Blocks struct {
 	BlocksConfig
 
@@ -107,15 +107,17 @@ func (bs *Blocks) Run(ctx context.Context) error {
 // Publish writes which pods have which addresses of the blocks, until ctx ends.
 func (bs *Blocks) Publish(ctx context.Context) error { return bs.publisher.Run(ctx) }
 
-// Know makes the node ready when it has a block. Later it stays ready, even if all addresses are in use: then each ADD fails.
+// Know makes the node ready when it has a block. Later it stays ready, even if all addresses are in use: then each ADD
+// fails.
 func (bs *Blocks) Know(held []pod.Block) {
 	if len(blocksOf("", held)) > 0 {
 		bs.Health.Set(health.Addresses, true, "")
 	}
 }
 
-// givesOut allocates addresses from the node's blocks. If the main addresses of pods are from podCIDRs, it ignores blocks of pools, which the
-// node may have from an earlier configuration: no pod uses them, so the keeper releases them.
+// givesOut allocates addresses from the node's blocks. If the main addresses of pods are from podCIDRs, it ignores
+// blocks of pools, which the node may have from an earlier configuration: no pod uses them, so the keeper releases
+// them.
 type givesOut struct {
 	nodeview.Local
 	noPools bool
@@ -139,7 +141,8 @@ func (bs *Blocks) givesOut() givesOut {
 	}}}
 }
 
-// usable returns the blocks whose pools and networks the node still has. The keeper decides on the others when it has read the API server.
+// usable returns the blocks whose pools and networks the node still has. The keeper decides on the others when it has
+// read the API server.
 func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
 		prefix, err := blocks.Parse(&b)
@@ -153,14 +156,15 @@ func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	})
 }
 
-// claimedFrom lists the pools that the node claims blocks of. If its addresses do not come from pools, these are closed, but
-// not deleted.
+// claimedFrom lists the pools that the node claims blocks of. If its addresses do not come from pools, these are
+// closed, but not deleted.
 func (bs *Blocks) claimedFrom() []blocks.Pool {
 	view := bs.Cluster.View()
 	var list []blocks.Pool
 	for _, p := range view.ClaimedFrom() {
 		if p.Network == "" && !bs.OfPools {
-			p.Closed, p.Borrowing = true, false
+			p.Closed = true
+			p.Borrowing = false
 		}
 		if p.Network != "" && bs.Networks.Allocator(p.Network) == nil {
 			continue // the node refused the network, or will have it soon
@@ -195,18 +199,24 @@ func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
 	}
 	var list []v1.Allocation
 	for _, l := range addresses.Leases() {
-		if l.State == ipam.Cooling || l.State == ipam.Withheld || l.State == ipam.Occupied || !b.Prefix.Contains(l.Address) {
+		if l.State == ipam.Cooling || l.State == ipam.Withheld || l.State == ipam.Occupied ||
+			!b.Prefix.Contains(l.Address) {
 			continue // no pod of this node has it
 		}
 		id := pods[attachmentOf(l.Holder)]
 		list = append(list, v1.Allocation{
-			Address: v1.IP(l.Address.String()), Namespace: id.Namespace, Pod: id.Name, UID: id.UID, Attachment: l.Holder,
+			Address:    v1.IP(l.Address.String()),
+			Namespace:  id.Namespace,
+			Pod:        id.Name,
+			UID:        id.UID,
+			Attachment: l.Holder,
 		})
 	}
 	return list
 }
 
-// attachmentOf returns the attachment in the name of an address's holder, which ends with the interface unless it is the main one.
+// attachmentOf returns the attachment in the name of an address's holder, which ends with the interface unless it is
+// the main one.
 func attachmentOf(holder string) string {
 	parts := strings.SplitN(holder, "/", 4)
 	return strings.Join(parts[:min(len(parts), 3)], "/")
@@ -219,8 +229,8 @@ func (bs *Blocks) Refillable(refused error) bool {
 	return errors.As(refused, &exhausted) || errors.As(refused, &elsewhere) && elsewhere.Elsewhere
 }
 
-// Refill claims the address that an ADD could not get: another block if none is free, or a static address that is in no block of this node.
-// It returns nil if the ADD can be retried, else the error of the ADD.
+// Refill claims the address that an ADD could not get: another block if none is free, or a static address that is in no
+// block of this node. It returns nil if the ADD can be retried, else the error of the ADD.
 func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
 	var exhausted ipam.ErrExhausted
 	var elsewhere ipam.ErrOutside
@@ -233,10 +243,12 @@ func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) err
 	return refused
 }
 
-// awayWait is the longest wait of an ADD for a block of addresses while the API server does not answer. The runtime retries.
+// awayWait is the longest wait of an ADD for a block of addresses while the API server does not answer. The runtime
+// retries.
 const awayWait = 3 * time.Second
 
-// refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the ADD.
+// refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the
+// ADD.
 func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
 	var wanted []blocks.Pool
 	for _, p := range bs.claimedFrom() {
@@ -257,17 +269,21 @@ func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam
 	bs.Log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
 	switch {
 	case bs.isExhausted(wanted) && exhausted.Cooling == 0:
-		return pod.Errorf(pod.CodePoolExhausted, "%s: pool exhausted: all blocks of %s are claimed, and this node has no free address%s; "+
-			"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted), exhausted.Skipped())
+		return pod.Errorf(pod.CodePoolExhausted,
+			"%s: pool exhausted: all blocks of %s are claimed, and this node has no free address%s; "+
+				"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted),
+			exhausted.Skipped())
 	case exhausted.NoBlock:
-		return pod.Errorf(pod.CodeTryAgain, "%s: node %s has no block of addresses of %s, and got none in %s: %w; try again, and see weftctl addresses blocks, "+
-			"and the condition api-server of weftctl status", ev, bs.Node, sizesOf(wanted), time.Since(began).Round(100*time.Millisecond), err)
+		return pod.Errorf(pod.CodeTryAgain,
+			"%s: node %s has no block of addresses of %s, and got none in %s: %w; try again, and see weftctl addresses blocks, "+
+				"and the condition api-server of weftctl status", ev, bs.Node, sizesOf(wanted),
+			time.Since(began).Round(100*time.Millisecond), err)
 	}
 	return refused
 }
 
-// need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it. The pods that wait share
-// one claim.
+// need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it.
+// The pods that wait share one claim.
 func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) error {
 	limit := bs.Wait
 	if bs.Cluster.Failure() != nil {
@@ -276,7 +292,8 @@ func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) err
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = 50*time.Millisecond, time.Second
+	pauses.InitialInterval = 50 * time.Millisecond
+	pauses.MaxInterval = time.Second
 	for {
 		err := bs.keeper.Need(ctx, wanted...)
 		if err == nil || once || bs.isExhausted(wanted) || bs.isFull(wanted) {
@@ -304,7 +321,9 @@ func sizesOf(pools []blocks.Pool) string {
 	var texts []string
 	for _, p := range pools {
 		block := p.Block(0)
-		texts = append(texts, fmt.Sprintf("%s (%s, %d blocks of %d addresses)", p, p.Prefix, p.Blocks(), 1<<min(block.Addr().BitLen()-block.Bits(), 62)))
+		texts = append(texts,
+			fmt.Sprintf("%s (%s, %d blocks of %d addresses)", p, p.Prefix, p.Blocks(),
+				1<<min(block.Addr().BitLen()-block.Bits(), 62)))
 	}
 	return strings.Join(texts, " and ")
 }
@@ -326,7 +345,12 @@ func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOut
 	if at < 0 {
 		return refused
 	}
-	err := bs.keeper.Claim(ctx, blocks.Static{Pool: pools[at], Address: e.Address, Namespace: ev.ID.Namespace, Pod: ev.ID.Name})
+	err := bs.keeper.Claim(ctx, blocks.Static{
+		Pool:      pools[at],
+		Address:   e.Address,
+		Namespace: ev.ID.Namespace,
+		Pod:       ev.ID.Name,
+	})
 	held, isHeld := errors.AsType[blocks.ErrHeld](err)
 	switch {
 	case err == nil:
@@ -334,7 +358,8 @@ func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOut
 	case isHeld && held.Pod != "" && held.Pod == ev.ID.Name && held.Namespace == ev.ID.Namespace:
 		return pod.Errorf(pod.CodeTryAgain, "%s: %w, which has not released it yet; try again", ev, err)
 	case isHeld:
-		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another address of %s, or for none", ev, err, pools[at])
+		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; request another address of %s, or none", ev, err,
+			pools[at])
 	}
 	return pod.Errorf(pod.CodeTryAgain, "%s: %w; try again", ev, err)
 }
@@ -356,11 +381,12 @@ func blocksOf(network string, held []pod.Block) []netip.Prefix {
 	return list
 }
 
-// onTaken queues a block of another node for [Blocks.isolate]. It reports whether the pods that use the block are isolated already, durably. The
-// keeper calls it at each step until then.
+// onTaken queues a block of another node for [Blocks.isolate]. It reports whether the pods that use the block are
+// isolated already, durably. The keeper calls it at each step until then.
 func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
 	t := recovery.Taken{Network: b.Network, Prefix: b.Prefix, By: by}
-	if len(bs.Replayer.Exposed(t)) == 0 && bs.Quarantine.IsDurable() && !bs.Wiring.WithholdsOthers(bs.Quarantine.Keys()) {
+	if len(bs.Replayer.Exposed(t)) == 0 && bs.Quarantine.IsDurable() &&
+		!bs.Wiring.WithholdsOthers(bs.Quarantine.Keys()) {
 		return true
 	}
 	select {
@@ -370,8 +396,8 @@ func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
 	return false
 }
 
-// isolate disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the event loop holds
-// other events back until then.
+// isolate disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the
+// event loop holds other events back until then.
 func (bs *Blocks) isolate(ctx context.Context) error {
 	if err := bs.Health.Await(ctx, health.Started); err != nil {
 		return err

@@ -25,8 +25,9 @@ type clients struct {
 	apart map[string]bool // names of nodes that are left out
 }
 
-// clientRanges returns the ranges of client addresses that this node uses, and tells the policies of the addresses in them; none if policies
-// are not enforced. Pods of all nodes have addresses of the pools, of this node's blocks or of other nodes' blocks.
+// clientRanges returns the ranges of client addresses that this node uses, and tells the policies of the addresses in
+// them; none if policies are not enforced. Pods of all nodes have addresses of the pools, of this node's blocks or of
+// other nodes' blocks.
 func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) []netip.Prefix {
 	if f.Enforced == nil {
 		return nil
@@ -35,7 +36,9 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	if now.pools != nil {
 		is.pools = now.pools.Pools
 	}
-	if was := &now.clients; was.known && reflect.DeepEqual(was.self, is.self) && reflect.DeepEqual(was.nodes, is.nodes) && reflect.DeepEqual(was.pools, is.pools) {
+	if was := &now.clients; was.known && reflect.DeepEqual(was.self, is.self) &&
+		reflect.DeepEqual(was.nodes, is.nodes) &&
+		reflect.DeepEqual(was.pools, is.pools) {
 		return was.now.Ranges().Prefixes()
 	}
 	ranges, err := policy.NewClientRanges(f.Config.Kubernetes.ServiceClientRanges)
@@ -52,13 +55,16 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	return is.now.Ranges().Prefixes()
 }
 
-// tellNetworks tells the policies which addresses pods of all nodes can have. It is called before clientRanges: rules wait for that.
+// tellNetworks tells the policies which addresses pods of all nodes can have. It is called before clientRanges: rules
+// wait for that.
 func (f *Follower) tellNetworks(self pod.Node, nodes []pod.Node, now *followed) {
 	if f.Enforced == nil {
 		return
 	}
 	known := policies.Networks{
-		Blocks: make(map[string][]pod.NodePart), CIDRs: make(map[string]bool), Definitions: now.definitions.update(now.view.Definitions),
+		Blocks:      make(map[string][]pod.NodePart),
+		CIDRs:       make(map[string]bool),
+		Definitions: now.definitions.update(now.view.Definitions),
 	}
 	for _, n := range append([]pod.Node{self}, nodes...) {
 		known.Blocks[n.Name] = n.Parts
@@ -69,13 +75,14 @@ func (f *Follower) tellNetworks(self pod.Node, nodes []pod.Node, now *followed) 
 	f.Enforced.SetNetworks(known)
 }
 
-// resolve makes the map. A node with addresses or blocks that would make the client addresses of others ambiguous is left out, alone: what its
-// kubelet or agent reports must not harm other nodes. If this node or several others are concerned, the ranges are wrong, and a family has
-// none. It returns why a family or a node has none.
+// resolve makes the map. A node with addresses or blocks that would make the client addresses of other nodes ambiguous
+// is left out, alone: what its kubelet or agent reports must not harm other nodes. If this node or several others are
+// concerned, the ranges are wrong, and a family has none. It returns why a family or a node has none.
 func (c *clients) resolve(ranges policy.ClientRanges) []string {
 	c.apart = make(map[string]bool)
 	others := slices.Clone(c.nodes)
-	slices.SortFunc(others, func(a, b pod.Node) int { return cmp.Compare(a.ID, b.ID) }) // the order in which they joined
+	// the order in which they joined
+	slices.SortFunc(others, func(a, b pod.Node) int { return cmp.Compare(a.ID, b.ID) })
 	reasons := c.leaveOutByBlocks(ranges, others)
 	var why []string
 	c.now, why = policy.NewClientMap(ranges, c.rangesOfPods(c.without(others)), c.self.Addresses)
@@ -88,7 +95,8 @@ func (c *clients) resolve(ranges policy.ClientRanges) []string {
 	case len(conflicts) == 1:
 		for name, a := range conflicts {
 			c.apart[name] = true
-			reasons = append(reasons, fmt.Sprintf("node %s is left out: its address %s is the client address of a pod", name, a))
+			reasons = append(reasons,
+				fmt.Sprintf("node %s is left out: its address %s is the client address of a pod", name, a))
 		}
 	}
 	return reasons

@@ -24,7 +24,10 @@ import (
 func nodeWith(name, block, address string) pod.Node {
 	return pod.Node{
 		Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address)},
-		Parts: []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("100.116.0.0/24")}}, {Network: "default", Blocks: []netip.Prefix{netip.MustParsePrefix(block)}}},
+		Parts: []pod.NodePart{
+			{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("100.116.0.0/24")}},
+			{Network: "default", Blocks: []netip.Prefix{netip.MustParsePrefix(block)}},
+		},
 	}
 }
 
@@ -35,9 +38,16 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	f := NewFollower(FollowerConfig{Enforced: policies.New(policies.Config{Node: "n1", Client: c}), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	f.Config.Kubernetes.ServiceClientRanges = config.Prefixes{netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8")}
-	self, both, onlyIPv6 := nodeWith("n1", "10.244.0.0/24", "192.0.2.1"), "[100.64.0.0/10 fc00::/8]", "[fc00::/8]"
+	f := NewFollower(FollowerConfig{
+		Enforced: policies.New(policies.Config{Node: "n1", Client: c}),
+		Log:      slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	f.Config.Kubernetes.ServiceClientRanges = config.Prefixes{
+		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8"),
+	}
+	self := nodeWith("n1", "10.244.0.0/24", "192.0.2.1")
+	both := "[100.64.0.0/10 fc00::/8]"
+	onlyIPv6 := "[fc00::/8]"
 	var now followed
 	for _, tt := range []struct {
 		what  string
@@ -46,8 +56,14 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 		want  string
 	}{
 		{"one range of pods", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), nil, both},
-		{"a pool", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), []pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.244.0.0/16")}}, both},
-		{"another pool with the same client addresses", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), []pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("172.52.0.0/16")}}, onlyIPv6},
+		{
+			"a pool", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"),
+			[]pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.244.0.0/16")}}, both,
+		},
+		{
+			"another pool with the same client addresses", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"),
+			[]pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("172.52.0.0/16")}}, onlyIPv6,
+		},
 		{"as at first", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), nil, both},
 	} {
 		now.pools = &pod.SetPools{Pools: tt.pools}
@@ -72,7 +88,8 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 func TestConditionNamesInvalidPartsOfPolicies(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{
 			{}, {From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/33"}}}},
 		}},
 	})
@@ -81,8 +98,9 @@ func TestConditionNamesInvalidPartsOfPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &Enforcer{
-		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return nil },
-		Health: health.New("", slog.New(slog.DiscardHandler)),
+		Policies:    policies.New(policies.Config{Node: "n1", Client: c}),
+		Attachments: func() []pod.Attachment { return nil },
+		Health:      health.New("", slog.New(slog.DiscardHandler)),
 	}
 	watch(t, e)
 	e.report()
@@ -98,20 +116,27 @@ func TestConditionAboutInvalidPartsIsShort(t *testing.T) {
 	spec := networkingv1.NetworkPolicySpec{}
 	for n := range 1000 {
 		block := &networkingv1.IPBlock{CIDR: fmt.Sprint(n, strings.Repeat("x", 200))}
-		spec.Ingress = append(spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}}})
+		spec.Ingress = append(spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+			From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}},
+		})
 	}
-	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: spec})
+	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec:       spec,
+	})
 	c, err := client.New(server.Connection())
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &Enforcer{
-		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return nil },
-		Health: health.New("", slog.New(slog.DiscardHandler)),
+		Policies:    policies.New(policies.Config{Node: "n1", Client: c}),
+		Attachments: func() []pod.Attachment { return nil },
+		Health:      health.New("", slog.New(slog.DiscardHandler)),
 	}
 	watch(t, e)
 	e.report()
-	if got := e.Health.Failure(health.Policies); !strings.Contains(got, "NetworkPolicy shop/db: ingress[0]") || len(got) > 1700 {
+	if got := e.Health.Failure(health.Policies); !strings.Contains(got, "NetworkPolicy shop/db: ingress[0]") ||
+		len(got) > 1700 {
 		t.Errorf("the condition has %d bytes: %q", len(got), got)
 	}
 }
@@ -122,8 +147,9 @@ func TestConditionSaysThatIngressPoliciesDoNotSeeClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &Enforcer{
-		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return nil },
-		Health: health.New("", slog.New(slog.DiscardHandler)),
+		Policies:    policies.New(policies.Config{Node: "n1", Client: c}),
+		Attachments: func() []pod.Attachment { return nil },
+		Health:      health.New("", slog.New(slog.DiscardHandler)),
 	}
 	e.Health.Advise(health.Policies)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -132,7 +158,10 @@ func TestConditionSaysThatIngressPoliciesDoNotSeeClients(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-ended })
 	e.Policies.SetClients(policy.ClientMap{}, []string{"100.64.0.0/10: a reason"})
 	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
-	for _, want := range []string{"ingress policies see the node instead of pods that contact Services; choose other kubernetes.serviceClientRanges: 100.64.0.0/10: a reason", ""} {
+	for _, want := range []string{
+		"ingress policies see the node instead of pods that contact Services; choose other kubernetes.serviceClientRanges: 100.64.0.0/10: a reason",
+		"",
+	} {
 		e.report()
 		if got := e.Health.Failure(health.Policies); got != want {
 			t.Errorf("the condition is %q, want %q", got, want)
@@ -141,14 +170,19 @@ func TestConditionSaysThatIngressPoliciesDoNotSeeClients(t *testing.T) {
 	}
 }
 
-// The lie of one node turns the client addresses of that node off, and of no other. If the node itself, or several others, are concerned, the
-// range is wrong.
+// The lie of one node turns the client addresses of that node off, and of no other. If the node itself, or several
+// others, are concerned, the range is wrong.
 func TestNodeWithClientAddressesIsLeftOutAlone(t *testing.T) {
-	ranges, err := policy.NewClientRanges([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8")})
+	ranges, err := policy.NewClientRanges([]netip.Prefix{
+		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const both, onlyIPv6 = "[100.64.0.0/10 fc00::/8]", "[fc00::/8]"
+	const (
+		both     = "[100.64.0.0/10 fc00::/8]"
+		onlyIPv6 = "[fc00::/8]"
+	)
 	node := func(name string, id uint32, block, address string) pod.Node {
 		n := nodeWith(name, block, address)
 		n.ID = id
@@ -165,14 +199,39 @@ func TestNodeWithClientAddressesIsLeftOutAlone(t *testing.T) {
 		apart  string // the node that is left out
 	}{
 		{"no conflict", self, []pod.Node{honest}, both, ""},
-		{"an address of another node", self, []pod.Node{honest, node("liar", 3, "10.244.2.0/24", "100.116.1.9")}, both, "liar"},
-		{"an address of an older node", self, []pod.Node{honest, node("liar", 1, "10.244.2.0/24", "100.116.1.9")}, both, "liar"},
-		{"an address in the part of the node itself", self, []pod.Node{honest, node("liar", 3, "10.244.2.0/24", "100.116.0.9")}, both, "liar"},
-		{"addresses of two nodes", self, []pod.Node{honest, node("a", 3, "10.244.2.0/24", "100.116.1.9"), node("b", 4, "10.244.3.0/24", "100.116.1.8")}, onlyIPv6, ""},
+		{
+			"an address of another node", self, []pod.Node{honest, node("liar", 3, "10.244.2.0/24", "100.116.1.9")},
+			both, "liar",
+		},
+		{
+			"an address of an older node", self, []pod.Node{honest, node("liar", 1, "10.244.2.0/24", "100.116.1.9")},
+			both, "liar",
+		},
+		{
+			"an address in the part of the node itself", self,
+			[]pod.Node{honest, node("liar", 3, "10.244.2.0/24", "100.116.0.9")}, both, "liar",
+		},
+		{
+			"addresses of two nodes", self,
+			[]pod.Node{
+				honest, node("a", 3, "10.244.2.0/24", "100.116.1.9"), node("b", 4, "10.244.3.0/24", "100.116.1.8"),
+			},
+			onlyIPv6, "",
+		},
 		{"an address of this node", node("n1", 1, "10.244.0.0/24", "100.116.1.9"), []pod.Node{honest}, onlyIPv6, ""},
-		{"a block of a newer node", self, []pod.Node{node("liar", 3, "172.52.1.0/24", "192.0.2.3"), honest}, both, "liar"},
-		{"blocks of two newer nodes", self, []pod.Node{honest, node("a", 3, "172.52.1.0/24", "192.0.2.3"), node("b", 4, "172.52.0.0/24", "192.0.2.4")}, onlyIPv6, ""},
-		{"a block that is a client address", self, []pod.Node{honest, node("liar", 3, "100.116.1.0/24", "192.0.2.3")}, both, "liar"},
+		{
+			"a block of a newer node", self, []pod.Node{node("liar", 3, "172.52.1.0/24", "192.0.2.3"), honest}, both,
+			"liar",
+		},
+		{
+			"blocks of two newer nodes", self,
+			[]pod.Node{honest, node("a", 3, "172.52.1.0/24", "192.0.2.3"), node("b", 4, "172.52.0.0/24", "192.0.2.4")},
+			onlyIPv6, "",
+		},
+		{
+			"a block that is a client address", self,
+			[]pod.Node{honest, node("liar", 3, "100.116.1.0/24", "192.0.2.3")}, both, "liar",
+		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			c := clients{self: tt.self, nodes: tt.others}

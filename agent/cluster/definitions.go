@@ -5,8 +5,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// definitions are the networks of NetworkAttachmentDefinitions, by "namespace/name". Tenants may write thousands of them, so each is parsed
-// once.
+// definitions are the networks of NetworkAttachmentDefinitions, by "namespace/name". Tenants may write thousands of
+// them, so each is parsed once.
 type definitions map[string]parsedDefinition
 
 type parsedDefinition struct {

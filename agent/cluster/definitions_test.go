@@ -15,9 +15,19 @@ func TestNetworksOfDefinitionsFollowTheirConfigurations(t *testing.T) {
 		configs map[string]string
 		want    map[string]string
 	}{
-		{map[string]string{"a/red": plugin + `, "network": "red"}`, "a/own": plugin + "}", "a/other": `{"type": "macvlan"}`, "a/none": ""},
-			map[string]string{"a/red": "red", "a/own": "default"}},
-		{map[string]string{"a/red": plugin + `, "network": "blue"}`, "a/own": plugin + "}"}, map[string]string{"a/red": "blue", "a/own": "default"}},
+		{
+			map[string]string{
+				"a/red":   plugin + `, "network": "red"}`,
+				"a/own":   plugin + "}",
+				"a/other": `{"type": "macvlan"}`,
+				"a/none":  "",
+			},
+			map[string]string{"a/red": "red", "a/own": "default"},
+		},
+		{
+			map[string]string{"a/red": plugin + `, "network": "blue"}`, "a/own": plugin + "}"},
+			map[string]string{"a/red": "blue", "a/own": "default"},
+		},
 		{map[string]string{"a/red": `{"type": "macvlan"}`}, map[string]string{}},
 		{nil, map[string]string{}},
 	} {

@@ -23,7 +23,8 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// Enforcer applies changed rules of policies by events, and keeps the condition that says whether policies are enforced.
+// Enforcer applies changed rules of policies by events, and keeps the condition that says whether policies are
+// enforced.
 type Enforcer struct {
 	Policies    *policies.Policies
 	Loop        *eventloop.Loop
@@ -58,8 +59,8 @@ func (e *Enforcer) Run(ctx context.Context) error {
 	}
 }
 
-// apply applies changed rules by an event. If the loop refuses it, the changes remain for the next event. The scheduler repeats operations that
-// failed.
+// apply applies changed rules by an event. If the loop refuses it, the changes remain for the next event. The scheduler
+// repeats operations that failed.
 func (e *Enforcer) apply(ctx context.Context) error {
 	_, err := e.Loop.Do(ctx, &attach.ChangePolicies{})
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -72,25 +73,36 @@ func (e *Enforcer) apply(ctx context.Context) error {
 func (e *Enforcer) report() {
 	attachments := e.Attachments()
 	hasMain := slices.ContainsFunc(attachments, isMain)
-	isChained := slices.ContainsFunc(attachments, func(a pod.Attachment) bool { return a.Mode == pod.ModeChained || a.Mode == pod.ModeDelegate })
-	invalid, withoutClients := e.Policies.Invalid(), e.Policies.WithoutClients()
-	excess, failure := e.Policies.Excess(), e.Policies.Failure()
+	isChained := slices.ContainsFunc(attachments, func(a pod.Attachment) bool {
+		return a.Mode == pod.ModeChained || a.Mode == pod.ModeDelegate
+	})
+	invalid := e.Policies.Invalid()
+	withoutClients := e.Policies.WithoutClients()
+	excess := e.Policies.Excess()
+	failure := e.Policies.Failure()
 	e.tell(excess, attachments)
 	switch {
 	case !e.Policies.Synced():
-		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
+		e.Health.Set(health.Policies, false,
+			"the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
 	case failure != nil:
-		e.Health.Set(health.Policies, false, "policies cannot be watched, so changes may be unknown, and the last known rules hold: "+line.Of(failure.Error(), line.Cause))
+		e.Health.Set(health.Policies, false,
+			"policies cannot be watched, so changes may be unknown, and the last known rules hold: "+
+				line.Of(failure.Error(), line.Cause))
 	case len(invalid) > 0:
 		first := line.Of(invalid[0], line.Cause)
-		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), first))
+		e.Health.Set(health.Policies, false,
+			fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), first))
 	case len(excess) > 0:
-		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies or Services are over a limit of rules: %s", len(excess), excess[0]))
+		e.Health.Set(health.Policies, false,
+			fmt.Sprintf("%d policies or Services are over a limit of rules: %s", len(excess), excess[0]))
 	case !hasMain && isChained:
-		e.Health.Set(health.Policies, true, "another CNI plugin makes the main interfaces: NetworkPolicies are its task; MultiNetworkPolicies are enforced")
+		e.Health.Set(health.Policies, true,
+			"another CNI plugin makes the main interfaces: NetworkPolicies are its task; MultiNetworkPolicies are enforced")
 	case len(withoutClients) > 0:
-		e.Health.Set(health.Policies, false, "ingress policies see the node instead of pods that contact Services; choose other kubernetes.serviceClientRanges: "+
-			strings.Join(withoutClients, "; "))
+		e.Health.Set(health.Policies, false,
+			"ingress policies see the node instead of pods that contact Services; choose other kubernetes.serviceClientRanges: "+
+				strings.Join(withoutClients, "; "))
 	default:
 		e.Health.Set(health.Policies, true, "enforced")
 	}
@@ -116,10 +128,19 @@ func (e *Enforcer) tell(excess []policy.Excess, attachments []pod.Attachment) {
 		}
 		told++
 		over[x.Of] = true
-		e.Log.Warn("policy or Service is over a limit of rules and not applied completely", "of", x.Of, "pod", x.Pod.String(), "size", x.Size, "limit", x.Limit)
-		at := slices.IndexFunc(attachments, func(a pod.Attachment) bool { return a.Pod.Namespace == x.Pod.Namespace && a.Pod.Name == x.Pod.Name })
+		e.Log.Warn("policy or Service is over a limit of rules and not applied completely", "of", x.Of,
+			"pod", x.Pod.String(), "size", x.Size, "limit", x.Limit)
+		at := slices.IndexFunc(attachments, func(a pod.Attachment) bool {
+			return a.Pod.Namespace == x.Pod.Namespace && a.Pod.Name == x.Pod.Name
+		})
 		if at >= 0 && e.Tell != nil {
-			e.Tell(events.Note{Pod: attachments[at].Pod, Type: events.Warning, Reason: reasonOverLimit, At: time.Now(), Text: x.String})
+			e.Tell(events.Note{
+				Pod:    attachments[at].Pod,
+				Type:   events.Warning,
+				Reason: reasonOverLimit,
+				At:     time.Now(),
+				Text:   x.String,
+			})
 		}
 	}
 	e.over = over

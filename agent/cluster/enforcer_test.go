@@ -39,11 +39,14 @@ func shopOf(t *testing.T) (*k8stest.Server, *Enforcer, pod.Attachment) {
 	}
 	web := pod.Attachment{
 		Key: pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}, Mode: pod.ModePrimary,
-		Pod: pod.ID{Namespace: "shop", Name: "web", UID: "u"}, Created: time.Unix(1, 0), Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}},
+		Pod:        pod.ID{Namespace: "shop", Name: "web", UID: "u"},
+		Created:    time.Unix(1, 0),
+		Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}},
 	}
 	e := &Enforcer{
-		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return []pod.Attachment{web} },
-		Health: health.New("", slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
+		Policies:    policies.New(policies.Config{Node: "n1", Client: c}),
+		Attachments: func() []pod.Attachment { return []pod.Attachment{web} },
+		Health:      health.New("", slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
 	}
 	watch(t, e)
 	return server, e, web
@@ -64,7 +67,8 @@ func watch(t *testing.T, e *Enforcer) {
 	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
 }
 
-// The API server refuses the list and the watch of NetworkPolicies, such as after a change of RBAC: new policies are not applied.
+// The API server refuses the list and the watch of NetworkPolicies, such as after a change of RBAC: new policies are
+// not applied.
 func TestTheConditionPoliciesSaysThatChangesMayBeUnknown(t *testing.T) {
 	server, e, web := shopOf(t)
 	e.Policies.Admit(&web, nil)
@@ -76,9 +80,12 @@ func TestTheConditionPoliciesSaysThatChangesMayBeUnknown(t *testing.T) {
 	})
 	server.DropWatches()
 	k8stest.Eventually(t, "the watch fails", func() bool { return e.Policies.Failure() != nil })
-	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"}})
+	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"},
+	})
 	e.report()
-	if got := e.Health.Failure(health.Policies); !strings.Contains(got, "policies cannot be watched, so changes may be unknown, and the last known rules hold: ") {
+	if got := e.Health.Failure(health.Policies); !strings.Contains(got,
+		"policies cannot be watched, so changes may be unknown, and the last known rules hold: ") {
 		t.Errorf("the condition says %q, although: %v", got, e.Policies.Failure())
 	}
 	server.Fail(nil)
@@ -94,11 +101,16 @@ type slowEvent struct{ pod.Partial }
 
 func (*slowEvent) String() string { return "slow" }
 
-// The event that applies changed rules is refused because the queue is full. It is repeated when no object of the cluster changes, too.
+// The event that applies changed rules is refused because the queue is full. It is repeated when no object of the
+// cluster changes, too.
 func TestARefusedEventOfPoliciesIsRepeated(t *testing.T) {
+	const events = 5000 // more than wait
 	server, e, web := shopOf(t)
 	e.Policies.Admit(&web, nil)
-	e.Loop = eventloop.New(eventloop.Config{Committer: &eventlooptest.Committer{}, Saver: &eventlooptest.Saver{}, QueueMax: 1})
+	e.Loop = eventloop.New(eventloop.Config{
+		Committer: &eventlooptest.Committer{},
+		Saver:     &eventlooptest.Saver{},
+	})
 	var applied atomic.Int64
 	free := make(chan struct{})
 	release := sync.OnceFunc(func() { close(free) })
@@ -107,24 +119,30 @@ func TestARefusedEventOfPoliciesIsRepeated(t *testing.T) {
 		applied.Add(int64(len(e.Policies.Changed(nil))))
 		return nil
 	})
-	busy := make(chan struct{}, 2)
+	busy := make(chan struct{}, events)
 	eventloop.On(e.Loop, "slow", func(context.Context, *slowEvent, *eventloop.Txn) error {
 		busy <- struct{}{}
 		<-free
 		return nil
 	})
 	eventlooptest.Ready(t, e.Loop)
-	go func() { _, _ = e.Loop.Do(t.Context(), &slowEvent{}) }()
+	for range events {
+		go func() { _, _ = e.Loop.Do(t.Context(), &slowEvent{}) }()
+	}
 	<-busy
-	go func() { _, _ = e.Loop.Do(t.Context(), &slowEvent{}) }()
-	k8stest.Eventually(t, "the queue is full", func() bool { return e.Loop.Stats().Queue >= 1 })
+	k8stest.Eventually(t, "the queue is full", func() bool {
+		stats := e.Loop.Stats()
+		return stats.Refused > 0 && 1+stats.Queue+int(stats.Refused) == events
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	refused := e.Loop.Stats().Refused
 	running.Go(func() { _ = e.Run(ctx) })
-	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"}})
+	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"},
+	})
 	k8stest.Eventually(t, "the event is refused", func() bool { return e.Loop.Stats().Refused > refused })
 	release()
 	k8stest.Eventually(t, "the policy is applied", func() bool { return applied.Load() > 0 })

@@ -1,5 +1,5 @@
-// Package cluster makes the node a member of its Kubernetes cluster: it applies objects of the API server as events of the event loop, and
-// writes the state of the node for other nodes, operators and authors of pods.
+// Package cluster makes the node a member of its Kubernetes cluster: it applies objects of the API server as events of
+// the event loop, and writes the state of the node for other nodes, operators and authors of pods.
 package cluster
 
 import (
@@ -40,7 +40,7 @@ type Follower struct {
 	podChanges atomic.Uint64 // number of added and deleted pods
 	rejections atomic.Int64  // rejected parts of other nodes' announcements
 
-	names atomic.Pointer[map[uint32]string] // of the other nodes, by ID
+	others atomic.Pointer[[]pod.Node] // as the API server last showed them
 }
 
 // FollowerConfig is what a follower works with.
@@ -72,10 +72,10 @@ type followed struct {
 	networksSettled bool // no network of view was refused
 	kept            bool // view is durable
 
-	ticked   bool   // followTick has passed
-	tryAgain bool   // refused objects are set again
-	again    again  // when that happens if nothing changes
-	pods     uint64 // changes of pods at the last tick
+	ticked   bool        // followTick has passed
+	tryAgain bool        // refused objects are set again
+	backoff  tickBackoff // delays the retry if nothing changes
+	pods     uint64      // changes of pods at the last tick
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
 
@@ -98,8 +98,8 @@ func (f *Follower) CountChange(o podmanager.Outcome) {
 	}
 }
 
-// Run applies the view of the cluster whenever it changes, until ctx ends: pools, networks, this node's blocks of both, the other nodes with
-// theirs, external interfaces. Then it announces the result to the other nodes.
+// Run applies the view of the cluster whenever it changes, until ctx ends: pools, networks, this node's blocks of both,
+// the other nodes with theirs, external interfaces. Then it announces the result to the other nodes.
 func (f *Follower) Run(ctx context.Context) error {
 	if err := f.Health.Await(ctx, health.Started); err != nil {
 		return err
@@ -119,7 +119,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		if view := f.Cluster.View(); view.Complete {
 			f.follow(ctx, view, &now)
-			now.ticked, now.tryAgain = false, false
+			now.ticked = false
+			now.tryAgain = false
 		}
 	}
 }
@@ -127,17 +128,18 @@ func (f *Follower) Run(ctx context.Context) error {
 // changed records a change that may make refused objects possible.
 func (f *followed) changed() {
 	f.tryAgain = true
-	f.again.reset()
+	f.backoff.reset()
 }
 
-// tick records that followTick has passed. pods counts the changes of pods: most refusals are because pods use an object.
+// tick records that followTick has passed. pods counts the changes of pods: most refusals are because pods use an
+// object.
 func (f *followed) tick(pods uint64) {
 	if f.pods != pods {
 		f.pods = pods
-		f.again.reset()
+		f.backoff.reset()
 	}
 	f.ticked = true
-	f.tryAgain = f.again.tick() || f.tryAgain
+	f.tryAgain = f.backoff.tick() || f.tryAgain
 }
 
 // follow applies a view.
@@ -154,7 +156,11 @@ func (f *Follower) follow(ctx context.Context, view nodeview.View, now *followed
 	f.followPools(ctx, now)
 	if !before.Complete || now.tryAgain && !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) ||
 		!maps.Equal(invalidNetworks(view), invalidNetworks(before)) {
-		now.networksSettled = f.Networks.Set(ctx, &pod.SetNetworks{Networks: f.Networks.Of(view), Invalid: invalidNetworks(view), From: "cluster"})
+		now.networksSettled = f.Networks.Set(ctx, &pod.SetNetworks{
+			Networks: f.Networks.Of(view),
+			Invalid:  invalidNetworks(view),
+			From:     "cluster",
+		})
 		now.blocks = nil // a block may wait for its network
 	}
 	f.followBlocks(ctx, now)
@@ -170,13 +176,16 @@ func (f *Follower) followPools(ctx context.Context, now *followed) {
 	if next == nil {
 		return
 	}
-	if was := now.pools; was != nil && (!now.tryAgain || len(was.Refused) == 0) && reflect.DeepEqual(was.Pools, next.Pools) &&
+	if was := now.pools; was != nil && (!now.tryAgain || len(was.Refused) == 0) &&
+		reflect.DeepEqual(was.Pools, next.Pools) &&
 		reflect.DeepEqual(was.NamespacePools, next.NamespacePools) && slices.Equal(was.NodePools, next.NodePools) {
 		return
 	}
 	if f.set(ctx, next) {
 		f.refused("pool", next.Refused, now.told.pools)
-		now.pools, now.blocks, now.told.pools = next, nil, next.Refused // a block may wait for its pool
+		now.pools = next
+		now.blocks = nil
+		now.told.pools = next.Refused // a block may wait for its pool
 	}
 }
 
@@ -186,11 +195,22 @@ func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 	case f.Config.Kubernetes.Addresses == config.OfPools:
 		next := &pod.SetPools{NamespacePools: view.NamespacePools, NodePools: view.Node.Pools, From: "cluster"}
 		for _, p := range view.AllocatorPools() {
-			next.Pools = append(next.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces})
+			next.Pools = append(next.Pools, pod.Pool{
+				Name:       p.Name,
+				Prefix:     p.Prefix,
+				Blocks:     p.Blocks,
+				Disabled:   p.Disabled,
+				Namespaces: p.Namespaces,
+			})
 		}
 		return next
 	case f.Config.HasRanges() && len(view.Node.PodCIDRs) > 0:
-		return &pod.SetPools{Pools: podPools(RangesOf(view.Node)), NamespacePools: f.Config.Addresses.NamespacePools, NodePools: f.Config.Addresses.NodePools, From: "cluster"}
+		return &pod.SetPools{
+			Pools:          podPools(RangesOf(view.Node)),
+			NamespacePools: f.Config.Addresses.NamespacePools,
+			NodePools:      f.Config.Addresses.NodePools,
+			From:           "cluster",
+		}
 	}
 	return nil
 }
@@ -198,47 +218,48 @@ func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 // followBlocks sets the blocks of this node.
 func (f *Follower) followBlocks(ctx context.Context, now *followed) {
 	next := &pod.SetBlocks{Blocks: f.Blocks.Held(), From: "cluster"}
-	if was := now.blocks; was != nil && (!now.tryAgain || len(was.Refused)+len(was.Draining) == 0) && reflect.DeepEqual(was.Blocks, next.Blocks) {
+	if was := now.blocks; was != nil && (!now.tryAgain || len(was.Refused)+len(was.Draining) == 0) &&
+		reflect.DeepEqual(was.Blocks, next.Blocks) {
 		return
 	}
 	if f.set(ctx, next) {
 		f.refused("block", next.Refused, now.told.blocks)
-		now.blocks, now.told.blocks = next, next.Refused
+		now.blocks = next
+		now.told.blocks = next.Refused
 		f.Blocks.Know(next.Blocks)
 	}
 }
 
 // followNodes sets the other nodes, and this node as they see it.
 func (f *Follower) followNodes(ctx context.Context, now *followed) {
-	self := pod.Node{Name: f.Config.Kubernetes.Node, ID: f.Cluster.NodeID(), Addresses: now.view.Node.Addresses, Parts: f.parts(now)}
+	self := pod.Node{
+		Name:      f.Config.Kubernetes.Node,
+		ID:        f.Cluster.NodeID(),
+		Addresses: now.view.Node.Addresses,
+		Parts:     f.parts(now),
+	}
 	mesh := f.Cluster.Mesh()
 	f.showRejections(mesh.Rejected, now)
-	f.keepNames(mesh.Nodes)
+	f.others.Store(&mesh.Nodes)
 	f.tellNetworks(self, mesh.Nodes, now)
 	self.ClientRanges = f.clientRanges(self, mesh.Nodes, now)
 	next := &pod.SetNodes{Self: self, Nodes: now.clients.partners(mesh.Nodes), From: "cluster"}
-	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {
+	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) &&
+		reflect.DeepEqual(was.Nodes, next.Nodes) {
 		return
 	}
 	if f.set(ctx, next) {
 		f.refused("node", next.Refused, now.told.nodes)
-		now.nodes, now.told.nodes = next, next.Refused
+		now.nodes = next
+		now.told.nodes = next.Refused
 		now.changed()
 	}
-}
-
-func (f *Follower) keepNames(nodes []pod.Node) {
-	names := make(map[uint32]string, len(nodes))
-	for _, n := range nodes {
-		names[n.ID] = n.Name
-	}
-	f.names.Store(&names)
 }
 
 // set submits an event to the loop. It returns false if the event failed.
 func (f *Follower) set(ctx context.Context, ev eventloop.Event) bool {
 	if _, err := f.Loop.Do(ctx, ev); err != nil {
-		f.Log.Error("what the cluster says is not set", "event", ev.String(), "err", err)
+		f.Log.Error("change from the API server not applied", "event", ev.String(), "err", err)
 		return false
 	}
 	return true
@@ -248,12 +269,14 @@ func (f *Follower) set(ctx context.Context, ev eventloop.Event) bool {
 func (f *Follower) refused(what string, reasons, told map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(reasons)) {
 		if told[name] != reasons[name] {
-			f.Log.Warn("object of the cluster left as it was, or out", "object", what, "name", name, "reason", reasons[name])
+			f.Log.Warn("change of an object from the API server rejected", "object", what, "name", name,
+				"reason", reasons[name])
 		}
 	}
 }
 
-// keepView makes a view durable, and logs its new faults and changes of the pause. It returns false if the view is not durable.
+// keepView makes a view durable, and logs its new faults and changes of the pause. It returns false if the view is not
+// durable.
 func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) bool {
 	err := f.State.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: viewKey, Value: view}})
 	if err != nil {
@@ -261,13 +284,14 @@ func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) boo
 	}
 	switch {
 	case view.Paused != "" && view.Paused != before.Paused:
-		f.Log.Warn("pods that start are held up", "reason", view.Paused)
+		f.Log.Warn("new pods are paused", "reason", view.Paused)
 	case view.Paused != before.Paused:
 		f.Log.Info("new pods are served again")
 	}
 	for _, fault := range view.Faults {
 		if !slices.Contains(before.Faults, fault) {
-			f.Log.Warn("object of the cluster is not as it should be", "kind", fault.Kind, "name", fault.Name, "reason", fault.Why)
+			f.Log.Warn("invalid object in the API server", "kind", fault.Kind, "name", fault.Name,
+				"reason", fault.Why)
 		}
 	}
 	return err == nil
@@ -295,7 +319,11 @@ func (f *Follower) parts(now *followed) []pod.NodePart {
 
 // announce queues the node's announcement to the other nodes, and replaces one that is not written yet.
 func (f *Follower) announce(now *followed) {
-	said := announcement.Announcement{UID: now.view.Node.UID, Version: version.String(), Spec: v1.NodeNetworkSpec{Tunnel: f.tunnel()}}
+	said := announcement.Announcement{
+		UID:     now.view.Node.UID,
+		Version: version.String(),
+		Spec:    v1.NodeNetworkSpec{Tunnel: f.tunnel()},
+	}
 	for _, address := range oneOfAFamily(now.view.Node.Addresses) {
 		said.Spec.Addresses = append(said.Spec.Addresses, v1.IP(address.String()))
 	}
@@ -326,10 +354,20 @@ func (f *Follower) announce(now *followed) {
 
 // tunnel returns how other nodes reach this node.
 func (f *Follower) tunnel() v1.Tunnel {
-	if f.Config.Kubernetes.Tunnel == networks.TunnelNone {
-		return v1.Tunnel{Type: v1.TunnelNone, MTU: int32(f.UplinkMTU)}
+	tunnel := tunnelOf(f.Config.Kubernetes)
+	tunnel.MTU = int32(f.UplinkMTU)
+	return tunnel
+}
+
+// tunnelOf returns the encapsulation of a configuration.
+func tunnelOf(k config.Kubernetes) v1.Tunnel {
+	switch k.Tunnel {
+	case networks.TunnelVXLAN4:
+		return v1.Tunnel{Type: v1.TunnelVXLAN, IPFamily: v1.IPv4, Port: int32(k.VXLANPort)}
+	case networks.TunnelVXLAN6:
+		return v1.Tunnel{Type: v1.TunnelVXLAN, IPFamily: v1.IPv6, Port: int32(k.VXLANPort)}
 	}
-	return v1.Tunnel{Type: v1.TunnelVXLAN, Port: wire.VXLANPort, MTU: int32(f.UplinkMTU)}
+	return v1.Tunnel{Type: v1.TunnelNone}
 }
 
 // oneOfAFamily returns the first address of each family.
@@ -359,7 +397,10 @@ func (f *Follower) observed(view nodeview.View) (has []v1.Observed, refused []v1
 		if pods, closed := f.lastPods(name); closed {
 			has = append(has, v1.Observed{Name: name, Generation: view.Generations[name], Closed: true, Pods: pods})
 		} else {
-			refused = append(refused, v1.Refusal{Name: name, Reason: "it is being deleted, and this node has not closed it yet"})
+			refused = append(refused, v1.Refusal{
+				Name:   name,
+				Reason: "it is being deleted, and this node has not closed it yet",
+			})
 		}
 	}
 	for _, n := range view.Networks {
@@ -378,8 +419,8 @@ func (f *Follower) observed(view nodeview.View) (has []v1.Observed, refused []v1
 // mostNamed limits the pods that one status field names.
 const mostNamed = 16
 
-// lastPods returns the names of pods that use a network of the cluster which is being deleted. closed reports whether the node adds no
-// more pods to it, so that these are the last ones.
+// lastPods returns the names of pods that use a network of the cluster which is being deleted. closed reports whether
+// the node adds no more pods to it, so that these are the last ones.
 func (f *Follower) lastPods(network string) (pods []string, closed bool) {
 	if f.Networks.isConfigured(network) {
 		return nil, true // the configuration of this node has another network of that name
@@ -397,7 +438,8 @@ func (f *Follower) lastPods(network string) (pods []string, closed bool) {
 	return pods[:min(len(pods), mostNamed)], true
 }
 
-// inRanges returns the prefixes that other nodes route to this node: its ranges, and each address in use of a range that it no longer has.
+// inRanges returns the prefixes that other nodes route to this node: its ranges, and each address in use of a range
+// that it no longer has.
 func (f *Follower) inRanges() []netip.Prefix {
 	addresses := f.Network.Networks.Allocator("")
 	var list, closed []netip.Prefix
@@ -423,7 +465,8 @@ func (f *Follower) followExternals(ctx context.Context, now *followed) {
 	for _, e := range now.view.Externals {
 		next.Externals = append(next.Externals, e.External)
 	}
-	was, missing := now.externals, len(next.Externals)-len(f.Network.Externals.All())
+	was := now.externals
+	missing := len(next.Externals) - len(f.Network.Externals.All())
 	known := was != nil && reflect.DeepEqual(was.Externals, next.Externals)
 	switch {
 	case missing == 0 && (known || len(next.Externals) == 0):
@@ -431,27 +474,31 @@ func (f *Follower) followExternals(ctx context.Context, now *followed) {
 	case known && missing == len(was.Refused) && !now.tryAgain: // the result would be the same
 	case f.set(ctx, next):
 		f.refused("external interface", next.Refused, now.told.externals)
-		now.externals, now.told.externals = next, next.Refused
+		now.externals = next
+		now.told.externals = next.Refused
 	}
 	f.repairLinks(ctx)
 }
 
-// repairLinks makes the scheduler check the link of an external interface that disappeared or appeared, because no component reports links
-// that third parties make.
+// repairLinks makes the scheduler check the link of an external interface that disappeared or appeared, because no
+// component reports links that third parties make.
 func (f *Follower) repairLinks(ctx context.Context) {
 	for _, e := range f.Network.Externals.All() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
 		status, _ := f.Scheduler.View().Status(ref)
-		failed, fault := status.Phase == kvscheduler.Failed, linux.CheckLinkUp(e.Interface)
+		failed := status.Phase == kvscheduler.Failed
+		fault := linux.CheckLinkUp(e.Interface)
 		switch {
 		case fault == nil && status.Phase == kvscheduler.InSync, fault != nil && failed:
 			continue // the scheduler knows
 		case failed && status.RetryAt.IsZero():
 			continue // it is there, and of no use
 		}
-		f.Log.Info("link to the outside is not as it was", "interface", e.Interface, "err", fault)
-		if _, err := f.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{wire.KindLink, wire.KindVLAN}}); err != nil {
-			f.Log.Warn("link to the outside not repaired yet", "interface", e.Interface, "err", err)
+		f.Log.Info("network card of an external interface changed", "interface", e.Interface, "err", fault)
+		if _, err := f.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{
+			Kinds: []kvscheduler.Kind{wire.KindLink, wire.KindVLAN},
+		}); err != nil {
+			f.Log.Warn("network card of an external interface not repaired yet", "interface", e.Interface, "err", err)
 		}
 		return
 	}
@@ -472,7 +519,11 @@ func (f *Follower) observedExternals(now *followed) (observed []v1.ObservedExter
 		if reason == "" {
 			reason = f.unsettled(view, e)
 		}
-		observed = append(observed, v1.ObservedExternal{Name: e.Name, Generation: e.Generation, Reason: shortened(reason)})
+		observed = append(observed, v1.ObservedExternal{
+			Name:       e.Name,
+			Generation: e.Generation,
+			Reason:     shortened(reason),
+		})
 	}
 	return observed
 }
@@ -515,8 +566,9 @@ const (
 	shownOfNode     = 2 // of one node in a condition's message
 )
 
-// showRejections reports the parts of other nodes' announcements that are not used: in a condition and a metric at once, and in the log
-// once each after some time, because an announcement may arrive before the Node or the IPBlock that grants it.
+// showRejections reports the parts of other nodes' announcements that are not used: in a condition and a metric at
+// once, and in the log once each after some time, because an announcement may arrive before the Node or the IPBlock
+// that grants it.
 func (f *Follower) showRejections(rejected []announcement.Rejection, now *followed) {
 	f.rejections.Store(int64(len(rejected)))
 	f.Health.Set(health.Announcements, len(rejected) == 0, summary(rejected))
@@ -531,7 +583,8 @@ func (f *Follower) showRejections(rejected []announcement.Rejection, now *follow
 				continue // a later round logs it
 			}
 			lines[r.Node]++
-			f.Log.Warn("part of a node's announcement rejected", "node", r.Node, "network", r.Network, "part", r.What, "reason", r.Reason)
+			f.Log.Warn("part of a node's announcement rejected", "node", r.Node, "network", r.Network, "part", r.What,
+				"reason", r.Reason)
 		}
 		logged[r] = true
 	}
@@ -553,9 +606,9 @@ func summary(rejected []announcement.Rejection) string {
 	return strings.Join(lines, "; ")
 }
 
-// again counts the ticks between two retries of refused objects. Pauses double as long as nothing changes. The zero value retries at the next
-// tick.
-type again struct {
+// tickBackoff counts the ticks between two retries of refused objects. Pauses double as long as nothing changes. The
+// zero value retries at the next tick.
+type tickBackoff struct {
 	pause int // ticks between the last retry and the next one
 	left  int // remaining ticks
 }
@@ -564,14 +617,14 @@ type again struct {
 const longestPause = 30
 
 // tick counts a tick, and reports whether to retry now.
-func (g *again) tick() bool {
-	if g.left--; g.left > 0 {
+func (b *tickBackoff) tick() bool {
+	if b.left--; b.left > 0 {
 		return false
 	}
-	g.pause = min(max(2*g.pause, 1), longestPause)
-	g.left = g.pause
+	b.pause = min(max(2*b.pause, 1), longestPause)
+	b.left = b.pause
 	return true
 }
 
 // reset makes the next tick a retry.
-func (g *again) reset() { *g = again{} }
+func (b *tickBackoff) reset() { *b = tickBackoff{} }

@@ -28,7 +28,8 @@ func TestWhatIsRefusedIsTriedEverMoreRarelyAsLongAsNothingChanges(t *testing.T) 
 			if now.tryAgain {
 				at = append(at, i+1)
 			}
-			now.ticked, now.tryAgain = false, false
+			now.ticked = false
+			now.tryAgain = false
 		}
 		return at
 	}
@@ -75,13 +76,20 @@ func newRefuser(t *testing.T) *refuser {
 		return nil
 	})
 	eventlooptest.Ready(t, loop)
-	network, err := ipnet.New(ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}}})
+	network, err := ipnet.New(ipnet.Config{
+		Networks: networks.Config{Pools: []ipam.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.Follower = NewFollower(FollowerConfig{
-		Parts:  Parts{Loop: loop, Network: network, Networks: NewNodeNetworks(nil, loop, log), Scheduler: kvscheduler.New(kvscheduler.Config{})},
+		Parts: Parts{
+			Loop:      loop,
+			Network:   network,
+			Networks:  NewNodeNetworks(nil, loop, log),
+			Scheduler: kvscheduler.New(kvscheduler.Config{}),
+		},
 		Config: config.Config{Kubernetes: config.Kubernetes{Addresses: config.OfPools}}, Log: log,
 	})
 	return r
@@ -95,7 +103,9 @@ func (r *refuser) round(t *testing.T, now *followed) {
 
 func TestWhatIsRefusedIsNeitherSetNorLoggedAtEachLook(t *testing.T) {
 	r := newRefuser(t)
-	now := &followed{view: nodeview.View{Externals: []nodeview.External{{External: pod.External{Name: "out", Interface: "eth1"}}}}}
+	now := &followed{
+		view: nodeview.View{Externals: []nodeview.External{{External: pod.External{Name: "out", Interface: "eth1"}}}},
+	}
 	for range 5 {
 		r.round(t, now)
 	}

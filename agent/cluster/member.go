@@ -12,6 +12,7 @@ import (
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
@@ -71,7 +72,8 @@ func New(c MemberConfig) (m *Member, err error) {
 		return nil, err
 	}
 	view := nodeview.Config{
-		Node: c.Config.Kubernetes.Node, Client: m.client, Log: c.Log.With("component", "k8s"), OnPod: pods.Annotated(m.Events.Edited),
+		Node: c.Config.Kubernetes.Node, Client: m.client, Tunnel: tunnelOf(c.Config.Kubernetes),
+		Log: c.Log.With("component", "k8s"), OnPod: pods.Annotated(m.Events.Edited),
 	}
 	var known nodeview.View
 	isKnown, err := c.State.Get(statefile.BucketCluster, viewKey, &known)
@@ -86,7 +88,10 @@ func New(c MemberConfig) (m *Member, err error) {
 	}
 	if c.Config.Kubernetes.EnforcePolicies {
 		m.Enforced = policies.New(policies.Config{
-			Node: view.Node, Client: m.client, Log: c.Log.With("component", "policies"), Protected: protectedOf(c.Config),
+			Node:             view.Node,
+			Client:           m.client,
+			Log:              c.Log.With("component", "policies"),
+			Protected:        protectedOf(c.Config),
 			TrustExternalIPs: c.Config.Kubernetes.TrustServiceExternalIP,
 		})
 	}
@@ -112,6 +117,9 @@ func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
 	}
 	m.Uplink = uplink
 	m.Health.Advise(health.Uplink)
+	if m.Config.Kubernetes.TunnelPort() != 0 {
+		m.Health.Advise(health.TunnelPort)
+	}
 	m.Health.Advise(health.Announcements)
 	m.Health.Advise(health.APIServer)
 	m.announcer.Expect(node.UID)
@@ -123,13 +131,15 @@ func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
 	return config.ValidatePools(m.Ranges)
 }
 
-// Parts are the parts of the agent that a member works with once the state is restored: address blocks are parts of networks.
+// Parts are the parts of the agent that a member works with once the state is restored: address blocks are parts of
+// networks.
 type Parts struct {
 	Loop       *eventloop.Loop
 	Scheduler  *kvscheduler.Scheduler
 	Network    *ipnet.Network
 	Networks   *NodeNetworks
 	Pods       *podmanager.Manager
+	Owners     *owners.Index
 	Replayer   *recovery.Replayer
 	Quarantine *recovery.Quarantine
 }
@@ -139,28 +149,61 @@ func (m *Member) Join(p Parts) (err error) {
 	c := m.Config.Kubernetes
 	ofPools := c.Addresses == config.OfPools
 	m.Blocks, err = NewBlocks(BlocksConfig{
-		Node: c.Node, Wait: c.BlockWait, OfPools: ofPools, Required: ofPools && len(m.Config.Addresses.Pools) == 0, Cluster: m.View, Networks: p.Network.Networks,
-		State: m.State, Pods: p.Pods, Replayer: p.Replayer, Quarantine: p.Quarantine, Wiring: p.Network.Pods, Health: m.Health, Log: m.Log,
+		Node:       c.Node,
+		Wait:       c.BlockWait,
+		OfPools:    ofPools,
+		Required:   ofPools && len(m.Config.Addresses.Pools) == 0,
+		Cluster:    m.View,
+		Networks:   p.Network.Networks,
+		State:      m.State,
+		Pods:       p.Pods,
+		Replayer:   p.Replayer,
+		Quarantine: p.Quarantine,
+		Wiring:     p.Network.Pods,
+		Health:     m.Health,
+		Log:        m.Log,
 	}, m.client.BlockStore())
 	if err != nil {
 		return err
 	}
 	m.follower = NewFollower(FollowerConfig{
-		Parts: p, Config: m.Config, Cluster: m.View, Blocks: m.Blocks, Announcer: m.announcer, State: m.State, Health: m.Health,
+		Parts:     p,
+		Config:    m.Config,
+		Cluster:   m.View,
+		Blocks:    m.Blocks,
+		Announcer: m.announcer,
+		State:     m.State,
+		Health:    m.Health,
 		UplinkMTU: m.Uplink.MTU, Enforced: m.Enforced, Log: m.Log,
 	})
-	m.Events.Scheduler, m.Events.Pods = p.Scheduler, p.Pods
+	m.Events.Scheduler = p.Scheduler
+	m.Events.Pods = p.Pods
+	m.Events.Owners = p.Owners
 	m.report = NewPodReport(m.View, p.Pods, m.Log)
 	switch {
 	case m.Enforced != nil:
 		m.Health.Advise(health.Policies)
-		m.enforcer = &Enforcer{Policies: m.Enforced, Loop: p.Loop, Attachments: p.Pods.Attachments, Health: m.Health, Tell: m.Events.Writer.Tell, Log: m.Log}
+		m.enforcer = &Enforcer{
+			Policies:    m.Enforced,
+			Loop:        p.Loop,
+			Attachments: p.Pods.Attachments,
+			Health:      m.Health,
+			Tell:        m.Events.Writer.Tell,
+			Log:         m.Log,
+		}
 	case c.ReportPolicies:
 		m.Health.Advise(health.Policies)
-		m.policies = &Policies{Count: m.client.CountPolicies, Health: m.Health, Log: m.Log, Attachments: p.Pods.Attachments}
+		m.policies = &Policies{
+			Count:       m.client.CountPolicies,
+			Health:      m.Health,
+			Log:         m.Log,
+			Attachments: p.Pods.Attachments,
+		}
 	}
 	if !c.Multus && c.NetworkStatus { // else Multus writes it, or it is disabled
-		m.annotator = m.View.NewAnnotator(networkstatus.Annotation, func(id pod.ID) (string, bool) { return networkstatus.Of(p.Pods.OfPod(id)) })
+		m.annotator = m.View.NewAnnotator(networkstatus.Annotation, func(id pod.ID) (string, bool) {
+			return networkstatus.Of(p.Pods.OfPod(id))
+		})
 	}
 	return nil
 }
@@ -185,12 +228,21 @@ func (m *Member) Observe(o podmanager.Outcome) {
 // Rejections returns the number of rejected parts of other nodes' announcements.
 func (m *Member) Rejections() int { return int(m.follower.rejections.Load()) }
 
-// NodeNames returns the names of the other nodes by ID, as the API server last showed them; nil before.
-func (m *Member) NodeNames() map[uint32]string {
-	if names := m.follower.names.Load(); names != nil {
-		return *names
+// Others returns the other nodes, as the API server last showed them; none before. The caller must not change them.
+func (m *Member) Others() []pod.Node {
+	if others := m.follower.others.Load(); others != nil {
+		return *others
 	}
 	return nil
+}
+
+// NodeNames returns the names of the other nodes by ID, as the API server last showed them; none before.
+func (m *Member) NodeNames() map[uint32]string {
+	names := make(map[uint32]string)
+	for _, n := range m.Others() {
+		names[n.ID] = n.Name
+	}
+	return names
 }
 
 // Run runs the parts that use the API server until ctx ends. Addresses are published when all pods are restored.
@@ -203,6 +255,9 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return m.follower.Run(ctx) })
 	group.Go(func() error { return m.Uplink.follow(ctx, m.Health) })
+	if m.Config.Kubernetes.TunnelPort() != 0 {
+		group.Go(func() error { return m.tunnelPort().follow(ctx) })
+	}
 	group.Go(func() error { return m.announcer.Run(ctx) })
 	group.Go(func() error { return m.announcer.Await(ctx) })
 	group.Go(func() error { return m.Events.Writer.Run(ctx) })
@@ -229,11 +284,14 @@ func (m *Member) Run(ctx context.Context) error {
 // checkAPIServer is the interval of checks whether the API server answers.
 const checkAPIServer = time.Second
 
-// watchAPIServer keeps the condition that the API server answers. Pods are served without it, from the last view of the cluster.
+// watchAPIServer keeps the condition that the API server answers. Pods are served without it, from the last view of the
+// cluster.
 func (m *Member) watchAPIServer(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(context.Context) {
 		if err := m.View.Failure(); err != nil {
-			m.Health.Set(health.APIServer, false, "the API server does not answer, the last view of the cluster is used: "+line.Of(err.Error(), line.Cause))
+			m.Health.Set(health.APIServer, false,
+				"the API server does not answer, the last view of the cluster is used: "+
+					line.Of(err.Error(), line.Cause))
 			return
 		}
 		m.Health.Set(health.APIServer, true, "")
@@ -241,8 +299,8 @@ func (m *Member) watchAPIServer(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests.
-func (m *Member) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+// selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests.
+func (m *Member) selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
 	selections, err := pod.Selections(ev.Annotations, ev.ID.Namespace)
 	if err != nil {
 		return nil, refusedSelection(ev, pod.CodeInvalidAnnotation, err)
@@ -259,7 +317,8 @@ func (m *Member) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceR
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: annotation %s: NetworkAttachmentDefinition %s: %w: "+
 				"such interfaces are made where Multus is on the node, with kubernetes.multus in the agent's configuration", ev, pod.AnnotationNetworks, s.Definition(), err)
 		case err != nil:
-			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: NetworkAttachmentDefinition %s: config: %w", ev, s.Definition(), err)
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: NetworkAttachmentDefinition %s: config: %w", ev,
+				s.Definition(), err)
 		}
 		requests = append(requests, d.Request(s))
 	}

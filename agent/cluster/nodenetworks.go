@@ -15,7 +15,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// NodeNetworks sets the custom networks of this node: those of its configuration, and those of the cluster with other names.
+// NodeNetworks sets the custom networks of this node: those of its configuration, and those of the cluster with other
+// names.
 type NodeNetworks struct {
 	loop       *eventloop.Loop
 	log        *slog.Logger
@@ -63,8 +64,8 @@ func (ns *NodeNetworks) SetFirst(ctx context.Context, view nodeview.View) {
 	ns.Set(ctx, &pod.SetNetworks{Networks: ns.Of(view), Invalid: invalidNetworks(view), From: "configuration"})
 }
 
-// Set replaces the networks of the node. It returns false if one was refused, because pods run on it: that network stays as it was. A
-// refusal is logged when it or its reason is new.
+// Set replaces the networks of the node. It returns false if one was refused, because pods run on it: that network
+// stays as it was. A refusal is logged when it or its reason is new.
 func (ns *NodeNetworks) Set(ctx context.Context, ev *pod.SetNetworks) bool {
 	if _, err := ns.loop.Do(ctx, ev); err != nil {
 		ns.log.Error("networks not set", "err", err)
@@ -73,13 +74,14 @@ func (ns *NodeNetworks) Set(ctx context.Context, ev *pod.SetNetworks) bool {
 	told := *ns.refusals.Swap(&ev.Refused)
 	for _, name := range slices.Sorted(maps.Keys(ev.Refused)) {
 		if reason := ev.Refused[name]; reason != told[name] {
-			ns.log.Error("network left as it was", "network", name, "reason", reason)
+			ns.log.Error("change of a network rejected", "network", name, "reason", reason)
 		}
 	}
 	return len(ev.Refused) == 0
 }
 
-// FollowConfig applies the networks of the configuration whenever its file changes: the only part that may change while the agent runs.
+// FollowConfig applies the networks of the configuration whenever its file changes: the only part that may change while
+// the agent runs.
 func (ns *NodeNetworks) FollowConfig(ctx context.Context, c config.Config, view func() nodeview.View) error {
 	if c.File == "" {
 		<-ctx.Done()
@@ -90,7 +92,7 @@ func (ns *NodeNetworks) FollowConfig(ctx context.Context, c config.Config, view 
 		next, err := c.Reload()
 		switch {
 		case err != nil:
-			ns.log.Error("configuration not read again, the old one stays", "file", c.File, "err", err)
+			ns.log.Error("configuration not reloaded, keeping the previous one", "file", c.File, "err", err)
 			return
 		case reflect.DeepEqual(next.Addresses.Networks, known.Addresses.Networks):
 			return

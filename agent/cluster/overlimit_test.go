@@ -53,12 +53,15 @@ func TestConditionAndEventNameAPolicyOverALimit(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	web := pod.Attachment{
 		Key: pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}, Mode: pod.ModePrimary,
-		Pod: pod.ID{Namespace: "shop", Name: "web", UID: "u"}, Created: time.Unix(1, 0), Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}},
+		Pod:        pod.ID{Namespace: "shop", Name: "web", UID: "u"},
+		Created:    time.Unix(1, 0),
+		Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}},
 	}
 	var told []events.Note
 	e := &Enforcer{
-		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return []pod.Attachment{web} },
-		Health: health.New("", log), Tell: func(n events.Note) { told = append(told, n) }, Log: log,
+		Policies:    policies.New(policies.Config{Node: "n1", Client: c}),
+		Attachments: func() []pod.Attachment { return []pod.Attachment{web} },
+		Health:      health.New("", log), Tell: func(n events.Note) { told = append(told, n) }, Log: log,
 	}
 	watch(t, e)
 	e.Policies.Admit(&web, nil)
@@ -69,13 +72,15 @@ func TestConditionAndEventNameAPolicyOverALimit(t *testing.T) {
 		for range 3 {
 			e.report()
 		}
-		if got := e.Health.Failure(health.Policies); !strings.HasPrefix(got, "1 policies or Services are over a limit of rules: "+what) {
+		if got := e.Health.Failure(health.Policies); !strings.HasPrefix(got,
+			"1 policies or Services are over a limit of rules: "+what) {
 			t.Errorf("round %d: the condition is %q", round, got)
 		}
 		if len(told) != round {
 			t.Fatalf("round %d: %d Events, want one each time that the policy comes over the limit", round, len(told))
 		}
-		if n := told[round-1]; n.Reason != "WeftPolicyOverLimit" || n.Type != events.Warning || n.Pod != web.Pod || !strings.HasPrefix(n.Text(), what) {
+		if n := told[round-1]; n.Reason != "WeftPolicyOverLimit" || n.Type != events.Warning || n.Pod != web.Pod ||
+			!strings.HasPrefix(n.Text(), what) {
 			t.Errorf("round %d: the Event is %+v: %s", round, n, n.Text())
 		}
 		putBig(server, "big", 2)

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/k8s/events"
 	"github.com/weftnet/weft/kvscheduler"
@@ -40,6 +42,7 @@ type PodEvents struct {
 	Writer    *events.Writer
 	Scheduler *kvscheduler.Scheduler
 	Pods      *podmanager.Manager
+	Owners    *owners.Index
 	Multus    bool // Multus resolves the networks that pods select
 
 	edits edits
@@ -52,7 +55,7 @@ func (e *PodEvents) Failed(o podmanager.Outcome) {
 	}
 	e.Writer.Tell(events.Note{
 		Pod: o.Pod, Type: events.Warning, Reason: reasonAddFailed, At: time.Now(),
-		Text: func() string { return failureText(o, e.failedOperation(o)) },
+		Text: func() string { return e.failureText(o, e.failedOperation(o)) },
 	})
 }
 
@@ -75,18 +78,51 @@ func hasFailed(op kvscheduler.OpRecord) bool {
 	return op.Err != "" && op.Why != "undo" && op.Outcome != "skipped"
 }
 
-// failureText describes a failure to the author of the pod: the interface, the step, the reason, and leftovers. The text is the same
-// for each sandbox of the pod, so Kubernetes counts repeats of one Event.
-func failureText(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
-	text := fmt.Sprintf("interface %s of network %s: %s", o.Key.IfName, o.Key.Network, stepAndReason(o, op))
+// failureText describes a failure to the author of the pod: the interface that failed, the step, the reason, and
+// leftovers. The text is the same for each sandbox of the pod, so Kubernetes counts repeats of one Event.
+func (e *PodEvents) failureText(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
+	text := stepAndReason(o, op)
+	if found := namesInterface.FindStringSubmatch(text); op == nil && found != nil {
+		text = found[1]
+	} else {
+		text = e.failedInterface(o, op) + ": " + text
+	}
 	switch {
 	case o.Record == nil:
 	case len(o.Record.Stuck) > 0:
-		text += fmt.Sprintf("; %d objects of it could not be undone yet", len(o.Record.Stuck))
+		text += fmt.Sprintf("; %d of its objects could not be undone yet", len(o.Record.Stuck))
 	case o.Record.Undone:
 		text += "; everything of it was undone"
 	}
 	return text
+}
+
+// namesInterface finds the part of an error that begins with the interface that it is about.
+var namesInterface = regexp.MustCompile(`: (interfaces? [^ :]+[ :].*)$`)
+
+// failedInterface names the interface whose object an operation failed on, with its network; without an operation the
+// main interface.
+func (e *PodEvents) failedInterface(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
+	name := o.Key.IfName
+	if o.Attachment == nil {
+		return "interface " + name
+	}
+	if op != nil {
+		if of := e.Owners.ObjectsOf([]pod.Attachment{*o.Attachment})[op.Ref]; len(of) > 0 {
+			name = of[0].Interface
+		}
+	}
+	return "interface " + name + onNetwork(o.Attachment, name)
+}
+
+// onNetwork names the network of an interface.
+func onNetwork(at *pod.Attachment, name string) string {
+	for _, i := range at.Interfaces {
+		if i.Name == name {
+			return " of network " + cmp.Or(i.Network, pod.DefaultNetwork)
+		}
+	}
+	return ""
 }
 
 func stepAndReason(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
@@ -159,7 +195,13 @@ func (e *PodEvents) Unknown(o podmanager.Outcome) {
 		return
 	}
 	for _, fault := range pod.UnknownAnnotations(o.Attachment.Annotations) {
-		e.Writer.Tell(events.Note{Pod: o.Pod, Type: events.Warning, Reason: reasonUnknown, At: time.Now(), Text: fault.Error})
+		e.Writer.Tell(events.Note{
+			Pod:    o.Pod,
+			Type:   events.Warning,
+			Reason: reasonUnknown,
+			At:     time.Now(),
+			Text:   fault.Error,
+		})
 	}
 }
 
@@ -168,8 +210,15 @@ func (e *PodEvents) Quarantined(s recovery.Suspicion) {
 	if s.Pod.IsZero() {
 		return
 	}
-	text := fmt.Sprintf("interface %s of network %s is withheld from the dataplane: %s", s.Key.IfName, s.Key.Network, s.Reason)
-	e.Writer.Tell(events.Note{Pod: s.Pod, Type: events.Warning, Reason: reasonQuarantined, At: time.Now(), Text: func() string { return text }})
+	text := fmt.Sprintf("all interfaces that the ADD of %s made are withheld from the dataplane: %s", s.Key.IfName,
+		s.Reason)
+	e.Writer.Tell(events.Note{
+		Pod:    s.Pod,
+		Type:   events.Warning,
+		Reason: reasonQuarantined,
+		At:     time.Now(),
+		Text:   func() string { return text },
+	})
 }
 
 // Unread writes an Event on a pod whose objects are not checked.
@@ -177,9 +226,15 @@ func (e *PodEvents) Unread(at *pod.Attachment, reason string) {
 	if at.Pod.IsZero() {
 		return
 	}
-	e.Writer.Tell(events.Note{Pod: at.Pod, Type: events.Warning, Reason: reasonUnread, At: time.Now(), Text: func() string {
-		return "objects in the pod are neither checked nor repaired: " + reason + "; remove what its programs added"
-	}})
+	e.Writer.Tell(events.Note{
+		Pod:    at.Pod,
+		Type:   events.Warning,
+		Reason: reasonUnread,
+		At:     time.Now(),
+		Text: func() string {
+			return "objects in the pod are neither checked nor repaired: " + reason + "; remove what its programs added"
+		},
+	})
 }
 
 // Occupied writes an Event on a pod with an address that a link of the node has too.
@@ -187,9 +242,16 @@ func (e *PodEvents) Occupied(at *pod.Attachment, text string) {
 	if at.Pod.IsZero() {
 		return
 	}
-	e.Writer.Tell(events.Note{Pod: at.Pod, Type: events.Warning, Reason: reasonOccupied, At: time.Now(), Text: func() string {
-		return text + ": packets of the node to the pod do not reach it; remove the address from the link, or delete the pod"
-	}})
+	e.Writer.Tell(events.Note{
+		Pod:    at.Pod,
+		Type:   events.Warning,
+		Reason: reasonOccupied,
+		At:     time.Now(),
+		Text: func() string {
+			return text +
+				": packets of the node to the pod do not reach it; remove the address from the link, or delete the pod"
+		},
+	})
 }
 
 // edits are the edited annotations of running pods with an Event.
@@ -218,8 +280,8 @@ func (e *edits) once(id pod.ID, keys string) bool {
 	return true
 }
 
-// Edited writes an Event on a running pod whose annotations were edited: they take effect only at ADD. Annotations are nil if the pod is
-// deleted.
+// Edited writes an Event on a running pod whose annotations were edited: they take effect only at ADD. Annotations are
+// nil if the pod is deleted.
 func (e *PodEvents) Edited(id pod.ID, annotations map[string]string) {
 	var keys []string
 	for _, at := range e.Pods.Attachments() {
@@ -237,13 +299,14 @@ func (e *PodEvents) Edited(id pod.ID, annotations map[string]string) {
 	}})
 }
 
-// edited returns the keys of annotations that differ from those read at ADD and take effect only at the next ADD. The annotation
-// service-endpoint-if is not among them: it takes effect at once.
+// edited returns the keys of annotations that differ from those read at ADD and take effect only at the next ADD. The
+// annotation service-endpoint-if is not among them: it takes effect at once.
 func (e *PodEvents) edited(at *pod.Attachment, is map[string]string) (keys []string) {
 	all := maps.Clone(is)
 	maps.Copy(all, at.Annotations)
 	for key := range all {
-		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint || key == pod.AnnotationNetworks && e.knowsSelection(at) ||
+		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint ||
+			key == pod.AnnotationNetworks && e.knowsSelection(at) ||
 			pod.IsLimit(key) && isMain(*at)
 		if ours && at.Annotations[key] != is[key] {
 			keys = append(keys, key)
@@ -252,8 +315,8 @@ func (e *PodEvents) edited(at *pod.Attachment, is map[string]string) (keys []str
 	return keys
 }
 
-// knowsSelection reports whether an edit of the network selection can be detected. It cannot if Multus handles the selection, or if an
-// older agent, which did not store it, added the pod.
+// knowsSelection reports whether an edit of the network selection can be detected. It cannot if Multus handles the
+// selection, or if an older agent, which did not store it, added the pod.
 func (e *PodEvents) knowsSelection(at *pod.Attachment) bool {
 	_, kept := at.Annotations[pod.AnnotationNetworks]
 	selected := slices.ContainsFunc(at.Interfaces, func(i pod.Interface) bool { return i.Definition != "" })

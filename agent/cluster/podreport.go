@@ -48,14 +48,17 @@ func (r *PodReport) Observe(o podmanager.Outcome) {
 	}
 }
 
-// Run writes the interfaces of this node's pods as PodInterfaces while the switch of the cluster is on, and deletes them when it is turned
-// off, until ctx ends. All attachments are restored.
+// Run writes the interfaces of this node's pods as PodInterfaces while the switch of the cluster is on, and deletes
+// them when it is turned off, until ctx ends. All attachments are restored.
 func (r *PodReport) Run(ctx context.Context) error {
-	reporter, pauses := r.cluster.NewReporter(), backoff.NewExponentialBackOff()
+	reporter := r.cluster.NewReporter()
+	pauses := backoff.NewExponentialBackOff()
 	pauses.MaxInterval = reportBounds
 	next := time.NewTimer(0)
 	defer next.Stop()
-	on, cleared, looked := false, false, time.Now()
+	on := false
+	cleared := false
+	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,7 +67,8 @@ func (r *PodReport) Run(ctx context.Context) error {
 		case <-next.C:
 		}
 		next.Reset(reportEvery)
-		view, was := r.cluster.View(), on
+		view := r.cluster.View()
+		was := on
 		if on = view.Switches.PodInterfaces; !view.Complete || !on && cleared {
 			continue
 		}
@@ -130,7 +134,11 @@ func reportsOf(attachments []pod.Attachment) []pods.Report {
 
 func reportOf(in pod.Interface) v1.PodInterface {
 	r := v1.PodInterface{
-		Name: in.Name, Type: in.Type, Network: cmp.Or(in.Network, pod.DefaultNetwork), MAC: in.MAC, MTU: int32(in.MTU),
+		Name:    in.Name,
+		Type:    in.Type,
+		Network: cmp.Or(in.Network, pod.DefaultNetwork),
+		MAC:     in.MAC.String(),
+		MTU:     int32(in.MTU),
 	}
 	for _, address := range in.Addresses {
 		r.Addresses = append(r.Addresses, address.String())

@@ -15,7 +15,12 @@ func TestAReportIsOfThePodsNewestSandbox(t *testing.T) {
 			Pod: pod.ID{Namespace: "lab", Name: name}, Interfaces: interfaces,
 		}
 	}
-	eth0 := pod.Interface{Name: "eth0", Type: pod.TypeTap, MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.2/32")}}
+	eth0 := pod.Interface{
+		Name:      "eth0",
+		Type:      pod.TypeTap,
+		MTU:       1450,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.2/32")},
+	}
 	memif := pod.Interface{Name: "m0", Type: pod.TypeMemif, Network: "blue", Memif: &pod.Memif{Container: "app"}}
 	bare := at("", "c9", "weft", eth0)
 	bare.Pod = pod.ID{}

@@ -18,8 +18,8 @@ const policiesPoll = 10 * time.Minute
 // mainInterface is how container runtimes name the interface that NetworkPolicies are about.
 const mainInterface = "eth0"
 
-// Policies sets the condition that no NetworkPolicy is left unenforced, for agents that enforce none. The condition matters only if Weft makes
-// the main interfaces of pods: otherwise another CNI plugin may enforce them.
+// Policies sets the condition that no NetworkPolicy is left unenforced, for agents that enforce none. The condition
+// matters only if Weft makes the main interfaces of pods: otherwise another CNI plugin may enforce them.
 type Policies struct {
 	Count       func(ctx context.Context) (int, error) // asks the API server
 	Attachments func() []pod.Attachment
@@ -57,7 +57,9 @@ func (p *Policies) poll(ctx context.Context) {
 	}
 	message := ""
 	if n > 0 {
-		message = fmt.Sprintf("network policies: %d are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them", n)
+		message = fmt.Sprintf(
+			"network policies: %d are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them",
+			n)
 	}
 	p.Health.Set(health.Policies, n == 0, message)
 }

@@ -47,7 +47,8 @@ func policiesOf(count func(context.Context) (int, error), attachments ...pod.Att
 }
 
 func TestTheConditionPoliciesFollowsTheirNumber(t *testing.T) {
-	n, away := 3, error(nil)
+	n := 3
+	away := error(nil)
 	p := policiesOf(func(context.Context) (int, error) { return n, away }, attached(pod.ModePrimary, "eth0"))
 	const want = "network policies: 3 are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them"
 	for _, step := range []struct {
@@ -61,7 +62,8 @@ func TestTheConditionPoliciesFollowsTheirNumber(t *testing.T) {
 		{0, nil, true, ""},
 		{3, errors.New("the API server is away"), true, ""},
 	} {
-		n, away = step.n, step.away
+		n = step.n
+		away = step.away
 		p.poll(t.Context())
 		_, conditions := p.Health.Snapshot()
 		if c := conditions[len(conditions)-1]; c.OK != step.ok || c.Message != step.says || !c.Advisory {

@@ -10,12 +10,15 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// RangesOf returns the podCIDRs of a node as pools. A pool is named by its prefix: a node that joins again gets other podCIDRs, which are
-// other pools, and pods may have addresses of both.
+// RangesOf returns the podCIDRs of a node as pools. A pool is named by its prefix: a node that joins again gets other
+// podCIDRs, which are other pools, and pods may have addresses of both.
 func RangesOf(node nodeview.Node) []config.Pool {
 	var ranges []config.Pool
 	for _, r := range node.PodCIDRs {
-		ranges = append(ranges, config.Pool{Name: "pod-cidr-" + strings.NewReplacer(":", "-", "/", "-").Replace(r.String()), Prefix: r})
+		ranges = append(ranges, config.Pool{
+			Name:   "pod-cidr-" + strings.NewReplacer(":", "-", "/", "-").Replace(r.String()),
+			Prefix: r,
+		})
 	}
 	return ranges
 }
@@ -29,8 +32,8 @@ func podPools(pools []config.Pool) []pod.Pool {
 	return list
 }
 
-// WithRanges returns the pools to start with: the node's ranges, and those of an earlier run that it no longer has. These are closed, and
-// are removed when no pod has an address of them.
+// WithRanges returns the pools to start with: the node's ranges, and those of an earlier run that it no longer has.
+// These are closed, and are removed when no pod has an address of them.
 func WithRanges(c config.Config, ranges []config.Pool, kept networks.SavedPools) *networks.SavedPools {
 	pools := podPools(ranges)
 	for _, p := range kept.Pools {
@@ -40,5 +43,9 @@ func WithRanges(c config.Config, ranges []config.Pool, kept networks.SavedPools)
 			pools = append(pools, p)
 		}
 	}
-	return &networks.SavedPools{Pools: pools, NamespacePools: c.Addresses.NamespacePools, NodePools: c.Addresses.NodePools}
+	return &networks.SavedPools{
+		Pools:          pools,
+		NamespacePools: c.Addresses.NamespacePools,
+		NodePools:      c.Addresses.NodePools,
+	}
 }

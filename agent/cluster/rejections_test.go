@@ -13,11 +13,19 @@ import (
 
 func TestRejectionsAreLoggedOnceAndShownAtOnce(t *testing.T) {
 	var log bytes.Buffer
-	a := NewFollower(FollowerConfig{Log: slog.New(slog.NewTextHandler(&log, nil)), Health: health.New("", slog.New(slog.DiscardHandler))})
+	a := NewFollower(FollowerConfig{
+		Log:    slog.New(slog.NewTextHandler(&log, nil)),
+		Health: health.New("", slog.New(slog.DiscardHandler)),
+	})
 	a.Health.Advise(health.Announcements)
 	var rejected []announcement.Rejection
 	for i := range 10 {
-		rejected = append(rejected, announcement.Rejection{Node: "n2", Network: "default", What: fmt.Sprintf("8.8.8.%d/32", i), Reason: "no"})
+		rejected = append(rejected, announcement.Rejection{
+			Node:    "n2",
+			Network: "default",
+			What:    fmt.Sprintf("8.8.8.%d/32", i),
+			Reason:  "no",
+		})
 	}
 	rejected = append(rejected, announcement.Rejection{Node: "n3", Reason: "there is no Node of this name"})
 	var now followed

@@ -36,7 +36,8 @@ const (
 )
 
 // errUnreachable is the error of a node without an address of the tunnels' family in the API server.
-var errUnreachable = errors.New("the API server knows no address of this node with the tunnels' family: set one on the Node, or choose the tunnel type of the family it has")
+var errUnreachable = errors.New(
+	"the API server knows no address of this node with the tunnels' family: set one on the Node, or choose the tunnel type of the family it has")
 
 // fault returns the problem with the uplink, or "".
 func (u Uplink) fault() string {
@@ -50,9 +51,11 @@ func (u Uplink) fault() string {
 	case u.owned:
 		return u.ownedFault()
 	case mtu < u.MTU:
-		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods", name, mtu, u.MTU)
+		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods",
+			name, mtu, u.MTU)
 	case name != u.Name:
-		return fmt.Sprintf("link %s has the node's address, and %q when the agent started: restart the agent", name, u.Name)
+		return fmt.Sprintf("link %s has the node's address, and %q when the agent started: restart the agent", name,
+			u.Name)
 	}
 	return ""
 }
@@ -67,7 +70,8 @@ func (u Uplink) ownedFault() string {
 	case err != nil:
 		return err.Error()
 	case now.MTU < u.MTU:
-		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods", u.Name, now.MTU, u.MTU)
+		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods",
+			u.Name, now.MTU, u.MTU)
 	}
 	return ""
 }
@@ -84,8 +88,8 @@ func (u Uplink) follow(ctx context.Context, conditions *health.Conditions) error
 // oneQuestion bounds one request for the Node.
 const oneQuestion = 5 * time.Second
 
-// nodePatience is how long the agent waits for its Node before it uses the state of an earlier run. Running pods are not affected; a node
-// that has just booted may reach its services a little later than it starts the agent.
+// nodePatience is how long the agent waits for its Node before it uses the state of an earlier run. Running pods are
+// not affected; a node that has just booted may reach its services a little later than it starts the agent.
 const nodePatience = 5 * time.Second
 
 // NodeSource learns what the cluster knows of this node, and finds the node's uplink.
@@ -100,10 +104,12 @@ type NodeSource struct {
 
 // Learn requests the Node until it is known, and finds the uplink: they determine the addresses and the MTU of pods.
 func (s *NodeSource) Learn(ctx context.Context) (node nodeview.Node, uplink Uplink, err error) {
-	name, until := s.Config.Kubernetes.Node, time.Now().Add(nodePatience)
+	name := s.Config.Kubernetes.Node
+	until := time.Now().Add(nodePatience)
 	ask := func() (nodeview.Node, error) { return s.askForNode(ctx, name, until) }
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, nodePatience
+	pause.InitialInterval = 100 * time.Millisecond
+	pause.MaxInterval = nodePatience
 	node, err = backoff.Retry(ctx, ask, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(0))
 	if err != nil {
 		return node, uplink, fmt.Errorf("node %s: %w", name, err)
@@ -112,8 +118,8 @@ func (s *NodeSource) Learn(ctx context.Context) (node nodeview.Node, uplink Upli
 	return node, uplink, err
 }
 
-// askForNode requests the Node once. While the API server is away the state of an earlier run serves, but not if the API server says that
-// the Node is deleted or has another UID: another node may have its ranges now.
+// askForNode requests the Node once. While the API server is away the state of an earlier run serves, but not if the
+// API server says that the Node is deleted or has another UID: another node may have its ranges now.
 func (s *NodeSource) askForNode(ctx context.Context, name string, until time.Time) (nodeview.Node, error) {
 	question, cancel := context.WithTimeout(ctx, oneQuestion)
 	defer cancel()
@@ -133,7 +139,7 @@ func (s *NodeSource) askForNode(ctx context.Context, name string, until time.Tim
 	case err == nil:
 		return node, nil
 	case isKnown:
-		s.Log.Warn("the API server was not asked what the node is, what was known serves", "node", name, "err", err)
+		s.Log.Warn("the Node object was not read, using the last known one", "node", name, "err", err)
 		return known, nil
 	}
 	s.Log.Warn("node not read from the API server, retrying", "node", name, "err", err)
@@ -155,19 +161,21 @@ func (s *NodeSource) suffices(name string, n nodeview.Node) error {
 // outerAddress returns the node's address for tunnels, of the tunnels' family.
 func (s *NodeSource) outerAddress(addresses []netip.Addr) (netip.Addr, bool) {
 	for _, n := range addresses {
-		if s.Config.Kubernetes.Tunnel == networks.TunnelNone || n.Is4() == (s.Config.Kubernetes.Tunnel == networks.TunnelVXLAN4) {
+		if s.Config.Kubernetes.Tunnel == networks.TunnelNone ||
+			n.Is4() == (s.Config.Kubernetes.Tunnel == networks.TunnelVXLAN4) {
 			return n, true
 		}
 	}
 	return netip.Addr{}, false
 }
 
-// findUplink returns the link with the node's address and waits for it. Unless the link is required, the wait is limited and the node starts
-// without it, because pods of one node do not need it.
+// findUplink returns the link with the node's address and waits for it. Unless the link is required, the wait is
+// limited and the node starts without it, because pods of one node do not need it.
 func (s *NodeSource) findUplink(ctx context.Context, addresses []netip.Addr) (Uplink, error) {
 	address, has := s.outerAddress(addresses)
 	if !has {
-		s.Log.Error("no uplink", "err", errUnreachable, "tunnel", s.Config.Kubernetes.Tunnel, "addresses", fmt.Sprint(addresses))
+		s.Log.Error("no uplink", "err", errUnreachable, "tunnel", s.Config.Kubernetes.Tunnel,
+			"addresses", fmt.Sprint(addresses))
 		return Uplink{}, nil
 	}
 	if s.Card != nil {
@@ -200,7 +208,9 @@ func (s *NodeSource) findUplink(ctx context.Context, addresses []netip.Addr) (Up
 func (s *NodeSource) ownUplink(address netip.Addr) (Uplink, error) {
 	card := s.Card
 	if !slices.ContainsFunc(card.Addresses, func(k wire.CardAddress) bool { return k.Prefix.Addr() == address }) {
-		return Uplink{}, fmt.Errorf("dataplane.uplink: network card %s does not have %s, at which other nodes reach this one", card.Link, address)
+		return Uplink{}, fmt.Errorf(
+			"dataplane.uplink: network card %s does not have %s, at which other nodes reach this one", card.Link,
+			address)
 	}
 	return Uplink{Address: address, Name: card.Link, MTU: card.MTU, owned: true}, nil
 }

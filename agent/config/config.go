@@ -5,12 +5,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,8 +30,8 @@ const (
 	DriftReport = "report"
 )
 
-// Config is the configuration. Each field is a key of the YAML file, a flag and an environment variable. Flags override the
-// environment, which overrides the file, which overrides the defaults.
+// Config is the configuration. Each field is a key of the YAML file, a flag and an environment variable. Flags override
+// the environment, which overrides the file, which overrides the defaults.
 type Config struct {
 	Socket   string
 	StateDir string
@@ -76,9 +75,11 @@ const Auto = "auto"
 
 // Flags defines a flag for every key. The flag's name is the key in kebab case.
 func (c *Config) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Socket, "socket", "/run/weft/agent.sock", "socket of the agent, for weft-cni and weftctl; root only")
+	fs.StringVar(&c.Socket, "socket", "/run/weft/agent.sock",
+		"socket of the agent, for weft-cni and weftctl; root only")
 	fs.StringVar(&c.StateDir, "state-dir", "/var/lib/weft", "directory of state.db and delete-queue")
-	fs.StringVar(&c.BootID, "boot-id", "/proc/sys/kernel/random/boot_id", "file whose content changes at each boot of the node")
+	fs.StringVar(&c.BootID, "boot-id", "/proc/sys/kernel/random/boot_id",
+		"file whose content changes at each boot of the node")
 	c.Dataplane.flags(fs)
 	c.Addresses.flags(fs)
 	c.Pods.flags(fs)
@@ -89,14 +90,17 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.HTTP.flags(fs)
 	c.Tracing.flags(fs)
 	c.UI.flags(fs)
-	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with external configuration (key: value), watched; owned by root and writable by root only")
+	fs.StringVar(&c.External, "external-config", "",
+		"directory of YAML files with external configuration (key: value), watched; owned by root and writable by root only")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
 	fs.StringVar(&c.HealthFile, "health-file", "", "file that exists while the agent is ready; empty: no file")
-	fs.StringSliceVar(&c.ReadinessGates, "readiness-gates", nil, "URLs (http, https), comma separated: pods are served only while all answer with a status of 200 to 299")
+	fs.StringSliceVar(&c.ReadinessGates, "readiness-gates", nil,
+		"URLs (http, https), comma separated: pods are served only while all answer with a status of 200 to 299")
 	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare all objects after each event; slow, for tests")
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "minimum age of attachments that CNI GC deletes, 0s to 1h")
-	fs.DurationVar(&c.Audit, "audit", time.Minute, "interval of checks of all objects for drift, 1s to 24h; below 20s also of checks for deleted network namespaces")
+	fs.DurationVar(&c.Audit, "audit", time.Minute,
+		"interval of checks of all objects for drift, 1s to 24h; below 20s also of checks for deleted network namespaces")
 	fs.StringVar(&c.Drift, "drift", DriftRepair, "reaction to drift: repair, or report without changes")
 }
 
@@ -112,16 +116,19 @@ func (c *Config) Validate() error {
 		between("gcGrace", c.GCGrace, 0, time.Hour),
 		between("audit", c.Audit, time.Second, 24*time.Hour),
 		oneOf("drift", c.Drift, DriftRepair, DriftReport),
-		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(), c.validateLinks(), c.validateClaims(),
+		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(),
+		c.validateLinks(), c.validateClaims(),
 		oneOf("hostLinkType", c.Links.HostType, Auto, pod.TypeTap, pod.TypeVeth),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.UI.validate(), c.Tracing.validate(), health.ValidateGates(c.ReadinessGates),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.UI.validate(), c.Tracing.validate(),
+		health.ValidateGates(c.ReadinessGates),
 	)
 }
 
 // validateClaims rejects claims without the API server that has them.
 func (c *Config) validateClaims() error {
 	if c.Devices.Memif.Claims > 0 && c.Kubernetes.Mode == NoCluster {
-		return errors.New("devices.memif.claims: ResourceClaims are the API server's, and kubernetes.mode is none; set it to cluster")
+		return errors.New(
+			"devices.memif.claims: ResourceClaims are the API server's, and kubernetes.mode is none; set it to cluster")
 	}
 	return nil
 }
@@ -153,13 +160,17 @@ func (c *Config) validateLinks() error {
 	}
 	err := errors.Join(linkName("hostLink", c.Links.Host), linkName("tunnelLink", c.Links.Tunnel))
 	if c.Links.Host == desired.UplinkLink || c.Links.Tunnel == desired.UplinkLink {
-		err = errors.Join(err, fmt.Errorf("hostLink, tunnelLink: %q is reserved for the link to a dataplane that owns the network card", desired.UplinkLink))
+		err = errors.Join(err,
+			fmt.Errorf("hostLink, tunnelLink: %q is reserved for the link to a dataplane that owns the network card",
+				desired.UplinkLink))
 	}
 	switch c.Dataplane.Uplink {
 	case "":
 		return err
 	case c.Links.Host, c.Links.Tunnel, desired.UplinkLink:
-		return errors.Join(err, fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane, not a network card", c.Dataplane.Uplink))
+		return errors.Join(err,
+			fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane, not a network card",
+				c.Dataplane.Uplink))
 	}
 	return errors.Join(err, linkName("dataplane.uplink", c.Dataplane.Uplink))
 }
@@ -214,17 +225,27 @@ type Dataplane struct {
 }
 
 func (d *Dataplane) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&d.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (already running)")
-	fs.StringVar(&d.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
-	fs.StringVar(&d.StatsSocket, "dataplane-stats-socket", "", "stats socket; default: path of the binary API socket with stats.sock instead of api.sock")
-	fs.BoolVar(&d.External, "dataplane-external", false, "another component, such as a DaemonSet, runs weft-vswitch: wait for it")
-	fs.StringVar(&d.Program, "dataplane-program", "", "weft-vswitch to start; default: in the agent's directory, else from PATH")
+	fs.StringVar(&d.Type, "dataplane-type", Embedded,
+		"embedded (weft-vswitch, started by the agent) or vpp (already running)")
+	fs.StringVar(&d.Socket, "dataplane-socket", "",
+		"binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
+	fs.StringVar(&d.StatsSocket, "dataplane-stats-socket", "",
+		"stats socket; default: path of the binary API socket with stats.sock instead of api.sock")
+	fs.BoolVar(&d.External, "dataplane-external", false,
+		"another component, such as a DaemonSet, runs weft-vswitch: wait for it")
+	fs.StringVar(&d.Program, "dataplane-program", "",
+		"weft-vswitch to start; default: in the agent's directory, else from PATH")
 	fs.StringVar(&d.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
-	fs.StringVar(&d.Uplink, "dataplane-uplink", "", "network card that the dataplane owns, with its addresses and routes; empty: the node's kernel owns it")
-	fs.BoolVar(&d.ExpediteRCU, "dataplane-expedite-rcu", true, "expedite the kernel's RCU grace periods (/sys/kernel/rcu_expedited) while VPP creates and deletes veths")
-	fs.IntVar(&d.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread, "with VPP: maximum number of veths of a VPP thread, 1 to 15; 0: no limit; VPP can hang then")
-	fs.IntVar(&d.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
-	fs.IntVar(&d.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
+	fs.StringVar(&d.Uplink, "dataplane-uplink", "",
+		"network card that the dataplane owns, with its addresses and routes; empty: the node's kernel owns it")
+	fs.BoolVar(&d.ExpediteRCU, "dataplane-expedite-rcu", true,
+		"expedite the kernel's RCU grace periods (/sys/kernel/rcu_expedited) while VPP creates and deletes veths")
+	fs.IntVar(&d.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread,
+		"with VPP: maximum number of veths of a VPP thread, 1 to 15; 0: no limit; VPP can hang then")
+	fs.IntVar(&d.VethRxFrames, "dataplane-veth-rx-frames", 6,
+		"with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
+	fs.IntVar(&d.VethTxFrames, "dataplane-veth-tx-frames", 88,
+		"with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
 }
 
 // fill sets the defaults that depend on the type.
@@ -274,11 +295,16 @@ type Addresses struct {
 func (a *Addresses) flags(fs *pflag.FlagSet) {
 	fs.Var((*poolsValue)(&a.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; at least one")
 	fs.Var((*networksValue)(&a.Networks), "networks", "custom networks, a YAML list (docs/networking.md)")
-	fs.Var(&structured[map[string][]string]{&a.NamespacePools, "map"}, "namespace-pools", "names of pools by namespace, {NAMESPACE: [POOL, ...]}")
-	fs.StringSliceVar(&a.NodePools, "node-pools", nil, "names of pools for pods of other namespaces; default: all pools without namespaces")
-	fs.DurationVar(&a.CoolDown, "cool-down", 30*time.Second, "time before a released address can be allocated again, 0s to 1h")
-	fs.Var(&a.DelegatedCIDRs, "delegated-cidrs", "prefixes of addresses that other IPAM plugins may give to pods on the network default, besides free ones of the node's pools; default: none")
-	fs.BoolVar(&a.ExhaustedIsUnavailable, "exhausted-is-unavailable", false, "CNI STATUS fails, and the node is not ready, while no pool has a free address")
+	fs.Var(&structured[map[string][]string]{&a.NamespacePools, "map"}, "namespace-pools",
+		"names of pools by namespace, {NAMESPACE: [POOL, ...]}")
+	fs.StringSliceVar(&a.NodePools, "node-pools", nil,
+		"names of pools for pods of other namespaces; default: all pools without namespaces")
+	fs.DurationVar(&a.CoolDown, "cool-down", 30*time.Second,
+		"time before a released address can be allocated again, 0s to 1h")
+	fs.Var(&a.DelegatedCIDRs, "delegated-cidrs",
+		"prefixes of addresses that other IPAM plugins may give to pods on the network default, besides free ones of the node's pools; default: none")
+	fs.BoolVar(&a.ExhaustedIsUnavailable, "exhausted-is-unavailable", false,
+		"CNI STATUS fails, and the node is not ready, while no pool has a free address")
 }
 
 func (a *Addresses) validate() error {
@@ -340,12 +366,17 @@ type Pods struct {
 }
 
 func (p *Pods) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&p.Interface, "pod-interface", Auto, "type of pods' main interface: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
+	fs.StringVar(&p.Interface, "pod-interface", Auto,
+		"type of pods' main interface: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
 	fs.IntVar(&p.Queues, "pod-queues", 1, "default number of queue pairs of pods' taps and veths, 1 to max-pod-queues")
-	fs.IntVar(&p.MaxQueues, "max-pod-queues", 4, "maximum number of queues in each direction of a pod's tap or veth, 1 to 16")
-	fs.IntVar(&p.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: the uplink's less the overhead of tunnels, else 1500")
-	fs.BoolVar(&p.AllowIPForwarding, "allow-ip-forwarding", false, "enable IP forwarding in pods' network namespaces, for pods that are routers")
-	fs.BoolVar(&p.IncludeDefaultRoutes, "include-default-routes", true, "pods have a default route on their main interface; off: only routes to the node's pools")
+	fs.IntVar(&p.MaxQueues, "max-pod-queues", 4,
+		"maximum number of queues in each direction of a pod's tap or veth, 1 to 16")
+	fs.IntVar(&p.MTU, "mtu", 0,
+		"MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: the uplink's less the overhead of tunnels, else 1500")
+	fs.BoolVar(&p.AllowIPForwarding, "allow-ip-forwarding", false,
+		"enable IP forwarding in pods' network namespaces, for pods that are routers")
+	fs.BoolVar(&p.IncludeDefaultRoutes, "include-default-routes", true,
+		"pods have a default route on their main interface; off: only routes to the node's pools")
 }
 
 func (p *Pods) validate() error {
@@ -364,13 +395,17 @@ type Links struct {
 
 func (l *Links) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&l.Host, "host-link", "weft0", "name of the link between this node and the dataplane")
-	fs.StringVar(&l.HostType, "host-link-type", Auto, "type of that link: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
-	fs.StringVar(&l.Tunnel, "tunnel-link", "weft-vtep0", "name of the link between this node and the dataplane for tunnelled packets")
+	fs.StringVar(&l.HostType, "host-link-type", Auto,
+		"type of that link: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
+	fs.StringVar(&l.Tunnel, "tunnel-link", "weft-vtep0",
+		"name of the link between this node and the dataplane for tunnelled packets")
 }
 
 func linkName(key, name string) error {
 	if !pod.IsLinkName(name) {
-		return fmt.Errorf("%s: invalid interface name %q (1 to 15 bytes, no slash, colon or blank, not lo, all or default)", key, name)
+		return fmt.Errorf(
+			"%s: invalid interface name %q (1 to 15 bytes, no slash, colon or blank, not lo, all or default)", key,
+			name)
 	}
 	return nil
 }
@@ -382,8 +417,10 @@ type Masquerade struct {
 }
 
 func (m *Masquerade) flags(fs *pflag.FlagSet) {
-	fs.BoolVar(&m.Enabled, "ip-masq", true, "masquerade packets of pods to destinations outside of the cluster; disable it if Weft is not the main CNI")
-	fs.Var(&m.Exclude, "ip-masq-exclude", "destinations outside of the cluster without masquerading, prefixes, comma separated")
+	fs.BoolVar(&m.Enabled, "ip-masq", true,
+		"masquerade packets of pods to destinations outside of the cluster; disable it if Weft is not the main CNI")
+	fs.Var(&m.Exclude, "ip-masq-exclude",
+		"destinations outside of the cluster without masquerading, prefixes, comma separated")
 }
 
 // Devices configures the device plugin and the DRA driver.
@@ -406,25 +443,39 @@ type Memifs struct {
 	MaxRingSize   int    // slots
 	MaxBufferSize int    // bytes
 	MaxQueues     int    // in each direction
+	NUMANode      int    // of the dataplane's workers; -1: that of a machine with one
 
 	CollectAfter time.Duration // time since kubelet last listed an allocation before it is released
 }
 
 func (d *Devices) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Memif.Count, "devices-memif-count", 100, "number of memif devices for this node's pods, 0 to 1024")
-	fs.IntVar(&d.Memif.Claims, "devices-memif-claims", 0, "how many of the devices, the last ones, are for ResourceClaims (DRA) instead of the device plugin, 0 to devices-memif-count")
-	fs.StringVar(&d.Memif.Directory, "devices-memif-directory", "", "parent of the sockets' directories, owned by root; default: memif in the directory of the agent's socket")
-	fs.StringVar(&d.Memif.MountPath, "devices-memif-mount-path", "/run/memif", "where containers have the directory of their socket; /run/vpp, as in Contiv-VPP, hides the directory of a VPP in the container")
-	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false, "mount the socket's directory writable into containers")
-	fs.BoolVar(&d.Memif.SecretInEnv, "devices-memif-secret-in-env", true, "containers have their secret also in the environment variable MEMIF_SECRET")
-	fs.IntVar(&d.Memif.MaxRingSize, "devices-memif-max-ring-size", 4096, "maximum number of slots of a ring, 2 to 16384")
+	fs.IntVar(&d.Memif.Claims, "devices-memif-claims", 0,
+		"how many of the devices, the last ones, are for ResourceClaims (DRA) instead of the device plugin, 0 to devices-memif-count")
+	fs.StringVar(&d.Memif.Directory, "devices-memif-directory", "",
+		"parent of the sockets' directories, owned by root; default: memif in the directory of the agent's socket")
+	fs.StringVar(&d.Memif.MountPath, "devices-memif-mount-path", "/run/memif",
+		"where containers have the directory of their socket; /run/vpp, as in Contiv-VPP, hides the directory of a VPP in the container")
+	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false,
+		"mount the socket's directory writable into containers")
+	fs.BoolVar(&d.Memif.SecretInEnv, "devices-memif-secret-in-env", true,
+		"containers have their secret also in the environment variable MEMIF_SECRET")
+	fs.IntVar(&d.Memif.MaxRingSize, "devices-memif-max-ring-size", 4096,
+		"maximum number of slots of a ring, 2 to 16384")
 	fs.IntVar(&d.Memif.MaxBufferSize, "devices-memif-max-buffer-size", 16384, "maximum bytes of a slot, 64 to 65536")
 	fs.IntVar(&d.Memif.MaxQueues, "devices-memif-max-queues", 4, "maximum number of queues in each direction, 1 to 255")
-	fs.DurationVar(&d.Memif.CollectAfter, "devices-memif-collect-after", time.Minute, "time since kubelet last listed an allocation, and minimum age, before it is released, 1s to 1h")
-	fs.StringVar(&d.PluginDir, "devices-plugin-dir", "/var/lib/kubelet/device-plugins", "directory of the sockets of kubelet and device plugins")
-	fs.StringVar(&d.PodResources, "devices-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "kubelet's pod resources socket")
-	fs.StringVar(&d.InfoDir, "devices-info-dir", "/var/run/k8s.cni.cncf.io/devinfo/dp", "directory of device information files for CNI plugins")
-	fs.StringVar(&d.CDIDir, "devices-cdi-dir", "/var/run/cdi", "directory of the container runtime's CDI files, for ResourceClaims")
+	fs.IntVar(&d.Memif.NUMANode, "devices-memif-numa-node", -1,
+		"NUMA node of the dataplane's workers and so of the memifs, for the scheduler and kubelet; -1: that of a machine with one NUMA node, else none")
+	fs.DurationVar(&d.Memif.CollectAfter, "devices-memif-collect-after", time.Minute,
+		"time since kubelet last listed an allocation, and minimum age, before it is released, 1s to 1h")
+	fs.StringVar(&d.PluginDir, "devices-plugin-dir", "/var/lib/kubelet/device-plugins",
+		"directory of the sockets of kubelet and device plugins")
+	fs.StringVar(&d.PodResources, "devices-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock",
+		"kubelet's pod resources socket")
+	fs.StringVar(&d.InfoDir, "devices-info-dir", "/var/run/k8s.cni.cncf.io/devinfo/dp",
+		"directory of device information files for CNI plugins")
+	fs.StringVar(&d.CDIDir, "devices-cdi-dir", "/var/run/cdi",
+		"directory of the container runtime's CDI files, for ResourceClaims")
 }
 
 func (d *Devices) validate() error {
@@ -437,10 +488,15 @@ func (d *Devices) validate() error {
 		between("devices.memif.maxRingSize", m.MaxRingSize, 2, pod.MaxRingSize),
 		between("devices.memif.maxBufferSize", m.MaxBufferSize, 64, pod.MaxBufferSize),
 		between("devices.memif.maxQueues", m.MaxQueues, 1, pod.MaxQueues),
+		between("devices.memif.numaNode", m.NUMANode, -1, mostNUMANode),
 		between("devices.memif.collectAfter", m.CollectAfter, time.Second, time.Hour),
-		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources), absolute("devices.infoDir", d.InfoDir), absolute("devices.cdiDir", d.CDIDir),
+		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources),
+		absolute("devices.infoDir", d.InfoDir), absolute("devices.cdiDir", d.CDIDir),
 	)
 }
+
+// mostNUMANode is the highest NUMA node that Linux can have (NODES_SHIFT is at most 10).
+const mostNUMANode = 1023
 
 // mountPath checks that containers can have a mount there.
 func mountPath(key, path string) error {
@@ -466,6 +522,7 @@ type Kubernetes struct {
 	Kubeconfig string // path of a file; "": the pod's service account
 	Addresses  string // source of the addresses of pods' main interfaces: podCIDR or pools
 	Tunnel     string // encapsulation of packets to other nodes: vxlan4, vxlan6 or none
+	VXLANPort  uint16 // UDP port of the tunnels
 
 	RequireUplink bool          // serve no pods until the uplink exists; pod interfaces inherit its MTU
 	BlockWait     time.Duration // how long an ADD waits for a block of addresses
@@ -479,7 +536,8 @@ type Kubernetes struct {
 
 	TrustServiceExternalIP bool // with EnforcePolicies: spec.externalIPs of Services count as addresses of the Services
 
-	ServiceClientRanges Prefixes // with EnforcePolicies: at most one of each family, of the addresses by which endpoints of Services see pods
+	// with EnforcePolicies: at most one of each family, of the addresses by which endpoints of Services see pods
+	ServiceClientRanges Prefixes
 
 	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
 }
@@ -497,22 +555,38 @@ const (
 )
 
 func (k *Kubernetes) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&k.Mode, "kubernetes-mode", NoCluster, "none (pods' annotations come from the runtime, networks from the configuration) or cluster (also from the API server)")
-	fs.StringVar(&k.Node, "kubernetes-node", "", "name of this node in Kubernetes; default: environment variable NODE_NAME, else the host name")
+	fs.StringVar(&k.Mode, "kubernetes-mode", NoCluster,
+		"none (pods' annotations come from the runtime, networks from the configuration) or cluster (also from the API server)")
+	fs.StringVar(&k.Node, "kubernetes-node", "",
+		"name of this node in Kubernetes; default: environment variable NODE_NAME, else the host name")
 	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "kubeconfig file; default: the pod's service account")
-	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "source of the addresses of pods' main interfaces: podCIDR (the node's ranges) or pools (blocks of IPPools)")
-	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", networks.TunnelVXLAN4, "encapsulation of packets to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks are local to the node)")
-	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pods until the uplink exists; pod interfaces inherit its MTU; off: continue without it after 15s")
-	fs.DurationVar(&k.BlockWait, "kubernetes-block-wait", 15*time.Second, "how long an ADD waits for a block of addresses before it fails, 1s to 1m; at most 3s while the API server does not answer")
-	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus handles pods' selections of networks and the annotation network-status")
-	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, for queries whether sandboxes still exist: a path, auto (the sockets of containerd and CRI-O) or none")
-	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced if Weft is the main CNI; disable it if another component enforces them")
-	fs.BoolVar(&k.EnforcePolicies, "kubernetes-enforce-policies", false, "enforce NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies in the dataplane")
-	fs.BoolVar(&k.ProtectNodes, "kubernetes-protect-nodes", false, "deny pods the metadata services of clouds and the ports of agents, whatever policies say; needs kubernetes.enforcePolicies")
-	fs.BoolVar(&k.TrustServiceExternalIP, "kubernetes-trust-service-external-ip", false, "with kubernetes.enforcePolicies: the externalIPs of a Service are its addresses for egress policies; off: the rules about the plain address decide")
+	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR,
+		"source of the addresses of pods' main interfaces: podCIDR (the node's ranges) or pools (blocks of IPPools)")
+	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", networks.TunnelVXLAN4,
+		"encapsulation of packets to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks are local to the node)")
+	fs.Uint16Var(&k.VXLANPort, "kubernetes-vxlan-port", wire.VXLANPort,
+		"UDP port of the tunnels, the same on all nodes")
+	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false,
+		"serve no pods until the uplink exists; pod interfaces inherit its MTU; off: continue without it after 15s")
+	fs.DurationVar(&k.BlockWait, "kubernetes-block-wait", 15*time.Second,
+		"how long an ADD waits for a block of addresses before it fails, 1s to 1m; at most 3s while the API server does not answer")
+	fs.BoolVar(&k.Multus, "kubernetes-multus", false,
+		"Multus handles pods' selections of networks and the annotation network-status")
+	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto,
+		"CRI socket of the container runtime, for queries whether sandboxes still exist: a path, auto (the sockets of containerd and CRI-O) or none")
+	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true,
+		"report NetworkPolicies as not enforced if Weft is the main CNI; disable it if another component enforces them")
+	fs.BoolVar(&k.EnforcePolicies, "kubernetes-enforce-policies", false,
+		"enforce NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies in the dataplane")
+	fs.BoolVar(&k.ProtectNodes, "kubernetes-protect-nodes", false,
+		"deny pods the metadata services of clouds and the ports of agents, whatever policies say; needs kubernetes.enforcePolicies")
+	fs.BoolVar(&k.TrustServiceExternalIP, "kubernetes-trust-service-external-ip", false,
+		"with kubernetes.enforcePolicies: the externalIPs of a Service are its addresses for egress policies; off: the rules about the plain address decide")
 	k.ServiceClientRanges = Prefixes{netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8")}
-	fs.Var(&k.ServiceClientRanges, "kubernetes-service-client-ranges", "with kubernetes.enforcePolicies: ranges of the addresses by which endpoints of Services see pods, at most one of each family; empty: they see the node's address")
-	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write pods' annotation k8s.v1.cni.cncf.io/network-status")
+	fs.Var(&k.ServiceClientRanges, "kubernetes-service-client-ranges",
+		"with kubernetes.enforcePolicies: ranges of the addresses by which endpoints of Services see pods, at most one of each family; empty: they see the node's address")
+	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true,
+		"write pods' annotation k8s.v1.cni.cncf.io/network-status")
 }
 
 func (k *Kubernetes) validatePolicies() error {
@@ -532,7 +606,16 @@ func (k *Kubernetes) validate() error {
 		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
 		k.validatePolicies(), between("kubernetes.blockWait", k.BlockWait, time.Second, time.Minute),
 		oneOf("kubernetes.tunnel", k.Tunnel, networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone),
+		between("kubernetes.vxlanPort", k.VXLANPort, 1, math.MaxUint16),
 	)
+}
+
+// TunnelPort is the UDP port of the node's tunnels; 0: it has none.
+func (k *Kubernetes) TunnelPort() uint16 {
+	if k.Mode != InCluster || k.Tunnel == networks.TunnelNone {
+		return 0
+	}
+	return k.VXLANPort
 }
 
 // Name returns the name of the node.
@@ -557,29 +640,6 @@ func validateRuntime(socket string) error {
 	}
 	if err := absolute("kubernetes.runtimeSocket", socket); err != nil {
 		return errors.Join(err, fmt.Errorf("kubernetes.runtimeSocket: use a path, %s or %s", Auto, NoRuntime))
-	}
-	return nil
-}
-
-// HTTP configures the endpoint of metrics and health.
-type HTTP struct {
-	Listen string // host:port; "": none
-}
-
-func (h *HTTP) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&h.Listen, "http-listen", "127.0.0.1:9465", "address of /metrics, /healthz and /readyz; empty: none")
-}
-
-func (h *HTTP) validate() error {
-	if h.Listen == "" {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(h.Listen)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return fmt.Errorf("http.listen: %q must be ADDRESS:PORT, such as 127.0.0.1:9465: %w", h.Listen, err)
 	}
 	return nil
 }

@@ -13,9 +13,12 @@ import (
 // FuzzConfiguration reads any configuration file. Read returns an error or a valid configuration.
 func FuzzConfiguration(f *testing.F) {
 	for _, text := range []string{
-		"stateDir: /var/lib/weft\ndataplane: {type: embedded}\n", "pools: [{name: a, cidr: 10.0.0.0/16}]\n", "log: {level: loud}\n", "{", "a: 1\n---\nb: 2\n",
-		"dataPlane: 1", "http: {listen: 1.2.3.4}", "kubernetes: {node: n1, addresses: pools}", "masquerade: [10.0.0.0/8, ::ffff:1.2.3.0/120]", "? [a]\n: 1\n", "stateDir: [a, {b: c}]",
-		"networks: [{name: a, cidrs: [x], mtu: []}]", "pools: [{name: [], prefix: {}}, 7]", "coolDown: [1]", "mtu: 1.5", "namespacePools: [a]",
+		"stateDir: /var/lib/weft\ndataplane: {type: embedded}\n",
+		"pools: [{name: a, cidr: 10.0.0.0/16}]\n", "log: {level: loud}\n", "{", "a: 1\n---\nb: 2\n",
+		"dataPlane: 1", "http: {listen: 1.2.3.4}", "kubernetes: {node: n1, addresses: pools}",
+		"masquerade: [10.0.0.0/8, ::ffff:1.2.3.0/120]", "? [a]\n: 1\n", "stateDir: [a, {b: c}]",
+		"networks: [{name: a, cidrs: [x], mtu: []}]", "pools: [{name: [], prefix: {}}, 7]", "coolDown: [1]",
+		"mtu: 1.5", "namespacePools: [a]",
 	} {
 		f.Add([]byte(text))
 	}

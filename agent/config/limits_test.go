@@ -7,11 +7,15 @@ import (
 	"time"
 )
 
-// Each key with a range accepts both ends of the range, and rejects values beyond. check-config prints the values of timers.
+// Each key with a range accepts both ends of the range, and rejects values beyond. check-config prints the values of
+// timers.
 //
 // rows: AWS-36, AWS-44
 func TestLimitsOfValues(t *testing.T) {
-	const four, six = "pools: [a=10.1.0.0/24]\n", "pools: ['a=fd00::/64']\n"
+	const (
+		four = "pools: [a=10.1.0.0/24]\n"
+		six  = "pools: ['a=fd00::/64']\n"
+	)
 	for _, tc := range []struct{ file, key, below, least, most, above string }{
 		{four, "coolDown", "-1ns", "0s", "1h0m0s", "1h0m1s"},
 		{four, "gcGrace", "-1ns", "0s", "1h0m0s", "1h0m1s"},
@@ -39,12 +43,14 @@ func TestLimitsOfValues(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s: %s is rejected: %v", tc.key, value, err)
 				}
-				if _, err := time.ParseDuration(value); err == nil && !strings.Contains(c.String(), path.Base(strings.ReplaceAll(tc.key, ".", "/"))+": "+value+"\n") {
+				if _, err := time.ParseDuration(value); err == nil &&
+					!strings.Contains(c.String(), path.Base(strings.ReplaceAll(tc.key, ".", "/"))+": "+value+"\n") {
 					t.Errorf("%s: %s is not in\n%s", tc.key, value, c)
 				}
 			}
 			for _, value := range []string{tc.below, tc.above} {
-				if _, err := configOf(t, tc.file+tc.key+": "+value, nil, nil); err == nil || !strings.Contains(err.Error(), tc.key) {
+				if _, err := configOf(t, tc.file+tc.key+": "+value, nil, nil); err == nil ||
+					!strings.Contains(err.Error(), tc.key) {
 					t.Errorf("%s: %s: got %v", tc.key, value, err)
 				}
 			}

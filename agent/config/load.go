@@ -19,8 +19,8 @@ import (
 	"github.com/weftnet/weft/internal/yamltext"
 )
 
-// Read reads and validates the configuration from the flags that are set, the environment and the file. Its error has all
-// problems, not only the first.
+// Read reads and validates the configuration from the flags that are set, the environment and the file. Its error has
+// all problems, not only the first.
 func Read(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
 	if file == "" {
 		return Parse(flags, file, nil, environ)
@@ -77,7 +77,10 @@ func fromFile(fs *pflag.FlagSet, file string, raw []byte) ([]setting, []error) {
 		return nil, nil
 	case 1:
 	default:
-		return nil, []error{fmt.Errorf("configuration %s:%d: more than one YAML document (---): put all keys into one document", file, documents[1].Line(nil))}
+		return nil, []error{
+			fmt.Errorf("configuration %s:%d: more than one YAML document (---): put all keys into one document", file,
+				documents[1].Line(nil)),
+		}
 	}
 	d := documents[0]
 	content, err := d.Decode()
@@ -86,7 +89,10 @@ func fromFile(fs *pflag.FlagSet, file string, raw []byte) ([]setting, []error) {
 	}
 	tree, is := content.(map[string]any)
 	if !is {
-		return nil, []error{fmt.Errorf("configuration %s:%d: expected keys and values, not %s", file, d.Line(nil), yamltext.Describe(content))}
+		return nil, []error{
+			fmt.Errorf("configuration %s:%d: expected keys and values, not %s", file, d.Line(nil),
+				yamltext.Describe(content)),
+		}
 	}
 	var errs []error
 	for _, p := range d.Repeated() {
@@ -168,8 +174,11 @@ func located(err error, origins map[string]setting) error {
 	return fmt.Errorf("%s: %w", s.from, err)
 }
 
-// flatten lists the values of keys with dots, in the order of the keys. A subtree that is the value of one flag is one value.
-func flatten(fs *pflag.FlagSet, above yamltext.Path, tree map[string]any, emit func(key string, path yamltext.Path, value any)) {
+// flatten lists the values of keys with dots, in the order of the keys. A subtree that is the value of one flag is one
+// value.
+func flatten(
+	fs *pflag.FlagSet, above yamltext.Path, tree map[string]any, emit func(key string, path yamltext.Path, value any),
+) {
 	prefix := ""
 	for _, step := range above {
 		prefix += fmt.Sprint(step) + "."
@@ -245,7 +254,8 @@ func fromCommandLine(keys, flags *pflag.FlagSet) []setting {
 // kebab returns the name of a key's flag: dataplane-type for dataplane.type, allow-ip-forwarding for allowIPForwarding.
 func kebab(key string) string {
 	var b strings.Builder
-	before, runes := rune('.'), []rune(key)
+	before := rune('.')
+	runes := []rune(key)
 	for i, r := range runes {
 		endsCapitals := unicode.IsUpper(before) && i+1 < len(runes) && unicode.IsLower(runes[i+1])
 		if unicode.IsUpper(r) && (unicode.IsLower(before) || endsCapitals) {
@@ -307,7 +317,8 @@ func (c Config) String() string {
 	fs.SortFlags = false
 	fs.VisitAll(func(f *pflag.Flag) {
 		path := strings.Split(fileKey(f.Name), ".")
-		above, key := path[:len(path)-1], path[len(path)-1]
+		above := path[:len(path)-1]
+		key := path[len(path)-1]
 		for depth, group := range above {
 			if depth >= len(open) || open[depth] != group {
 				fmt.Fprintf(&b, "%s%s:\n", indent(depth), group)
@@ -326,7 +337,8 @@ type Changed struct{ Key, Old, New string }
 // Changes lists the keys in which another configuration differs, in the order of String.
 func (c Config) Changes(next Config) []Changed {
 	var list []Changed
-	now, then := c.values(), next.values()
+	now := c.values()
+	then := next.values()
 	for i, v := range now {
 		if v.value != then[i].value {
 			list = append(list, Changed{Key: v.key, Old: v.value, New: then[i].value})
@@ -365,8 +377,8 @@ var (
 	beginsDocument   = regexp.MustCompile(`(?m)^---[ \t].*$`)
 )
 
-// Documents splits a YAML text into documents without those that have only comments. A YAML parser silently ignores all but the
-// first document.
+// Documents splits a YAML text into documents without those that have only comments. A YAML parser silently ignores all
+// but the first document.
 func Documents(raw []byte) (documents [][]byte, _ error) {
 	for _, document := range betweenDocuments.Split(string(raw), -1) {
 		if line := beginsDocument.FindString(document); line != "" {

@@ -14,7 +14,10 @@ func TestTracingIsValidated(t *testing.T) {
 		{Tracing{"", "grpc", 1}, ""},
 		{Tracing{"http://127.0.0.1:4317", "grpc", 0}, ""},
 		{Tracing{"https://collector/v1/traces", "http", .5}, ""},
-		{Tracing{"127.0.0.1:4317", "grpc", 1}, `tracing.endpoint: "127.0.0.1:4317" must be a URL, such as http://collector:4317`},
+		{
+			Tracing{"127.0.0.1:4317", "grpc", 1},
+			`tracing.endpoint: "127.0.0.1:4317" must be a URL, such as http://collector:4317`,
+		},
 		{Tracing{"unix:///run/otel", "grpc", 1}, "must be a URL"},
 		{Tracing{"http://user:secret@h", "grpc", 1}, `"xxxxx@h" must be`},
 		{Tracing{"http://user:secret%@h", "grpc", 1}, `"xxxxx@h" must be`},

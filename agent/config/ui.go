@@ -22,9 +22,12 @@ type UI struct {
 }
 
 func (u *UI) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&u.Socket, "ui-socket", "", "socket of the operator's page, root only; default: ui.sock in the directory of the agent's socket; none: no socket")
-	fs.StringVar(&u.Listen, "ui-listen", "", "loopback address and port of the operator's page, for clients with the token; empty: none")
-	fs.StringVar(&u.TokenFile, "ui-token-file", "", "file with the token of ui-listen, mode 0600, written at each start; default: ui-token in the directory of the agent's socket")
+	fs.StringVar(&u.Socket, "ui-socket", "",
+		"socket of the operator's page, root only; default: ui.sock in the directory of the agent's socket; none: no socket")
+	fs.StringVar(&u.Listen, "ui-listen", "",
+		"loopback address and port of the operator's page, for clients with the token; empty: none")
+	fs.StringVar(&u.TokenFile, "ui-token-file", "",
+		"file with the token of ui-listen, mode 0600, written at each start; default: ui-token in the directory of the agent's socket")
 }
 
 // fill sets the defaults that depend on other values.

@@ -163,7 +163,8 @@ func (v *poolsValue) setList(s string) error {
 func (v *poolsValue) problems(value any, at yamltext.Path) []yamltext.Problem {
 	list, isList := value.([]any)
 	isText := func(item any) bool { _, is := item.(string); return is }
-	if _, is := value.(string); is || isList && !slices.ContainsFunc(list, func(item any) bool { return !isText(item) }) {
+	if _, is := value.(string); is ||
+		isList && !slices.ContainsFunc(list, func(item any) bool { return !isText(item) }) {
 		return nil
 	}
 	return checker.Check(value, reflect.TypeFor[[]Pool](), at)

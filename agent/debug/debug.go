@@ -30,7 +30,8 @@ const (
 	shutdownTimeout = time.Second
 )
 
-// Serve serves profiles on the socket at path until ctx ends. Pods do not depend on it: it logs an error, and then serves nothing.
+// Serve serves profiles on the socket at path until ctx ends. Pods do not depend on it: it logs an error, and then
+// serves nothing.
 //
 // The handlers are registered one by one: net/http/pprof would register more, on a mux that other servers may use.
 func Serve(ctx context.Context, path string, log *slog.Logger) error {
@@ -41,8 +42,12 @@ func Serve(ctx context.Context, path string, log *slog.Logger) error {
 		return ctx.Err()
 	}
 	server := &http.Server{
-		Handler: routes(), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: replyTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler:           routes(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       headerTimeout,
+		WriteTimeout:      replyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan error, 1)
 	go func() {

@@ -79,10 +79,12 @@ func TestProfilesAreServedToRootOnly(t *testing.T) {
 func TestOtherPathsAndDurationsAreRefused(t *testing.T) {
 	socket := serve(t)
 	for path, want := range map[string]int{
-		"/debug/pprof/": http.StatusNotFound, "/debug/pprof/cmdline": http.StatusNotFound, "/debug/pprof/symbol": http.StatusNotFound,
-		"/debug/pprof/trace": http.StatusNotFound, "/metrics": http.StatusNotFound,
-		"/debug/pprof/profile?seconds=0": http.StatusBadRequest, "/debug/pprof/profile?seconds=121": http.StatusBadRequest,
-		"/debug/pprof/profile?seconds=x": http.StatusBadRequest,
+		"/debug/pprof/": http.StatusNotFound, "/debug/pprof/cmdline": http.StatusNotFound,
+		"/debug/pprof/symbol": http.StatusNotFound,
+		"/debug/pprof/trace":  http.StatusNotFound, "/metrics": http.StatusNotFound,
+		"/debug/pprof/profile?seconds=0":   http.StatusBadRequest,
+		"/debug/pprof/profile?seconds=121": http.StatusBadRequest,
+		"/debug/pprof/profile?seconds=x":   http.StatusBadRequest,
 	} {
 		if code, body, err := get(t.Context(), socket, path); code != want || err != nil {
 			t.Errorf("%s: %d %s, %v", path, code, body, err)

@@ -27,7 +27,8 @@ type Finding struct {
 // auditCall receives the result of an audit.
 type auditCall chan Audit
 
-var errReplay = errors.New("the dataplane is being replayed, which compares and repairs all objects: try again after it")
+var errReplay = errors.New(
+	"the dataplane is being replayed, which compares and repairs all objects: try again after it")
 
 // Now audits all kinds at once, and waits for the repair.
 func (d *Monitor) Now(ctx context.Context) (Audit, error) {
@@ -57,8 +58,10 @@ func (d *Monitor) audit(ctx context.Context) Audit {
 	}
 	found, err := d.compare(ctx, kvscheduler.ResyncOpt{})
 	result.Err = err
+	of := d.Owners.Now()
 	for _, w := range d.Scheduler.LostObjects() {
-		text := fmt.Sprintf("%s was applied, and waits for %s", w.Ref, strings.Join(w.Missing, ", "))
+		text := fmt.Sprintf("%s was applied, and waits for %s", of.Of(w.Ref).Named(w.Ref),
+			strings.Join(w.Missing, ", "))
 		result.Found = append(result.Found, Finding{Ref: w.Ref, Text: text})
 	}
 	waiting := len(result.Found)
@@ -74,9 +77,10 @@ func (d *Monitor) audit(ctx context.Context) Audit {
 	}
 	for i := range result.Found[waiting:] {
 		f := &result.Found[waiting+i]
-		f.Text = describeDrift(byRef[f.Ref])
+		f.Text = describeDrift(byRef[f.Ref], of)
 	}
 	err = d.handle(ctx, found)
-	result.Repaired, result.Err = d.Repairs && err == nil, errors.Join(result.Err, err)
+	result.Repaired = d.Repairs && err == nil
+	result.Err = errors.Join(result.Err, err)
 	return result
 }

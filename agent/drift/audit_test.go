@@ -21,7 +21,9 @@ type unreadable struct {
 	kvscheduler.Backend[kvschedulertest.Thing, int]
 }
 
-func (unreadable) Dump(context.Context, kvscheduler.View) iter.Seq2[kvscheduler.Actual[kvschedulertest.Thing, int], error] {
+func (unreadable) Dump(
+	context.Context, kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[kvschedulertest.Thing, int], error] {
 	return func(yield func(kvscheduler.Actual[kvschedulertest.Thing, int], error) bool) {
 		yield(kvscheduler.Actual[kvschedulertest.Thing, int]{}, errors.New("no reply, on purpose"))
 	}
@@ -31,20 +33,23 @@ func (unreadable) Dump(context.Context, kvscheduler.View) iter.Seq2[kvscheduler.
 func TestAnAuditThatCannotCompareAllObjectsSaysSo(t *testing.T) {
 	m := kvschedulertest.New()
 	s := kvscheduler.New(kvscheduler.Config{})
-	a, err := kvscheduler.Register(s, m.Descriptor("a", "one"))
+	a, err := kvschedulertest.Register(s, m.Descriptor("a", "one"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := m.Descriptor("b", "two")
 	b.Backend = unreadable{b.Backend}
-	if _, err := kvscheduler.Register(s, b); err != nil {
+	if err := kvscheduler.Register(s, b); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	if _, err := s.Commit(ctx, kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{a.Put("1", kvschedulertest.Thing{})}}); err != nil {
+	if _, err := s.Commit(ctx, kvscheduler.Txn{
+		Source: "test",
+		Set:    []kvscheduler.Object{a.Put("1", kvschedulertest.Thing{})},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	m.Tamper(kvscheduler.Ref{Kind: "a", Name: "1"}, nil)

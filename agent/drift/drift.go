@@ -15,10 +15,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/wire"
 )
@@ -26,8 +28,8 @@ import (
 const (
 	// driftSettle is the time between a notification and the check, because one cause makes several notifications.
 	driftSettle = 200 * time.Millisecond
-	// driftPause is the shortest time between two checks of an object that keeps drifting. It doubles with each check, up to the period of the
-	// audit, so that a pod that sets its links down all the time does not keep the agent busy.
+	// driftPause is the shortest time between two checks of an object that keeps drifting. It doubles with each check,
+	// up to the period of the audit, so that a pod that sets its links down all the time does not keep the agent busy.
 	driftPause = time.Second
 )
 
@@ -39,18 +41,20 @@ type Config struct {
 		// Unless calls f, and prevents replays of the dataplane meanwhile. It does not call f during a replay.
 		Unless(f func()) bool
 	}
+	Owners  *owners.Index
 	Log     *slog.Logger
 	Period  time.Duration // of the audit
 	Repairs bool          // else drift is reported only
 }
 
-// Monitor finds objects that are not as desired although no operation failed: another program changed them. It checks an object
+// Monitor finds objects that are not as desired although no operation failed: another program changed them. It checks
+// an object
 //
 //   - soon after a notification of the kernel or the dataplane that its link or interface was deleted or set down, and
 //   - in the audit, which reads each kind once in a period, one after another.
 //
-// A check is a dry run of a resync. Drift is repaired by an event of its own, or reported. While the dataplane is away nothing is checked:
-// its replay compares and repairs everything.
+// A check is a dry run of a resync. Drift is repaired by an event of its own, or reported. While the dataplane is away
+// nothing is checked: its replay compares and repairs everything.
 type Monitor struct {
 	Config
 
@@ -77,10 +81,15 @@ type checkPause struct {
 // New returns a monitor. Run checks.
 func New(c Config) *Monitor {
 	return &Monitor{
-		Config:  c,
-		changes: make(map[linux.Notification]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1), audits: make(chan auditCall),
-		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
-		since: make(map[kvscheduler.Ref]time.Time),
+		Config:    c,
+		changes:   make(map[linux.Notification]bool),
+		disturbed: make(map[kvscheduler.Ref]bool),
+		wake:      make(chan struct{}, 1),
+		audits:    make(chan auditCall),
+		known:     make(map[string]bool),
+		pauses:    make(map[kvscheduler.Ref]checkPause),
+		failures:  make(map[string]string),
+		since:     make(map[kvscheduler.Ref]time.Time),
 	}
 }
 
@@ -122,7 +131,8 @@ func (d *Monitor) followNamespaces(ctx context.Context, n *linux.Subscription) e
 		if status.Phase != kvscheduler.InSync {
 			n.Forget(ref.Name)
 		} else if err := n.Follow(ref.Name); err != nil && !errors.Is(err, linux.ErrGone) {
-			d.Log.Warn("changes in a pod are found by the audit only", "netns", ref.Name, "period", d.Period, "err", err)
+			d.Log.Warn("changes in a pod are found by the audit only", "netns", ref.Name, "period", d.Period,
+				"err", err)
 		}
 	}
 	return ctx.Err()
@@ -139,7 +149,9 @@ func (d *Monitor) checks(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			kind := kvscheduler.Kind(kinds[round%len(kinds)])
-			if d.Replays.Unless(func() { d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}}) }) {
+			if d.Replays.Unless(func() {
+				d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}})
+			}) {
 				round++
 			}
 		case call := <-d.audits:
@@ -173,8 +185,10 @@ func (d *Monitor) kernelChanged(c linux.Notification) {
 // takeDisturbed returns the objects to check, and clears the record.
 func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 	d.mu.Lock()
-	changes, disturbed := d.changes, d.disturbed
-	d.changes, d.disturbed = make(map[linux.Notification]bool), make(map[kvscheduler.Ref]bool)
+	changes := d.changes
+	disturbed := d.disturbed
+	d.changes = make(map[linux.Notification]bool)
+	d.disturbed = make(map[kvscheduler.Ref]bool)
 	d.mu.Unlock()
 	if len(changes) == 0 {
 		return disturbed
@@ -217,7 +231,8 @@ func disturb(disturbed map[kvscheduler.Ref]bool, view kvscheduler.View, kinds ..
 // isChanged reports whether the link of a value changed.
 func isChanged(value any, changes map[linux.Notification]bool) bool {
 	is := func(namespace, name string) bool {
-		return changes[linux.Notification{Namespace: namespace, Link: name}] || namespace != "" && changes[linux.Notification{Namespace: namespace}]
+		return changes[linux.Notification{Namespace: namespace, Link: name}] ||
+			namespace != "" && changes[linux.Notification{Namespace: namespace}]
 	}
 	switch v := value.(type) {
 	case wire.Veth:
@@ -300,8 +315,8 @@ func (d *Monitor) pause(refs ...kvscheduler.Ref) {
 	}
 }
 
-// check compares objects with their desired values, and repairs or reports those that drifted since the last check. It reports whether
-// there were any.
+// check compares objects with their desired values, and repairs or reports those that drifted since the last check. It
+// reports whether there were any.
 func (d *Monitor) check(ctx context.Context, cause string, opt kvscheduler.ResyncOpt) bool {
 	found, err := d.compare(ctx, opt)
 	if ctx.Err() != nil || errors.Is(err, kvscheduler.ErrStopped) {
@@ -372,7 +387,7 @@ func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) erro
 			keys = append(keys, op.Ref)
 		}
 	}
-	drift := describeDrift(found)
+	drift := describeDrift(found, d.Owners.Now())
 	label := map[bool]string{true: "drift repaired: ", false: "drift reported: "}[d.Repairs] + drift
 	_, err := d.Loop.Do(ctx, eventloop.Resynchronize{
 		Kind: eventloop.Downstream, Reason: label, Scope: eventloop.Scope{Keys: keys, DryRun: !d.Repairs},
@@ -393,7 +408,8 @@ func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) erro
 	return err
 }
 
-// forgetRepaired drops the known drift of objects that a repair repaired although it failed for others: they may drift again.
+// forgetRepaired drops the known drift of objects that a repair repaired although it failed for others: they may drift
+// again.
 func (d *Monitor) forgetRepaired(keys []string) {
 	view := d.Scheduler.View()
 	for _, key := range keys {
@@ -404,8 +420,8 @@ func (d *Monitor) forgetRepaired(keys []string) {
 	}
 }
 
-// describeDrift names the object that drifted, the first in the order of the repair, and counts the others.
-func describeDrift(found []kvscheduler.OpRecord) string {
+// describeDrift names the object that drifted and its pod, the first in the order of the repair, and counts the others.
+func describeDrift(found []kvscheduler.OpRecord, of *owners.Snapshot) string {
 	first := found[0].Ref
 	if at := slices.IndexFunc(found, func(op kvscheduler.OpRecord) bool { return op.Why == "drift" }); at >= 0 {
 		first = found[at].Ref // not an object that is recreated because of it
@@ -426,7 +442,7 @@ func describeDrift(found []kvscheduler.OpRecord) string {
 			have = op.Old
 		}
 	}
-	text := first
+	text := of.Of(first).Named(first)
 	switch isCreated, isDeleted := verbs[kvscheduler.Create.String()], verbs[kvscheduler.Delete.String()]; {
 	case isCreated && !isDeleted:
 		text += " was missing"
@@ -445,32 +461,32 @@ func describeDrift(found []kvscheduler.OpRecord) string {
 }
 
 // describe returns the difference of an object in words.
-func describe(d kvscheduler.Difference) string {
-	text := fmt.Sprintf("%s: %s", d.Ref, d.Reason)
+func describe(d kvscheduler.Difference, of pod.Owners) string {
+	text := fmt.Sprintf("%s: %s", of.Named(d.Ref.String()), d.Reason)
 	if fields := differing(d.Want, d.Have); fields != "" {
 		text += " (" + fields + ")"
 	}
 	return text
 }
 
-// Differences converts a difference for CHECK. A link in a sandbox has one difference for each field, because later plugins of a chain may
-// change some of its fields. Any other object has one difference.
-func Differences(d kvscheduler.Difference) []podmanager.Difference {
+// Differences converts a difference for CHECK. A link in a sandbox has one difference for each field, because later
+// plugins of a chain may change some of its fields. Any other object has one difference.
+func Differences(d kvscheduler.Difference, of pod.Owners) []podmanager.Difference {
 	link := linkOf(d.Want)
 	w, errW := fieldsOf(d.Want)
 	h, errH := fieldsOf(d.Have)
 	if link == "" || d.Have == nil || errW != nil || errH != nil {
-		return []podmanager.Difference{{Text: describe(d), Interface: link}}
+		return []podmanager.Difference{{Text: describe(d, of), Interface: link}}
 	}
 	var differences []podmanager.Difference
 	for _, key := range unequal(w, h) {
 		differences = append(differences, podmanager.Difference{
-			Text:      fmt.Sprintf("%s: %s (%s)", d.Ref, d.Reason, sides(key, w, h)),
+			Text:      fmt.Sprintf("%s: %s (%s)", of.Named(d.Ref.String()), d.Reason, sides(key, w, h)),
 			Interface: link, Field: key, Have: h[key],
 		})
 	}
 	if len(differences) == 0 {
-		return []podmanager.Difference{{Text: describe(d), Interface: link}}
+		return []podmanager.Difference{{Text: describe(d, of), Interface: link}}
 	}
 	return differences
 }
@@ -486,7 +502,8 @@ func linkOf(value any) string {
 	return ""
 }
 
-// differing describes the fields of two values that differ: "mtu is 1300, not 1500". It returns "" if a value is missing.
+// differing describes the fields of two values that differ: "mtu is 1300, not 1500". It returns "" if a value is
+// missing.
 func differing(want, have any) string {
 	if want == nil || have == nil {
 		return ""

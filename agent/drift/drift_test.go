@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/kvscheduler"
 )
@@ -64,14 +65,22 @@ func TestDriftIsNamedByTheObjectThatDrifted(t *testing.T) {
 	}{
 		"missing": {[]kvscheduler.OpRecord{op("a/1", "create", "drift", nil, mtu{1})}, "a/1 was missing"},
 		"missing, with a maker that is made again": {[]kvscheduler.OpRecord{
-			op("b/on", "delete", "dep:a/1", mtu{1}, nil), op("m/1", "delete", "recreate", mtu{1}, nil), op("m/1", "create", "recreate", nil, mtu{1}),
+			op("b/on", "delete", "dep:a/1", mtu{1}, nil), op("m/1", "delete", "recreate", mtu{1}, nil),
+			op("m/1", "create", "recreate", nil, mtu{1}),
 			op("a/1", "create", "drift", nil, mtu{1}), op("b/on", "create", "dep:a/1", nil, mtu{1}),
 		}, "a/1 was missing, with 2 objects that depend on it or drifted too"},
-		"updated":     {[]kvscheduler.OpRecord{op("a/1", "update", "drift", mtu{2}, mtu{1})}, "a/1 was different (MTU is 2, not 1)"},
-		"recreated":   {[]kvscheduler.OpRecord{op("a/1", "delete", "recreate", mtu{2}, nil), op("a/1", "create", "recreate", nil, mtu{1})}, "a/1 was different (MTU is 2, not 1)"},
+		"updated": {
+			[]kvscheduler.OpRecord{op("a/1", "update", "drift", mtu{2}, mtu{1})}, "a/1 was different (MTU is 2, not 1)",
+		},
+		"recreated": {
+			[]kvscheduler.OpRecord{
+				op("a/1", "delete", "recreate", mtu{2}, nil), op("a/1", "create", "recreate", nil, mtu{1}),
+			},
+			"a/1 was different (MTU is 2, not 1)",
+		},
 		"not desired": {[]kvscheduler.OpRecord{op("a/1", "delete", "drift", mtu{2}, nil)}, "a/1 was not desired"},
 	} {
-		if got := describeDrift(tt.found); got != tt.want {
+		if got := describeDrift(tt.found, new(owners.Snapshot)); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

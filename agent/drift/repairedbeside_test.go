@@ -27,7 +27,11 @@ func (m *machine) Create(_ context.Context, batch []kvscheduler.Item[int, struct
 	for i := range batch {
 		it := &batch[i]
 		if m.refuse[it.Name] {
-			it.Err = &kvscheduler.OpError{Err: errors.New("a route already exists"), Outcome: kvscheduler.NotApplied, Permanent: true}
+			it.Err = &kvscheduler.OpError{
+				Err:       errors.New("a route already exists"),
+				Outcome:   kvscheduler.NotApplied,
+				Permanent: true,
+			}
 			continue
 		}
 		m.have[it.Name] = it.Want
@@ -97,11 +101,17 @@ func (r resyncs) Commit(ctx context.Context, ch eventloop.Change) (eventloop.Out
 	return eventloop.Outcome{}, err
 }
 
-// A pod whose repair fails does not keep an object that was repaired in the same check from being repaired when it drifts again.
+// A pod whose repair fails does not keep an object that was repaired in the same check from being repaired when it
+// drifts again.
 func TestObjectRepairedBesideAFailedOneIsRepairedAgain(t *testing.T) {
 	m := &machine{have: map[string]int{}, refuse: map[string]bool{}}
 	s := kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	_, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, struct{}]{Name: "t", Lane: "t", Equal: func(a, b int) bool { return a == b }, Backend: m})
+	err := kvscheduler.Register(s, kvscheduler.Descriptor[int, struct{}]{
+		Name:    "t",
+		Lane:    "t",
+		Equal:   func(a, b int) bool { return a == b },
+		Backend: m,
+	})
 	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	loop := eventloop.New(eventloop.Config{Committer: resyncs{s}})

@@ -13,7 +13,8 @@ import (
 // mostUnread limits the pods that one line lists.
 const mostUnread = 16
 
-// Unread reports the pods whose drift is not found, because their network namespaces have more objects than the agent reads.
+// Unread reports the pods whose drift is not found, because their network namespaces have more objects than the agent
+// reads.
 type Unread struct {
 	Tell func(at *pod.Attachment, reason string) // is called when that begins for an attachment; nil: nothing is
 
@@ -51,7 +52,9 @@ func (u *Unread) ReasonOf(at *pod.Attachment) string {
 // Poll sets the condition by the attachments of now, and tells of the attachments that it did not know.
 func (u *Unread) Poll(all []pod.Attachment) {
 	u.namespaces.Keep(func(inode, device uint64) bool {
-		return slices.ContainsFunc(all, func(at pod.Attachment) bool { return at.Netns.Inode == inode && at.Netns.Device == device })
+		return slices.ContainsFunc(all, func(at pod.Attachment) bool {
+			return at.Netns.Inode == inode && at.Netns.Device == device
+		})
 	})
 	found := make(map[pod.Key]bool)
 	var names []string
@@ -74,7 +77,8 @@ func (u *Unread) Poll(all []pod.Attachment) {
 }
 
 func (u *Unread) tell(at *pod.Attachment, reason string) {
-	u.log.Warn("objects in a pod are neither checked nor repaired", "pod", at.Pod.String(), "container", at.Key.ContainerID, "netns", at.Netns.Path, "reason", reason)
+	u.log.Warn("objects in a pod are neither checked nor repaired", "pod", at.Pod.String(),
+		"container", at.Key.ContainerID, "netns", at.Netns.Path, "reason", reason)
 	if u.Tell != nil {
 		u.Tell(at, reason)
 	}
@@ -89,5 +93,6 @@ func textOf(names []string) string {
 	if more := len(names) - mostUnread; more > 0 {
 		names = append(names[:mostUnread:mostUnread], fmt.Sprintf("and %d more", more))
 	}
-	return "neither checked nor repaired, because the agent cannot read all their objects: " + strings.Join(names, ", ") + "; weftctl pod NAMESPACE/NAME says which"
+	return "neither checked nor repaired, because the agent cannot read all their objects: " +
+		strings.Join(names, ", ") + "; weftctl pod NAMESPACE/NAME says which"
 }

@@ -32,7 +32,8 @@ type unread struct {
 
 func newUnread() *unread {
 	u := &unread{full: full{}}
-	u.Unread = NewUnread(u.full, health.New("", slog.New(slog.DiscardHandler)), slog.New(slog.NewTextHandler(&u.log, nil)))
+	u.Unread = NewUnread(u.full, health.New("", slog.New(slog.DiscardHandler)),
+		slog.New(slog.NewTextHandler(&u.log, nil)))
 	u.Tell = func(at *pod.Attachment, reason string) {
 		u.told = append(u.told, at.Key.ContainerID+" "+at.Key.IfName+": "+reason)
 	}
@@ -54,7 +55,9 @@ func attachmentIn(inode uint64, name, ifName string) pod.Attachment {
 
 func TestAnUnreadNamespaceIsAConditionOfItsPodAlone(t *testing.T) {
 	u := newUnread()
-	web, second, other := attachmentIn(1, "web", "eth0"), attachmentIn(1, "web", "net1"), attachmentIn(2, "other", "eth0")
+	web := attachmentIn(1, "web", "eth0")
+	second := attachmentIn(1, "web", "net1")
+	other := attachmentIn(2, "other", "eth0")
 	all := []pod.Attachment{web, second, other}
 	u.Poll(all)
 	if message, holds := u.message(); !holds || len(u.told) > 0 {
@@ -68,7 +71,8 @@ func TestAnUnreadNamespaceIsAConditionOfItsPodAlone(t *testing.T) {
 	if holds || strings.Count(message, "pod shop/web") != 1 || strings.Contains(message, "other") {
 		t.Errorf("condition: %s", message)
 	}
-	if len(u.told) != 2 || !strings.HasPrefix(u.told[0], "web eth0: linux.route: more objects") || strings.Count(u.log.String(), "level=WARN") != 2 {
+	if len(u.told) != 2 || !strings.HasPrefix(u.told[0], "web eth0: linux.route: more objects") ||
+		strings.Count(u.log.String(), "level=WARN") != 2 {
 		t.Errorf("told %q, log:\n%s", u.told, u.log.String())
 	}
 	if u.ReasonOf(&web) == "" || u.ReasonOf(&other) != "" {
@@ -99,7 +103,8 @@ func TestTheListOfUnreadPodsIsBounded(t *testing.T) {
 	}
 	u.Poll(all)
 	message, _ := u.message()
-	if strings.Count(message, "pod shop/web-") != mostUnread || !strings.Contains(message, fmt.Sprintf("and %d more", mostUnread)) {
+	if strings.Count(message, "pod shop/web-") != mostUnread ||
+		!strings.Contains(message, fmt.Sprintf("and %d more", mostUnread)) {
 		t.Errorf("condition: %s", message)
 	}
 }

@@ -1,4 +1,5 @@
-// Package external follows the directory of external configuration: values for the machine that other programs than Weft set.
+// Package external follows the directory of external configuration: values for the machine that other programs than
+// Weft set.
 package external
 
 import (
@@ -28,8 +29,8 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// Files follows the directory of external configuration. Each file is YAML, key -> value, and a source of its own. The values of a file stay
-// if it becomes unreadable or is not owned by root; they are removed with the file.
+// Files follows the directory of external configuration. Each file is YAML, key -> value, and a source of its own. The
+// values of a file stay if it becomes unreadable or is not owned by root; they are removed with the file.
 type Files struct {
 	dir   string
 	loop  setter
@@ -42,7 +43,13 @@ type Files struct {
 
 // New returns the files of a directory. Run applies them to the loop.
 func New(dir string, loop setter, log *slog.Logger) *Files {
-	return &Files{dir: dir, loop: loop, log: log, known: make(map[string]map[string][]byte), bad: make(map[string]string)}
+	return &Files{
+		dir:   dir,
+		loop:  loop,
+		log:   log,
+		known: make(map[string]map[string][]byte),
+		bad:   make(map[string]string),
+	}
 }
 
 // setter replaces the values of a source: the event loop.
@@ -154,7 +161,8 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// Parse reads key -> value from all documents of a YAML text, or from JSON. The event loop validates each key and value.
+// Parse reads key -> value from all documents of a YAML text, or from JSON. The event loop validates each key and
+// value.
 func Parse(raw []byte) (map[string][]byte, error) {
 	if _, err := config.Documents(raw); err != nil {
 		return nil, err
@@ -207,8 +215,8 @@ func (e *Files) Condition(drops []eventloop.Drop) *operatorv1.Condition {
 	return &operatorv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
 }
 
-// Codec decodes values of external configuration. The scheduler ignores unknown fields, because it reads what other releases stored; in external
-// configuration an unknown field, or one in another spelling, is an error.
+// Codec decodes values of external configuration. The scheduler ignores unknown fields, because it reads what other
+// releases stored; in external configuration an unknown field, or one in another spelling, is an error.
 type Codec struct{ *kvscheduler.Scheduler }
 
 // Decode rejects unknown fields by their paths.

@@ -64,7 +64,8 @@ func (o *outside) expect(t *testing.T, applied, faults string) {
 	if got := strings.Join(o.faults, ";"); !strings.Contains(got, faults) || (faults == "") != (got == "") {
 		t.Errorf("faults %q, want %q", got, faults)
 	}
-	o.applied, o.faults = nil, nil
+	o.applied = nil
+	o.faults = nil
 }
 
 func TestAFileIsAppliedWhenItComesChangesAndGoes(t *testing.T) {
@@ -83,7 +84,8 @@ func TestAFileIsAppliedWhenItComesChangesAndGoes(t *testing.T) {
 
 func TestAllDocumentsOfAFileAreApplied(t *testing.T) {
 	for _, text := range []string{
-		"a/x: 1\n---\na/y: 2\n", "---\na/x: 1\n---  # more\na/y: 2", "# ours\n---\na/x: 1\n---\n---\na/y: 2\n---\n", "a/x: 1\r\n...\r\na/y: 2\r\n...\r\n", `{"a/x": 1, "a/y": 2}`,
+		"a/x: 1\n---\na/y: 2\n", "---\na/x: 1\n---  # more\na/y: 2", "# ours\n---\na/x: 1\n---\n---\na/y: 2\n---\n",
+		"a/x: 1\r\n...\r\na/y: 2\r\n...\r\n", `{"a/x": 1, "a/y": 2}`,
 	} {
 		o := newOutside(t)
 		o.write(t, "a.yaml", text, 0o600)
@@ -103,7 +105,10 @@ func TestAFileThatCannotBeTrustedOrReadIsRefusedOnce(t *testing.T) {
 		{"a key twice", "a/b: 1\na/b: 2", 0o600, "already set"},
 		{"a key again in the second document", "a/b: 1\n---\na/b: 2", 0o600, "a.yaml: a/b: it is already set"},
 		{"a second document that is wrong", "a/b: 1\n---\n{", 0o600, "a.yaml: "},
-		{"a document on the line of its mark", "a/b: 1\n--- {a/c: 2}", 0o600, `a.yaml: line "--- {a/c: 2}": move the content after`},
+		{
+			"a document on the line of its mark", "a/b: 1\n--- {a/c: 2}", 0o600,
+			`a.yaml: line "--- {a/c: 2}": move the content after`,
+		},
 		{"too large", strings.Repeat("#", maxExternalFile+1), 0o600, "at most"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -146,14 +151,20 @@ func TestTheConditionNamesFilesThatAreNotReadAndValuesThatAreLeftOut(t *testing.
 	want := func(when, message string, drops ...eventloop.Drop) {
 		t.Helper()
 		o.look(t.Context())
-		if c := o.Condition(drops); c.Ok != (message == "") || c.Name != "external" || !strings.HasPrefix(strings.ReplaceAll(c.Message, o.dir+"/", ""), message) {
+		if c := o.Condition(drops); c.Ok != (message == "") || c.Name != "external" ||
+			!strings.HasPrefix(strings.ReplaceAll(c.Message, o.dir+"/", ""), message) {
 			t.Errorf("%s: %v, want %q", when, c, message)
 		}
 	}
 	want("no file", "")
 	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)
 	want("a file", "")
-	want("a value that is refused", "vpp.route/x of file a.yaml: it is a cycle", eventloop.Drop{Key: "vpp.route/x", Source: "file a.yaml", Reason: "it is a cycle"})
+	want("a value that is refused",
+		"vpp.route/x of file a.yaml: it is a cycle", eventloop.Drop{
+			Key:    "vpp.route/x",
+			Source: "file a.yaml",
+			Reason: "it is a cycle",
+		})
 	o.write(t, "a.yaml", "{", 0o600)
 	want("a file that is wrong", "a.yaml: ")
 	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)

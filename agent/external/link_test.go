@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Finding 8: a file was checked by its path, and read by it again. Who may rename files in the directory had its own read.
+// Finding 8: a file was checked by its path, and read by it again. Who may rename files in the directory had its own
+// read.
 func TestFinding8ExternalFileIsReadAsItWasChecked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs to be root: the attacker is another user")
@@ -21,13 +22,16 @@ func TestFinding8ExternalFileIsReadAsItWasChecked(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	const attacker = 1234
-	name, theirs := filepath.Join(directory, "a.yaml"), filepath.Join(directory, "theirs")
+	name := filepath.Join(directory, "a.yaml")
+	theirs := filepath.Join(directory, "theirs")
 	err = errors.Join(os.Chown(directory, attacker, attacker), os.WriteFile(name, []byte("good: 1"), 0o644),
 		os.WriteFile(theirs, []byte("evil: 1"), 0o644), os.Chown(theirs, attacker, attacker))
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, ended, swapped := make(chan struct{}), make(chan struct{}), 0
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	swapped := 0
 	go func() {
 		defer close(ended)
 		runtime.LockOSThread() // the thread ends with the goroutine, and its user with it

@@ -14,7 +14,9 @@ import (
 )
 
 func TestTheContainerRuntimeIsAskedForAllSandboxes(t *testing.T) {
-	all := []*cri.PodSandbox{{Id: "a", State: cri.PodSandboxState_SANDBOX_READY}, {Id: "b", State: cri.PodSandboxState_SANDBOX_NOTREADY}}
+	all := []*cri.PodSandbox{
+		{Id: "a", State: cri.PodSandboxState_SANDBOX_READY}, {Id: "b", State: cri.PodSandboxState_SANDBOX_NOTREADY},
+	}
 	socket := testcri.Serve(t, &testcri.Runtime{Sandboxes: func() *[]*cri.PodSandbox { return &all }})
 	before := runtimeSockets
 	t.Cleanup(func() { runtimeSockets = before })
@@ -36,7 +38,8 @@ func TestTheContainerRuntimeIsAskedForAllSandboxes(t *testing.T) {
 func TestAContainerRuntimeThatDoesNotAnswerIsAnError(t *testing.T) {
 	refusing := testcri.Serve(t, &testcri.Runtime{Err: errors.New("shutting down")})
 	for _, socket := range []string{refusing, filepath.Join(t.TempDir(), "away")} {
-		if got, err := (ContainerRuntime{Socket: socket}).Sandboxes(t.Context()); err == nil || got != nil || !strings.Contains(err.Error(), socket) {
+		if got, err := (ContainerRuntime{Socket: socket}).Sandboxes(t.Context()); err == nil || got != nil ||
+			!strings.Contains(err.Error(), socket) {
 			t.Errorf("%s: %v, %v", socket, got, err)
 		}
 	}

@@ -25,41 +25,51 @@ import (
 // PollPeriod is the time between two polls of the sandboxes. A poll costs one system call for each.
 const PollPeriod = 20 * time.Second
 
-// Times for which all sources must say that a deleted pod has no sandbox, before its attachment is deleted although the network namespace
-// is there. A DEL may still come: kubelet reports a pod as deleted before the runtime has stopped its sandbox.
+// Times for which all sources must say that a deleted pod has no sandbox, before its attachment is deleted although the
+// network namespace is there. A DEL may still come: kubelet reports a pod as deleted before the runtime has stopped its
+// sandbox.
 const (
 	runtimeGrace = time.Minute      // a sandbox that the runtime does not have gets no DEL
 	kubeletGrace = 10 * time.Minute // kubelet may have given the pod up while its sandbox stops
 )
 
-// Collector collects attachments whose sandboxes are gone although no DEL came: their runtime was killed. A wrong decision takes the network
-// from a running pod, and an agent that cannot see the directory of the namespaces finds none of them. So an attachment without a network
-// namespace is collected only if the namespace is missing in two polls, and
+// Collector collects attachments whose sandboxes are gone although no DEL came: their runtime was killed. A wrong
+// decision takes the network from a running pod, and an agent that cannot see the directory of the namespaces finds
+// none of them. So an attachment without a network namespace is collected only if the namespace is missing in two
+// polls, and
 //
 //   - the API server says that the pod is deleted, or the container runtime does not have the sandbox, or
-//   - the directory of the namespace shows other namespaces, and at least half of the attachments still have theirs. For a
+//   - the directory of the namespace shows other namespaces, and at least half of the attachments still have theirs.
+//     For a
 //     single missing namespace the directory is enough.
 //
 // All others are kept, and the condition "sandboxes" says so. A DEL or GC of the runtime still removes them.
 //
-// An attachment whose network namespace is there is collected only if the API server says that the pod is deleted, and for some time the
-// container runtime does not have the sandbox or, if there is no container runtime to ask, kubelet does not list the pod.
+// An attachment whose network namespace is there is collected only if the API server says that the pod is deleted, and
+// for some time the container runtime does not have the sandbox or, if there is no container runtime to ask, kubelet
+// does not list the pod.
 type Collector struct {
 	Delete    func(ctx context.Context, at *pod.Attachment, reason string) error
 	IsDeleted func(ctx context.Context, id pod.ID) (bool, error) // asks the API server; nil: there is no cluster
-	IsListed  func(ctx context.Context, id pod.ID) (bool, error) // asks kubelet whether it has a pod; nil: it cannot be asked
-	Sandboxes func(ctx context.Context) (map[string]bool, error) // asks the container runtime for its sandboxes; nil, as its map: there is none
+	// asks kubelet whether it has a pod; nil: it cannot be asked
+	IsListed func(ctx context.Context, id pod.ID) (bool, error)
+	// asks the container runtime for its sandboxes; nil, as its map: there is none
+	Sandboxes func(ctx context.Context) (map[string]bool, error)
 	now       func() time.Time
 	health    *health.Conditions
 	log       *slog.Logger
 
 	mu      sync.Mutex
-	missing map[pod.Key]bool      // namespaces, in the last poll
-	since   map[pod.Key]time.Time // of attachments with a namespace: since when all sources say that the sandbox is gone
+	missing map[pod.Key]bool // namespaces, in the last poll
+	// of attachments with a namespace: since when all sources say that the sandbox is gone
+	since map[pod.Key]time.Time
 }
 
-// New returns a collector that deletes attachments by remove. Without a container runtime it has no sandboxes to compare with.
-func New(h *health.Conditions, log *slog.Logger, remove func(ctx context.Context, at *pod.Attachment, reason string) error) *Collector {
+// New returns a collector that deletes attachments by remove. Without a container runtime it has no sandboxes to
+// compare with.
+func New(
+	h *health.Conditions, log *slog.Logger, remove func(ctx context.Context, at *pod.Attachment, reason string) error,
+) *Collector {
 	h.Advise(health.Sandboxes)
 	return &Collector{
 		Delete: remove, now: time.Now, health: h, log: log,
@@ -88,7 +98,8 @@ func (v *Collector) Poll(ctx context.Context, all []pod.Attachment) {
 			continue
 		}
 		if err := v.Delete(ctx, f.At, f.Reason); err != nil {
-			v.log.Warn("attachment of a sandbox that is gone not deleted", "pod", f.At.Pod.String(), "container", f.At.Key.ContainerID, "err", err)
+			v.log.Warn("attachment of a vanished sandbox not deleted", "pod", f.At.Pod.String(),
+				"container", f.At.Key.ContainerID, "err", err)
 		}
 	}
 	v.report(kept, len(all))
@@ -131,8 +142,14 @@ func (v *Collector) Look(ctx context.Context, all []pod.Attachment) (found []Fin
 	for i := range all {
 		switch at := &all[i]; {
 		case missing[at.Key]:
-			found = append(found, Finding{At: at, isMissing: true, Reason: "network namespace is gone", Lacks: v.doubt(q, at, most)})
-		case v.missing != nil && q.isDeleted(at.Pod): // the first poll is part of the start of the agent, and could not collect it
+			found = append(found, Finding{
+				At:        at,
+				isMissing: true,
+				Reason:    "network namespace is gone",
+				Lacks:     v.doubt(q, at, most),
+			})
+		case v.missing != nil &&
+			q.isDeleted(at.Pod): // the first poll is part of the start of the agent, and could not collect it
 			found = append(found, Finding{At: at, Reason: "pod is deleted", Lacks: v.wait(q, at, since)})
 		}
 	}
@@ -140,7 +157,8 @@ func (v *Collector) Look(ctx context.Context, all []pod.Attachment) (found []Fin
 	return found
 }
 
-// doubt returns the evidence that lacks for a missing network namespace; most says that more than half of all are missing.
+// doubt returns the evidence that lacks for a missing network namespace; most says that more than half of all are
+// missing.
 func (v *Collector) doubt(q *questions, at *pod.Attachment, most bool) (lacks string) {
 	if !v.missing[at.Key] { // it may be back at the next poll
 		return lacksPoll
@@ -151,7 +169,8 @@ func (v *Collector) doubt(q *questions, at *pod.Attachment, most bool) (lacks st
 	return ""
 }
 
-// wait returns the evidence that lacks of the end of the sandbox of a deleted pod. The time of those with evidence goes into since.
+// wait returns the evidence that lacks of the end of the sandbox of a deleted pod. The time of those with evidence goes
+// into since.
 func (v *Collector) wait(q *questions, at *pod.Attachment, since map[pod.Key]time.Time) (lacks string) {
 	lacks, grace := q.secondSource(at)
 	if lacks != "" {
@@ -163,7 +182,8 @@ func (v *Collector) wait(q *questions, at *pod.Attachment, since map[pod.Key]tim
 	}
 	since[at.Key] = began
 	if passed := v.now().Sub(began); passed < grace {
-		return fmt.Sprintf("%s of %s without a sandbox, in which a DEL may come", (grace - passed).Round(time.Second), grace)
+		return fmt.Sprintf("%s of %s without a sandbox, in which a DEL may come", (grace - passed).Round(time.Second),
+			grace)
 	}
 	return ""
 }
@@ -176,14 +196,16 @@ func (v *Collector) report(kept []Finding, all int) {
 	}
 	at := kept[0].At
 	message := fmt.Sprintf("%d of %d attachments have lost their network namespaces (%s at %s); they are kept, because the agent may not see the "+
-		"directory of the namespaces; a DEL or GC of the runtime, or weftctl gc --force, removes them", len(kept), all, at.Name(), at.Netns.Path)
+		"directory of the namespaces; a DEL or GC of the runtime, or weftctl gc --force, removes them", len(kept), all,
+		at.Name(), at.Netns.Path)
 	if v.health.Holds(health.Sandboxes) {
 		v.log.Warn("attachments without network namespaces are kept", "reason", message)
 	}
 	v.health.Set(health.Sandboxes, false, message)
 }
 
-// questions are those of one look. A source that does not answer is not asked again in this look: each question may take seconds.
+// questions are those of one look. A source that does not answer is not asked again in this look: each question may
+// take seconds.
 type questions struct {
 	ctx context.Context
 	*Collector
@@ -204,13 +226,14 @@ func (q *questions) isDeleted(id pod.ID) bool {
 	}
 	deleted, err := q.apiServer(q.ctx, id)
 	if err != nil {
-		q.log.Warn("API server not asked whether pods are deleted", "pod", id.String(), "err", err)
+		q.log.Warn("pod not read from the API server", "pod", id.String(), "err", err)
 		q.apiServer = nil
 	}
 	return deleted
 }
 
-// askRuntime asks the container runtime. One that has the sandbox of no attachment may be another one than that of the pods.
+// askRuntime asks the container runtime. One that has the sandbox of no attachment may be another one than that of the
+// pods.
 func (q *questions) askRuntime() {
 	if q.asked {
 		return
@@ -218,7 +241,7 @@ func (q *questions) askRuntime() {
 	q.asked = true
 	sandboxes, err := q.Sandboxes(q.ctx)
 	if err != nil {
-		q.log.Warn("container runtime not asked for sandboxes", "err", err)
+		q.log.Warn("sandboxes not read from the container runtime", "err", err)
 		q.failed = err
 		return
 	}
@@ -254,7 +277,7 @@ func (q *questions) secondSource(at *pod.Attachment) (lacks string, grace time.D
 	listed, err := q.IsListed(q.ctx, at.Pod)
 	switch {
 	case err != nil:
-		q.log.Warn("kubelet not asked for pods", "pod", at.Pod.String(), "err", err)
+		q.log.Warn("pods not read from kubelet", "pod", at.Pod.String(), "err", err)
 		q.kubelet = err
 		return err.Error(), 0
 	case listed:
@@ -263,8 +286,8 @@ func (q *questions) secondSource(at *pod.Attachment) (lacks string, grace time.D
 	return "", kubeletGrace
 }
 
-// IsGone reports whether a path no longer leads to the network namespace that it led to. A path that cannot be inspected, because too
-// many files are open for example, is not gone.
+// IsGone reports whether a path no longer leads to the network namespace that it led to. A path that cannot be
+// inspected, because too many files are open for example, is not gone.
 func IsGone(n pod.Netns) bool {
 	inode, device, err := linux.InspectNamespace(n.Path)
 	if err != nil {
@@ -273,15 +296,17 @@ func IsGone(n pod.Netns) bool {
 	return inode != n.Inode || device != n.Device
 }
 
-// isDirectoryVisible reports whether the agent sees namespaces where the path of a missing one leads: a namespace that is missing there
-// is gone. Without a mount of /run/netns, or without propagation of mounts, the directory shows none. The directories of processes in
-// /proc end with their processes.
+// isDirectoryVisible reports whether the agent sees namespaces where the path of a missing one leads: a namespace that
+// is missing there is gone. Without a mount of /run/netns, or without propagation of mounts, the directory shows none.
+// The directories of processes in /proc end with their processes.
 func isDirectoryVisible(path string) bool {
 	return strings.HasPrefix(path, "/proc/") || linux.HasNamespaces(filepath.Dir(path))
 }
 
 // runtimeSockets are where container runtimes have their CRI sockets.
-var runtimeSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}
+var runtimeSockets = []string{
+	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock",
+}
 
 // runtimeTimeout is for one question to a container runtime, which takes milliseconds.
 const runtimeTimeout = 5 * time.Second

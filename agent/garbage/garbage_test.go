@@ -19,15 +19,18 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// The agent deletes the attachment of a namespace that is gone, so a namespace that exists must not be reported as gone.
+// The agent deletes the attachment of a namespace that is gone, so a namespace that exists must not be reported as
+// gone.
 func TestOnlyWhatLeadsElsewhereIsGone(t *testing.T) {
-	path, other := netnstest.New(t), netnstest.New(t)
+	path := netnstest.New(t)
+	other := netnstest.New(t)
 	inode, device, err := linux.InspectNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	file, ring := filepath.Join(dir, "file"), filepath.Join(dir, "ring")
+	file := filepath.Join(dir, "file")
+	ring := filepath.Join(dir, "ring")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -114,23 +117,43 @@ func TestAnAttachmentIsCollectedOnlyOnEvidence(t *testing.T) {
 		collected []string
 		kept      int
 	}{
-		"a minority":                           {evidence{all: []string{"a", "b", "c"}, missing: []string{"b"}}, []string{"b"}, 0},
-		"half":                                 {evidence{all: []string{"a", "b"}, missing: []string{"b"}}, []string{"b"}, 0},
-		"most":                                 {evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}}, nil, 2},
-		"most, one of a deleted pod":           {evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, deleted: "a"}, []string{"a"}, 1},
-		"most, and the API server is silent":   {evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, deleted: "a", silent: true}, nil, 2},
-		"the only one, and no other is seen":   {evidence{all: []string{"a"}, missing: []string{"a"}}, nil, 1},
-		"the only one, and others are seen":    {evidence{all: []string{"a"}, missing: []string{"a"}, other: true}, []string{"a"}, 0},
-		"the only one, of a deleted pod":       {evidence{all: []string{"a"}, missing: []string{"a"}, deleted: "a"}, []string{"a"}, 0},
-		"most, one without a sandbox":          {evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, runtime: []string{"b", "c"}}, []string{"a"}, 1},
-		"most, and the runtime is another one": {evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, runtime: []string{"x"}}, nil, 2},
-		"all, in a hidden directory":           {evidence{all: []string{"a", "b"}, hidden: true}, nil, 2},
-		"the only one, in a hidden directory":  {evidence{all: []string{"a"}, hidden: true}, nil, 1},
+		"a minority": {
+			evidence{all: []string{"a", "b", "c"}, missing: []string{"b"}}, []string{"b"}, 0,
+		},
+		"half": {
+			evidence{all: []string{"a", "b"}, missing: []string{"b"}}, []string{"b"}, 0,
+		},
+		"most": {
+			evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}}, nil, 2,
+		},
+		"most, one of a deleted pod": {
+			evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, deleted: "a"}, []string{"a"}, 1,
+		},
+		"most, and the API server is silent": {
+			evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, deleted: "a", silent: true}, nil, 2,
+		},
+		"the only one, and no other is seen": {evidence{all: []string{"a"}, missing: []string{"a"}}, nil, 1},
+		"the only one, and others are seen": {
+			evidence{all: []string{"a"}, missing: []string{"a"}, other: true}, []string{"a"}, 0,
+		},
+		"the only one, of a deleted pod": {
+			evidence{all: []string{"a"}, missing: []string{"a"}, deleted: "a"}, []string{"a"}, 0,
+		},
+		"most, one without a sandbox": {
+			evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, runtime: []string{"b", "c"}},
+			[]string{"a"}, 1,
+		},
+		"most, and the runtime is another one": {
+			evidence{all: []string{"a", "b", "c"}, missing: []string{"a", "b"}, runtime: []string{"x"}}, nil, 2,
+		},
+		"all, in a hidden directory":          {evidence{all: []string{"a", "b"}, hidden: true}, nil, 2},
+		"the only one, in a hidden directory": {evidence{all: []string{"a"}, hidden: true}, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := tt.make(t)
 			var collected []string
-			h, questions := health.New("", quiet), 0
+			h := health.New("", quiet)
+			questions := 0
 			v := New(h, quiet, func(_ context.Context, at *pod.Attachment, _ string) error {
 				collected = append(collected, at.Pod.Name)
 				return nil
@@ -164,7 +187,8 @@ func TestAnAttachmentIsCollectedOnlyOnEvidence(t *testing.T) {
 // A namespace that was missing once, and is back at the next poll, was not visible for a moment.
 func TestANamespaceThatIsBackIsNotCollected(t *testing.T) {
 	dir := t.TempDir()
-	path, away := filepath.Join(dir, "a"), dir+".away"
+	path := filepath.Join(dir, "a")
+	away := dir + ".away"
 	place := makeNamespace(t, path)
 	all := []pod.Attachment{{Key: pod.Key{ContainerID: "a"}, Pod: pod.ID{Namespace: "lab", Name: "a"}, Netns: place}}
 	v := New(health.New("", quiet), quiet, func(context.Context, *pod.Attachment, string) error {
@@ -203,18 +227,29 @@ func TestAnAttachmentWithItsNamespaceIsCollectedAfterAGraceWithoutASandbox(t *te
 		kubelet func(context.Context, pod.ID) (bool, error)
 		after   time.Duration // it is collected; 0: never
 	}{
-		"the runtime does not have the sandbox":                {runtime: []string{"other"}, after: time.Minute},
-		"the runtime has the sandbox":                          {runtime: []string{"a", "other"}, kubelet: lists(false, nil)},
-		"the runtime does not answer":                          {failed: broken, kubelet: lists(false, nil)},
-		"the runtime is another one":                           {runtime: []string{"x"}, kubelet: lists(false, nil), after: 10 * time.Minute},
+		"the runtime does not have the sandbox": {runtime: []string{"other"}, after: time.Minute},
+		"the runtime has the sandbox": {
+			runtime: []string{"a", "other"},
+			kubelet: lists(false, nil),
+		},
+		"the runtime does not answer": {failed: broken, kubelet: lists(false, nil)},
+		"the runtime is another one": {
+			runtime: []string{"x"},
+			kubelet: lists(false, nil),
+			after:   10 * time.Minute,
+		},
 		"the runtime is another one, and kubelet is not known": {runtime: []string{"x"}},
 		"kubelet does not list the pod":                        {kubelet: lists(false, nil), after: 10 * time.Minute},
 		"kubelet lists the pod":                                {kubelet: lists(true, nil)},
 		"kubelet does not answer":                              {kubelet: lists(false, broken)},
 		"there is no second source":                            {},
-		"the pod is not deleted":                               {runs: true, runtime: []string{"other"}, kubelet: lists(false, nil)},
-		"the API server does not answer":                       {silent: true, runtime: []string{"other"}},
-		"the container is no pod":                              {bare: true, runtime: []string{"other"}},
+		"the pod is not deleted": {
+			runs:    true,
+			runtime: []string{"other"},
+			kubelet: lists(false, nil),
+		},
+		"the API server does not answer": {silent: true, runtime: []string{"other"}},
+		"the container is no pod":        {bare: true, runtime: []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := evidence{all: []string{"a", "other"}}.make(t)
@@ -222,7 +257,8 @@ func TestAnAttachmentWithItsNamespaceIsCollectedAfterAGraceWithoutASandbox(t *te
 				all[0].Pod = pod.ID{}
 			}
 			began := time.Now()
-			now, collected := began, time.Duration(0)
+			now := began
+			collected := time.Duration(0)
 			h := health.New("", quiet)
 			v := New(h, quiet, func(_ context.Context, at *pod.Attachment, reason string) error {
 				if at.Key.ContainerID != "a" || reason != "pod is deleted" {
@@ -233,7 +269,8 @@ func TestAnAttachmentWithItsNamespaceIsCollectedAfterAGraceWithoutASandbox(t *te
 				}
 				return nil
 			})
-			v.now, v.IsListed = func() time.Time { return now }, tt.kubelet
+			v.now = func() time.Time { return now }
+			v.IsListed = tt.kubelet
 			v.IsDeleted = func(_ context.Context, id pod.ID) (bool, error) {
 				if tt.silent {
 					return false, broken
@@ -246,7 +283,8 @@ func TestAnAttachmentWithItsNamespaceIsCollectedAfterAGraceWithoutASandbox(t *te
 				v.Poll(t.Context(), all)
 			}
 			if collected != tt.after || !h.Holds(health.Sandboxes) {
-				t.Errorf("collected after %s, want %s; the condition holds: %t", collected, tt.after, h.Holds(health.Sandboxes))
+				t.Errorf("collected after %s, want %s; the condition holds: %t", collected, tt.after,
+					h.Holds(health.Sandboxes))
 			}
 		})
 	}
@@ -258,10 +296,15 @@ func lists(listed bool, err error) func(context.Context, pod.ID) (bool, error) {
 
 func TestTheGraceBeginsAnewWhenTheSandboxIsThereAgain(t *testing.T) {
 	all := evidence{all: []string{"a", "other"}}.make(t)
-	now, collected := time.Now(), 0
-	v := New(health.New("", quiet), quiet, func(context.Context, *pod.Attachment, string) error { collected++; return nil })
+	now := time.Now()
+	collected := 0
+	v := New(health.New("", quiet), quiet, func(context.Context, *pod.Attachment, string) error {
+		collected++
+		return nil
+	})
 	has := []string{"other"}
-	v.now, v.IsDeleted = func() time.Time { return now }, func(_ context.Context, id pod.ID) (bool, error) { return id.Name == "a", nil }
+	v.now = func() time.Time { return now }
+	v.IsDeleted = func(_ context.Context, id pod.ID) (bool, error) { return id.Name == "a", nil }
 	v.Sandboxes = func(context.Context) (map[string]bool, error) { return setOf(has), nil }
 	for _, has = range [][]string{{"other"}, {"other"}, {"other"}, {"a", "other"}, {"other"}, {"other"}, {"other"}} {
 		v.Poll(t.Context(), all)

@@ -118,9 +118,14 @@ func ValidateGates(urls []string) error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("readinessGates: %w", err))
 		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-			errs = append(errs, fmt.Errorf("readinessGates: %q is not a URL with http or https and a host, such as http://127.0.0.1:8080/ready", at))
+			errs = append(errs,
+				fmt.Errorf(
+					"readinessGates: %q is not a URL with http or https and a host, such as http://127.0.0.1:8080/ready",
+					at))
 		case u.User != nil: // logs and /readyz would show it
-			errs = append(errs, fmt.Errorf("readinessGates: %s has a user: remove it, gates are requested without credentials", u.Redacted()))
+			errs = append(errs,
+				fmt.Errorf("readinessGates: %s has a user: remove it, gates are requested without credentials",
+					u.Redacted()))
 		}
 	}
 	return errors.Join(errs...)

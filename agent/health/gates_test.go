@@ -89,7 +89,8 @@ func TestGateThatRefusesConnectionsIsClosed(t *testing.T) {
 	s.Close()
 	h, _ := onlyGates(t)
 	err := NewGates([]string{s.URL, open, s.URL}, h, time.Hour).poll(t.Context())
-	if err == nil || strings.Count(err.Error(), s.URL) != 2 || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), open) {
+	if err == nil || strings.Count(err.Error(), s.URL) != 2 || strings.Contains(err.Error(), "\n") ||
+		strings.Contains(err.Error(), open) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Required conditions: ADD and STATUS fail while one of them does not hold. The last three exist only after [Conditions.Require].
+// Required conditions: ADD and STATUS fail while one of them does not hold. The last three exist only after
+// [Conditions.Require].
 const (
 	Started   = "started"
 	Dataplane = "dataplane"
@@ -35,7 +36,9 @@ const (
 	Namespaces    = "namespaces"     // no network namespace of a pod has more objects than the agent reads
 	State         = "state"          // the state file can be written; ADD and STATUS fail if not, DEL does not
 	Announcements = "announcements"  // all parts of other nodes' announcements are granted
+	TunnelPort    = "tunnel-port"    // no VXLAN device of the kernel takes packets of the tunnels, or loses its own
 	NodeAddresses = "node-addresses" // no pod has an address of the node's links
+	PathMTU       = "path-mtu"       // the paths to other nodes carry the longest tunnel packets
 	Policies      = "policies"       // no NetworkPolicy is ignored
 	Stats         = "stats"          // the dataplane's counters can be read
 	APIServer     = "api-server"     // the API server answers the node's watches
@@ -81,12 +84,14 @@ func New(file string, log *slog.Logger) *Conditions {
 func (c *Conditions) Set(name string, ok bool, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ready, changed := true, false
+	ready := true
+	changed := false
 	for i := range c.conditions {
 		condition := &c.conditions[i]
 		if condition.Name == name {
 			changed = condition.OK != ok
-			condition.OK, condition.Message = ok, message
+			condition.OK = ok
+			condition.Message = message
 		}
 		ready = ready && (condition.OK || condition.Advisory)
 	}
@@ -200,9 +205,9 @@ func (c *Conditions) Requires(name string) bool {
 	return exists && !condition.Advisory
 }
 
-// Missing returns an error with the required conditions that do not hold, nil if ADD can be served. The error has the CNI code for
-// limited connectivity if the conditions Dataplane or Network of a started agent do not hold: running pods may be affected, too. A node
-// without addresses has no pods yet.
+// Missing returns an error with the required conditions that do not hold, nil if ADD can be served. The error has the
+// CNI code for limited connectivity if the conditions Dataplane or Network of a started agent do not hold: running pods
+// may be affected, too. A node without addresses has no pods yet.
 func (c *Conditions) Missing() error {
 	err := c.MissingBut("")
 	hadAddresses := !c.Requires(Addresses) || c.Holds(Addresses)

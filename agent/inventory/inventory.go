@@ -30,7 +30,9 @@ type Server struct {
 }
 
 // Interfaces lists the interfaces.
-func (s *Server) Interfaces(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneInterfaces, error) {
+func (s *Server) Interfaces(
+	ctx context.Context, req *operatorv1.DataplaneRequest,
+) (*operatorv1.DataplaneInterfaces, error) {
 	entries, o, err := read(ctx, s, req, s.Client.Inventory().Interfaces)
 	if err != nil {
 		return nil, err
@@ -43,8 +45,14 @@ func (s *Server) Interfaces(ctx context.Context, req *operatorv1.DataplaneReques
 		}
 		owner.Name = e.Name
 		reply.Interfaces = append(reply.Interfaces, &operatorv1.DataplaneInterface{
-			Owner: owner, Index: uint32(e.Index), Type: e.Type, Mac: e.MAC.String(), Mtu: uint32(e.MTU), Up: e.Up, LinkUp: e.LinkUp,
-			Vrfs: e.VRFs, BridgeDomain: e.BridgeDomain,
+			Owner:  owner,
+			Index:  uint32(e.Index),
+			Type:   e.Type,
+			Mac:    e.MAC.String(),
+			Mtu:    uint32(e.MTU),
+			Up:     e.Up,
+			LinkUp: e.LinkUp,
+			Vrfs:   e.VRFs, BridgeDomain: e.BridgeDomain,
 		})
 	}
 	return reply, nil
@@ -64,13 +72,21 @@ func (s *Server) Memifs(ctx context.Context, req *operatorv1.DataplaneRequest) (
 		}
 		owner.Name = e.Name
 		reply.Memifs = append(reply.Memifs, &operatorv1.DataplaneMemif{
-			Owner: owner, Id: e.ID, Role: e.Role, Mode: e.Mode, Socket: e.Socket, RingSize: e.RingSize, BufferSize: uint32(e.BufferSize), Connected: e.Connected,
+			Owner:      owner,
+			Id:         e.ID,
+			Role:       e.Role,
+			Mode:       e.Mode,
+			Socket:     e.Socket,
+			RingSize:   e.RingSize,
+			BufferSize: uint32(e.BufferSize),
+			Connected:  e.Connected,
 		})
 	}
 	return reply, nil
 }
 
-// Drops lists dropped packets by interface, and error counters. With a pod it has no error counters, which count all interfaces.
+// Drops lists dropped packets by interface, and error counters. With a pod it has no error counters, which count all
+// interfaces.
 func (s *Server) Drops(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneDrops, error) {
 	c, o, err := read(ctx, s, req, s.Counters.Read)
 	if err != nil {
@@ -79,7 +95,11 @@ func (s *Server) Drops(ctx context.Context, req *operatorv1.DataplaneRequest) (*
 	reply := &operatorv1.DataplaneDrops{}
 	for object, t := range c.Interfaces {
 		if owner := o.of(object); t.RxDrops+t.TxDrops > 0 && o.admits(owner) {
-			reply.Interfaces = append(reply.Interfaces, &operatorv1.InterfaceDrops{Owner: owner, FromPod: t.RxDrops, ToPod: t.TxDrops})
+			reply.Interfaces = append(reply.Interfaces, &operatorv1.InterfaceDrops{
+				Owner:   owner,
+				FromPod: t.RxDrops,
+				ToPod:   t.TxDrops,
+			})
 		}
 	}
 	slices.SortFunc(reply.Interfaces, func(a, b *operatorv1.InterfaceDrops) int {
@@ -89,14 +109,21 @@ func (s *Server) Drops(ctx context.Context, req *operatorv1.DataplaneRequest) (*
 		return reply, nil
 	}
 	for _, e := range c.Errors {
-		text, statistic := explain(e.Node, e.Reason)
-		reply.Reasons = append(reply.Reasons, &operatorv1.DropReason{Node: e.Node, Reason: e.Reason, Count: e.Count, Explanation: text, Statistic: statistic})
+		text, statistic := southbound.Explain(e.Node, e.Reason)
+		reply.Reasons = append(reply.Reasons, &operatorv1.DropReason{
+			Node:        e.Node,
+			Reason:      e.Reason,
+			Count:       e.Count,
+			Explanation: text,
+			Statistic:   statistic,
+		})
 	}
 	slices.SortStableFunc(reply.Reasons, func(a, b *operatorv1.DropReason) int { return cmp.Compare(b.Count, a.Count) })
 	return reply, nil
 }
 
-// FIB lists the routes of the selected VRFs, of all sources. With an address it lists those that cover it, the longest prefix first.
+// FIB lists the routes of the selected VRFs, of all sources. With an address it lists those that cover it, the longest
+// prefix first.
 func (s *Server) FIB(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneFIB, error) {
 	var to netip.Addr
 	if req.Address != "" {
@@ -106,7 +133,9 @@ func (s *Server) FIB(ctx context.Context, req *operatorv1.DataplaneRequest) (*op
 		}
 	}
 	keep := func(vrf string) bool { return req.Network == "" || isOfNetwork(vrf, req.Network) }
-	entries, o, err := read(ctx, s, req, func(ctx context.Context) ([]vpp.RouteEntry, error) { return s.Client.Inventory().FIB(ctx, keep) })
+	entries, o, err := read(ctx, s, req, func(ctx context.Context) ([]vpp.RouteEntry, error) {
+		return s.Client.Inventory().FIB(ctx, keep)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +145,9 @@ func (s *Server) FIB(ctx context.Context, req *operatorv1.DataplaneRequest) (*op
 		for _, p := range e.Paths {
 			route.Paths = append(route.Paths, o.path(p))
 		}
-		leads := slices.ContainsFunc(route.Paths, func(p *operatorv1.DataplanePath) bool { return p.Owner != nil && o.admits(p.Owner) })
+		leads := slices.ContainsFunc(route.Paths, func(p *operatorv1.DataplanePath) bool {
+			return p.Owner != nil && o.admits(p.Owner)
+		})
 		if (req.Pod == "" || leads) && (!to.IsValid() || e.Prefix.Contains(to)) {
 			reply.Routes = append(reply.Routes, route)
 		}
@@ -154,7 +185,9 @@ func (s *Server) Bridges(ctx context.Context, req *operatorv1.DataplaneRequest) 
 }
 
 // Neighbours lists the neighbours.
-func (s *Server) Neighbours(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneNeighbours, error) {
+func (s *Server) Neighbours(
+	ctx context.Context, req *operatorv1.DataplaneRequest,
+) (*operatorv1.DataplaneNeighbours, error) {
 	entries, o, err := read(ctx, s, req, s.Client.Inventory().Neighbours)
 	if err != nil {
 		return nil, err
@@ -163,7 +196,11 @@ func (s *Server) Neighbours(ctx context.Context, req *operatorv1.DataplaneReques
 	for _, e := range entries {
 		if owner := o.of(e.Interface); o.admits(owner) {
 			reply.Neighbours = append(reply.Neighbours, &operatorv1.DataplaneNeighbour{
-				Address: e.Address.String(), Mac: e.MAC.String(), Owner: owner, Static: e.Static, Age: durationpb.New(e.Age),
+				Address: e.Address.String(),
+				Mac:     e.MAC.String(),
+				Owner:   owner,
+				Static:  e.Static,
+				Age:     durationpb.New(e.Age),
 			})
 		}
 	}
@@ -180,10 +217,13 @@ func (s *Server) Runtime(ctx context.Context, req *operatorv1.DataplaneRequest) 
 }
 
 // read reads the dataplane and the owners of its interfaces.
-func read[T any](ctx context.Context, s *Server, req *operatorv1.DataplaneRequest, from func(context.Context) (T, error)) (found T, o owners, err error) {
+func read[T any](
+	ctx context.Context, s *Server, req *operatorv1.DataplaneRequest, from func(context.Context) (T, error),
+) (found T, o owners, err error) {
 	o = newOwners(s.Pods.Attachments(), req.Pod)
 	if req.Pod != "" && !o.known {
-		return found, o, status.Errorf(codes.NotFound, "pod %s has no attachment on this node; weftctl attachments lists them", req.Pod)
+		return found, o, status.Errorf(codes.NotFound,
+			"pod %s has no attachment on this node; weftctl attachments lists them", req.Pod)
 	}
 	if found, err = from(ctx); err != nil {
 		err = status.Error(codes.FailedPrecondition, err.Error())
@@ -205,7 +245,9 @@ func newOwners(attachments []pod.Attachment, selected string) owners {
 		for _, i := range a.Interfaces {
 			if i.Object != "" {
 				o.byObject[i.Object] = &operatorv1.Owner{
-					Object: i.Object, Interface: i.Name, Pod: &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID},
+					Object:    i.Object,
+					Interface: i.Name,
+					Pod:       &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID},
 				}
 			}
 		}
@@ -238,10 +280,20 @@ func (o owners) path(p vpp.PathEntry) *operatorv1.DataplanePath {
 
 func (o owners) bridge(e vpp.BridgeEntry) *operatorv1.DataplaneBridge {
 	b := &operatorv1.DataplaneBridge{
-		Id: e.ID, Name: e.Name, Learn: e.Learn, Flood: e.Flood, Forward: e.Forward, UnknownUnicastFlood: e.UUFwd, Age: durationpb.New(e.Age),
+		Id:                  e.ID,
+		Name:                e.Name,
+		Learn:               e.Learn,
+		Flood:               e.Flood,
+		Forward:             e.Forward,
+		UnknownUnicastFlood: e.UUFwd,
+		Age:                 durationpb.New(e.Age),
 	}
 	for _, m := range e.Members {
-		b.Members = append(b.Members, &operatorv1.BridgeMember{Owner: o.of(m.Interface), Bvi: m.BVI, SplitHorizonGroup: uint32(m.SplitHorizonGroup)})
+		b.Members = append(b.Members, &operatorv1.BridgeMember{
+			Owner:             o.of(m.Interface),
+			Bvi:               m.BVI,
+			SplitHorizonGroup: uint32(m.SplitHorizonGroup),
+		})
 	}
 	for _, m := range e.MACs {
 		b.Macs = append(b.Macs, &operatorv1.BridgeMAC{Mac: m.MAC.String(), Owner: o.of(m.Interface), Static: m.Static})

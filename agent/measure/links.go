@@ -10,16 +10,19 @@ import (
 
 // links are the values of the label link, by interface of the dataplane.
 var links = map[string]string{
-	desired.HostObject: "host", desired.TunnelObject: "tunnel", desired.UplinkObject: "uplink", desired.PuntingObject: "punt",
+	desired.HostObject: "host", desired.TunnelObject: "tunnel", desired.UplinkObject: "uplink",
+	desired.PuntingObject: "punt",
 }
 
-// addLinks adds the counters of the links of the node, and of the tunnels to other nodes: all networks of one node are summed.
+// addLinks adds the counters of the links of the node, and of the tunnels to other nodes: all networks of one node are
+// summed.
 func (src Source) addLinks(s *metrics.State, c *vpp.Counters) {
 	var names map[uint32]string
 	if src.Member != nil {
 		names = src.Member.NodeNames()
 	}
-	s.Links, s.Tunnels = make(map[string]metrics.Traffic), make(map[string]metrics.Traffic)
+	s.Links = make(map[string]metrics.Traffic)
+	s.Tunnels = make(map[string]metrics.Traffic)
 	for object, t := range c.Interfaces {
 		if link, ok := links[object]; ok {
 			s.Links[link] = trafficOf(t)

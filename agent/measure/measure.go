@@ -33,14 +33,18 @@ type Recorder struct{ Metrics *metrics.Metrics }
 // verbs of CNI, by the gRPC methods that serve them.
 var verbs = map[string]string{"Add": "ADD", "Delete": "DEL", "Check": "CHECK", "Status": "STATUS", "Collect": "GC"}
 
-// Request is an interceptor that times requests of the CNI plugin. Callers without permission are not counted; podmanager refuses them.
-func (r Recorder) Request(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+// Request is an interceptor that times requests of the CNI plugin. Callers without permission are not counted;
+// podmanager refuses them.
+func (r Recorder) Request(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (reply any, err error) {
 	service, method := path.Split(info.FullMethod)
 	verb, known := verbs[method]
 	if !known || service != "/"+weftv1.RemoteCNI_ServiceDesc.ServiceName+"/" {
 		return handle(ctx, req)
 	}
-	began, code := time.Now(), codes.Internal.String() // of a panic
+	began := time.Now()
+	code := codes.Internal.String() // of a panic
 	defer func() { r.Metrics.Request(verb, code, time.Since(began)) }()
 	reply, err = handle(ctx, req)
 	code = status.Code(err).String()
@@ -52,7 +56,8 @@ func (r Recorder) Request(ctx context.Context, req any, info *grpc.UnaryServerIn
 
 // phases of an event that may take time, by the names of its steps.
 var phases = map[string]string{
-	"validate": "load", "run handlers": "handlers", "merge external": "merge", "commit": "commit", "save": "save", "undo": "undo", "verify": "verify",
+	"validate": "load", "run handlers": "handlers", "merge external": "merge", "commit": "commit", "save": "save",
+	"undo": "undo", "verify": "verify",
 }
 
 // Event records a handled event.
@@ -75,8 +80,8 @@ func (r Recorder) Event(rec eventloop.Record) {
 	r.Metrics.Event(e)
 }
 
-// Transaction records a transaction. Only transactions without an event count as drift here; the committer calls Drift for resyncs that an
-// event requested.
+// Transaction records a transaction. Only transactions without an event count as drift here; the committer calls Drift
+// for resyncs that an event requested.
 func (r Recorder) Transaction(rec *kvscheduler.Record) {
 	if rec.Origin == "report" {
 		return
@@ -155,7 +160,8 @@ func (src Source) Read(ctx context.Context) metrics.State {
 	}
 	if src.Member != nil {
 		dropped := src.Member.Events.Writer.Dropped()
-		s.EventsDropped, s.Rejections = &dropped, src.Member.Rejections()
+		s.EventsDropped = &dropped
+		s.Rejections = src.Member.Rejections()
 	}
 	pools, _ := src.Networks.Addresses()
 	for _, p := range pools {
@@ -163,7 +169,8 @@ func (src Source) Read(ctx context.Context) metrics.State {
 	}
 	if src.Devices != nil {
 		of := src.Devices.Stats()
-		s.Devices, s.Registrations = of.Devices, of.Registrations
+		s.Devices = of.Devices
+		s.Registrations = of.Registrations
 	}
 	return s
 }
@@ -190,7 +197,8 @@ func (src Source) readCounters(ctx context.Context, s *metrics.State) {
 	}
 }
 
-// countObjects counts objects by kind and phase. Every kind has every phase, so that a count that falls to 0 is reported.
+// countObjects counts objects by kind and phase. Every kind has every phase, so that a count that falls to 0 is
+// reported.
 func (src Source) countObjects() map[string]map[string]int {
 	counts := make(map[string]map[string]int)
 	view := src.Scheduler.View()

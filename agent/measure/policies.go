@@ -15,8 +15,8 @@ import (
 // maxPolicyTotals bounds the totals of policies that no ACL has any more.
 const maxPolicyTotals = 1024
 
-// Policies counts packets by policy. The dataplane counts by ACL, from 0 for each new one, and a change of a policy replaces ACLs; the
-// totals only grow.
+// Policies counts packets by policy. The dataplane counts by ACL, from 0 for each new one, and a change of a policy
+// replaces ACLs; the totals only grow.
 type Policies struct {
 	view    func() kvscheduler.View
 	matches func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error)
@@ -33,7 +33,9 @@ type countedACL struct {
 }
 
 // NewPolicies returns totals of 0. matches is Client.ACLMatches.
-func NewPolicies(view func() kvscheduler.View, matches func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error)) *Policies {
+func NewPolicies(
+	view func() kvscheduler.View, matches func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error),
+) *Policies {
 	return &Policies{view: view, matches: matches, totals: make(map[metrics.PolicySeries]uint64)}
 }
 
@@ -45,7 +47,12 @@ func (p *Policies) Read(ctx context.Context) ([]metrics.PolicyCount, error) {
 	if err != nil {
 		return nil, err
 	}
-	reading := counting{view: p.view(), matches: matches, last: p.last, now: make(map[countedACL]map[metrics.PolicySeries]uint64)}
+	reading := counting{
+		view:    p.view(),
+		matches: matches,
+		last:    p.last,
+		now:     make(map[countedACL]map[metrics.PolicySeries]uint64),
+	}
 	reading.count()
 	inUse := make(map[metrics.PolicySeries]bool)
 	for acl, counts := range reading.now {
@@ -101,7 +108,8 @@ func (c *counting) count() {
 	}
 }
 
-// add counts the packets of an ACL for a direction of the pod. An ACL that cannot be counted now keeps its last counts: they are in the totals.
+// add counts the packets of an ACL for a direction of the pod. An ACL that cannot be counted now keeps its last counts:
+// they are in the totals.
 func (c *counting) add(name string, d policy.Direction) {
 	ref := kvscheduler.Ref{Kind: wire.KindACL, Name: name}
 	want, _ := c.view.Desired(ref)
@@ -128,7 +136,8 @@ func (c *counting) add(name string, d policy.Direction) {
 	c.now[id] = counts
 }
 
-// policyOf returns the policy of a rule's origin, such as "NetworkPolicy shop/db ingress[0]", or several policies that isolate a pod together.
+// policyOf returns the policy of a rule's origin, such as "NetworkPolicy shop/db ingress[0]", or several policies that
+// isolate a pod together.
 func policyOf(origin string) string {
 	for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
 		for _, end := range []string{"[", ":"} { // no name contains them

@@ -50,16 +50,25 @@ func (n *node) counts(index vpp.ACLIndex, packets ...uint64) {
 	}
 }
 
-// shared is a node on which two interfaces have the same ACL for what the pod receives, with a rule of policy a and the rest.
+// shared is a node on which two interfaces have the same ACL for what the pod receives, with a rule of policy a and the
+// rest.
 func shared() *node {
 	rules := []wire.ACLRule{
-		{Family: wire.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[0]"}, {Family: wire.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[1]"},
-		{Family: wire.IP4, Origin: "NetworkPolicy shop/a, NetworkPolicy shop/b ingress: no rule allows it"}, {Family: wire.IP4, Permit: true},
+		{Family: wire.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[0]"}, {
+			Family: wire.IP4,
+			Permit: true,
+			Origin: "NetworkPolicy shop/a ingress[1]",
+		},
+		{Family: wire.IP4, Origin: "NetworkPolicy shop/a, NetworkPolicy shop/b ingress: no rule allows it"}, {
+			Family: wire.IP4,
+			Permit: true,
+		},
 	}
 	n := &node{
 		interfaces: map[string]wire.InterfaceACL{"i1": {Output: []string{"x"}}, "i2": {Output: []string{"x"}}},
-		acls:       map[string]wire.ACL{"x": {Rules: rules}, "y": {Rules: rules[:1]}}, indices: map[string]vpp.ACLIndex{"x": 4, "y": 5},
-		matches: make(map[vpp.ACLIndex][]vpp.Matches),
+		acls:       map[string]wire.ACL{"x": {Rules: rules}, "y": {Rules: rules[:1]}},
+		indices:    map[string]vpp.ACLIndex{"x": 4, "y": 5},
+		matches:    make(map[vpp.ACLIndex][]vpp.Matches),
 	}
 	n.counts(4, 3, 4, 5, 9)
 	return n
@@ -71,7 +80,8 @@ const (
 )
 
 func (n *node) policies() *Policies {
-	return NewPolicies(func() kvscheduler.View { return n }, func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error) { return n.matches, n.err })
+	return NewPolicies(func() kvscheduler.View { return n },
+		func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error) { return n.matches, n.err })
 }
 
 // checkTotals compares the totals of the two series.

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// readPause is the shortest time between two reads: a program such as kube-proxy may add thousands of addresses at once.
+	// readPause is the shortest time between two reads: a program such as kube-proxy may add thousands of addresses at
+	// once.
 	readPause = 100 * time.Millisecond
 	// readEvery is the period of reads without a notification of the kernel: a link may have moved into a VRF.
 	readEvery = 15 * time.Second
@@ -66,7 +67,12 @@ type conflict struct {
 // New returns a watcher that has read nothing.
 func New(c Config) *Watcher {
 	c.Health.Advise(health.NodeAddresses)
-	return &Watcher{Config: c, changed: make(chan struct{}, 1), pods: make(chan struct{}, 1), known: make(map[conflict]bool)}
+	return &Watcher{
+		Config:  c,
+		changed: make(chan struct{}, 1),
+		pods:    make(chan struct{}, 1),
+		known:   make(map[conflict]bool),
+	}
 }
 
 // Observe takes what happened to an attachment. It does not block.
@@ -140,7 +146,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Read reads the addresses of the node once, and excludes them from those of pods. After an error the addresses of the last read count too.
+// Read reads the addresses of the node once, and excludes them from those of pods. After an error the addresses of the
+// last read count too.
 func (w *Watcher) Read() {
 	links, err := linux.NodeAddresses()
 	maps.DeleteFunc(links, func(_ netip.Addr, link string) bool { return link == w.HostLink })
@@ -186,7 +193,8 @@ func (w *Watcher) report() {
 			if w.known[c] {
 				continue
 			}
-			w.Log.Warn("the node has the address of a pod", "pod", at.Pod.String(), "container", at.Key.ContainerID, "interface", c.iface,
+			w.Log.Warn("the node has the address of a pod", "pod", at.Pod.String(), "container", at.Key.ContainerID,
+				"interface", c.iface,
 				"address", c.address.String(), "link", c.link)
 			if w.Tell != nil {
 				w.Tell(&at, c.String())
@@ -195,7 +203,8 @@ func (w *Watcher) report() {
 	}
 	for c := range w.known {
 		if !found[c] {
-			w.Log.Info("the node does not have the address of a pod any more", "pod", c.name, "interface", c.iface, "address", c.address.String(), "link", c.link)
+			w.Log.Info("the node does not have the address of a pod any more", "pod", c.name, "interface", c.iface,
+				"address", c.address.String(), "link", c.link)
 		}
 	}
 	w.known = found
@@ -210,7 +219,13 @@ func (w *Watcher) conflictsOf(at *pod.Attachment) (list []conflict) {
 		}
 		for _, p := range i.Addresses {
 			if link, has := w.links[p.Addr()]; has {
-				list = append(list, conflict{key: at.Key, name: at.Name(), iface: i.Name, address: p.Addr(), link: link})
+				list = append(list, conflict{
+					key:     at.Key,
+					name:    at.Name(),
+					iface:   i.Name,
+					address: p.Addr(),
+					link:    link,
+				})
 			}
 		}
 	}
@@ -219,7 +234,8 @@ func (w *Watcher) conflictsOf(at *pod.Attachment) (list []conflict) {
 
 // String describes the conflict.
 func (c conflict) String() string {
-	return fmt.Sprintf("%s: address %s of interface %s is also on link %s of the node", c.name, c.address, c.iface, c.link)
+	return fmt.Sprintf("%s: address %s of interface %s is also on link %s of the node", c.name, c.address, c.iface,
+		c.link)
 }
 
 // summary is the message of the condition.
@@ -235,5 +251,6 @@ func summary(found map[conflict]bool) string {
 	if more := len(texts) - mostNamed; more > 0 {
 		texts = append(texts[:mostNamed:mostNamed], fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(texts, "; ") + ": packets of the node to the pod do not reach it; remove the address from the link, or delete the pod"
+	return strings.Join(texts, "; ") +
+		": packets of the node to the pod do not reach it; remove the address from the link, or delete the pod"
 }

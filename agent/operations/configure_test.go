@@ -13,7 +13,8 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// newConfigured returns a server with an event loop that decodes external values of Linux kinds, but does not apply them.
+// newConfigured returns a server with an event loop that decodes external values of Linux kinds, but does not apply
+// them.
 func newConfigured(t *testing.T) (*Server, *eventlooptest.Committer) {
 	s := kvscheduler.New(kvscheduler.Config{})
 	if err := linux.Register(s, linux.Options{}); err != nil {
@@ -45,16 +46,23 @@ const (
 func TestInvalidValueIsDroppedAndOtherValuesAreApplied(t *testing.T) {
 	const valid = validKey + ": {'on': linux.veth/x, name: net/a, value: '0'}\n"
 	for name, tc := range map[string]struct{ value, want string }{
-		"an unknown field":            {key + ": {" + fields + ", vallue: '1'}", key + `: decode: unknown field "vallue"`},
-		"a field in another spelling": {key + ": {" + fields + ", Value: '1'}", key + `: decode: unknown field "Value"`},
+		"an unknown field": {
+			key + ": {" + fields + ", vallue: '1'}", key + `: decode: unknown field "vallue"`,
+		},
+		"a field in another spelling": {
+			key + ": {" + fields + ", Value: '1'}", key + `: decode: unknown field "Value"`,
+		},
 		"one of a kind with a stored form of its own": {
-			"linux.file//x/y: {type: file, mode: 0600, secret: s, contents: z}", `linux.file//x/y: decode: unknown field "contents"`,
+			"linux.file//x/y: {type: file, mode: 0600, secret: s, contents: z}",
+			`linux.file//x/y: decode: unknown field "contents"`,
 		},
 		"a value of another type": {key + ": {'on': [1]}", key + ": decode: on: expected a string, not a list"},
 		"an unknown kind":         {"linux.sysctls/x: {}", "linux.sysctls/x: decode: unknown kind of linux.sysctls/x"},
-		"a key without a name":    {"linux.sysctl: {}", `linux.sysctl: decode: key "linux.sysctl" is not of the form kind/name`},
-		"no value":                {key + ":", key + ": null would delete the object"},
-		"an invalid value":        {key + ": {'on': linux.veth/x, name: ../b}", key + ": invalid: "},
+		"a key without a name": {
+			"linux.sysctl: {}", `linux.sysctl: decode: key "linux.sysctl" is not of the form kind/name`,
+		},
+		"no value":         {key + ":", key + ": null would delete the object"},
+		"an invalid value": {key + ": {'on': linux.veth/x, name: ../b}", key + ": invalid: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, committer := newConfigured(t)

@@ -26,15 +26,19 @@ func (o *Server) peerOf(a *pod.Attachment, i pod.Interface) string {
 	if wanted == pod.RoleClient {
 		client = peer
 	}
-	return fmt.Sprintf("%s, %s of %s", o.splice(client.Memif, o.restricted(a, i), o.restricted(b, peer)), peer.Name, b.Name())
+	return fmt.Sprintf("%s, %s of %s", o.splice(client.Memif, o.restricted(a, i), o.restricted(b, peer)), peer.Name,
+		b.Name())
 }
 
-// member returns the member of a direct network with a role; nil: there is none. Of two sandboxes of a pod it is the newer one.
+// member returns the member of a direct network with a role; nil: there is none. Of two sandboxes of a pod it is the
+// newer one.
 func (o *Server) member(network, role string) (a *pod.Attachment, i pod.Interface) {
 	for _, b := range o.config.Pods.Attachments() {
 		for _, other := range b.Interfaces {
-			if other.Memif != nil && other.Memif.Role == role && other.Network == network && (a == nil || a.Created.Before(b.Created)) {
-				a, i = &b, other
+			if other.Memif != nil && other.Memif.Role == role && other.Network == network &&
+				(a == nil || a.Created.Before(b.Created)) {
+				a = &b
+				i = other
 			}
 		}
 	}

@@ -17,19 +17,27 @@ func TestPeerOnADirectNetworkIsTheNewestSandbox(t *testing.T) {
 	member := func(container, role, name string, created int64) *pod.Attachment {
 		return &pod.Attachment{
 			Key: pod.Key{Network: "weft", ContainerID: container, IfName: "eth0"}, Created: time.Unix(created, 0),
-			Pod:        pod.ID{Namespace: "lab", Name: role},
-			Interfaces: []pod.Interface{{Name: name, Type: pod.TypeMemif, Network: "pair", Memif: &pod.Memif{ID: 1, Role: role}}},
+			Pod: pod.ID{Namespace: "lab", Name: role},
+			Interfaces: []pod.Interface{
+				{Name: name, Type: pod.TypeMemif, Network: "pair", Memif: &pod.Memif{ID: 1, Role: role}},
+			},
 		}
 	}
 	client := member("a", pod.RoleClient, "m1", 1)
 	for _, created := range [][2]int64{{2, 3}, {3, 2}} {
 		pods := podmanager.New(podmanager.Config{})
-		pods.Restore([]*pod.Attachment{client, member("b", pod.RoleServer, "first", created[0]), member("c", pod.RoleServer, "second", created[1])})
+		pods.Restore([]*pod.Attachment{
+			client, member("b", pod.RoleServer, "first", created[0]), member("c", pod.RoleServer, "second", created[1]),
+		})
 		connected, err := attach.New(attach.Config{}, nil, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := New(Config{Pods: pods, Network: &ipnet.Network{Pods: connected}, Splices: splice.New(slog.New(slog.DiscardHandler))})
+		o := New(Config{
+			Pods:    pods,
+			Network: &ipnet.Network{Pods: connected},
+			Splices: splice.New(slog.New(slog.DiscardHandler)),
+		})
 		want := "not connected yet, second of pod lab/server"
 		if created[0] > created[1] {
 			want = "not connected yet, first of pod lab/server"

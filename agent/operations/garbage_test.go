@@ -23,18 +23,32 @@ import (
 var quiet = slog.New(slog.DiscardHandler)
 
 func TestCollectGarbageNeedsEvidenceOrForce(t *testing.T) {
-	const a, b, c = "weft/a/eth0", "weft/b/eth0", "weft/c/eth0"
+	const (
+		a = "weft/a/eth0"
+		b = "weft/b/eth0"
+		c = "weft/c/eth0"
+	)
 	for name, tt := range map[string]struct {
 		polls   int
 		req     *operatorv1.CollectGarbageRequest
 		want    string // key, lacks, deleted
 		deleted string
 	}{
-		"before a poll":       {0, &operatorv1.CollectGarbageRequest{}, "[" + b + " " + "the network namespace must be missing in two polls" + " false]", "[]"},
-		"after a poll":        {1, &operatorv1.CollectGarbageRequest{}, "[" + b + "  true]", "[b: network namespace is gone]"},
-		"a dry run":           {1, &operatorv1.CollectGarbageRequest{DryRun: true}, "[" + b + "  false]", "[]"},
-		"by force":            {0, &operatorv1.CollectGarbageRequest{Force: []string{a, c}}, "[" + a + "  true " + c + "  true]", "[a: forced by weftctl gc c: forced by weftctl gc]"},
-		"by force, a dry run": {0, &operatorv1.CollectGarbageRequest{Force: []string{a}, DryRun: true}, "[" + a + "  false]", "[]"},
+		"before a poll": {
+			0, &operatorv1.CollectGarbageRequest{},
+			"[" + b + " " + "the network namespace must be missing in two polls" + " false]", "[]",
+		},
+		"after a poll": {
+			1, &operatorv1.CollectGarbageRequest{}, "[" + b + "  true]", "[b: network namespace is gone]",
+		},
+		"a dry run": {1, &operatorv1.CollectGarbageRequest{DryRun: true}, "[" + b + "  false]", "[]"},
+		"by force": {
+			0, &operatorv1.CollectGarbageRequest{Force: []string{a, c}}, "[" + a + "  true " + c + "  true]",
+			"[a: forced by weftctl gc c: forced by weftctl gc]",
+		},
+		"by force, a dry run": {
+			0, &operatorv1.CollectGarbageRequest{Force: []string{a}, DryRun: true}, "[" + a + "  false]", "[]",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, deleted := newGarbage(t)
@@ -61,8 +75,16 @@ func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
 	t.Helper()
 	visible := netnstest.New(t)
 	var all []*pod.Attachment
-	for id, path := range map[string]string{"a": visible, "b": filepath.Join(filepath.Dir(visible), "weft-test-missing"), "c": netnstest.New(t)} {
-		at := &pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: id, IfName: "eth0"}, Pod: pod.ID{Namespace: "lab", Name: id}, Netns: pod.Netns{Path: path}}
+	for id, path := range map[string]string{
+		"a": visible,
+		"b": filepath.Join(filepath.Dir(visible), "weft-test-missing"),
+		"c": netnstest.New(t),
+	} {
+		at := &pod.Attachment{
+			Key:   pod.Key{Network: "weft", ContainerID: id, IfName: "eth0"},
+			Pod:   pod.ID{Namespace: "lab", Name: id},
+			Netns: pod.Netns{Path: path},
+		}
 		if id != "b" {
 			var err error
 			if at.Netns.Inode, at.Netns.Device, err = linux.InspectNamespace(path); err != nil {
@@ -83,7 +105,9 @@ func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
 
 func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
 	o, deleted := newGarbage(t)
-	_, err := o.CollectGarbage(t.Context(), &operatorv1.CollectGarbageRequest{Force: []string{"weft/a/eth0", "weft/x/eth0"}})
+	_, err := o.CollectGarbage(t.Context(), &operatorv1.CollectGarbageRequest{
+		Force: []string{"weft/a/eth0", "weft/x/eth0"},
+	})
 	if status.Code(err) != codes.NotFound || len(*deleted) != 0 {
 		t.Errorf("%v, deleted %v", err, *deleted)
 	}
@@ -91,7 +115,9 @@ func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
 
 func TestFailedDeletionOfGarbageIsReported(t *testing.T) {
 	o, _ := newGarbage(t)
-	o.config.Garbage.Delete = func(context.Context, *pod.Attachment, string) error { return errors.New("event queue is full") }
+	o.config.Garbage.Delete = func(context.Context, *pod.Attachment, string) error {
+		return errors.New("event queue is full")
+	}
 	reply, err := o.CollectGarbage(t.Context(), &operatorv1.CollectGarbageRequest{Force: []string{"weft/a/eth0"}})
 	if err != nil || reply.Garbage[0].Deleted || reply.Garbage[0].Error != "event queue is full" {
 		t.Errorf("%v, %v", reply, err)

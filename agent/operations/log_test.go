@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
@@ -98,7 +99,10 @@ func TestEventsHonourSinceAndLast(t *testing.T) {
 func TestTransactionsHonourSinceAndLast(t *testing.T) {
 	s, vrfs, _ := kvschedulertest.Markers(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
-		if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: "weft", Set: []kvscheduler.Object{vrfs.Put(name, "")}}); err != nil {
+		if _, err := s.Commit(t.Context(), kvscheduler.Txn{
+			Source: "weft",
+			Set:    []kvscheduler.Object{vrfs.Put(name, "")},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,7 +157,8 @@ func TestEventsAreFilteredByPodTimeAndResult(t *testing.T) {
 		"failed ones, one that did":   {&operatorv1.EventsRequest{Failed: true}, failed, true},
 		"failed ones, one that isn't": {&operatorv1.EventsRequest{Failed: true}, r, false},
 	} {
-		if got := selects(tt.req, tt.record); got != tt.want {
+		of := &concerned{owners: new(owners.Snapshot)}
+		if got := of.selects(tt.req, &tt.record); got != tt.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

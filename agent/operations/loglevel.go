@@ -23,7 +23,8 @@ type LogLevel struct {
 	until time.Time
 }
 
-// NewLogLevel returns a level with a configured name. Unknown names, which the validation of the configuration refuses, are "info".
+// NewLogLevel returns a level with a configured name. Unknown names, which the validation of the configuration refuses,
+// are "info".
 func NewLogLevel(name string) *LogLevel {
 	l := &LogLevel{}
 	if err := l.configured.UnmarshalText([]byte(name)); err != nil {
@@ -41,7 +42,8 @@ func (l *LogLevel) Change(level slog.Level, duration time.Duration) {
 		l.timer.Stop()
 	}
 	l.Set(level)
-	l.timer, l.until = nil, time.Time{}
+	l.timer = nil
+	l.until = time.Time{}
 	if duration <= 0 {
 		return
 	}
@@ -55,7 +57,8 @@ func (l *LogLevel) reset(level slog.Level) {
 	defer l.mu.Unlock()
 	if l.Level() == level && !l.until.IsZero() && !time.Now().Before(l.until) {
 		l.Set(l.configured)
-		l.timer, l.until = nil, time.Time{}
+		l.timer = nil
+		l.until = time.Time{}
 	}
 }
 
@@ -72,18 +75,28 @@ func (o *Server) LogLevel(_ context.Context, req *operatorv1.LogLevelRequest) (*
 	if req.Level != "" {
 		var level slog.Level
 		if err := level.UnmarshalText([]byte(req.Level)); err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "invalid log level %q: must be debug, info, warn or error", req.Level)
+			return nil, status.Errorf(codes.InvalidArgument, "invalid log level %q: must be debug, info, warn or error",
+				req.Level)
 		}
 		if req.For.AsDuration() < 0 {
 			return nil, status.Error(codes.InvalidArgument, "the duration is negative")
 		}
 		l.Change(level, req.For.AsDuration())
 	}
-	return &operatorv1.LogLevelReply{Level: levelName(l.Level()), Configured: levelName(l.configured), Until: stamp(l.Until())}, nil
+	return &operatorv1.LogLevelReply{
+		Level:      levelName(l.Level()),
+		Configured: levelName(l.configured),
+		Until:      stamp(l.Until()),
+	}, nil
 }
 
 func levelName(level slog.Level) string {
-	for name, known := range map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError} {
+	for name, known := range map[string]slog.Level{
+		"debug": slog.LevelDebug,
+		"info":  slog.LevelInfo,
+		"warn":  slog.LevelWarn,
+		"error": slog.LevelError,
+	} {
 		if level == known {
 			return name
 		}
@@ -98,8 +111,9 @@ func (o *Server) Audit(ctx context.Context, _ *operatorv1.AuditRequest) (*operat
 		return nil, status.FromContextError(err).Err()
 	}
 	reply := &operatorv1.AuditReply{Objects: uint32(audit.Objects), Repaired: audit.Repaired, Error: textOf(audit.Err)}
+	of := o.config.Owners.Now()
 	for _, f := range audit.Found {
-		reply.Found = append(reply.Found, &operatorv1.Drift{Ref: f.Ref, Text: f.Text})
+		reply.Found = append(reply.Found, &operatorv1.Drift{Ref: f.Ref, Text: f.Text, Owners: ownersOf(of.Of(f.Ref))})
 	}
 	return reply, nil
 }

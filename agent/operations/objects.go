@@ -10,13 +10,17 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Objects lists the scheduler's objects by kind and name.
+// Objects lists the scheduler's objects by kind and name, all or those of a pod.
 func (o *Server) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
-	view, down := o.config.Scheduler.View(), o.config.Dataplane.Health() != nil
+	view := o.config.Scheduler.View()
+	down := o.config.Dataplane.Health() != nil
 	reply := &operatorv1.ObjectsReply{}
+	of := o.config.Owners.Now()
 	for _, ref := range matching(view, req.Prefix) {
-		if status, ok := view.Status(ref); ok {
+		all := of.Of(ref.String())
+		if status, ok := view.Status(ref); ok && (req.Pod == "" || isOwned(all, req.Pod)) {
 			object := o.object(view, ref, status)
+			object.Owners = ownersOf(all)
 			object.Phase = shownPhase(ref.Kind, status, down)
 			reply.Objects = append(reply.Objects, object)
 		}
@@ -53,7 +57,10 @@ func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *operatorv1.Object {
 	obj := &operatorv1.Object{
 		Ref: ref.String(), Since: stamp(status.Since),
-		Missing: status.Missing, Attempt: uint32(status.Attempt), RetryAt: stamp(status.RetryAt), Error: textOf(status.Err),
+		Missing: status.Missing,
+		Attempt: uint32(status.Attempt),
+		RetryAt: stamp(status.RetryAt),
+		Error:   textOf(status.Err),
 	}
 	if v, ok := view.Desired(ref); ok {
 		obj.Desired = document(o.config.Scheduler.Redacted(ref, v))

@@ -1,4 +1,5 @@
-// Package operations implements the gRPC service Operations for weftctl, and the calls of weft-agent's commands to a running agent.
+// Package operations implements the gRPC service Operations for weftctl, and the calls of weft-agent's commands to a
+// running agent.
 package operations
 
 import (
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +25,7 @@ import (
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/dataplane/splice"
@@ -54,6 +58,7 @@ type Config struct {
 	External   *external.Files
 	Drift      *drift.Monitor
 	Unread     *drift.Unread
+	Owners     *owners.Index
 	LogLevel   *LogLevel
 	Splices    *splice.Splices
 	Policies   Explainer                           // nil: policies are not enforced
@@ -62,8 +67,8 @@ type Config struct {
 	Stopping   <-chan struct{}                     // closed when the agent stops
 }
 
-// Server implements Operations. Only Resync, Audit, Configure, Release, CollectGarbage and Counters wait for the dataplane; the other methods
-// return snapshots.
+// Server implements Operations. Only Resync, Audit, Configure, Release, CollectGarbage and Counters wait for the
+// dataplane; the other methods return snapshots.
 type Server struct {
 	operatorv1.UnimplementedOperationsServer
 
@@ -83,7 +88,7 @@ func (o *Server) State(context.Context, *operatorv1.StateRequest) (*operatorv1.S
 	reply := &operatorv1.StateReply{
 		Version: version.String(), Started: stamp(o.started), Ready: ready,
 		Attachments: uint32(len(o.config.Pods.Attachments())), Events: stats.Handled, Queue: uint32(stats.Queue),
-		Running: stats.Running, Dataplane: o.config.Dataplane.Version(), Objects: o.phases(),
+		Running: stats.Running, Dataplane: o.config.Dataplane.Version(), Objects: o.phases(), Node: o.nodeName(),
 	}
 	down := o.config.Dataplane.Health()
 	if down != nil && reply.Dataplane != "" {
@@ -97,11 +102,20 @@ func (o *Server) State(context.Context, *operatorv1.StateRequest) (*operatorv1.S
 		reply.Ready = false
 	}
 	reply.Conditions = append(reply.Conditions, &operatorv1.Condition{Name: "new-pods", Ok: !paused, Message: reason},
-		o.config.External.Condition(stats.Drops), repaired(stats.Degraded, reply.Objects, down))
+		o.config.External.Condition(stats.Drops), repaired(o.namedKeys(stats.Degraded), reply.Objects, down))
 	if o.config.Devices != nil {
 		reply.Conditions = append(reply.Conditions, registration(o.config.Devices.Stats()))
 	}
 	return reply, nil
+}
+
+// nodeName returns the name of the node: that of the cluster, else that of the machine.
+func (o *Server) nodeName() string {
+	if name := o.config.Settings().Kubernetes.Node; name != "" {
+		return name
+	}
+	name, _ := os.Hostname() // without it the node has no name
+	return name
 }
 
 // registration returns the advisory condition that kubelet has the devices, with kubelet's words if it refuses them.
@@ -113,31 +127,39 @@ func registration(s devicemanager.Stats) *operatorv1.Condition {
 	return c
 }
 
-// repaired returns the advisory condition that all objects are as desired. down is the reason why the dataplane is not connected.
+// repaired returns the advisory condition that all objects are as desired. down is the reason why the dataplane is not
+// connected.
 func repaired(degraded []string, objects map[string]uint32, down error) *operatorv1.Condition {
 	c := &operatorv1.Condition{Name: "repaired", Ok: true}
 	if down != nil {
-		c.Ok, c.Message = false, fmt.Sprintf("%d %s: the dataplane is not connected", objects[phaseUnknown], phaseUnknown)
+		c.Ok = false
+		c.Message = fmt.Sprintf("%d %s: the dataplane is not connected", objects[phaseUnknown], phaseUnknown)
 		return c
 	}
 	if len(degraded) > 0 {
-		c.Ok, c.Message = false, "could not be undone or applied: "+strings.Join(degraded, ", ")
+		c.Ok = false
+		c.Message = "could not be undone or applied: " + strings.Join(degraded, ", ")
 		return c
 	}
 	var parts []string
-	for _, phase := range []kvscheduler.Phase{kvscheduler.Failed, kvscheduler.Pending, kvscheduler.Drifted, kvscheduler.Removing, kvscheduler.Invalid} {
+	for _, phase := range []kvscheduler.Phase{
+		kvscheduler.Failed, kvscheduler.Pending, kvscheduler.Drifted, kvscheduler.Removing, kvscheduler.Invalid,
+	} {
 		if n := objects[phase.String()]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
 	if len(parts) > 0 {
-		c.Ok, c.Message = false, "objects not as desired: "+strings.Join(parts, ", ")+"; weftctl objects lists them"
+		c.Ok = false
+		c.Message = "objects not as desired: " + strings.Join(parts, ", ") + "; weftctl objects lists them"
 	}
 	return c
 }
 
 // Attachments lists the attachments, or those of one pod.
-func (o *Server) Attachments(_ context.Context, req *operatorv1.AttachmentsRequest) (*operatorv1.AttachmentsReply, error) {
+func (o *Server) Attachments(
+	_ context.Context, req *operatorv1.AttachmentsRequest,
+) (*operatorv1.AttachmentsReply, error) {
 	reply := &operatorv1.AttachmentsReply{}
 	for _, a := range o.config.Pods.Attachments() {
 		if req.Pod != "" && a.Pod.String() != req.Pod {
@@ -163,10 +185,22 @@ func podOf(p pod.ID) *weftv1.Pod {
 
 func attachmentInfo(a pod.Attachment) *operatorv1.AttachmentInfo {
 	info := &operatorv1.AttachmentInfo{
-		Attachment: attachmentOf(a.Key), Pod: podOf(a.Pod), Netns: a.Netns.Path, Created: timestamppb.New(a.Created), AnnotationsFrom: a.AnnotationsFrom, Annotations: pod.ShownAnnotations(a.Annotations),
+		Attachment:      attachmentOf(a.Key),
+		Pod:             podOf(a.Pod),
+		Netns:           a.Netns.Path,
+		Created:         timestamppb.New(a.Created),
+		AnnotationsFrom: a.AnnotationsFrom,
+		Annotations:     pod.ShownAnnotations(a.Annotations),
 	}
 	for _, i := range a.Interfaces {
-		row := &operatorv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
+		row := &operatorv1.InterfaceInfo{
+			Name:    i.Name,
+			Type:    i.Type,
+			Network: i.Network,
+			Object:  i.Object,
+			Mac:     i.MAC.String(),
+			Mtu:     uint32(i.MTU),
+		}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())
 		}
@@ -204,7 +238,11 @@ func (o *Server) Addresses(_ context.Context, req *operatorv1.AddressesRequest) 
 			Since: stamp(l.Since), FreeAt: stamp(l.FreeAt),
 		}
 		if owner, ok := owners[l.Holder]; ok {
-			lease.Pod, lease.Interface = podOf(owner.pod), owner.iface
+			lease.Pod = podOf(owner.pod)
+			lease.Interface = owner.iface
+		} else if l.Pod != "" { // it cools down: the attachment is gone
+			lease.Pod = podOf(pod.ID{Namespace: l.Namespace, Name: l.Pod})
+			lease.Interface = path.Base(l.Holder)
 		}
 		reply.Leases = append(reply.Leases, lease)
 	}
@@ -240,16 +278,24 @@ func (o *Server) Resync(ctx context.Context, req *operatorv1.ResyncRequest) (*op
 	}
 	kind, ok := kinds[req.Kind]
 	if !ok {
-		return &operatorv1.ResyncReply{Error: "the kind of a resync must be full, upstream or downstream, not " + req.Kind}, nil
+		return &operatorv1.ResyncReply{
+			Error: "the kind of a resync must be full, upstream or downstream, not " + req.Kind,
+		}, nil
 	}
 	if !o.config.Health.Holds(health.Started) {
-		return &operatorv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; see weftctl status"}, nil
+		return &operatorv1.ResyncReply{
+			Error: "the agent is starting: its first resync has not ended; see weftctl status",
+		}, nil
 	}
 	reason := cmp.Or(req.Reason, "requested by an operator")
 	if req.DryRun {
 		return o.dryResync(ctx, req.Force)
 	}
-	rec, err := o.config.Loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason, Scope: eventloop.Scope{Force: req.Force}})
+	rec, err := o.config.Loop.Do(ctx, eventloop.Resynchronize{
+		Kind:   kind,
+		Reason: reason,
+		Scope:  eventloop.Scope{Force: req.Force},
+	})
 	reply := &operatorv1.ResyncReply{Error: textOf(err)}
 	if rec != nil {
 		reply.Event = rec.Seq
@@ -262,12 +308,13 @@ func (o *Server) dryResync(ctx context.Context, force bool) (*operatorv1.ResyncR
 	rec, err := o.config.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
 	reply := &operatorv1.ResyncReply{Error: textOf(err)}
 	if rec != nil {
+		of := o.config.Owners.Now()
 		for _, op := range rec.Ops {
-			reply.Operations = append(reply.Operations, op.Verb+" "+op.Ref+" ("+op.Why+")")
+			reply.Operations = append(reply.Operations, op.Verb+" "+of.Of(op.Ref).Named(op.Ref)+" ("+op.Why+")")
 		}
 		for _, w := range rec.Pending {
 			if missing := strings.Join(w.Missing, ", "); strings.HasPrefix(missing, "prune: ") {
-				reply.Operations = append(reply.Operations, "keep "+w.Ref+" ("+missing+")")
+				reply.Operations = append(reply.Operations, "keep "+of.Of(w.Ref).Named(w.Ref)+" ("+missing+")")
 			}
 		}
 	}
@@ -286,7 +333,8 @@ func (o *Server) Configure(ctx context.Context, req *operatorv1.ConfigureRequest
 	rec, err := o.config.Loop.SetExternal(ctx, req.Source, values)
 	reply := &operatorv1.ConfigureReply{Error: textOf(err)}
 	if rec != nil {
-		reply.Event, reply.Dropped = rec.Seq, droppedOf(rec, req.Source)
+		reply.Event = rec.Seq
+		reply.Dropped = droppedOf(rec, req.Source)
 		o.addUnsettled(reply, values)
 	}
 	return reply, nil
@@ -295,6 +343,7 @@ func (o *Server) Configure(ctx context.Context, req *operatorv1.ConfigureRequest
 // addUnsettled adds the pending and failed values to a reply.
 func (o *Server) addUnsettled(reply *operatorv1.ConfigureReply, values map[string][]byte) {
 	view := o.config.Scheduler.View()
+	of := o.config.Owners.Now()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		ref, err := kvscheduler.ParseRef(key)
 		if err != nil {
@@ -302,9 +351,10 @@ func (o *Server) addUnsettled(reply *operatorv1.ConfigureReply, values map[strin
 		}
 		switch status, _ := view.Status(ref); {
 		case status.Err != nil:
-			reply.Failed = append(reply.Failed, key+": "+status.Err.Error())
+			reply.Failed = append(reply.Failed, of.Of(key).Named(key)+": "+status.Err.Error())
 		case status.Phase == kvscheduler.Pending:
-			reply.Waiting = append(reply.Waiting, key+" waits for "+strings.Join(status.Missing, ", "))
+			reply.Waiting = append(reply.Waiting,
+				of.Of(key).Named(key)+" waits for "+strings.Join(status.Missing, ", "))
 		}
 	}
 }
@@ -361,7 +411,14 @@ func (o *Server) Counters(ctx context.Context, _ *operatorv1.CountersRequest) (*
 		})
 	}
 	for _, e := range slices.Concat(c.Errors, c.Refused) {
-		reply.Errors = append(reply.Errors, &operatorv1.ErrorCounter{Node: e.Node, Reason: e.Reason, Count: e.Count})
+		text, statistic := southbound.Explain(e.Node, e.Reason)
+		reply.Errors = append(reply.Errors, &operatorv1.ErrorCounter{
+			Node:        e.Node,
+			Reason:      e.Reason,
+			Count:       e.Count,
+			Explanation: text,
+			Statistic:   statistic,
+		})
 	}
 	return reply, nil
 }
@@ -375,7 +432,12 @@ func (o *Server) Devices(context.Context, *operatorv1.DevicesRequest) (*operator
 	reply := &operatorv1.DevicesReply{Registered: stats.Registered, Free: uint32(stats.Devices["free"])}
 	for _, a := range o.config.Devices.Allocations() {
 		row := &operatorv1.Allocation{
-			Id: a.ID, Socket: a.Socket, Devices: a.Devices, Directory: a.Directory, Created: stamp(a.Created), Container: a.Container,
+			Id:        a.ID,
+			Socket:    a.Socket,
+			Devices:   a.Devices,
+			Directory: a.Directory,
+			Created:   stamp(a.Created),
+			Container: a.Container,
 		}
 		if !a.Pod.IsZero() {
 			row.Pod = podOf(a.Pod)
@@ -389,7 +451,9 @@ func (o *Server) Devices(context.Context, *operatorv1.DevicesRequest) (*operator
 const reasonForced = "forced by weftctl gc"
 
 // CollectGarbage lists attachments whose sandboxes may be deleted, and deletes those with sufficient evidence.
-func (o *Server) CollectGarbage(ctx context.Context, req *operatorv1.CollectGarbageRequest) (*operatorv1.CollectGarbageReply, error) {
+func (o *Server) CollectGarbage(
+	ctx context.Context, req *operatorv1.CollectGarbageRequest,
+) (*operatorv1.CollectGarbageReply, error) {
 	found, err := o.garbage(ctx, req.Force)
 	if err != nil {
 		return nil, err
@@ -401,7 +465,8 @@ func (o *Server) CollectGarbage(ctx context.Context, req *operatorv1.CollectGarb
 		}
 		if f.Lacks == "" && !req.DryRun {
 			err := o.config.Garbage.Delete(ctx, f.At, f.Reason)
-			g.Error, g.Deleted = textOf(err), err == nil
+			g.Error = textOf(err)
+			g.Deleted = err == nil
 		}
 		reply.Garbage = append(reply.Garbage, g)
 	}
@@ -417,7 +482,9 @@ func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Fi
 	for _, key := range keys {
 		i := slices.IndexFunc(all, func(at pod.Attachment) bool { return at.Key.String() == key })
 		if i < 0 {
-			return nil, status.Errorf(codes.NotFound, "no attachment has the key %q; to list keys use weftctl gc --dry-run or weftctl attachments -o json", key)
+			return nil, status.Errorf(codes.NotFound,
+				"no attachment has the key %q; to list keys use weftctl gc --dry-run or weftctl attachments -o json",
+				key)
 		}
 		found = append(found, garbage.Finding{At: &all[i], Reason: reasonForced})
 	}
@@ -429,7 +496,12 @@ func (o *Server) Quarantine(context.Context, *operatorv1.QuarantineRequest) (*op
 	reply := &operatorv1.QuarantineReply{}
 	for _, s := range o.config.Quarantine.Listed() {
 		reply.Entries = append(reply.Entries, &operatorv1.QuarantineEntry{
-			Attachment: attachmentOf(s.Key), Pod: podOf(s.Pod), State: s.State, Crashes: uint32(s.Crashes), Since: stamp(s.Since), Reason: s.Reason,
+			Attachment: attachmentOf(s.Key),
+			Pod:        podOf(s.Pod),
+			State:      s.State,
+			Crashes:    uint32(s.Crashes),
+			Since:      stamp(s.Since),
+			Reason:     s.Reason,
 		})
 	}
 	return reply, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
@@ -18,8 +19,14 @@ func TestConditionRepairedNamesObjectsThatAreNotAsDesired(t *testing.T) {
 	}{
 		{"all in sync", nil, map[string]uint32{"InSync": 7, "Observed": 2}, nil, ""},
 		{"an undo failed", []string{"a/b"}, nil, nil, "could not be undone or applied: a/b"},
-		{"failed and pending objects", nil, map[string]uint32{"Failed": 1, "Pending": 2}, nil, "objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them"},
-		{"dataplane not connected", nil, map[string]uint32{"InSync": 3, "Unknown": 5}, errors.New("lost"), "5 Unknown: the dataplane is not connected"},
+		{
+			"failed and pending objects", nil, map[string]uint32{"Failed": 1, "Pending": 2}, nil,
+			"objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them",
+		},
+		{
+			"dataplane not connected", nil, map[string]uint32{"InSync": 3, "Unknown": 5}, errors.New("lost"),
+			"5 Unknown: the dataplane is not connected",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if c := repaired(tc.degraded, tc.objects, tc.down); c.Message != tc.want || c.Ok != (tc.want == "") {
@@ -36,7 +43,8 @@ func TestObjectsAreCountedByPhase(t *testing.T) {
 		t.Fatal(err)
 	}
 	refs := matching(s.View(), "vpp.")
-	if got := countsOf(s.View(), refs); got != "1 Pending, 2 InSync; the first that is not in sync is vpp.route/far" {
+	if got := countsOf(s.View(), refs,
+		new(owners.Snapshot)); got != "1 Pending, 2 InSync; the first that is not in sync is vpp.route/far" {
 		t.Error(got)
 	}
 	if got := phasesOf(s.View(), true); got[phaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {

@@ -27,7 +27,8 @@ type Explainer interface {
 // Policy explains which rules of network policies a pod has, and what they decide about a connection.
 func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
 	if o.config.Policies == nil {
-		return nil, status.Error(codes.FailedPrecondition, "this agent enforces no network policies: kubernetes.enforcePolicies is off")
+		return nil, status.Error(codes.FailedPrecondition,
+			"this agent enforces no network policies: kubernetes.enforcePolicies is off")
 	}
 	if req.From != "" || req.To != "" {
 		return o.explain(req)
@@ -36,7 +37,8 @@ func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*op
 	known := false
 	matches, err := o.config.Dataplane.ACLMatches(ctx)
 	if err != nil { // the rules are known nevertheless
-		matches, reply.CountsError = nil, err.Error()
+		matches = nil
+		reply.CountsError = err.Error()
 	}
 	objects := map[string]string{} // of the pod, by interface
 	for _, a := range o.config.Pods.Attachments() {
@@ -53,7 +55,8 @@ func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*op
 		i.Counts = o.policyCounts(objects[i.Interface], matches)
 	}
 	if !known {
-		return nil, status.Errorf(codes.NotFound, "pod %s has no attachment on this node: ask the agent of its node, or add --from or --to", req.Pod)
+		return nil, status.Errorf(codes.NotFound,
+			"pod %s has no attachment on this node: ask the agent of its node, or add --from or --to", req.Pod)
 	}
 	reply.OverLimits = overLimits(o.config.Policies.ExcessOf(endOf(req.Pod).Pod))
 	return reply, nil
@@ -76,7 +79,9 @@ func overLimits(excess []policy.Excess) []string {
 }
 
 // policyCounts returns the counters of the rules of an interface.
-func (o *Server) policyCounts(object string, matches map[vpp.ACLIndex][]vpp.Matches) (counts []*operatorv1.PolicyCount) {
+func (o *Server) policyCounts(
+	object string, matches map[vpp.ACLIndex][]vpp.Matches,
+) (counts []*operatorv1.PolicyCount) {
 	view := o.config.Scheduler.View()
 	applied, _, _ := view.Applied(kvscheduler.Ref{Kind: wire.KindInterfaceACL, Name: object})
 	lists, _ := applied.(wire.InterfaceACL)
@@ -95,7 +100,13 @@ func (o *Server) policyCounts(object string, matches map[vpp.ACLIndex][]vpp.Matc
 			}
 			sums, _ := vpp.MatchesByOrigin(acl, matches[index])
 			for _, s := range sums {
-				counts = append(counts, &operatorv1.PolicyCount{Direction: d.direction.String(), Allow: s.Permit, Origin: s.Origin, Packets: s.Packets, Bytes: s.Bytes})
+				counts = append(counts, &operatorv1.PolicyCount{
+					Direction: d.direction.String(),
+					Allow:     s.Permit,
+					Origin:    s.Origin,
+					Packets:   s.Packets,
+					Bytes:     s.Bytes,
+				})
 			}
 		}
 	}
@@ -113,11 +124,14 @@ func (o *Server) explain(req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply
 	if req.Port > 65535 {
 		return nil, status.Errorf(codes.InvalidArgument, "port %d is above 65535", req.Port)
 	}
-	own, other := endOf(req.Pod), endOf(req.From+req.To)
+	own := endOf(req.Pod)
+	other := endOf(req.From + req.To)
 	own.Interface = req.Interface
-	from, to := other, own
+	from := other
+	to := own
 	if req.To != "" {
-		from, to = own, other
+		from = own
+		to = other
 	}
 	v, err := o.config.Policies.Explain(from, to, protocol, uint16(req.Port))
 	if err != nil {
@@ -137,7 +151,8 @@ func endOf(text string) policy.End {
 	}
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {
-		namespace, name = "default", text
+		namespace = "default"
+		name = text
 	}
 	return policy.End{Pod: policy.ID{Namespace: namespace, Name: name}}
 }
@@ -148,7 +163,9 @@ func rulesOf(rules map[string]policy.Lists, nic string) []*operatorv1.PolicyRule
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
 		if nic == "" || nic == name {
 			list = append(list, &operatorv1.PolicyRules{
-				Interface: name, Ingress: listOf(rules[name][policy.Ingress]), Egress: listOf(rules[name][policy.Egress]),
+				Interface: name,
+				Ingress:   listOf(rules[name][policy.Ingress]),
+				Egress:    listOf(rules[name][policy.Egress]),
 			})
 		}
 	}
@@ -163,7 +180,11 @@ func listOf(l *policy.List) []*operatorv1.PolicyRule {
 		for _, remotes := range policy.ByFamily(r.Remotes) {
 			of := func(protocol uint8, ports string) {
 				list = append(list, &operatorv1.PolicyRule{
-					Allow: r.Action == policy.Allow, Remote: remotesOf(remotes), Protocol: policy.ProtocolName(protocol), Ports: ports, Origin: r.Origin,
+					Allow:    r.Action == policy.Allow,
+					Remote:   remotesOf(remotes),
+					Protocol: policy.ProtocolName(protocol),
+					Ports:    ports,
+					Origin:   r.Origin,
 				})
 			}
 			for _, p := range r.Ports {

@@ -25,17 +25,18 @@ func Healthy(ctx context.Context, socket string) error {
 	return err
 }
 
-// Alive returns nil if the agent at the socket answers. An agent that waits for its dataplane answers, because a restart would not
-// help.
+// Alive returns nil if the agent at the socket answers. An agent that waits for its dataplane answers, because a
+// restart would not help.
 func Alive(ctx context.Context, socket string) error {
 	_, err := checkHealth(ctx, socket)
 	return err
 }
 
 func checkHealth(ctx context.Context, socket string) (*grpc_health_v1.HealthCheckResponse, error) {
-	return call(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*grpc_health_v1.HealthCheckResponse, error) {
-		return grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-	})
+	return call(ctx, socket,
+		func(ctx context.Context, conn *grpc.ClientConn) (*grpc_health_v1.HealthCheckResponse, error) {
+			return grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		})
 }
 
 // UnmetConditions returns the conditions of the agent at the socket that do not hold, as "NAME: REASON".
@@ -52,11 +53,13 @@ func UnmetConditions(ctx context.Context, socket string) ([]string, error) {
 	return unmet, err
 }
 
-// AttachedPods returns the pods with attachments of the agent at the socket: NAMESPACE/NAME, or the ID of a container without a pod.
+// AttachedPods returns the pods with attachments of the agent at the socket: NAMESPACE/NAME, or the ID of a container
+// without a pod.
 func AttachedPods(ctx context.Context, socket string) ([]string, error) {
-	reply, err := call(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*operatorv1.AttachmentsReply, error) {
-		return operatorv1.NewOperationsClient(conn).Attachments(ctx, &operatorv1.AttachmentsRequest{})
-	})
+	reply, err := call(ctx, socket,
+		func(ctx context.Context, conn *grpc.ClientConn) (*operatorv1.AttachmentsReply, error) {
+			return operatorv1.NewOperationsClient(conn).Attachments(ctx, &operatorv1.AttachmentsRequest{})
+		})
 	var pods []string
 	for _, a := range reply.GetAttachments() {
 		name := a.GetAttachment().GetContainerId()
@@ -70,7 +73,9 @@ func AttachedPods(ctx context.Context, socket string) ([]string, error) {
 }
 
 // call calls the agent at the socket.
-func call[R any](ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) (R, error)) (reply R, err error) {
+func call[R any](
+	ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) (R, error),
+) (reply R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := weftv1.Connect(ctx, socket)

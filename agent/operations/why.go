@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weftnet/weft/agent/owners"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync. Each explanation ends
-// with the last operation on the object.
+// Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync. Each
+// explanation ends with the last operation on the object.
 func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1.WhyReply, error) {
 	view := o.config.Scheduler.View()
 	refs := matching(view, req.Ref)
@@ -26,19 +28,21 @@ func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1
 		return reply, nil
 	}
 	history := o.lastOperations(refs)
+	of := o.config.Owners.Now()
 	for _, ref := range refs {
 		reasons := o.config.Scheduler.Why(ref)
 		if len(reasons) == 0 {
 			continue
 		}
 		for _, r := range reasons {
-			reply.Lines = append(reply.Lines, r.Text)
-			reply.Reasons = append(reply.Reasons, reasonOf(r))
+			reason := reasonOf(r, of.Of(r.Ref.String()))
+			reply.Lines = append(reply.Lines, reason.Text)
+			reply.Reasons = append(reply.Reasons, reason)
 		}
 		history[ref.String()].addTo(reply)
 	}
 	if len(reply.Lines) == 0 {
-		reply.Lines = settled(view, refs)
+		reply.Lines = settled(view, refs, of)
 		if len(refs) == 1 {
 			history[refs[0].String()].addTo(reply)
 		}
@@ -46,10 +50,14 @@ func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1
 	return reply, nil
 }
 
-func reasonOf(r kvscheduler.Reason) *operatorv1.Reason {
+func reasonOf(r kvscheduler.Reason, of pod.Owners) *operatorv1.Reason {
 	return &operatorv1.Reason{
-		Ref: r.Ref.String(), Phase: r.Phase.String(), Text: r.Text, WaitsFor: r.WaitsFor, Error: textOf(r.Err), Attempt: uint32(r.Attempt),
-		RetryAt: stamp(r.RetryAt),
+		Ref:      r.Ref.String(),
+		Phase:    r.Phase.String(),
+		Text:     named(r.Text, r.Ref.String(), of),
+		WaitsFor: r.WaitsFor,
+		Error:    textOf(r.Err),
+		Attempt:  uint32(r.Attempt), RetryAt: stamp(r.RetryAt), Owners: ownersOf(of),
 	}
 }
 
@@ -75,16 +83,24 @@ func (o *Server) lastOperations(refs []kvscheduler.Ref) map[string]lastOperation
 	return all
 }
 
-// addTo adds the operation to a reply: what, why, when, and for which event. It adds nothing if the log has no operation.
+// addTo adds the operation to a reply: what, why, when, and for which event. It adds nothing if the log has no
+// operation.
 func (l lastOperation) addTo(reply *operatorv1.WhyReply) {
 	if l.record == nil {
 		return
 	}
 	at := l.record.Start.Add(l.op.At)
 	reply.LastOperations = append(reply.LastOperations, &operatorv1.LastOperation{
-		Ref: l.op.Ref, Verb: l.op.Verb, Why: l.op.Why, At: stamp(at), Transaction: l.record.Seq, Event: l.record.Event, Error: l.op.Err,
+		Ref:         l.op.Ref,
+		Verb:        l.op.Verb,
+		Why:         l.op.Why,
+		At:          stamp(at),
+		Transaction: l.record.Seq,
+		Event:       l.record.Event,
+		Error:       l.op.Err,
 	})
-	text := fmt.Sprintf("  last operation: %s (%s) %s ago, in transaction %d", l.op.Verb, l.op.Why, time.Since(at).Round(time.Second), l.record.Seq)
+	text := fmt.Sprintf("  last operation: %s (%s) %s ago, in transaction %d", l.op.Verb, l.op.Why,
+		time.Since(at).Round(time.Second), l.record.Seq)
 	if l.record.Event != 0 {
 		text += fmt.Sprintf(" of event #%d", l.record.Event)
 	}
@@ -98,28 +114,30 @@ func (l lastOperation) addTo(reply *operatorv1.WhyReply) {
 }
 
 // settled describes objects without explanations: one object by its phase, several by numbers.
-func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
+func settled(view kvscheduler.View, refs []kvscheduler.Ref, of *owners.Snapshot) []string {
 	if len(refs) > 1 {
-		return []string{countsOf(view, refs)}
+		return []string{countsOf(view, refs, of)}
 	}
+	name := of.Of(refs[0].String()).Named(refs[0].String())
 	switch status, _ := view.Status(refs[0]); status.Phase {
 	case kvscheduler.InSync:
-		return []string{fmt.Sprintf("%s is in sync", refs[0])}
+		return []string{name + " is in sync"}
 	case kvscheduler.Observed:
-		return []string{fmt.Sprintf("%s exists; Weft observes it but does not create it", refs[0])}
+		return []string{name + " exists; Weft observes it but does not create it"}
 	default: // an operation is in progress
-		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
+		return []string{fmt.Sprintf("%s is %s", name, status.Phase)}
 	}
 }
 
 // countsOf counts objects by phase and names the first one that is not in sync.
-func countsOf(view kvscheduler.View, refs []kvscheduler.Ref) string {
-	counts, first := map[kvscheduler.Phase]int{}, ""
+func countsOf(view kvscheduler.View, refs []kvscheduler.Ref, of *owners.Snapshot) string {
+	counts := map[kvscheduler.Phase]int{}
+	first := ""
 	for _, ref := range refs {
 		status, _ := view.Status(ref)
 		counts[status.Phase]++
 		if first == "" && status.Phase != kvscheduler.InSync && status.Phase != kvscheduler.Observed {
-			first = ref.String()
+			first = of.Of(ref.String()).Named(ref.String())
 		}
 	}
 	if counts[kvscheduler.InSync] == len(refs) {

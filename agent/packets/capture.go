@@ -58,7 +58,8 @@ func limitsOf(req *operatorv1.CaptureRequest) (l captureLimits, err error) {
 	}
 	if req.Ring != 0 {
 		if req.Ring < minRing || req.Ring > maxRing {
-			return l, status.Errorf(codes.InvalidArgument, "ring of %d bytes: must be within %d and %d", req.Ring, minRing, maxRing)
+			return l, status.Errorf(codes.InvalidArgument, "ring of %d bytes: must be within %d and %d", req.Ring,
+				minRing, maxRing)
 		}
 		l.ring = int(req.Ring)
 	}
@@ -66,7 +67,9 @@ func limitsOf(req *operatorv1.CaptureRequest) (l captureLimits, err error) {
 }
 
 // Capture streams the packets of a pod's interface.
-func (s *Server) Capture(req *operatorv1.CaptureRequest, stream grpc.ServerStreamingServer[operatorv1.CaptureReply]) error {
+func (s *Server) Capture(
+	req *operatorv1.CaptureRequest, stream grpc.ServerStreamingServer[operatorv1.CaptureReply],
+) error {
 	limits, err := limitsOf(req)
 	if err != nil {
 		return err
@@ -88,7 +91,14 @@ func (s *Server) Capture(req *operatorv1.CaptureRequest, stream grpc.ServerStrea
 		return unavailable(err)
 	}
 	log := s.config.Log.With("pod", req.Namespace+"/"+req.Name, "interface", req.Interface)
-	c := &capture{limits: limits, source: source, ring: newRing(limits.ring), stopping: s.config.Stopping, log: log, ended: make(chan struct{})}
+	c := &capture{
+		limits:   limits,
+		source:   source,
+		ring:     newRing(limits.ring),
+		stopping: s.config.Stopping,
+		log:      log,
+		ended:    make(chan struct{}),
+	}
 	log.Info("capture started", "duration", limits.duration)
 	err = c.run(stream, found[0].Object)
 	log.Info("capture ended", "packets", c.sent.Load(), "lost", c.ring.losses(), "err", err)
@@ -121,8 +131,8 @@ const (
 
 type captureStream = grpc.ServerStreamingServer[operatorv1.CaptureReply]
 
-// capture is a running capture. One goroutine moves packets from the memif to the ring and never waits for the client, another one
-// sends them to the client. The mirror is removed as soon as the first one ends.
+// capture is a running capture. One goroutine moves packets from the memif to the ring and never waits for the client,
+// another one sends them to the client. The mirror is removed as soon as the first one ends.
 type capture struct {
 	limits   captureLimits
 	source   *vpp.Capture
@@ -139,7 +149,12 @@ type capture struct {
 func (c *capture) run(stream captureStream, object string) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	client, err := memif.Dial(ctx, memif.ClientConfig{Socket: c.source.Socket, Name: "capture", Program: "weft-agent", RingSize: 4096},
+	client, err := memif.Dial(ctx, memif.ClientConfig{
+		Socket:   c.source.Socket,
+		Name:     "capture",
+		Program:  "weft-agent",
+		RingSize: 4096,
+	},
 		memif.ClientEvents{Disconnected: func(error) { cancel(errDataplane) }})
 	if err != nil {
 		c.remove()
@@ -170,7 +185,8 @@ func (c *capture) run(stream captureStream, object string) error {
 	return err
 }
 
-// await waits until the client has all packets, or has not read them in time. Then the call ends, and with it the sending.
+// await waits until the client has all packets, or has not read them in time. Then the call ends, and with it the
+// sending.
 func (c *capture) await(ctx context.Context, sent <-chan error, end context.CancelCauseFunc) error {
 	select {
 	case err := <-sent:
@@ -193,7 +209,8 @@ func (c *capture) await(ctx context.Context, sent <-chan error, end context.Canc
 func (c *capture) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if err := c.source.Stop(ctx); err == nil && c.pressed && !errors.Is(c.why, context.Canceled) && !errors.Is(c.why, errStopping) {
+	if err := c.source.Stop(ctx); err == nil && c.pressed && !errors.Is(c.why, context.Canceled) &&
+		!errors.Is(c.why, errStopping) {
 		<-time.After(statsAge) // until the counters of the mirror are current
 	}
 	if lost, err := c.source.Lost(ctx); err == nil {
@@ -282,7 +299,11 @@ func (c *capture) receive(ctx context.Context, client *memif.Client) error {
 			if !c.ring.room(len(data)) {
 				continue
 			}
-			c.ring.put(&operatorv1.CapturedPacket{Time: now, Length: uint32(len(p)), Data: append([]byte(nil), data...)})
+			c.ring.put(&operatorv1.CapturedPacket{
+				Time:   now,
+				Length: uint32(len(p)),
+				Data:   append([]byte(nil), data...),
+			})
 			if taken++; c.limits.count != 0 && taken == c.limits.count {
 				return errCount
 			}
@@ -292,7 +313,9 @@ func (c *capture) receive(ctx context.Context, client *memif.Client) error {
 
 // forward sends the start, packets from the ring, and the end.
 func (c *capture) forward(stream captureStream, object string) error {
-	if err := stream.Send(&operatorv1.CaptureReply{Part: &operatorv1.CaptureReply_Start{Start: c.start(object)}}); err != nil {
+	if err := stream.Send(&operatorv1.CaptureReply{
+		Part: &operatorv1.CaptureReply_Start{Start: c.start(object)},
+	}); err != nil {
 		return err
 	}
 	for running := true; running; {
@@ -302,7 +325,9 @@ func (c *capture) forward(stream captureStream, object string) error {
 			running = false
 		}
 		for packets := c.ring.take(); len(packets) > 0; packets = c.ring.take() {
-			part := &operatorv1.CaptureReply_Packets{Packets: &operatorv1.CapturedPackets{Packets: packets, Lost: c.ring.losses()}}
+			part := &operatorv1.CaptureReply_Packets{
+				Packets: &operatorv1.CapturedPackets{Packets: packets, Lost: c.ring.losses()},
+			}
 			if err := stream.Send(&operatorv1.CaptureReply{Part: part}); err != nil {
 				return err
 			}
@@ -311,7 +336,8 @@ func (c *capture) forward(stream captureStream, object string) error {
 	}
 	end := &operatorv1.CaptureEnd{Reason: fmt.Sprint(c.why), Packets: c.sent.Load(), Lost: c.ring.losses()}
 	if c.lost != nil {
-		end.LostInDataplane, end.LostInDataplaneKnown = *c.lost, true
+		end.LostInDataplane = *c.lost
+		end.LostInDataplaneKnown = true
 	}
 	return stream.Send(&operatorv1.CaptureReply{Part: &operatorv1.CaptureReply_End{End: end}})
 }

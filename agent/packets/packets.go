@@ -1,4 +1,5 @@
-// Package packets implements the gRPC service Packets: captures of pods' interfaces, and traces of packets through the dataplane.
+// Package packets implements the gRPC service Packets: captures of pods' interfaces, and traces of packets through the
+// dataplane.
 package packets
 
 import (
@@ -55,12 +56,13 @@ func (p places) take(what string) (release func(), err error) {
 	case p <- struct{}{}:
 		return func() { <-p }, nil
 	default:
-		return nil, status.Errorf(codes.ResourceExhausted, "%d of %d %s run on this node: end one, or try again when one has ended", cap(p), cap(p), what)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"%d of %d %s run on this node: end one, or try again when one has ended", cap(p), cap(p), what)
 	}
 }
 
-// interfacesOf returns the dataplane's interfaces of a pod: one by its name in the pod, or all if the name is empty. Of several
-// sandboxes of a pod, the newest counts.
+// interfacesOf returns the dataplane's interfaces of a pod: one by its name in the pod, or all if the name is empty. Of
+// several sandboxes of a pod, the newest counts.
 func (s *Server) interfacesOf(namespace, name, iface string) ([]pod.Interface, error) {
 	var of []pod.Attachment
 	for _, a := range s.config.Attachments() {
@@ -69,7 +71,8 @@ func (s *Server) interfacesOf(namespace, name, iface string) ([]pod.Interface, e
 		}
 	}
 	if len(of) == 0 {
-		return nil, status.Errorf(codes.NotFound, "no pod %s/%s is attached on this node; weftctl attachments lists them", namespace, name)
+		return nil, status.Errorf(codes.NotFound,
+			"no pod %s/%s is attached on this node; weftctl attachments lists them", namespace, name)
 	}
 	newest := slices.MaxFunc(of, func(a, b pod.Attachment) int { return a.Created.Compare(b.Created) })
 	var found []pod.Interface
@@ -89,7 +92,8 @@ func (s *Server) interfacesOf(namespace, name, iface string) ([]pod.Interface, e
 	}
 	if len(found) == 0 {
 		has := cmp.Or(strings.Join(names, ", "), "none in the dataplane")
-		return nil, status.Errorf(codes.NotFound, "pod %s/%s has no interface %q; its interfaces: %s", namespace, name, iface, has)
+		return nil, status.Errorf(codes.NotFound, "pod %s/%s has no interface %q; its interfaces: %s", namespace, name,
+			iface, has)
 	}
 	return found, nil
 }

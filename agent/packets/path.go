@@ -15,8 +15,9 @@ import (
 
 // The format of VPP's trace: a line with time and name for each graph node, and indented lines with what it did.
 var (
-	nodeLine  = regexp.MustCompile(`^(\d{2,}):(\d\d):(\d\d):(\d{6}): (\S+)$`)
-	flowLine  = regexp.MustCompile(`^\s*(ICMP6|ICMP|ICMPv6|TCP|UDP|IP6_\w+|protocol \d+): ([0-9a-f.:]+) -> ([0-9a-f.:]+)$`)
+	nodeLine = regexp.MustCompile(`^(\d{2,}):(\d\d):(\d\d):(\d{6}): (\S+)$`)
+	flowLine = regexp.MustCompile(
+		`^\s*(ICMP6|ICMP|ICMPv6|TCP|UDP|IP6_\w+|protocol \d+): ([0-9a-f.:]+) -> ([0-9a-f.:]+)$`)
 	portsLine = regexp.MustCompile(`^\s*(TCP|UDP): (\d+) -> (\d+)`)
 	icmpLine  = regexp.MustCompile(`^\s*(?:ICMP6?|ICMPv6) ((?:type \d+ code \d+)|[a-z_]+)`)
 	arpLine   = regexp.MustCompile(`^\s*(request|reply), type ethernet/IP4`)
@@ -114,8 +115,10 @@ func (h *headers) addTransport(line string) {
 
 // icmpNames are the messages that tests of a connection send, with VPP's names.
 var icmpNames = map[string]string{
-	"type 8 code 0": "echo request", "type 0 code 0": "echo reply", "type 128 code 0": "echo request", "type 129 code 0": "echo reply",
-	"type 135 code 0": "neighbour solicitation", "type 136 code 0": "neighbour advertisement", "type 133 code 0": "router solicitation",
+	"type 8 code 0": "echo request", "type 0 code 0": "echo reply", "type 128 code 0": "echo request",
+	"type 129 code 0": "echo reply",
+	"type 135 code 0": "neighbour solicitation", "type 136 code 0": "neighbour advertisement",
+	"type 133 code 0": "router solicitation",
 }
 
 func icmpName(s string) string {
@@ -136,12 +139,15 @@ func outcome(steps []*operatorv1.TraceStep) (text string, dropped bool) {
 			}
 			return "dropped: " + dropReason(detail), true
 		case strings.HasSuffix(s.Node, "-drop"):
-			text, dropped = "dropped: "+s.Node, true
+			text = "dropped: " + s.Node
+			dropped = true
 		case dropped:
 			return text, true
-		case strings.HasSuffix(s.Node, "-tx"), strings.HasSuffix(s.Node, "-output") && s.Node != "interface-output" && s.Node != "l2-output":
+		case strings.HasSuffix(s.Node, "-tx"),
+			strings.HasSuffix(s.Node, "-output") && s.Node != "interface-output" && s.Node != "l2-output":
 			return "sent on " + strings.TrimSuffix(strings.TrimSuffix(s.Node, "-tx"), "-output"), false
-		case strings.HasPrefix(detail, "handled by the dataplane"), strings.HasPrefix(s.Node, "punt"), strings.HasSuffix(s.Node, "-local"),
+		case strings.HasPrefix(detail, "handled by the dataplane"), strings.HasPrefix(s.Node, "punt"),
+			strings.HasSuffix(s.Node, "-local"),
 			strings.HasSuffix(s.Node, "-reply"):
 			return "handled by the dataplane" + strings.TrimPrefix(": "+detail, ": handled by the dataplane"), false
 		}
@@ -152,7 +158,8 @@ func outcome(steps []*operatorv1.TraceStep) (text string, dropped bool) {
 	return text, dropped
 }
 
-// nullRoute returns the reason of a drop by a route of VPP that discards packets. VPP counts these drops under the reason of another node.
+// nullRoute returns the reason of a drop by a route of VPP that discards packets. VPP counts these drops under the
+// reason of another node.
 func nullRoute(steps []*operatorv1.TraceStep) string {
 	for _, s := range steps {
 		if s.Node != "ip4-null" && s.Node != "ip6-null" {
@@ -221,7 +228,10 @@ func newInterfaceNames(names map[string]string) interfaceNames {
 		quoted = append(quoted, regexp.QuoteMeta(name))
 	}
 	slices.SortFunc(quoted, func(a, b string) int { return len(b) - len(a) }) // the longest match first
-	return interfaceNames{names: names, pattern: regexp.MustCompile(`(^|[\s:])(` + strings.Join(quoted, "|") + `)($|[\s,]|-output|-tx)`)}
+	return interfaceNames{
+		names:   names,
+		pattern: regexp.MustCompile(`(^|[\s:])(` + strings.Join(quoted, "|") + `)($|[\s,]|-output|-tx)`),
+	}
 }
 
 func (n interfaceNames) replace(s string) string {

@@ -35,7 +35,7 @@ var tracesOfVPP = []struct{ name, text, summary, outcome string }{
   tx_sw_if_index 2 dpo-idx 3 : ipv4 via 10.1.0.3 memif1/0: mtu:9000
 00:17:04:099321: memif1/0-output
   memif1/0 flags 0x0018000d
-`, "ICMP 10.1.0.2 > 10.1.0.3, echo request", "sent on shop/b/net1"},
+`, "ICMP 10.1.0.2 > 10.1.0.3, echo request", "sent on shop/b:net1"},
 	{"a TTL that ends", `00:00:01:000001: virtio-input
   virtio: hw_if_index 1 next-index 4 vring 0 len 74
 00:00:01:000002: ip4-input
@@ -49,8 +49,11 @@ var tracesOfVPP = []struct{ name, text, summary, outcome string }{
 00:00:01:000005: drop
   ip4-input: ip4 ttl <= 1
 `, "TCP 10.1.0.2 > 10.9.0.3, ports 4711 > 80", "dropped: its TTL has expired (ip4-input: ip4 ttl <= 1)"},
-	{"an unknown error", "00:00:01:000001: memif-input\n  memif: hw_if_index 1\n00:00:01:000005: drop\n  some-node: some error\n",
-		"headers unknown", "dropped: some-node: some error"},
+	{
+		"an unknown error",
+		"00:00:01:000001: memif-input\n  memif: hw_if_index 1\n00:00:01:000005: drop\n  some-node: some error\n",
+		"headers unknown", "dropped: some-node: some error",
+	},
 	{"an ARP request", `00:00:01:000001: ethernet-input
   frame: flags 0x0, hw-if-index 1, sw-if-index 1
   ARP: 02:00:00:00:00:09 -> ff:ff:ff:ff:ff:ff
@@ -75,7 +78,11 @@ var tracesOfVPP = []struct{ name, text, summary, outcome string }{
 }
 
 func TestPathsOfVPPAreDecoded(t *testing.T) {
-	names := newInterfaceNames(map[string]string{"memif1/0": "shop/b/net1", "tap1": "shop/a/eth0", "memif1/01": "other"})
+	names := newInterfaceNames(map[string]string{
+		"memif1/0":  "shop/b:net1",
+		"tap1":      "shop/a:eth0",
+		"memif1/01": "other",
+	})
 	for _, c := range tracesOfVPP {
 		steps := parsePath(c.text)
 		summary := summarise(steps)
@@ -87,7 +94,8 @@ func TestPathsOfVPPAreDecoded(t *testing.T) {
 			t.Errorf("%s: %q, %q (dropped %t), want %q, %q", c.name, summary, text, dropped, c.summary, c.outcome)
 		}
 	}
-	if s := parsePath(tracesOfVPP[0].text)[1]; s.Node != "ethernet-input" || s.At.AsDuration() != 17*time.Minute+4*time.Second+99269*time.Microsecond {
+	if s := parsePath(tracesOfVPP[0].text)[1]; s.Node != "ethernet-input" ||
+		s.At.AsDuration() != 17*time.Minute+4*time.Second+99269*time.Microsecond {
 		t.Errorf("%v", s)
 	}
 }
@@ -96,7 +104,7 @@ func FuzzPath(f *testing.F) {
 	for _, c := range tracesOfVPP {
 		f.Add(c.text)
 	}
-	names := newInterfaceNames(map[string]string{"tap1": "shop/a/eth0"})
+	names := newInterfaceNames(map[string]string{"tap1": "shop/a:eth0"})
 	f.Fuzz(func(t *testing.T, text string) {
 		steps := parsePath(text)
 		if len(steps) > maxPath {
@@ -160,7 +168,8 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 	s := New(Config{Attachments: func() []pod.Attachment {
 		return []pod.Attachment{at("new", time.Unix(9, 0), "eth0", "net1"), at("old", time.Unix(1, 0), "eth0")}
 	}})
-	if found, err := s.interfacesOf("shop", "cart", "eth0"); err != nil || len(found) != 1 || found[0].Object != "new-eth0" {
+	if found, err := s.interfacesOf("shop", "cart", "eth0"); err != nil || len(found) != 1 ||
+		found[0].Object != "new-eth0" {
 		t.Errorf("%v, %v", found, err)
 	}
 	if found, err := s.interfacesOf("shop", "cart", ""); err != nil || len(found) != 2 {
@@ -201,12 +210,14 @@ func TestTraceEndsAlthoughItsClientDoesNotRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				stopping, blocked := make(chan struct{}), make(chan struct{})
+				stopping := make(chan struct{})
+				blocked := make(chan struct{})
 				defer close(blocked)
 				time.AfterFunc(time.Minute, func() { stop(cancel, stopping) })
 				began := time.Now()
 				err := awaitReader(ctx, stopping, func() error { <-blocked; return nil })
-				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != time.Minute+lastWords {
+				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded ||
+					took != time.Minute+lastWords {
 					t.Errorf("%v after %s", err, took)
 				}
 			})

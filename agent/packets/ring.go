@@ -6,8 +6,8 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// ring holds the packets that wait for the client, up to a number of bytes. Without room it loses the newest packets, so that a slow
-// client slows nothing but itself.
+// ring holds the packets that wait for the client, up to a number of bytes. Without room it loses the newest packets,
+// so that a slow client slows nothing but itself.
 type ring struct {
 	limit int
 	ready chan struct{} // has an element if packets wait
@@ -54,13 +54,15 @@ func (r *ring) put(p *operatorv1.CapturedPacket) {
 func (r *ring) take() []*operatorv1.CapturedPacket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, size := 0, 0
+	n := 0
+	size := 0
 	for n < len(r.packets) && (n == 0 || size < maxBatch) {
 		size += len(r.packets[n].Data) + overhead
 		n++
 	}
 	taken := r.packets[:n:n]
-	r.packets, r.used = r.packets[n:], r.used-size
+	r.packets = r.packets[n:]
+	r.used = r.used - size
 	if len(r.packets) == 0 {
 		r.packets = nil
 	}

@@ -3,7 +3,6 @@ package packets
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/pod"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
@@ -56,14 +56,16 @@ func (s *Server) Trace(req *operatorv1.TraceRequest, stream grpc.ServerStreaming
 		return unavailable(err)
 	}
 	defer s.endTrace(source)
-	t.source, t.replace = source, newInterfaceNames(s.readable(source.Names))
+	t.source = source
+	t.replace = newInterfaceNames(s.readable(source.Names))
 	ctx, cancel := context.WithTimeoutCause(stream.Context(), duration, errDeadline)
 	defer cancel()
 	return awaitReader(ctx, s.config.Stopping, func() error { return t.run(ctx, stream, s.config.Stopping) })
 }
 
-// awaitReader runs send, which sends to a client until ctx ends or stopping is closed, and returns its error. A client that has not read
-// everything lastWords later gets an error: the end of the call ends its sending, and the next client can trace.
+// awaitReader runs send, which sends to a client until ctx ends or stopping is closed, and returns its error. A client
+// that has not read everything lastWords later gets an error: the end of the call ends its sending, and the next client
+// can trace.
 func awaitReader(ctx context.Context, stopping <-chan struct{}, send func() error) error {
 	sent := make(chan error, 1)
 	go func() { sent <- send() }()
@@ -83,12 +85,12 @@ func awaitReader(ctx context.Context, stopping <-chan struct{}, send func() erro
 	}
 }
 
-// readable replaces the names of objects of pods by NAMESPACE/POD/INTERFACE.
+// readable replaces the names of objects of pods by NAMESPACE/POD:INTERFACE.
 func (s *Server) readable(objects map[string]string) map[string]string {
 	pods := map[string]string{}
 	for _, a := range s.config.Attachments() {
 		for _, i := range a.Interfaces {
-			pods[i.Object] = fmt.Sprintf("%s/%s/%s", a.Pod.Namespace, a.Pod.Name, i.Name)
+			pods[i.Object] = pod.Owner{Pod: a.Pod, ContainerID: a.Key.ContainerID, Interface: i.Name}.String()
 		}
 	}
 	names := map[string]string{}
@@ -118,7 +120,9 @@ type trace struct {
 }
 
 // run sends paths until ctx ends or enough packets are sent.
-func (t *trace) run(ctx context.Context, stream grpc.ServerStreamingServer[operatorv1.TraceReply], stopping <-chan struct{}) error {
+func (t *trace) run(
+	ctx context.Context, stream grpc.ServerStreamingServer[operatorv1.TraceReply], stopping <-chan struct{},
+) error {
 	tick := time.NewTicker(traceInterval)
 	defer tick.Stop()
 	for {
@@ -168,7 +172,8 @@ func (t *trace) packet(p vpp.TracedPath) *operatorv1.TracedPacket {
 	steps := parsePath(p.Text)
 	packet := &operatorv1.TracedPacket{Interface: t.names[p.Source], Summary: summarise(steps), Steps: steps}
 	for _, s := range steps {
-		s.Node, s.Text = t.replace.replace(s.Node), t.replace.replace(s.Text)
+		s.Node = t.replace.replace(s.Node)
+		s.Text = t.replace.replace(s.Text)
 	}
 	packet.Outcome, packet.Dropped = outcome(steps)
 	return packet

@@ -53,7 +53,8 @@ func (s *Server) Diff(ctx context.Context, req *operatorv1.DiffRequest) (*operat
 		if d.Reason == "" && c.Want == nil { // observed, or a third party's
 			continue
 		}
-		if d.Fields = fieldsOf([sides]any{desired: c.Want, applied: c.Applied, machine: c.Machine}, c.Unread); d.Reason != "" {
+		if d.Fields = fieldsOf([sides]any{desired: c.Want, applied: c.Applied, machine: c.Machine},
+			c.Unread); d.Reason != "" {
 			reply.Objects = append(reply.Objects, d)
 		}
 	}

@@ -21,8 +21,8 @@ const (
 	sides
 )
 
-// fieldsOf lists the fields in which the values of an object differ, by path. A nil value is an absent object. Fields are compared between
-// the values that exist. If isUnread is set, machine is left out.
+// fieldsOf lists the fields in which the values of an object differ, by path. A nil value is an absent object. Fields
+// are compared between the values that exist. If isUnread is set, machine is left out.
 func fieldsOf(values [sides]any, isUnread bool) []*operatorv1.FieldDiff {
 	compared := []int{desired, applied, machine}
 	if isUnread {
@@ -67,8 +67,8 @@ func fieldDiff(path string, row [sides]string) *operatorv1.FieldDiff {
 	return &operatorv1.FieldDiff{Path: path, Desired: row[desired], Applied: row[applied], Machine: row[machine]}
 }
 
-// flat returns the fields of a value as JSON, by path: the names of nested fields joined by dots, elements of lists by index. Fields with zero
-// values of their types are included, as JSON has them.
+// flat returns the fields of a value as JSON, by path: the names of nested fields joined by dots, elements of lists by
+// index. Fields with zero values of their types are included, as JSON has them.
 func flat(value any) map[string]string {
 	out := make(map[string]string)
 	raw, err := json.Marshal(value)

@@ -20,7 +20,8 @@ const (
 func (s *Server) Graph(_ context.Context, req *operatorv1.GraphRequest) (*operatorv1.GraphReply, error) {
 	switch {
 	case req.Selector == "":
-		return nil, status.Error(codes.InvalidArgument, "the key of the graph is empty: name an object or NAMESPACE/NAME of a pod")
+		return nil, status.Error(codes.InvalidArgument,
+			"the key of the graph is empty: name an object or NAMESPACE/NAME of a pod")
 	case req.Depth > maxDepth:
 		return nil, status.Errorf(codes.InvalidArgument, "depth %d: at most %d is possible", req.Depth, maxDepth)
 	}
@@ -32,14 +33,23 @@ func (s *Server) Graph(_ context.Context, req *operatorv1.GraphRequest) (*operat
 	refs, relations, omitted := s.config.Scheduler.Neighbours(selected, int(req.Depth), maxNodes)
 	reply := &operatorv1.GraphReply{Omitted: uint32(omitted)}
 	for _, ref := range refs {
-		node := &operatorv1.GraphNode{Ref: ref.String(), Phase: s.phaseOf(view, ref), Selected: slices.Contains(selected, ref)}
+		node := &operatorv1.GraphNode{
+			Ref:      ref.String(),
+			Phase:    s.phaseOf(view, ref),
+			Selected: slices.Contains(selected, ref),
+		}
 		if st, _ := view.Status(ref); st.Err != nil {
 			node.Error = st.Err.Error()
 		}
 		reply.Nodes = append(reply.Nodes, node)
 	}
 	for _, r := range relations {
-		reply.Edges = append(reply.Edges, &operatorv1.GraphEdge{From: r.From.String(), To: r.To.String(), Label: r.Label, Derived: r.Derived, Met: r.Met})
+		reply.Edges = append(reply.Edges, &operatorv1.GraphEdge{
+			From:  r.From.String(),
+			To:    r.To.String(),
+			Label: r.Label,
+			Met:   r.Met,
+		})
 	}
 	return reply, nil
 }

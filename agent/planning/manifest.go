@@ -141,7 +141,8 @@ func (m *manifest) grants() ([]pod.Grant, error) {
 		}
 		count, err := strconv.ParseUint(fmt.Sprint(limit), 10, 32)
 		if err != nil || count > maxDevices {
-			return nil, fmt.Errorf("manifest: container %s: limit %s: %q is not a number of devices", c.Name, pod.Resource, fmt.Sprint(limit))
+			return nil, fmt.Errorf("manifest: container %s: limit %s: %q is not a number of devices", c.Name,
+				pod.Resource, fmt.Sprint(limit))
 		}
 		g := pod.Grant{Container: c.Name, GID: pod.UnknownGroup}
 		g.Allocation.ID = "planned-" + c.Name

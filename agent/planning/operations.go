@@ -22,7 +22,8 @@ func (t *Transactions) addTo(reply *operatorv1.PlanReply) {
 		level := -1
 		for _, op := range rec.Ops {
 			if op.Level != level {
-				step, level = step+1, op.Level
+				step = step + 1
+				level = op.Level
 			}
 			reply.Operations = append(reply.Operations, &operatorv1.PlannedOperation{
 				Ref: op.Ref, Verb: op.Verb, Why: op.Why, Step: step, Fields: changesOf(op),

@@ -1,5 +1,5 @@
-// Package planning implements the gRPC service Planning: it compares objects with the machine, draws their graph and plans changes, and changes
-// nothing itself.
+// Package planning implements the gRPC service Planning: it compares objects with the machine, draws their graph and
+// plans changes, and changes nothing itself.
 package planning
 
 import (
@@ -30,11 +30,14 @@ type Config struct {
 	Loop *eventloop.Loop
 	Plan func(context.Context, eventloop.Change) (Transactions, error) // plans a change on the scheduler
 
-	PlanPod  func(context.Context, pod.ID, map[string]string, []pod.Grant) (*podmanager.Planned, error) // with annotations and devices
-	Networks func() []string                                                                            // names of the custom networks
+	// with annotations and devices
+	PlanPod func(context.Context, pod.ID, map[string]string, []pod.Grant) (*podmanager.Planned, error)
+	// names of the custom networks
+	Networks func() []string
 
-	Settings  func() config.Config                                                        // the effective configuration
-	NewValues func(context.Context, config.Config) ([]eventloop.Setting, []string, error) // values that another configuration changes, with notes
+	Settings func() config.Config // the effective configuration
+	// values that another configuration changes, with notes
+	NewValues func(context.Context, config.Config) ([]eventloop.Setting, []string, error)
 
 	// Served returns why ADDs are refused; nil if they are served. isStarting means that the agent has not started.
 	Served func() (isStarting bool, refusal error)
@@ -51,13 +54,14 @@ type Server struct {
 // New returns a server for operatorv1.RegisterPlanningServer.
 func New(c Config) *Server { return &Server{config: c, reading: make(chan struct{}, 1)} }
 
-// selected returns the objects that a selector names, sorted by key: a key, a prefix of keys, or NAMESPACE/NAME of a pod. The objects of a
-// pod include those that are derived from them. An unknown name is an error with the code NotFound.
+// selected returns the objects that a selector names, sorted by key: a key, a prefix of keys, or NAMESPACE/NAME of a
+// pod. An unknown name is an error with the code
+// NotFound.
 func (s *Server) selected(selector string) ([]kvscheduler.Ref, error) {
 	view := s.config.Scheduler.View()
 	kind, name, isKey := strings.Cut(selector, "/")
 	if isKey && !slices.Contains(wire.Kinds(), kind) {
-		return s.objectsOfPod(view, kind, name)
+		return s.objectsOfPod(kind, name)
 	}
 	if ref, err := kvscheduler.ParseRef(selector); err == nil {
 		if _, known := view.Status(ref); known {
@@ -78,7 +82,7 @@ func (s *Server) selected(selector string) ([]kvscheduler.Ref, error) {
 	return sorted(refs), nil
 }
 
-func (s *Server) objectsOfPod(view kvscheduler.View, namespace, name string) ([]kvscheduler.Ref, error) {
+func (s *Server) objectsOfPod(namespace, name string) ([]kvscheduler.Ref, error) {
 	var refs []kvscheduler.Ref
 	for _, a := range s.config.Attachments() {
 		if a.Pod.Namespace != namespace || a.Pod.Name != name {
@@ -89,24 +93,15 @@ func (s *Server) objectsOfPod(view kvscheduler.View, namespace, name string) ([]
 			if err != nil {
 				return nil, status.Errorf(codes.Internal, "objects of pod %s/%s: %v", namespace, name, err)
 			}
-			refs = withDerived(view, ref, refs)
+			refs = append(refs, ref)
 		}
 	}
 	if len(refs) == 0 {
-		return nil, status.Errorf(codes.NotFound, "%q is neither a key (no kind has the name %q) nor a pod that is attached on this node; weftctl objects and weftctl attachments list them",
+		return nil, status.Errorf(codes.NotFound,
+			"%q is neither a key (no kind has the name %q) nor a pod that is attached on this node; weftctl objects and weftctl attachments list them",
 			namespace+"/"+name, namespace)
 	}
 	return sorted(refs), nil
-}
-
-// withDerived appends an object and everything derived from it.
-func withDerived(view kvscheduler.View, ref kvscheduler.Ref, refs []kvscheduler.Ref) []kvscheduler.Ref {
-	refs = append(refs, ref)
-	st, _ := view.Status(ref)
-	for _, child := range st.Children {
-		refs = withDerived(view, child, refs)
-	}
-	return refs
 }
 
 func sorted(refs []kvscheduler.Ref) []kvscheduler.Ref {

@@ -48,7 +48,8 @@ func TestSelectorIsAKeyAPrefixOrAPod(t *testing.T) {
 		}
 	}
 	for selector, text := range map[string]string{
-		"shop/nothing": "nor a pod that is attached on this node", "vpp.route/none": "no objects with prefix", "x": "no objects with prefix", "/": "nor a pod",
+		"shop/nothing": "nor a pod that is attached on this node", "vpp.route/none": "no objects with prefix",
+		"x": "no objects with prefix", "/": "nor a pod",
 	} {
 		_, err := s.selected(selector)
 		if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), text) {
@@ -63,11 +64,14 @@ func TestDiffListsObjectsWithADifference(t *testing.T) {
 		t.Fatal(reply, err)
 	}
 	o := reply.Objects[0]
-	if o.Ref != "vpp.route/far" || o.Reason != "not applied" || o.Phase != "Pending" || !o.Unread || len(o.Fields) != 1 || o.Fields[0].Desired != present {
+	if o.Ref != "vpp.route/far" || o.Reason != "not applied" || o.Phase != "Pending" || !o.Unread ||
+		len(o.Fields) != 1 ||
+		o.Fields[0].Desired != present {
 		t.Errorf("got %v", o)
 	}
 	reply, err = server(t, errors.New("lost")).Diff(t.Context(), &operatorv1.DiffRequest{Selector: "shop/web"})
-	if err != nil || reply.Compared != 1 || len(reply.Unread) != 1 || !strings.Contains(reply.Unread[0], "not connected (lost)") {
+	if err != nil || reply.Compared != 1 || len(reply.Unread) != 1 ||
+		!strings.Contains(reply.Unread[0], "not connected (lost)") {
 		t.Error(reply, err)
 	}
 }
@@ -92,7 +96,10 @@ func TestFieldsAreThoseThatDiffer(t *testing.T) {
 		{"not read", [sides]any{full, full, nil}, true, ""},
 		{"missing", [sides]any{full, full, nil}, false, "|present|present|;"},
 		{"not applied yet", [sides]any{other, full, full}, false, `MTU|9000|1500|1500;Names[1]||"b"|"b";`},
-		{"missing, and changed", [sides]any{other, full, nil}, false, `|present|present|;MTU|9000|1500|;Names[1]||"b"|;`},
+		{
+			"missing, and changed", [sides]any{other, full, nil}, false,
+			`|present|present|;MTU|9000|1500|;Names[1]||"b"|;`,
+		},
 		{"a plain value", [sides]any{"a", "b", "b"}, false, `value|"a"|"b"|"b";`},
 		{"a value without JSON", [sides]any{func() {}, nil, nil}, true, "|present||;"},
 	} {

@@ -28,7 +28,8 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // as above
 	}
 	if len(claimed) > 0 {
-		notes = append(notes, "the scheduler chooses the devices of claims: those of the plan are placeholders, of alternatives the first, and one for all devices of a node")
+		notes = append(notes,
+			"the scheduler chooses the devices of claims: those of the plan are placeholders, of alternatives the first, and one for all devices of a node")
 	}
 	reply := &operatorv1.PlanReply{Notes: notes}
 	isStarting, refusal := s.config.Served()
@@ -61,7 +62,8 @@ func refuse(reply *operatorv1.PlanReply, err error, isCommit bool) {
 		return
 	}
 	failure := podmanager.ErrorOf(err, isCommit)
-	reply.Error, reply.Code = failure.Msg, failure.Code
+	reply.Error = failure.Msg
+	reply.Code = failure.Code
 }
 
 // describe adds the interfaces and devices of a planned attachment.
@@ -69,7 +71,14 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 	devices := make(map[string]int)
 	var containers []string
 	for _, i := range a.Interfaces {
-		row := &operatorv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
+		row := &operatorv1.InterfaceInfo{
+			Name:    i.Name,
+			Type:    i.Type,
+			Network: i.Network,
+			Object:  i.Object,
+			Mac:     i.MAC.String(),
+			Mtu:     uint32(i.MTU),
+		}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())
 		}
@@ -85,9 +94,11 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 		reply.Devices = append(reply.Devices, fmt.Sprintf("container %s needs %d of %s", c, devices[c], pod.Resource))
 	}
 	if len(containers) > 0 {
-		reply.Notes = append(reply.Notes, "kubelet chooses the devices when it admits the pod: names and numbers of sockets are placeholders, and the files of the devices are not in the plan")
+		reply.Notes = append(reply.Notes,
+			"kubelet chooses the devices when it admits the pod: names and numbers of sockets are placeholders, and the files of the devices are not in the plan")
 	}
-	reply.Notes = append(reply.Notes, "names of objects, and MACs that the pod does not request, depend on the sandbox: those of the plan are placeholders; addresses go to the pod that comes first")
+	reply.Notes = append(reply.Notes,
+		"names of objects, and MACs that the pod does not request, depend on the sandbox: those of the plan are placeholders; addresses go to the pod that comes first")
 }
 
 // suggest names the nearest network for each unknown one that the annotations request.
@@ -102,24 +113,27 @@ func (s *Server) suggest(reply *operatorv1.PlanReply, annotations map[string]str
 	known := append(s.config.Networks(), pod.DefaultNetwork, pod.StubNetwork)
 	for _, r := range requests {
 		if near := nearest(r.Network, known); near != "" {
-			reply.Notes = append(reply.Notes, fmt.Sprintf("there is no network %q; did you mean %q?", r.Network, near))
+			reply.Notes = append(reply.Notes, fmt.Sprintf("unknown network %q; did you mean %q?", r.Network, near))
 		}
 	}
 }
 
-// nearest returns the known name with the smallest distance to an unknown one; "" if name is known or empty, or none is near.
+// nearest returns the known name with the smallest distance to an unknown one; "" if name is known or empty, or none is
+// near.
 func nearest(name string, known []string) string {
 	if name == "" || slices.Contains(known, name) {
 		return ""
 	}
-	best, limit := "", max(len(name)/2, 2)
+	best := ""
+	limit := max(len(name)/2, 2)
 	for _, k := range slices.Sorted(slices.Values(known)) {
 		distance := levenshtein.Distance(strings.ToLower(name), strings.ToLower(k), nil)
 		if strings.HasPrefix(k, name) {
 			distance = min(distance, 1)
 		}
 		if distance < limit || distance == limit && best == "" {
-			best, limit = k, distance
+			best = k
+			limit = distance
 		}
 	}
 	return best

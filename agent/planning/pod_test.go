@@ -38,14 +38,16 @@ func TestManifestIsOnePodWithDevicesByItsLimits(t *testing.T) {
 		manifestHead + "spec: {hostNetwork: true}":                     "hostNetwork",
 		strings.Repeat("#", maxManifest+1):                             "at most",
 		manifestHead + "---\n" + manifestHead:                          "it has 2 Pods: give one",
-		manifestHead + "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: 7}": "ResourceClaim c: ",
+		manifestHead +
+			"---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: 7}": "ResourceClaim c: ",
 	} {
 		if _, err := parseManifest([]byte(document)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%.40q: %v", document, err)
 		}
 	}
 	for _, limit := range []string{"-1", "1k", "1.5", "99999999"} {
-		m, err := parseManifest([]byte(manifestHead + "spec: {containers: [{name: a, resources: {limits: {contivpp.io/memif: " + limit + "}}}]}"))
+		m, err := parseManifest([]byte(manifestHead +
+			"spec: {containers: [{name: a, resources: {limits: {contivpp.io/memif: " + limit + "}}}]}"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,9 +59,11 @@ func TestManifestIsOnePodWithDevicesByItsLimits(t *testing.T) {
 
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(manifestHead))
-	f.Add([]byte(manifestHead + "spec: {resourceClaims: [{name: c, resourceClaimName: c}]}\n---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
+	f.Add([]byte(manifestHead +
+		"spec: {resourceClaims: [{name: c, resourceClaimName: c}]}\n---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: memif.contivpp.io, count: 99}}]}}"))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"resources":{"limits":{"contivpp.io/memif":3}}}]}}`))
+	f.Add([]byte(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"resources":{"limits":{"contivpp.io/memif":3}}}]}}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		m, err := parseManifest(document)
 		if err != nil {
@@ -85,7 +89,15 @@ func FuzzManifest(f *testing.F) {
 
 func TestNearestNetworkIsNamed(t *testing.T) {
 	known := []string{"blue", "red", "default", "stub", "green-field"}
-	for name, want := range map[string]string{"bleu": "blue", "Red": "red", "green": "green-field", "blue": "", "": "", "unlike-any": "", "defualt": "default"} {
+	for name, want := range map[string]string{
+		"bleu":       "blue",
+		"Red":        "red",
+		"green":      "green-field",
+		"blue":       "",
+		"":           "",
+		"unlike-any": "",
+		"defualt":    "default",
+	} {
 		if got := nearest(name, known); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
@@ -96,13 +108,16 @@ func TestNearestNetworkIsNamed(t *testing.T) {
 func planPod(t *testing.T, c Config, planErr, commitErr error) *operatorv1.PlanReply {
 	t.Helper()
 	s := server(t, nil)
-	c.Scheduler, c.Down = s.config.Scheduler, s.config.Down
+	c.Scheduler = s.config.Scheduler
+	c.Down = s.config.Down
 	if c.Served == nil {
 		c.Served = func() (bool, error) { return false, nil }
 	}
 	c.Networks = func() []string { return []string{"blue"} }
 	c.PlanPod = func(context.Context, pod.ID, map[string]string, []pod.Grant) (*podmanager.Planned, error) {
-		return &podmanager.Planned{Attachment: &pod.Attachment{Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}}}}, planErr
+		return &podmanager.Planned{
+			Attachment: &pod.Attachment{Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}}},
+		}, planErr
 	}
 	c.Plan = func(context.Context, eventloop.Change) (Transactions, error) { return Transactions{}, commitErr }
 	reply, err := New(c).PlanPod(t.Context(), &operatorv1.PlanPodRequest{Manifest: []byte(manifestHead)})
@@ -116,11 +131,13 @@ func TestPlanOfAPodHasTheErrorOfItsAdd(t *testing.T) {
 	if r := planPod(t, Config{}, nil, nil); r.Error != "" || len(r.Interfaces) != 1 {
 		t.Errorf("a pod that can be added: %v", r)
 	}
-	r := planPod(t, Config{}, pod.Errorf(pod.CodeUnknownNetwork, "there is no network %q", "bleu"), nil)
-	if r.Code != uint32(pod.CodeUnknownNetwork) || r.Error != `there is no network "bleu"` || !strings.Contains(fmt.Sprint(r.Notes), `did you mean "blue"?`) {
+	r := planPod(t, Config{}, pod.Errorf(pod.CodeUnknownNetwork, "unknown network %q", "bleu"), nil)
+	if r.Code != uint32(pod.CodeUnknownNetwork) || r.Error != `unknown network "bleu"` ||
+		!strings.Contains(fmt.Sprint(r.Notes), `did you mean "blue"?`) {
 		t.Errorf("an unknown network: %v", r)
 	}
-	if r := planPod(t, Config{}, nil, errors.New("x waits for y")); r.Code != uint32(pod.CodeRefused) || r.Error != "commit: x waits for y" {
+	if r := planPod(t, Config{}, nil, errors.New("x waits for y")); r.Code != uint32(pod.CodeRefused) ||
+		r.Error != "commit: x waits for y" {
 		t.Errorf("a commit that fails: %v", r)
 	}
 	paused := Config{Served: func() (bool, error) { return false, pod.Errorf(pod.CodeTryAgain, "new pods are paused") }}
@@ -128,7 +145,8 @@ func TestPlanOfAPodHasTheErrorOfItsAdd(t *testing.T) {
 		t.Errorf("paused: %v", r)
 	}
 	starting := Config{Served: func() (bool, error) { return true, errors.New("the dataplane is awaited") }}
-	if r := planPod(t, starting, nil, nil); !strings.Contains(r.Error, "the dataplane is awaited") || len(r.Interfaces) != 0 {
+	if r := planPod(t, starting, nil, nil); !strings.Contains(r.Error, "the dataplane is awaited") ||
+		len(r.Interfaces) != 0 {
 		t.Errorf("starting: %v", r)
 	}
 }

@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// fatalAdditions is the number of consecutive crashes of the dataplane during ADDs of one pod after which the pod is refused. A dataplane
-	// that is killed at random moments rarely ends three times in the same pod's ADD, which takes milliseconds.
+	// fatalAdditions is the number of consecutive crashes of the dataplane during ADDs of one pod after which the pod
+	// is refused. A dataplane that is killed at random moments rarely ends three times in the same pod's ADD, which
+	// takes milliseconds.
 	fatalAdditions = 3
 	// refusal is the time for which such a pod is refused. Then one ADD is tried: the dataplane may have been upgraded.
 	refusal = 30 * time.Minute
 	// mostAdditions limits the pods that are remembered.
 	mostAdditions = 1024
-	// staleAddition is the time after its last crash for which a pod is remembered over a restart of the agent. kubelet repeats an ADD within
-	// minutes, so such a pod is gone.
+	// staleAddition is the time after its last crash for which a pod is remembered over a restart of the agent. kubelet
+	// repeats an ADD within minutes, so such a pod is gone.
 	staleAddition = 24 * time.Hour
 )
 
-// additions attributes crashes of the dataplane to pods that were being added. A failed ADD has no attachment that a quarantine could withhold,
-// and the runtime repeats it with new sandboxes, so each try would kill the dataplane again.
+// additions attributes crashes of the dataplane to pods that were being added. A failed ADD has no attachment that a
+// quarantine could withhold, and the runtime repeats it with new sandboxes, so each try would kill the dataplane again.
 //
 //	        crash during the ADD         three times in a row
 //	(none) ----------------------> counted -------------------> refused
@@ -51,7 +52,8 @@ type addition struct {
 	crashes int
 	since   time.Time // when the last crash happened
 
-	// The last try, until it is known whether the dataplane crashed then. The agent notices a lost connection after the ADD has failed.
+	// The last try, until it is known whether the dataplane crashed then. The agent notices a lost connection after the
+	// ADD has failed.
 	conn         *southbound.Connection
 	began, ended time.Time
 }
@@ -94,7 +96,8 @@ func (a *additions) begin(id pod.ID, t *eventloop.Txn) error {
 	defer a.mu.Unlock()
 	known := a.attributeLocked(id)
 	if known != nil && known.isRefused(a.now()) {
-		return pod.Errorf(pod.CodeRefused, "refused since %s: %s; it is tried again at %s; weftctl quarantine release %s permits it now",
+		return pod.Errorf(pod.CodeRefused,
+			"refused since %s: %s; it is tried again at %s; weftctl quarantine release %s permits it now",
 			known.since.Format(time.RFC3339), known.reason(), known.since.Add(refusal).Format(time.RFC3339), id)
 	}
 	if conn == nil || conn.IsLost() || t.IsPlan() {
@@ -121,7 +124,8 @@ func (a *additions) attribute() {
 	}
 }
 
-// attributeLocked decides whether the dataplane crashed during the last try of a pod, and returns what is known of the pod; nil: nothing.
+// attributeLocked decides whether the dataplane crashed during the last try of a pod, and returns what is known of the
+// pod; nil: nothing.
 func (a *additions) attributeLocked(id pod.ID) *addition {
 	known := a.of[id]
 	if known == nil || known.conn == nil {

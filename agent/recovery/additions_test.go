@@ -108,7 +108,10 @@ func (a *admission) reconnect() {
 
 // add adds a pod with a new sandbox, as a runtime does after a failure.
 func (a *admission) add(name string) error {
-	ev := &pod.AddPod{ID: pod.ID{Namespace: "lab", Name: name, UID: "uid"}, Netns: pod.Netns{Path: "/run/netns/x", Inode: 1}}
+	ev := &pod.AddPod{
+		ID:    pod.ID{Namespace: "lab", Name: name, UID: "uid"},
+		Netns: pod.Netns{Path: "/run/netns/x", Inode: 1},
+	}
 	ev.Key = pod.Key{Network: "weft", ContainerID: fmt.Sprintf("%s%d", name, time.Now().UnixNano()), IfName: "eth0"}
 	_, err := a.Do(a.Context(), ev)
 	<-time.After(time.Second)
@@ -148,7 +151,8 @@ func TestAPodWhoseADDKillsTheDataplaneIsRefused(t *testing.T) {
 			t.Errorf("another pod: %v", err)
 		}
 		list := a.quarantine.Listed()
-		if len(list) != 1 || list[0].State != stateRefused || list[0].Pod.Name != "deadly" || list[0].Crashes != fatalAdditions {
+		if len(list) != 1 || list[0].State != stateRefused || list[0].Pod.Name != "deadly" ||
+			list[0].Crashes != fatalAdditions {
 			t.Errorf("listed are %+v", list)
 		}
 		<-time.After(refusal)
@@ -194,7 +198,10 @@ func TestCrashesThatArePureChanceRefuseNoPod(t *testing.T) {
 
 // fails makes an ADD of the pod fail while the dataplane lives.
 func (a *admission) fails() {
-	txn := &pod.AddPod{ID: pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"}, Netns: pod.Netns{Path: "/run/netns/x", Inode: 1}}
+	txn := &pod.AddPod{
+		ID:    pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"},
+		Netns: pod.Netns{Path: "/run/netns/x", Inode: 1},
+	}
 	txn.Key = pod.Key{Network: "broken", ContainerID: "broken", IfName: "eth0"}
 	_, _ = a.Do(a.Context(), txn)
 	<-time.After(time.Second)
@@ -213,9 +220,16 @@ func TestRememberedPodsAreBounded(t *testing.T) {
 func TestAnAddressOfAnotherNodeIsNotReleased(t *testing.T) {
 	q := NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
 	key := pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}
-	q.put(t.Context(), Suspicion{Key: key, Pod: pod.ID{Namespace: "lab", Name: "a"}, State: stateQuarantined, Taken: true, Reason: "node n2 owns its address; delete the pod"})
+	q.put(t.Context(), Suspicion{
+		Key:    key,
+		Pod:    pod.ID{Namespace: "lab", Name: "a"},
+		State:  stateQuarantined,
+		Taken:  true,
+		Reason: "node n2 owns its address; delete the pod",
+	})
 	r := &Replayer{Config: Config{Quarantine: q}}
-	if n, err := r.Release(t.Context(), "lab/a"); n != 0 || err == nil || !strings.Contains(err.Error(), "delete the pod") {
+	if n, err := r.Release(t.Context(), "lab/a"); n != 0 || err == nil ||
+		!strings.Contains(err.Error(), "delete the pod") {
 		t.Errorf("released %d, %v", n, err)
 	}
 	if _, still := q.find(key); !still {
@@ -250,7 +264,8 @@ func TestACrashOutsideOfATryIsNotAttributedToIt(t *testing.T) {
 	}
 }
 
-// kubelet repeats the ADD, also with an agent that was restarted. The pod must not kill the dataplane again, which serves the other pods.
+// kubelet repeats the ADD, also with an agent that was restarted. The pod must not kill the dataplane again, which
+// serves the other pods.
 func TestARefusedPodIsRefusedAfterARestartUntilTheTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(t)
@@ -266,7 +281,8 @@ func TestARefusedPodIsRefusedAfterARestartUntilTheTimeIsOver(t *testing.T) {
 			}
 		}
 		after := a.quarantine.Listed()
-		if len(before) != 1 || len(after) != 1 || !after[0].Since.Equal(before[0].Since) || after[0].Crashes != fatalAdditions {
+		if len(before) != 1 || len(after) != 1 || !after[0].Since.Equal(before[0].Since) ||
+			after[0].Crashes != fatalAdditions {
 			t.Errorf("listed are %+v, before %+v", after, before)
 		}
 		<-time.After(refusal)
@@ -323,7 +339,9 @@ func TestARefusalThatCouldNotBeSavedIsSavedWithTheNextADD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(t)
 		a.saver.Before(func(_ context.Context, saved []eventloop.Saved) error {
-			if slices.ContainsFunc(saved, func(v eventloop.Saved) bool { return v.Bucket == statefile.BucketQuarantine }) {
+			if slices.ContainsFunc(saved, func(v eventloop.Saved) bool {
+				return v.Bucket == statefile.BucketQuarantine
+			}) {
 				return errors.New("no space left on device")
 			}
 			return nil
@@ -363,7 +381,8 @@ func TestAReplayAttributesTheCrashDurably(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(t)
 		r := newReplay(t)
-		r.Quarantine, r.Loop = a.quarantine, a.Loop
+		r.Quarantine = a.quarantine
+		r.Loop = a.Loop
 		if err := a.add("deadly"); err == nil || !a.conn.IsLost() {
 			t.Fatalf("the dataplane lives: %v", err)
 		}
@@ -416,7 +435,10 @@ func TestAPlanOfAnADDChangesNoCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(t)
 		a.kill("deadly", fatalAdditions-1)
-		ev := &pod.AddPod{ID: pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"}, Netns: pod.Netns{Path: "/run/netns/x", Inode: 1}}
+		ev := &pod.AddPod{
+			ID:    pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"},
+			Netns: pod.Netns{Path: "/run/netns/x", Inode: 1},
+		}
 		ev.Key = pod.Key{Network: "weft", ContainerID: "planned", IfName: "eth0"}
 		if _, err := a.Plan(t.Context(), ev); err != nil {
 			t.Fatal(err)

@@ -26,15 +26,15 @@ const (
 	stateCounted     = "counted" // such a pod, which is not refused yet
 )
 
-// fatalReplays is how many crashes of a dataplane that replayed one attachment alone put the attachment into quarantine. One
-// may be a coincidence.
+// fatalReplays is how many crashes of a dataplane that replayed one attachment alone put the attachment into
+// quarantine. One may be a coincidence.
 const fatalReplays = 2
 
 // mostListed limits the attachments that one line lists.
 const mostListed = 16
 
-// Suspicion is what is kept of an attachment that was being replayed when the dataplane died, or of a pod that was being added then, which
-// has no key (see [additions]). It is durable.
+// Suspicion is what is kept of an attachment that was being replayed when the dataplane died, or of a pod that was
+// being added then, which has no key (see [additions]). It is durable.
 //
 //	      died while it was replayed with others          died while it was replayed alone, twice
 //	(none) -----------------------------------> suspect -----------------------------------> quarantined
@@ -82,8 +82,15 @@ type Quarantine struct {
 // NewQuarantine returns an empty quarantine.
 func NewQuarantine(s saver, h *health.Conditions, log *slog.Logger) *Quarantine {
 	h.Advise(health.Quarantine)
-	q := &Quarantine{saver: s, health: h, log: log, Tell: func(Suspicion) {}, of: make(map[pod.Key]Suspicion), dirty: make(map[string]func() any),
-		additions: newAdditions()}
+	q := &Quarantine{
+		saver:     s,
+		health:    h,
+		log:       log,
+		Tell:      func(Suspicion) {},
+		of:        make(map[pod.Key]Suspicion),
+		dirty:     make(map[string]func() any),
+		additions: newAdditions(),
+	}
 	q.additions.changed = q.noteAddition
 	return q
 }
@@ -123,7 +130,8 @@ func (q *Quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.T
 	return nil
 }
 
-// Restore takes over what an earlier run kept of attachments that are still there, and of pods whose ADDs killed the dataplane.
+// Restore takes over what an earlier run kept of attachments that are still there, and of pods whose ADDs killed the
+// dataplane.
 func (q *Quarantine) Restore(kept []Suspicion, attachments []*pod.Attachment) {
 	for i := range kept {
 		if s := &kept[i]; s.State == stateRefused || s.State == stateCounted {
@@ -148,7 +156,8 @@ func (q *Quarantine) All() []Suspicion {
 	for _, s := range q.of {
 		all = append(all, s)
 	}
-	// Those that are the least likely culprits are replayed first, so that most pods are connected when the dataplane dies again.
+	// Those that are the least likely culprits are replayed first, so that most pods are connected when the dataplane
+	// dies again.
 	rank := func(s Suspicion) int {
 		switch {
 		case s.State == stateQuarantined:
@@ -209,7 +218,8 @@ func (q *Quarantine) put(ctx context.Context, changed ...Suspicion) {
 	q.report()
 	for _, s := range changed {
 		if s.State == stateQuarantined {
-			q.log.Error("attachment quarantined", "pod", s.Pod.String(), "container", s.Key.ContainerID, "reason", s.Reason)
+			q.log.Error("attachment quarantined", "pod", s.Pod.String(), "container", s.Key.ContainerID,
+				"reason", s.Reason)
 			q.Tell(s)
 		}
 	}
@@ -231,7 +241,8 @@ func (q *Quarantine) drop(key pod.Key) {
 	q.report()
 }
 
-// save writes all changes that the state file does not have. A change that cannot be written is written with the next one.
+// save writes all changes that the state file does not have. A change that cannot be written is written with the next
+// one.
 func (q *Quarantine) save(ctx context.Context) {
 	q.saving.Lock()
 	defer q.saving.Unlock()
@@ -285,7 +296,8 @@ func (q *Quarantine) report() {
 	}
 	message := ""
 	if len(names) > 0 {
-		message = fmt.Sprintf("withheld from the dataplane: %s; weftctl quarantine list says why", strings.Join(names, ", "))
+		message = fmt.Sprintf("withheld from the dataplane: %s; weftctl quarantine list says why",
+			strings.Join(names, ", "))
 	}
 	q.health.Set(health.Quarantine, len(names) == 0, message)
 }
@@ -314,14 +326,16 @@ func (q *Quarantine) Taken() string {
 	return strings.Join(texts, "; ")
 }
 
-// named are the quarantined attachments of a pod, namespace/name, or of a container. An attachment with an address of another node cannot be
-// released: two pods would have the address.
+// named are the quarantined attachments of a pod, namespace/name, or of a container. An attachment with an address of
+// another node cannot be released: two pods would have the address.
 func (q *Quarantine) named(name string) ([]Suspicion, error) {
 	found := slices.DeleteFunc(q.All(), func(s Suspicion) bool {
-		return s.State != stateQuarantined || name == "" || s.Pod.String() != name && !strings.HasPrefix(s.Key.ContainerID, name)
+		return s.State != stateQuarantined || name == "" ||
+			s.Pod.String() != name && !strings.HasPrefix(s.Key.ContainerID, name)
 	})
 	if len(found) == 0 {
-		return nil, errors.New("no attachment of " + name + " is quarantined; weftctl quarantine list shows those that are")
+		return nil, errors.New("no attachment of " + name +
+			" is quarantined; weftctl quarantine list shows those that are")
 	}
 	if i := slices.IndexFunc(found, func(s Suspicion) bool { return s.Taken }); i >= 0 {
 		return nil, fmt.Errorf("%s is not released: %s", found[i].name(), found[i].Reason)

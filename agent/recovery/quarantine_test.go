@@ -27,10 +27,12 @@ func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
 		return nil
 	})
 	q := NewQuarantine(saver, health.New("", quiet), quiet)
-	a, b := pod.Key{Network: "weft", ContainerID: "a", IfName: "eth0"}, pod.Key{Network: "weft", ContainerID: "b", IfName: "eth0"}
+	a := pod.Key{Network: "weft", ContainerID: "a", IfName: "eth0"}
+	b := pod.Key{Network: "weft", ContainerID: "b", IfName: "eth0"}
 	q.put(t.Context(), Suspicion{Key: a, State: stateQuarantined}, Suspicion{Key: b, State: stateQuarantined})
 	if _, there := q.find(a); !there || q.IsDurable() || len(saver.Bucket(statefile.BucketQuarantine)) != 0 {
-		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.IsDurable(), saver.Bucket(statefile.BucketQuarantine))
+		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.IsDurable(),
+			saver.Bucket(statefile.BucketQuarantine))
 	}
 	q.clear(t.Context(), b)
 	full = false
@@ -54,7 +56,12 @@ func TestWhatIsKnownOfAnAttachmentThatIsGoneIsNotRestored(t *testing.T) {
 // An attachment that is released has one try: its next crash is the last one that quarantines it.
 func TestAReleasedAttachmentIsASuspectWithOneTry(t *testing.T) {
 	q := NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
-	q.put(t.Context(), Suspicion{Key: containerKey("a"), Pod: pod.ID{Namespace: "lab", Name: "a"}, State: stateQuarantined, Crashes: fatalReplays})
+	q.put(t.Context(), Suspicion{
+		Key:     containerKey("a"),
+		Pod:     pod.ID{Namespace: "lab", Name: "a"},
+		State:   stateQuarantined,
+		Crashes: fatalReplays,
+	})
 	r := &Replayer{Config: Config{Quarantine: q}}
 	if n, err := r.Release(t.Context(), "lab/a"); n != 1 || err != nil {
 		t.Errorf("released %d, %v", n, err)

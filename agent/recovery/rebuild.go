@@ -19,6 +19,7 @@ import (
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -28,9 +29,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// The loss of the state file must not disconnect a pod. The dataplane still has the interfaces, and the aliases of their Linux ends name the
-// attachments. The agent rebuilds the attachments from these before the first resync, and the networks of the configuration with their VNIs
-// and table IDs. The new file is marked as incomplete until nothing is left to rebuild; until then nothing is pruned.
+// The loss of the state file must not disconnect a pod. The dataplane still has the interfaces, and the aliases of
+// their Linux ends name the attachments. The agent rebuilds the attachments from these before the first resync, and the
+// networks of the configuration with their VNIs and table IDs. The new file is marked as incomplete until nothing is
+// left to rebuild; until then nothing is pruned.
 
 // Rebuilder rebuilds what a state file lost.
 type Rebuilder struct {
@@ -43,8 +45,8 @@ type Rebuilder struct {
 	Log       *slog.Logger
 }
 
-// Rebuild rebuilds the attachments that a state file lost. isComplete reports whether nothing is left to rebuild: else no object may be
-// pruned. It fails only if ctx ends.
+// Rebuild rebuilds the attachments that a state file lost. isComplete reports whether nothing is left to rebuild: else
+// no object may be pruned. It fails only if ctx ends.
 func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 	if !r.State.Incomplete {
 		return true, nil
@@ -55,7 +57,7 @@ func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 	}
 	networks := r.recognise(there.numbers)
 	attachments, unknown := r.reconstruct(there.ports)
-	r.Network.Restore(ipnet.Saved{Attachments: attachments, Rebuilt: true})
+	r.Network.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: attachments, Rebuilt: true}})
 	for _, f := range unknown { // last: known pods keep their addresses
 		r.Network.Networks.WithholdAddresses(f.Object, f.All())
 	}
@@ -75,7 +77,8 @@ func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 		return false, ctx.Err()
 	}
 	if len(attachments)+len(unknown) > 0 {
-		r.Log.Warn("attachments rebuilt from the machine", "attachments", len(attachments), "networks", len(networks), "unknown", len(unknown))
+		r.Log.Warn("attachments rebuilt from the machine", "attachments", len(attachments), "networks", len(networks),
+			"unknown", len(unknown))
 	}
 	return len(unknown) == 0, nil
 }
@@ -115,7 +118,8 @@ func (r *Rebuilder) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment
 }
 
 func (r *Rebuilder) leaveAlone(f attach.Found, err error) {
-	r.Log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name, "netns", f.Netns.Path, "err", err)
+	r.Log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name,
+		"netns", f.Netns.Path, "err", err)
 }
 
 // recognise rebuilds unknown networks. Attachments with interfaces on them are restored once more.
@@ -128,7 +132,7 @@ func (r *Rebuilder) recognise(numbers networks.Numbers) []networks.SavedNetwork 
 	for _, at := range r.Pods.Attachments() {
 		again = append(again, &at)
 	}
-	r.Network.Restore(ipnet.Saved{Attachments: again, Rebuilt: true})
+	r.Network.Restore(ipnet.Saved{Saved: attach.Saved{Attachments: again, Rebuilt: true}})
 	return networks
 }
 
@@ -163,8 +167,8 @@ func (r *Rebuilder) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 	return saved
 }
 
-// find returns the interfaces of the dataplane without a known attachment; unknown are those that the machine does not describe
-// completely. Interfaces of sandboxes that are gone are in neither list.
+// find returns the interfaces of the dataplane without a known attachment; unknown are those that the machine does not
+// describe completely. Interfaces of sandboxes that are gone are in neither list.
 func (r *Rebuilder) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	mounted, err := linux.FindMounted()
 	if err != nil {
@@ -180,7 +184,8 @@ func (r *Rebuilder) find(ports []vpp.Port) (found, unknown []attach.Found) {
 		case err == nil:
 			found = append(found, f)
 		case errors.Is(err, linux.ErrGone) && (f.Type == pod.TypeMemif || isMade(p)):
-			r.Log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name, "netns", f.Netns.Path)
+			r.Log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name,
+				"netns", f.Netns.Path)
 		default:
 			unknown = append(unknown, f)
 			r.leaveAlone(f, err)
@@ -189,7 +194,8 @@ func (r *Rebuilder) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	return found, unknown
 }
 
-// made returns the value of an interface without its queues, as the dataplane reports it and, for a veth, as it follows from its name.
+// made returns the value of an interface without its queues, as the dataplane reports it and, for a veth, as it follows
+// from its name.
 func made(p vpp.Port) wire.Interface {
 	v := p.Interface
 	if v.Type == wire.TypeAFPacket {
@@ -218,39 +224,50 @@ func (r *Rebuilder) findPort(p vpp.Port, mounted linux.Mounted) (attach.Found, e
 }
 
 func findTap(p vpp.Port, f attach.Found) (attach.Found, error) {
-	f.Type, f.Netns.Path, f.Name = pod.TypeTap, p.Interface.Tap.Namespace, p.Interface.Tap.Name
+	f.Type = pod.TypeTap
+	f.Netns.Path = p.Interface.Tap.Namespace
+	f.Name = p.Interface.Tap.Name
 	link, err := inspectInto(&f)
 	if err != nil {
 		return f, err
 	}
 	if !link.Tap {
-		return f, fmt.Errorf("link %s is no tap", f.Name)
+		return f, fmt.Errorf("link %s is not a tap", f.Name)
 	}
 	end, err := linuxEnd(p, link)
-	f.MAC, f.MTU, f.RxQueues, f.TxQueues = end.MAC, end.MTU, end.Queues, end.Queues
+	f.MAC = end.MAC
+	f.MTU = end.MTU
+	f.RxQueues = end.Queues
+	f.TxQueues = end.Queues
 	return f, err
 }
 
 // findVeth prefers the dataplane's report to the link, which the pod may have changed.
 func findVeth(p vpp.Port, f attach.Found, mounted linux.Mounted) (attach.Found, error) {
 	host := p.Interface.AFPacket.Link
-	f.Type, f.Name = pod.TypeVeth, host
+	f.Type = pod.TypeVeth
+	f.Name = host
 	peer, err := mounted.Peer(host)
 	if err != nil {
 		return f, err
 	}
-	f.Netns.Path, f.Name = peer.Path, peer.Name
+	f.Netns.Path = peer.Path
+	f.Name = peer.Name
 	link, err := inspectInto(&f)
 	reads, writes, isMade := p.Queues(made(p))
 	switch {
 	case err != nil:
 		return f, err
 	case !link.Veth || link.Alias != peer.Alias:
-		return f, fmt.Errorf("link %s with alias %q is not the other end of %s with alias %q", f.Name, link.Alias, host, peer.Alias)
+		return f, fmt.Errorf("link %s with alias %q is not the other end of %s with alias %q", f.Name, link.Alias, host,
+			peer.Alias)
 	case !isMade:
-		return f, fmt.Errorf("the interface was not made for veth %s", host)
+		return f, fmt.Errorf("the interface was not created for veth %s", host)
 	}
-	f.MAC, f.MTU, f.RxQueues, f.TxQueues = p.PeerMAC, p.Interface.MTU, writes, reads
+	f.MAC = p.PeerMAC
+	f.MTU = p.Interface.MTU
+	f.RxQueues = writes
+	f.TxQueues = reads
 	if f.MAC.IsZero() {
 		f.MAC = link.MAC
 	}
@@ -261,17 +278,19 @@ func findVeth(p vpp.Port, f attach.Found, mounted linux.Mounted) (attach.Found, 
 func inspectInto(f *attach.Found) (linux.LinkState, error) {
 	link, err := linux.InspectLink(f.Netns.Path, f.Name)
 	if err == nil {
-		f.Netns.Inode, f.Netns.Device = link.Inode, link.Device
-		f.Alias, f.Addresses = link.Alias, link.Addresses
+		f.Netns.Inode = link.Inode
+		f.Netns.Device = link.Device
+		f.Alias = link.Alias
+		f.Addresses = link.Addresses
 	}
 	return link, err
 }
 
-// linuxEnd returns the properties that the tap was created with: as the dataplane reports them, else as the link has them. A pod may have
-// changed its link, so the link alone proves nothing.
+// linuxEnd returns the properties that the tap was created with: as the dataplane reports them, else as the link has
+// them. A pod may have changed its link, so the link alone proves nothing.
 func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 	as := p.Interface.Tap
-	for _, mac := range []wire.MAC{as.MAC, link.MAC} {
+	for _, mac := range []netaddr.MAC{as.MAC, link.MAC} {
 		for _, mtu := range []int{as.MTU, link.MTU} {
 			end := wire.Tap{Namespace: as.Namespace, Name: as.Name, MAC: mac, MTU: mtu}
 			if queues, _, is := p.Queues(wire.Interface{Type: wire.TypeTap, Tap: end}); is {
@@ -280,13 +299,14 @@ func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 			}
 		}
 	}
-	return wire.Tap{}, fmt.Errorf("the tap was not made as the dataplane and link %s say", as.Name)
+	return wire.Tap{}, fmt.Errorf("the tap does not match the dataplane and link %s", as.Name)
 }
 
 // mostList bounds the list of a container's memifs, bytes: a container may have changed it.
 const mostList = 64 << 10
 
-// findMemif finds the attachment by the allocation of the memif's socket, and the other properties in the list of the container's memifs.
+// findMemif finds the attachment by the allocation of the memif's socket, and the other properties in the list of the
+// container's memifs.
 func (r *Rebuilder) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 	f.Type = pod.TypeMemif
 	allocation, err := r.allocationOf(p)
@@ -299,21 +319,23 @@ func (r *Rebuilder) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) 
 	case err != nil:
 		return f, err
 	case inode != f.Netns.Inode || device != f.Netns.Device:
-		return f, fmt.Errorf("network namespace %s is another one by now: that of the memif is %w", f.Netns.Path, linux.ErrGone)
+		return f, fmt.Errorf("network namespace %s is another one by now: that of the memif is %w", f.Netns.Path,
+			linux.ErrGone)
 	}
 	list, err := readList(attach.ListPath(allocation))
 	if err != nil {
 		return f, err
 	}
 	told, err := attach.FoundMemif(p.Name, allocation, list)
-	told.Labels, told.Neighbours = f.Labels, f.Neighbours
+	told.Labels = f.Labels
+	told.Neighbours = f.Neighbours
 	switch {
 	case err != nil:
 		return told, err
 	case !p.MadeAs(r.Network.Pods.MemifAsMade(told)):
-		return told, fmt.Errorf("the memif was not made as its container was told")
+		return told, fmt.Errorf("the memif differs from the description in its container")
 	case !p.PeerMAC.IsZero() && p.PeerMAC != told.MAC:
-		return told, fmt.Errorf("the dataplane knows MAC %s, and the container was told %s", p.PeerMAC, told.MAC)
+		return told, fmt.Errorf("the dataplane has MAC %s, the description in the container %s", p.PeerMAC, told.MAC)
 	}
 	return told, nil
 }
@@ -321,13 +343,13 @@ func (r *Rebuilder) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) 
 // allocationOf returns the allocation of a memif's socket.
 func (r *Rebuilder) allocationOf(p vpp.Port) (pod.Allocation, error) {
 	if r.Devices == nil {
-		return pod.Allocation{}, errors.New("the node has no devices by its configuration")
+		return pod.Allocation{}, errors.New("the node's configuration has no devices")
 	}
 	id := path.Base(path.Dir(p.Socket))
 	all := r.Devices.Allocations()
 	at := slices.IndexFunc(all, func(o pod.Allocation) bool { return o.ID == id && o.SocketPath() == p.Socket })
 	if at < 0 || !all[at].Granted {
-		return pod.Allocation{}, fmt.Errorf("socket %s is of no allocation that a pod has", p.Socket)
+		return pod.Allocation{}, fmt.Errorf("socket %s belongs to no allocation of a pod", p.Socket)
 	}
 	return all[at], nil
 }
@@ -345,7 +367,7 @@ func readList(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("list of memifs: %s is no file", name)
+		return nil, fmt.Errorf("list of memifs: %s is not a regular file", name)
 	}
 	return io.ReadAll(io.LimitReader(f, mostList))
 }

@@ -1,5 +1,5 @@
-// Package recovery brings a node back after a loss: it replays a dataplane that came back, quarantines attachments that the dataplane dies of, and rebuilds a
-// lost state file from the machine.
+// Package recovery brings a node back after a loss: it replays a dataplane that came back, quarantines attachments that
+// the dataplane dies of, and rebuilds a lost state file from the machine.
 package recovery
 
 import (
@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// settling is how long after a replay a crash of the dataplane is still attributed to it, because a packet or a timer of the
-	// dataplane may cause the crash.
+	// settling is how long after a replay a crash of the dataplane is still attributed to it, because a packet or a
+	// timer of the dataplane may cause the crash.
 	settling = 500 * time.Millisecond
-	// lateCrashes is the number of consecutive crashes, each soon after a replay, that make all replayed attachments suspects. Each
-	// suspect is then watched alone for the settling time.
+	// lateCrashes is the number of consecutive crashes, each soon after a replay, that make all replayed attachments
+	// suspects. Each suspect is then watched alone for the settling time.
 	lateCrashes = 2
 )
 
@@ -54,13 +54,13 @@ type Config struct {
 
 // Replayer resyncs a dataplane after each reconnection:
 //
-//	connected --> blame --> all but suspects --> suspect 1 --> suspect 2 ... --> ready
-//	    ^                        |                   |             |               |
-//	    |<--------- the dataplane dies, then or within the settling time ----------|
+//	connected --> attributeCrash --> all but suspects --> suspect 1 --> suspect 2 ... --> ready
+//	    ^                                 |                   |             |               |
+//	    |<------------- the dataplane dies, then or within the settling time ---------------|
 //
-// blame attributes the last crash: during a replay of several attachments to those with operations in progress; soon after a replay, if it
-// repeats, to all with created objects; in a replay of one attachment to that one. A dataplane that is killed at random moments rarely
-// ends twice in a row because of the same attachment.
+// attributeCrash attributes the last crash: during a replay of several attachments to those with operations in
+// progress; soon after a replay, if it repeats, to all with created objects; in a replay of one attachment to that one.
+// A dataplane that is killed at random moments rarely ends twice in a row because of the same attachment.
 type Replayer struct {
 	Config
 
@@ -85,17 +85,22 @@ func (r *Replayer) First(ctx context.Context) error {
 func (r *Replayer) Replay(ctx context.Context, c *southbound.Connection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.blame(ctx)
+	r.attributeCrash(ctx)
 	r.begin(c)
 	err := r.withhold(ctx, r.Quarantine.Keys(), "dataplane connected again")
-	_, resyncErr := r.Loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "dataplane connected again"})
+	_, resyncErr := r.Loop.Do(ctx, eventloop.Resynchronize{
+		Kind:   eventloop.Downstream,
+		Reason: "dataplane connected again",
+	})
 	r.Quarantine.attribute(ctx) // an ADD that failed with the last dataplane has ended: the resync came after it
 	return errors.Join(err, resyncErr, r.replaySuspects(ctx))
 }
 
 // begin records the begin of a replay over the connection.
 func (r *Replayer) begin(c *southbound.Connection) {
-	r.conn, r.alone, r.ended = c, nil, time.Time{}
+	r.conn = c
+	r.alone = nil
+	r.ended = time.Time{}
 	r.mark()
 }
 
@@ -106,8 +111,8 @@ func (r *Replayer) mark() {
 	}
 }
 
-// Unless calls f, and prevents replays meanwhile. It does not call f if the dataplane is away or not replayed yet: the objects
-// of f would be created outside of the replay, which attributes crashes.
+// Unless calls f, and prevents replays meanwhile. It does not call f if the dataplane is away or not replayed yet: the
+// objects of f would be created outside of the replay, which attributes crashes.
 func (r *Replayer) Unless(f func()) bool {
 	if !r.mu.TryLock() {
 		return false
@@ -120,19 +125,21 @@ func (r *Replayer) Unless(f func()) bool {
 	return true
 }
 
-// replaySuspects replays the suspects one at a time, until the dataplane ends. The agent is not ready meanwhile. If crashes came late, the
-// dataplane may die of the packets or timers of a suspect, so each is watched.
+// replaySuspects replays the suspects one at a time, until the dataplane ends. The agent is not ready meanwhile. If
+// crashes came late, the dataplane may die of the packets or timers of a suspect, so each is watched.
 func (r *Replayer) replaySuspects(ctx context.Context) error {
 	var watched time.Duration
 	if r.late >= lateCrashes {
 		watched = settling
 	}
 	return r.replayAlone(ctx, watched, func(s Suspicion) {
-		r.Health.Set(health.Dataplane, false, "connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
+		r.Health.Set(health.Dataplane, false,
+			"connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
 	})
 }
 
-// replayAlone replays the suspects one at a time, until the dataplane ends. It calls announce before, and watches each for a time.
+// replayAlone replays the suspects one at a time, until the dataplane ends. It calls announce before, and watches each
+// for a time.
 func (r *Replayer) replayAlone(ctx context.Context, watched time.Duration, announce func(Suspicion)) error {
 	q := r.Quarantine
 	defer func() { r.ended = time.Now() }()
@@ -144,7 +151,8 @@ func (r *Replayer) replayAlone(ctx context.Context, watched time.Duration, annou
 		announce(s)
 		others := slices.DeleteFunc(q.Keys(), func(k pod.Key) bool { return k == s.Key })
 		if err := r.withhold(ctx, others, "replay "+s.name()+" alone"); err != nil && !r.conn.IsLost() {
-			r.Log.Warn("replay left something to repair", "pod", s.Pod.String(), "container", s.Key.ContainerID, "err", err)
+			r.Log.Warn("replay incomplete, repairing", "pod", s.Pod.String(), "container", s.Key.ContainerID,
+				"err", err)
 		}
 		if !r.survives(ctx, watched) {
 			return ctx.Err()
@@ -178,8 +186,8 @@ func (r *Replayer) withhold(ctx context.Context, keys []pod.Key, reason string) 
 	return err
 }
 
-// blame attributes the end of the last connection.
-func (r *Replayer) blame(ctx context.Context) {
+// attributeCrash attributes the end of the last connection.
+func (r *Replayer) attributeCrash(ctx context.Context) {
 	if r.conn == nil || !r.conn.IsLost() {
 		return
 	}
@@ -187,25 +195,25 @@ func (r *Replayer) blame(ctx context.Context) {
 	switch {
 	case !during && r.conn.LostAt.Sub(r.ended) > settling:
 		r.late = 0
-		r.acquit(ctx, nil)
+		r.clearCrashes(ctx, nil)
 	case r.alone != nil:
-		r.acquit(ctx, r.alone)
+		r.clearCrashes(ctx, r.alone)
 		if at, ok := r.Pods.Attachment(*r.alone); ok {
-			r.strike(ctx, &at)
+			r.countCrash(ctx, &at)
 		}
 	case during:
-		r.acquit(ctx, nil)
+		r.clearCrashes(ctx, nil)
 		r.suspect(ctx, func(flying bool) bool { return flying })
 	default:
-		r.acquit(ctx, nil)
+		r.clearCrashes(ctx, nil)
 		if r.late++; r.late >= lateCrashes {
 			r.suspect(ctx, func(bool) bool { return true })
 		}
 	}
 }
 
-// acquit resets the crashes of all suspects but one.
-func (r *Replayer) acquit(ctx context.Context, but *pod.Key) {
+// clearCrashes resets the crash counters of all suspects but one.
+func (r *Replayer) clearCrashes(ctx context.Context, but *pod.Key) {
 	for _, s := range r.Quarantine.suspects() {
 		if s.Crashes > 0 && (but == nil || s.Key != *but) {
 			s.Crashes = 0
@@ -223,31 +231,34 @@ func (r *Replayer) suspect(ctx context.Context, isSuspect func(flying bool) bool
 		if _, known := r.Quarantine.find(at.Key); was && !known && isSuspect(flying) {
 			changed = append(changed, Suspicion{
 				Key: at.Key, Pod: at.Pod, State: stateSuspect, Flying: flying, Since: time.Now().UTC(),
-				Reason: "the dataplane died while it was replayed with others",
+				Reason: "the dataplane crashed while it was replayed with others",
 			})
 		}
 	}
 	if len(changed) > 0 {
-		r.Log.Warn("dataplane died of a replay, suspects are replayed one at a time", "suspects", len(changed))
+		r.Log.Warn("dataplane crashed during a replay, replaying suspects one at a time", "suspects", len(changed))
 		r.Quarantine.put(ctx, changed...)
 	}
 }
 
-// strike counts a crash with only one suspect.
-func (r *Replayer) strike(ctx context.Context, at *pod.Attachment) {
+// countCrash counts a crash with only one suspect.
+func (r *Replayer) countCrash(ctx context.Context, at *pod.Attachment) {
 	s, known := r.Quarantine.find(at.Key)
 	if !known {
 		s = Suspicion{Key: at.Key, Pod: at.Pod, State: stateSuspect, Since: time.Now().UTC()}
 	}
 	s.Crashes++
-	s.Reason = fmt.Sprintf("the dataplane %s died %d times while this attachment was replayed alone", r.conn.Version, s.Crashes)
+	s.Reason = fmt.Sprintf("the dataplane %s died %d times while this attachment was replayed alone", r.conn.Version,
+		s.Crashes)
 	if s.Crashes >= fatalReplays {
-		s.State, s.Since = stateQuarantined, time.Now().UTC()
+		s.State = stateQuarantined
+		s.Since = time.Now().UTC()
 	}
 	r.Quarantine.put(ctx, s)
 }
 
-// made returns the attachments with objects of the last replay; true: an operation was in progress when the dataplane ended.
+// made returns the attachments with objects of the last replay; true: an operation was in progress when the dataplane
+// ended.
 func (r *Replayer) made() map[pod.Key]bool {
 	owners := make(map[string]pod.Key)
 	for _, at := range r.Pods.Attachments() {
@@ -270,11 +281,12 @@ func (r *Replayer) made() map[pod.Key]bool {
 
 // wasSent reports whether an operation may have changed the dataplane.
 func wasSent(op kvscheduler.OpRecord) bool {
-	return op.Verb != kvscheduler.Delete.String() && op.Outcome != "skipped" && op.Outcome != kvscheduler.NotApplied.String()
+	return op.Verb != kvscheduler.Delete.String() && op.Outcome != "skipped" &&
+		op.Outcome != kvscheduler.NotApplied.String()
 }
 
-// Release permits the ADDs of a refused pod, and replays quarantined attachments, each alone. One more crash puts an attachment back into
-// quarantine. It returns the number of released pods and attachments.
+// Release permits the ADDs of a refused pod, and replays quarantined attachments, each alone. One more crash puts an
+// attachment back into quarantine. It returns the number of released pods and attachments.
 func (r *Replayer) Release(ctx context.Context, name string) (int, error) {
 	if released := r.Quarantine.additions.release(name); released > 0 {
 		r.Quarantine.save(ctx)
@@ -299,13 +311,15 @@ func (r *Replayer) Release(ctx context.Context, name string) (int, error) {
 	err = r.replayAlone(ctx, settling, func(Suspicion) {})
 	left := slices.DeleteFunc(found, func(s Suspicion) bool { _, is := q.find(s.Key); return !is })
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("the dataplane died while %s was replayed alone, which decides about it when the dataplane is back", left[0].name())
+		err = fmt.Errorf(
+			"the dataplane died while %s was replayed alone, which decides about it when the dataplane is back",
+			left[0].name())
 	}
 	return len(found) - len(left), err
 }
 
-// Taken is a block that another node owns while pods of this node use its addresses. It happens if the Node object of this node was
-// missing for longer than the grace period after which the controller frees its blocks.
+// Taken is a block that another node owns while pods of this node use its addresses. It happens if the Node object of
+// this node was missing for longer than the grace period after which the controller frees its blocks.
 type Taken struct {
 	Network string
 	Prefix  netip.Prefix
@@ -319,8 +333,10 @@ func (r *Replayer) Isolate(ctx context.Context, t Taken) {
 	q := r.Quarantine
 	found := r.Exposed(t)
 	q.put(ctx, found...)
-	if err := r.withhold(ctx, q.Keys(), fmt.Sprintf("isolate %d pods whose addresses node %s owns", len(found), t.By)); err != nil {
-		r.Log.Error("pods whose addresses another node owns are still connected", "block", t.Prefix, "node", t.By, "err", err)
+	if err := r.withhold(ctx, q.Keys(),
+		fmt.Sprintf("isolate %d pods whose addresses node %s owns", len(found), t.By)); err != nil {
+		r.Log.Error("pods whose addresses another node owns are still connected", "block", t.Prefix, "node", t.By,
+			"err", err)
 	}
 }
 
@@ -333,7 +349,8 @@ func (r *Replayer) Exposed(t Taken) (found []Suspicion) {
 		}
 		found = append(found, Suspicion{
 			Key: at.Key, Pod: at.Pod, State: stateQuarantined, Taken: true, Since: time.Now().UTC(),
-			Reason: fmt.Sprintf("node %[3]s owns its address %[1]s (block %[2]s) now; delete the pod", address, t.Prefix, t.By),
+			Reason: fmt.Sprintf("node %[3]s owns its address %[1]s (block %[2]s) now; delete the pod", address,
+				t.Prefix, t.By),
 		})
 	}
 	return found
@@ -345,7 +362,9 @@ func (t Taken) addressOf(at *pod.Attachment) netip.Addr {
 		if in.Network != t.Network {
 			continue
 		}
-		if i := slices.IndexFunc(in.Addresses, func(p netip.Prefix) bool { return t.Prefix.Contains(p.Addr()) }); i >= 0 {
+		if i := slices.IndexFunc(in.Addresses, func(p netip.Prefix) bool {
+			return t.Prefix.Contains(p.Addr())
+		}); i >= 0 {
 			return in.Addresses[i].Addr()
 		}
 	}

@@ -31,14 +31,14 @@ func containerKey(container string) pod.Key {
 type replay struct {
 	*Replayer
 
-	kind    kvscheduler.KindOf[kvschedulertest.Thing]
+	kind    kvschedulertest.KindOf[kvschedulertest.Thing]
 	version int
 }
 
 func newReplay(t *testing.T) *replay {
 	t.Helper()
 	s := kvscheduler.New(kvscheduler.Config{})
-	kind, err := kvscheduler.Register(s, kvschedulertest.New().Descriptor("vpp.interface", "vpp"))
+	kind, err := kvschedulertest.Register(s, kvschedulertest.New().Descriptor("vpp.interface", "vpp"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,18 +86,25 @@ func (r *replay) crash(t *testing.T, conn *southbound.Connection, after time.Dur
 	t.Helper()
 	conn.LostAt = r.ended.Add(after)
 	close(conn.Ended)
-	r.blame(t.Context())
+	r.attributeCrash(t.Context())
 }
 
-// A packet or a timer may kill the dataplane soon after a replay. Once is chance; if it happens again, each replayed attachment is suspect.
+// A packet or a timer may kill the dataplane soon after a replay. Once is chance; if it happens again, each replayed
+// attachment is suspect.
 func TestCrashesInARowSoonAfterReplaysMakeSuspects(t *testing.T) {
-	const soon, late = settling / 2, settling + time.Second
+	const (
+		soon = settling / 2
+		late = settling + time.Second
+	)
 	for name, tt := range map[string]struct {
 		crashes []time.Duration
 		want    []pod.Key
 	}{
-		"one":                  {crashes: []time.Duration{soon}},
-		"two in a row":         {crashes: []time.Duration{soon, soon}, want: []pod.Key{containerKey("a"), containerKey("b")}},
+		"one": {crashes: []time.Duration{soon}},
+		"two in a row": {
+			crashes: []time.Duration{soon, soon},
+			want:    []pod.Key{containerKey("a"), containerKey("b")},
+		},
 		"two, and one between": {crashes: []time.Duration{soon, late, soon}},
 		"two long after":       {crashes: []time.Duration{late, late}},
 	} {
@@ -131,7 +138,8 @@ func TestASuspectIsWatchedIfCrashesCameLate(t *testing.T) {
 				t.Error(err)
 			}
 			if watched := time.Since(began); watched != want || len(r.Quarantine.Keys()) > 0 {
-				t.Errorf("after %d crashes: watched for %s, want %s; left %v", crashes, watched, want, r.Quarantine.Keys())
+				t.Errorf("after %d crashes: watched for %s, want %s; left %v", crashes, watched, want,
+					r.Quarantine.Keys())
 			}
 		})
 	}

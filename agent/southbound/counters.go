@@ -14,14 +14,15 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// countersAge is how long a reading is used: the dataplane is read at most once a second, regardless of the number of clients.
+// countersAge is how long a reading is used: the dataplane is read at most once a second, regardless of the number of
+// clients.
 const countersAge = time.Second
 
 // checkCounters is the interval of checks whether the stats segment can be read.
 const checkCounters = 15 * time.Second
 
-// Counters reads the dataplane's counters for metrics and operators, and sets the condition "stats" while it cannot. Pods are served without
-// counters.
+// Counters reads the dataplane's counters for metrics and operators, and sets the condition "stats" while it cannot.
+// Pods are served without counters.
 type Counters struct {
 	southbound *Dataplane
 	health     *health.Conditions
@@ -50,7 +51,8 @@ func (c *Counters) Read(ctx context.Context) (*vpp.Counters, error) {
 	if !c.at.IsZero() && time.Since(c.at) < countersAge {
 		return c.last, c.err
 	}
-	c.last, c.err = nil, errNoDataplane
+	c.last = nil
+	c.err = errNoDataplane
 	if c.southbound.up.Load() {
 		c.last, c.err = c.southbound.Client.Counters(ctx)
 		c.judgeLocked(ctx, c.err)
@@ -98,7 +100,8 @@ func (c *Counters) judgeLocked(ctx context.Context, err error) {
 	c.health.Set(health.Stats, false, "no counters: "+err.Error())
 }
 
-// PodInterface is an interface of a pod with its traffic from the view of the pod: received packets are those that came to the pod.
+// PodInterface is an interface of a pod with its traffic from the view of the pod: received packets are those that came
+// to the pod.
 type PodInterface struct {
 	At pod.Attachment
 	pod.Interface
@@ -106,7 +109,8 @@ type PodInterface struct {
 	Connected *bool // of a memif: whether the program in the pod is connected
 }
 
-// PodCounters assigns counters to the interfaces of attachments. It swaps the directions: what the dataplane received, the pod sent.
+// PodCounters assigns counters to the interfaces of attachments. It swaps the directions: what the dataplane received,
+// the pod sent.
 func PodCounters(attachments []pod.Attachment, c *vpp.Counters) []PodInterface {
 	var all []PodInterface
 	for _, at := range attachments {

@@ -9,8 +9,8 @@ import (
 // Sysctls is the directory of sysctls. The agent writes those of interfaces, in the namespaces of pods and of the node.
 const Sysctls = "/proc/sys"
 
-// MakeWritable makes the file system of sysctls writable, which runtimes mount read-only in unprivileged containers. Only the mount of
-// this container changes.
+// MakeWritable makes the file system of sysctls writable, which runtimes mount read-only in unprivileged containers.
+// Only the mount of this container changes.
 func MakeWritable(at string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(at, &fs); err != nil {
@@ -21,7 +21,9 @@ func MakeWritable(at string) error {
 	}
 	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|kept, ""); err != nil {
-		return fmt.Errorf("make %s writable: %w; it needs the capability SYS_ADMIN and no AppArmor profile that forbids mounts", at, err)
+		return fmt.Errorf(
+			"make %s writable: %w; it needs the capability SYS_ADMIN and no AppArmor profile that forbids mounts", at,
+			err)
 	}
 	return nil
 }

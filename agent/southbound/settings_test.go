@@ -18,7 +18,8 @@ func TestReadOnlySettingsBecomeWritable(t *testing.T) {
 	at := t.TempDir()
 	for _, step := range []error{
 		unix.Mount(Sysctls, at, "", unix.MS_BIND, ""),
-		unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
+		unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			""),
 	} {
 		if step != nil {
 			t.Fatal(step)

@@ -1,4 +1,5 @@
-// Package southbound keeps the connection to the dataplane, starts the embedded dataplane where none answers, and reads the counters.
+// Package southbound keeps the connection to the dataplane, starts the embedded dataplane where none answers, and reads
+// the counters.
 package southbound
 
 import (
@@ -32,11 +33,11 @@ type Dataplane struct {
 	health   *health.Conditions
 	log      *slog.Logger
 
-	Replay    func(context.Context, *Connection) error // of the desired state: the dataplane may be a new process
-	connected chan struct{}                            // closed by the first connection
-	again     chan struct{}                            // holds a token after a reconnection
-	lost      chan struct{}                            // holds a token when the connection broke
-	up        atomic.Bool                              // there is a connection
+	Replay      func(context.Context, *Connection) error // of the desired state: the dataplane may be a new process
+	connected   chan struct{}                            // closed by the first connection
+	reconnected chan struct{}                            // holds a token after a reconnection
+	lost        chan struct{}                            // holds a token when the connection broke
+	up          atomic.Bool                              // there is a connection
 
 	mu      sync.Mutex
 	current *Connection // the last one that was made; nil before the first
@@ -44,6 +45,8 @@ type Dataplane struct {
 	OnReconnect func()                   // called for each connection but the first
 	OnReplay    func(took time.Duration) // called after each replay
 	OnDisturbed func(vpp.Index)          // called for each interface that was deleted or set down
+	// InTheWay is vpp.Options.InTheWay.
+	InTheWay func(namespace, name string) error
 }
 
 // Connection is one connection to the dataplane, which may be another process than that of the connection before.
@@ -66,8 +69,13 @@ func (c *Connection) IsLost() bool {
 // New prepares the connection. Run makes it.
 func New(c config.Config, log *slog.Logger, conditions *health.Conditions) *Dataplane {
 	s := &Dataplane{
-		health: conditions, log: log, connected: make(chan struct{}), again: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+		health:      conditions,
+		log:         log,
+		connected:   make(chan struct{}),
+		reconnected: make(chan struct{}, 1),
+		lost:        make(chan struct{}, 1),
 		OnReconnect: func() {}, OnReplay: func(time.Duration) {}, OnDisturbed: func(vpp.Index) {},
+		InTheWay: func(string, string) error { return nil },
 	}
 	if c.Dataplane.Type == config.Embedded && !c.Dataplane.External {
 		s.embedded = &embedded{config: c.Dataplane, log: log}
@@ -87,11 +95,13 @@ func New(c config.Config, log *slog.Logger, conditions *health.Conditions) *Data
 		NotConnected:   func(err error) { s.health.Set(health.Dataplane, false, "not connected: "+err.Error()) },
 		Lost:           s.onLost,
 		Disturbed:      func(i vpp.Index) { s.OnDisturbed(i) },
+		InTheWay:       func(namespace, name string) error { return s.InTheWay(namespace, name) },
 	})
 	return s
 }
 
-// gracePeriods returns nil if RCU grace periods are not expedited by configuration, or cannot be. weft-vswitch does not wait for them.
+// gracePeriods returns nil if RCU grace periods are not expedited by configuration, or cannot be. weft-vswitch does not
+// wait for them.
 func gracePeriods(c config.Config, log *slog.Logger) *vpp.GracePeriods {
 	marker := filepath.Join(filepath.Dir(c.Socket), "rcu-expedited")
 	if !c.Dataplane.ExpediteRCU || c.Dataplane.Type == config.Embedded {
@@ -123,10 +133,12 @@ func (s *Dataplane) Run(ctx context.Context) error {
 	return errors.Join(err, s.Client.Close())
 }
 
-// lookAgain is the poll interval without a connection: a dataplane may die after it answered and before it is connected.
+// lookAgain is the poll interval without a connection: a dataplane may die after it answered and before it is
+// connected.
 const lookAgain = time.Second
 
-// supervise starts the embedded dataplane if no process answers: at first, after each lost connection, and in each poll without a connection.
+// supervise starts the embedded dataplane if no process answers: at first, after each lost connection, and in each poll
+// without a connection.
 func (s *Dataplane) supervise(ctx context.Context) error {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
@@ -159,7 +171,8 @@ func (s *Dataplane) awaitNeed(ctx context.Context, tick <-chan time.Time) error 
 // ensure retries, with growing pauses, until a dataplane answers.
 func (s *Dataplane) ensure(ctx context.Context) error {
 	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval, delay.MaxInterval = 200*time.Millisecond, 30*time.Second
+	delay.InitialInterval = 200 * time.Millisecond
+	delay.MaxInterval = 30 * time.Second
 	try := func() (struct{}, error) {
 		err := s.embedded.ensure(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -182,22 +195,23 @@ func (s *Dataplane) Await(ctx context.Context) error {
 	}
 }
 
-// replays applies the desired state after each reconnection. The dataplane is healthy only after that; until then ADDs get "try again
-// later".
+// replays applies the desired state after each reconnection. The dataplane is healthy only after that; until then ADDs
+// get "try again later".
 func (s *Dataplane) replays(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.again:
-			c, began := s.Connection(), time.Now()
+		case <-s.reconnected:
+			c := s.Connection()
+			began := time.Now()
 			err := s.Replay(ctx, c)
 			switch took := time.Since(began); {
 			case ctx.Err() != nil:
 			case c.IsLost():
 				s.log.Warn("dataplane lost during its replay", "took", took)
 			case err != nil:
-				s.log.Error("replay left something to repair", "took", took, "err", err)
+				s.log.Error("replay incomplete, repairing", "took", took, "err", err)
 			default:
 				s.log.Info("dataplane replayed", "took", took)
 			}
@@ -243,7 +257,7 @@ func (s *Dataplane) onConnected(version string) {
 	s.OnReconnect()
 	s.health.Set(health.Dataplane, false, "connected again, replaying what is desired")
 	select {
-	case s.again <- struct{}{}:
+	case s.reconnected <- struct{}{}:
 	default: // one replay for both connections
 	}
 }
@@ -261,15 +275,17 @@ func (s *Dataplane) onLost(err error) {
 	}
 }
 
-// embedded finds or starts the weft-vswitch of this node. weft-vswitch is a process in a session of its own that logs to a file, so that it
-// continues to forward when the agent stops, is killed, or is upgraded. While one answers, none is started.
+// embedded finds or starts the weft-vswitch of this node. weft-vswitch is a process in a session of its own that logs
+// to a file, so that it continues to forward when the agent stops, is killed, or is upgraded. While one answers, none
+// is started.
 type embedded struct {
 	config config.Dataplane
 	log    *slog.Logger
 	known  bool // it answered at the last check
 }
 
-// startTimeout limits the time from the start of weft-vswitch to the first answer of its API, which takes a few milliseconds.
+// startTimeout limits the time from the start of weft-vswitch to the first answer of its API, which takes a few
+// milliseconds.
 const startTimeout = 10 * time.Second
 
 // ensure returns once a dataplane answers on the API socket.
@@ -308,14 +324,16 @@ func (e *embedded) program() (string, error) {
 	}
 	program, err := exec.LookPath("weft-vswitch")
 	if err != nil {
-		return "", errors.New("weft-vswitch is neither beside weft-agent nor in PATH: set dataplane.program, or dataplane.type to vpp")
+		return "", errors.New(
+			"weft-vswitch is neither beside weft-agent nor in PATH: set dataplane.program, or dataplane.type to vpp")
 	}
 	return program, nil
 }
 
 // start starts a weft-vswitch that outlives the agent. The channel is closed when it ends.
 func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err error) {
-	if err := errors.Join(os.MkdirAll(filepath.Dir(e.config.Log), 0o755), os.MkdirAll(filepath.Dir(e.config.Socket), 0o700)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(e.config.Log), 0o755),
+		os.MkdirAll(filepath.Dir(e.config.Socket), 0o700)); err != nil {
 		return nil, 0, err
 	}
 	out, err := os.OpenFile(e.config.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -324,7 +342,8 @@ func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err e
 	}
 	defer out.Close()
 	cmd := exec.Command(program, "--api-socket", e.config.Socket, "--stats-socket", e.config.StatsSocket) //nolint:noctx // it outlives the agent
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
@@ -349,7 +368,8 @@ func (e *embedded) await(ctx context.Context, exited <-chan struct{}) error {
 		case <-exited:
 			return fmt.Errorf("weft-vswitch ended before it answered on %s; see %s", e.config.Socket, e.config.Log)
 		case <-ctx.Done():
-			return fmt.Errorf("weft-vswitch does not answer on %s: %w; see %s", e.config.Socket, context.Cause(ctx), e.config.Log)
+			return fmt.Errorf("weft-vswitch does not answer on %s: %w; see %s", e.config.Socket, context.Cause(ctx),
+				e.config.Log)
 		}
 	}
 	return nil

@@ -26,7 +26,12 @@ func supervised(t *testing.T, socket string) (started string) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	dataplane := config.Dataplane{Type: config.Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
+	dataplane := config.Dataplane{
+		Type:    config.Embedded,
+		Socket:  socket,
+		Program: program,
+		Log:     filepath.Join(dir, "log"),
+	}
 	run(t, New(config.Config{Dataplane: dataplane}, log, health.New("", log)))
 	return started
 }
@@ -87,7 +92,10 @@ func TestWhyThereIsNoDataplaneIsSaidInOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = deaf.Close() }) // it accepts no connection
-	for socket, why := range map[string]string{"/nowhere/api.sock": "no such file", deaf.Addr().String(): "shake hands"} {
+	for socket, why := range map[string]string{
+		"/nowhere/api.sock":  "no such file",
+		deaf.Addr().String(): "shake hands",
+	} {
 		t.Run(why, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
 			h := health.New("", log)
@@ -122,7 +130,8 @@ func TestOnlyTheEmbeddedDataplaneOfOnesOwnIsStarted(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
-			if s := New(config.Config{Dataplane: tt.config}, log, health.New("", log)); (s.embedded != nil) != tt.starts {
+			if s := New(config.Config{Dataplane: tt.config}, log,
+				health.New("", log)); (s.embedded != nil) != tt.starts {
 				t.Errorf("the agent starts a dataplane: %v, want %v", !tt.starts, tt.starts)
 			}
 		})

@@ -11,8 +11,9 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// Buffer is a write-behind buffer: the next Save writes its entries too, so an event needs only one write to disk. [File.FlushSoon]
-// writes them if no Save follows. The buffer has the last value of each key, so that it stays small while the file cannot be written.
+// Buffer is a write-behind buffer: the next Save writes its entries too, so an event needs only one write to disk.
+// [File.FlushSoon] writes them if no Save follows. The buffer has the last value of each key, so that it stays small
+// while the file cannot be written.
 type Buffer[E any] struct {
 	entries  func(e E) []eventloop.Saved
 	isInFile func(v eventloop.Saved) bool

@@ -1,5 +1,5 @@
-// Package statefile stores the agent's durable state in a bbolt file. It moves a damaged file aside and rejects a file of a newer
-// schema.
+// Package statefile stores the agent's durable state in a bbolt file. It moves a damaged file aside and rejects a file
+// of a newer schema.
 package statefile
 
 import (
@@ -53,15 +53,18 @@ const KeyIncomplete = "owes"
 const trialKey = "trial"
 
 var allBuckets = []string{
-	BucketMeta, BucketAttachments, BucketLeases, BucketNetworks, BucketDevices, BucketCluster, BucketNodes, BucketBlocks, BucketPools,
-	BucketExternals, BucketApplied, BucketTransactions, BucketQuarantine, BucketChains, BucketRules, BucketLists, eventloop.RecordsBucket,
+	BucketMeta, BucketAttachments, BucketLeases, BucketNetworks, BucketDevices, BucketCluster, BucketNodes,
+	BucketBlocks, BucketPools,
+	BucketExternals, BucketApplied, BucketTransactions, BucketQuarantine, BucketChains, BucketRules, BucketLists,
+	eventloop.RecordsBucket,
 }
 
 // File is the state file. Only one agent at a time can have it open.
 type File struct {
-	db       *bbolt.DB
-	path     string
-	slot     chan struct{} // of capacity 1, held during a write: it marks the entries of buffers, and drops them at its end
+	db   *bbolt.DB
+	path string
+	// of capacity 1, held during a write: it marks the entries of buffers, and drops them at its end
+	slot     chan struct{}
 	buffers  []buffer
 	restore  []former      // of abandoned writes that are not undone yet; belongs to the holder of slot
 	buffered chan struct{} // has a token after an entry was buffered
@@ -79,8 +82,8 @@ type File struct {
 	Quarantined string
 }
 
-// Open opens or creates the state file. If another agent has the file open, Open waits until ctx ends. Open moves a damaged file aside
-// and creates a new one. It rejects a file of a newer schema.
+// Open opens or creates the state file. If another agent has the file open, Open waits until ctx ends. Open moves a
+// damaged file aside and creates a new one. It rejects a file of a newer schema.
 func Open(ctx context.Context, path string, log *slog.Logger) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -116,7 +119,8 @@ func (f *File) Close() error {
 // flushAfter is the maximum time between buffering an entry and writing it.
 const flushAfter = 100 * time.Millisecond
 
-// FlushSoon writes buffered entries after flushAfter if no Save has, until ctx ends. After a crash operators need the last transaction.
+// FlushSoon writes buffered entries after flushAfter if no Save has, until ctx ends. After a crash operators need the
+// last transaction.
 func (f *File) FlushSoon(ctx context.Context) error {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -145,7 +149,8 @@ const (
 	maxTrial = 4 << 20
 )
 
-// try writes an entry and deletes it. The entry needs more pages than are free in the file, so the write fails on a full disk.
+// try writes an entry and deletes it. The entry needs more pages than are free in the file, so the write fails on a
+// full disk.
 func (f *File) try() error {
 	stats := f.db.Stats()
 	size := (stats.FreePageN + stats.PendingPageN + trialPages) * f.db.Info().PageSize
@@ -183,7 +188,8 @@ func put(tx *bbolt.Tx, v eventloop.Saved) (err error) {
 	return b.Put([]byte(v.Key), raw)
 }
 
-// Load decodes the values of a bucket in the order of their keys. It logs and skips invalid entries, and sets Incomplete.
+// Load decodes the values of a bucket in the order of their keys. It logs and skips invalid entries, and sets
+// Incomplete.
 func Load[V any](f *File, bucket string, log *slog.Logger) ([]V, error) {
 	var values []V
 	err := f.db.View(func(tx *bbolt.Tx) error {
@@ -270,10 +276,12 @@ func (f *File) prepare() error {
 			return errors.Join(err, meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion)))
 		}
 		if len(raw) != 4 {
-			return fmt.Errorf("state file %s has an invalid schema %q: move the file to start with a new one", f.path, raw)
+			return fmt.Errorf("state file %s has an invalid schema %q: move the file to start with a new one", f.path,
+				raw)
 		}
 		if v := binary.BigEndian.Uint32(raw); v > schemaVersion {
-			return fmt.Errorf("state file %s has schema %d, this agent supports up to %d: run the newer agent, or move the file to start with a new one",
+			return fmt.Errorf(
+				"state file %s has schema %d, this agent supports up to %d: run the newer agent, or move the file to start with a new one",
 				f.path, v, schemaVersion)
 		}
 		return nil
@@ -287,8 +295,8 @@ func isDamage(err error) bool {
 		errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
 }
 
-// openValid opens the file and checks all of it: bbolt opens a damaged file without an error and panics later. Reading beyond the end
-// of a truncated file is a memory fault; SetPanicOnFault makes it a panic.
+// openValid opens the file and checks all of it: bbolt opens a damaged file without an error and panics later. Reading
+// beyond the end of a truncated file is a memory fault; SetPanicOnFault makes it a panic.
 func openValid(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -42,7 +42,11 @@ func save(t *testing.T, s *File, saved ...eventloop.Saved) {
 func TestSavedValuesAreReadAfterReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "state.db")
 	s := openState(t, path)
-	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"}, eventloop.Saved{Bucket: BucketLeases, Key: "b", Value: "two"})
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"}, eventloop.Saved{
+		Bucket: BucketLeases,
+		Key:    "b",
+		Value:  "two",
+	})
 	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a"})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -143,7 +147,11 @@ func TestOpenNamesTheProcessThatLockedTheFile(t *testing.T) {
 // rows: CIL-09
 func TestLoadSkipsInvalidEntries(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
-	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: 7}, eventloop.Saved{Bucket: BucketLeases, Key: "b", Value: "two"})
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: 7}, eventloop.Saved{
+		Bucket: BucketLeases,
+		Key:    "b",
+		Value:  "two",
+	})
 	if got, err := Load[string](s, BucketLeases, quiet); err != nil || len(got) != 1 || got[0] != "two" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -178,13 +186,17 @@ func TestSaveWritesBufferedJournalEntries(t *testing.T) {
 func TestSaveIsSafeForConcurrentUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
-	const savers, each = 8, 50
+	const (
+		savers = 8
+		each   = 50
+	)
 	var all sync.WaitGroup
 	for saver := range savers {
 		all.Go(func() {
 			for n := range each {
 				entry := kvscheduler.JournalEntry{Ref: fmt.Sprintf("vpp.route/%d-%d", saver, n), V: []byte("{}")}
-				if err := errors.Join(s.Journal.Append([]kvscheduler.JournalEntry{entry}), s.Save(t.Context(), nil)); err != nil {
+				if err := errors.Join(s.Journal.Append([]kvscheduler.JournalEntry{entry}),
+					s.Save(t.Context(), nil)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -285,7 +297,9 @@ func TestOtherUsersCannotReadTheStateFile(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	damaged, link, theirs := path+".damaged-1", path+".damaged-2", filepath.Join(t.TempDir(), "theirs")
+	damaged := path + ".damaged-1"
+	link := path + ".damaged-2"
+	theirs := filepath.Join(t.TempDir(), "theirs")
 	err := errors.Join(os.WriteFile(damaged, nil, 0o600), os.WriteFile(theirs, nil, 0o600), os.Symlink(theirs, link))
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +322,8 @@ func TestOtherUsersCannotReadTheStateFile(t *testing.T) {
 
 func TestOtherUsersCannotReadADamagedStateFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
-	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600), os.Chmod(path, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600),
+		os.Chmod(path, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	s := openState(t, path)

@@ -35,7 +35,9 @@ const manyValues = 40
 
 // generation returns values that belong together, and the deletion of a value of the other generation.
 func generation(name, other string) []eventloop.Saved {
-	saved := []eventloop.Saved{{Bucket: BucketNodes, Key: "only of " + name, Value: name}, {Bucket: BucketNodes, Key: "only of " + other}}
+	saved := []eventloop.Saved{
+		{Bucket: BucketNodes, Key: "only of " + name, Value: name}, {Bucket: BucketNodes, Key: "only of " + other},
+	}
 	for n := range manyValues {
 		saved = append(saved, lease(fmt.Sprintf("%03d", n), name+strings.Repeat(" padding", n)))
 	}
@@ -171,7 +173,8 @@ func TestAStateFileIsTheOldOrTheNewOneWhenTheAgentIsKilledAfterAReboot(t *testin
 				if err != nil || len(leases) != manyValues && (what == reboots || len(leases) > 0) {
 					t.Errorf("killed %t: %d leases, %v", killed, len(leases), err)
 				}
-				if boot, err := f.SwapBootID("next"); err != nil || boot != "old" && (what == empties || boot != "new") {
+				if boot, err := f.SwapBootID("next"); err != nil ||
+					boot != "old" && (what == empties || boot != "new") {
 					t.Errorf("killed %t: the boot ID is %q, %v", killed, boot, err)
 				}
 			})

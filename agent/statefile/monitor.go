@@ -11,8 +11,8 @@ import (
 // trialInterval is the time between two trial writes after a failed write.
 const trialInterval = 5 * time.Second
 
-// Monitor reports whether the file is writable. A failed write reports an error. Only a trial write reports that the file is writable
-// again: the small write of an event may succeed although the next one fails.
+// Monitor reports whether the file is writable. A failed write reports an error. Only a trial write reports that the
+// file is writable again: the small write of an event may succeed although the next one fails.
 type Monitor struct {
 	try    func() error
 	report func(err error)
@@ -22,8 +22,8 @@ type Monitor struct {
 	failing atomic.Bool
 }
 
-// NewMonitor returns a monitor of the file. It calls report with the error of each failed write and trial, and with nil when the file
-// is writable again.
+// NewMonitor returns a monitor of the file. It calls report with the error of each failed write and trial, and with nil
+// when the file is writable again.
 func NewMonitor(f *File, report func(err error), log *slog.Logger) *Monitor {
 	m := &Monitor{try: f.try, log: log, failed: make(chan struct{}, 1)}
 	m.report = func(err error) {

@@ -10,11 +10,13 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// bbolt maps its file and follows page numbers without checks. A number beyond the end of the file causes a memory fault, and a cycle
-// causes an endless recursion. Both end the process; tx.Check runs in a goroutine that cannot recover. Therefore checkPages reads the
-// pages first, while the file is open read-only: bbolt has read only the meta pages then.
+// bbolt maps its file and follows page numbers without checks. A number beyond the end of the file causes a memory
+// fault, and a cycle causes an endless recursion. Both end the process; tx.Check runs in a goroutine that cannot
+// recover. Therefore checkPages reads the pages first, while the file is open read-only: bbolt has read only the meta
+// pages then.
 //
-// The layout (bbolt's internal/common/page.go and bucket.go, version 2 of the format), in the byte order of the machine:
+// The layout (bbolt's internal/common/page.go and bucket.go, version 2 of the format), in the byte order of the
+// machine:
 //
 //	page:           id 8, flags 2, count 2, overflow 4 (number of further pages), elements
 //	branch element: position of the key 4, its size 4, page 8
@@ -123,7 +125,8 @@ func (w *pageWalk) freePages(transaction uint64) error {
 		if _, err := w.file.ReadAt(header[:], int64(id*w.size)); err != nil {
 			return err
 		}
-		more, count := uint64(binary.NativeEndian.Uint32(header[12:])), uint64(binary.NativeEndian.Uint16(header[10:]))
+		more := uint64(binary.NativeEndian.Uint32(header[12:]))
+		count := uint64(binary.NativeEndian.Uint16(header[10:]))
 		if count == manyFree {
 			count = binary.NativeEndian.Uint64(header[pageHeader:])
 		}
@@ -135,10 +138,11 @@ func (w *pageWalk) freePages(transaction uint64) error {
 	return errors.New("no meta page of the transaction")
 }
 
-// childrenOf returns the numbers of the child pages in a page. It rejects empty keys, for which bbolt ends the process when it
-// changes the page.
+// childrenOf returns the numbers of the child pages in a page. It rejects empty keys, for which bbolt ends the process
+// when it changes the page.
 func childrenOf(page []byte) (children []uint64, err error) {
-	flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
+	flags := binary.NativeEndian.Uint16(page[8:])
+	count := int(binary.NativeEndian.Uint16(page[10:]))
 	if flags != branchPage && flags != leafPage || pageHeader+count*pageElement > len(page) {
 		return nil, fmt.Errorf("%d elements and flags %#x", count, flags)
 	}

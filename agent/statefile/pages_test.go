@@ -20,7 +20,11 @@ func TestDamagedPagesAreDetected(t *testing.T) {
 	s := openState(t, path)
 	var values []eventloop.Saved
 	for i := range 400 {
-		values = append(values, eventloop.Saved{Bucket: BucketLeases, Key: fmt.Sprintf("%04d", i), Value: strings.Repeat("x", 500)})
+		values = append(values, eventloop.Saved{
+			Bucket: BucketLeases,
+			Key:    fmt.Sprintf("%04d", i),
+			Value:  strings.Repeat("x", 500),
+		})
 	}
 	save(t, s, values...)
 	if err := s.Close(); err != nil {
@@ -37,17 +41,35 @@ func TestDamagedPagesAreDetected(t *testing.T) {
 	}
 	child := branch + pageHeader + 8
 	for name, change := range map[string]func(b []byte) []byte{
-		"truncated after a page":         func(b []byte) []byte { return b[:3*size] },
-		"truncated second meta page":     func(b []byte) []byte { return b[:2*size-7] },
-		"only 100 bytes":                 func(b []byte) []byte { return b[:100] },
-		"truncated within a page":        func(b []byte) []byte { return b[:2*size+100] },
-		"a page beyond the end":          func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1<<40); return b },
-		"a cycle":                        func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], uint64(branch/size)); return b },
-		"billions of further pages":      func(b []byte) []byte { binary.NativeEndian.PutUint32(b[branch+12:], 1<<32-1); return b },
-		"a key beyond the end of a page": func(b []byte) []byte { binary.NativeEndian.PutUint32(b[branch+pageHeader+4:], 1<<31); return b },
-		"too many elements":              func(b []byte) []byte { binary.NativeEndian.PutUint16(b[branch+10:], 1<<16-1); return b },
-		"an unknown kind of page":        func(b []byte) []byte { b[branch+8] = 3; return b },
-		"the meta page as a child":       func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1); return b },
+		"truncated after a page":     func(b []byte) []byte { return b[:3*size] },
+		"truncated second meta page": func(b []byte) []byte { return b[:2*size-7] },
+		"only 100 bytes":             func(b []byte) []byte { return b[:100] },
+		"truncated within a page":    func(b []byte) []byte { return b[:2*size+100] },
+		"a page beyond the end": func(b []byte) []byte {
+			binary.NativeEndian.PutUint64(b[child:], 1<<40)
+			return b
+		},
+		"a cycle": func(b []byte) []byte {
+			binary.NativeEndian.PutUint64(b[child:], uint64(branch/size))
+			return b
+		},
+		"billions of further pages": func(b []byte) []byte {
+			binary.NativeEndian.PutUint32(b[branch+12:], 1<<32-1)
+			return b
+		},
+		"a key beyond the end of a page": func(b []byte) []byte {
+			binary.NativeEndian.PutUint32(b[branch+pageHeader+4:], 1<<31)
+			return b
+		},
+		"too many elements": func(b []byte) []byte {
+			binary.NativeEndian.PutUint16(b[branch+10:], 1<<16-1)
+			return b
+		},
+		"an unknown kind of page": func(b []byte) []byte { b[branch+8] = 3; return b },
+		"the meta page as a child": func(b []byte) []byte {
+			binary.NativeEndian.PutUint64(b[child:], 1)
+			return b
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.db")
@@ -74,7 +96,10 @@ func TestValidFilesAreNotMovedAside(t *testing.T) {
 			}
 			var values []eventloop.Saved
 			for range rapid.IntRange(0, 200).Draw(rt, "values") {
-				v := eventloop.Saved{Bucket: rapid.SampledFrom(allBuckets[1:]).Draw(rt, "bucket"), Key: rapid.StringMatching("[a-z]{1,3}").Draw(rt, "key")}
+				v := eventloop.Saved{
+					Bucket: rapid.SampledFrom(allBuckets[1:]).Draw(rt, "bucket"),
+					Key:    rapid.StringMatching("[a-z]{1,3}").Draw(rt, "key"),
+				}
 				if size := rapid.SampledFrom([]int{-1, 0, 20, 300, 5000, 20000}).Draw(rt, "size"); size >= 0 {
 					v.Value = strings.Repeat("x", size)
 				}
@@ -90,7 +115,10 @@ func TestValidFilesAreNotMovedAside(t *testing.T) {
 func TestNullAttachmentMakesTheFileIncomplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
-	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: (*int)(nil)}, eventloop.Saved{Bucket: BucketMeta, Key: KeyIncomplete})
+	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: (*int)(nil)}, eventloop.Saved{
+		Bucket: BucketMeta,
+		Key:    KeyIncomplete,
+	})
 	s.Incomplete = false
 	if got, err := Load[*int](s, BucketAttachments, quiet); len(got) > 0 || err != nil || !s.Incomplete {
 		t.Errorf("%v, %v, incomplete: %v", got, err, s.Incomplete)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openRestricted opens a file with secrets and removes the permissions of other users. A user who already has the file open can still
-// read it.
+// openRestricted opens a file with secrets and removes the permissions of other users. A user who already has the file
+// open can still read it.
 func openRestricted(name string, flag int, mode os.FileMode, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(name, flag, mode)
 	if err != nil {
@@ -34,7 +34,8 @@ func restrict(f *os.File, log *slog.Logger) error {
 	if err := f.Chmod(0o600); err != nil {
 		return fmt.Errorf("remove the permissions of other users: %w", err)
 	}
-	log.Warn("file with secrets was accessible to other users: replace the secrets if they may have read it", "file", f.Name(), "mode", info.Mode().Perm().String())
+	log.Warn("file with secrets was accessible to other users: replace the secrets if they may have read it",
+		"file", f.Name(), "mode", info.Mode().Perm().String())
 	return nil
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// Save writes the values durably, all or none. It is safe for concurrent use. It returns an error when ctx ends, also while the disk does not
-// answer: such a write cannot be ended, so it is undone when it has ended, before another one begins. A crash before that keeps its values.
+// Save writes the values durably, all or none. It is safe for concurrent use. It returns an error when ctx ends, also
+// while the disk does not answer: such a write cannot be ended, so it is undone when it has ended, before another one
+// begins. A crash before that keeps its values.
 func (f *File) Save(ctx context.Context, saved []eventloop.Saved) error {
 	if err := ctx.Err(); err != nil {
 		return err

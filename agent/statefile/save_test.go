@@ -46,10 +46,12 @@ func TestSaveEndsWithItsContextWhileTheFileIsLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Save(soon(t), []eventloop.Saved{lease("a", "abandoned")})
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the disk does not answer") || told == nil {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the disk does not answer") ||
+		told == nil {
 		t.Errorf("the first: %v, told %v", err, told)
 	}
-	if err := s.Save(soon(t), []eventloop.Saved{lease("b", "queued")}); err == nil || !strings.Contains(err.Error(), "an earlier write") {
+	if err := s.Save(soon(t), []eventloop.Saved{lease("b", "queued")}); err == nil ||
+		!strings.Contains(err.Error(), "an earlier write") {
 		t.Errorf("the second: %v", err)
 	}
 	if err := tx.Rollback(); err != nil {
@@ -75,13 +77,17 @@ func (h hanging) MarshalJSON() ([]byte, error) {
 func TestAWriteThatEndsAfterItsCallerLeftIsUndone(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	save(t, s, lease("old", "before"))
-	b := NewBuffer(s, func(h hanging) []eventloop.Saved { return []eventloop.Saved{{Bucket: BucketNodes, Key: "h", Value: h}} })
+	b := NewBuffer(s, func(h hanging) []eventloop.Saved {
+		return []eventloop.Saved{{Bucket: BucketNodes, Key: "h", Value: h}}
+	})
 	h := hanging{make(chan struct{}), make(chan struct{})}
 	b.Add(h)
 	ctx, leave := context.WithCancel(t.Context())
 	result := make(chan error)
 	go func() {
-		result <- s.Save(ctx, []eventloop.Saved{lease("old", "abandoned"), lease("new", "abandoned"), {Bucket: BucketLeases, Key: "old"}})
+		result <- s.Save(ctx, []eventloop.Saved{
+			lease("old", "abandoned"), lease("new", "abandoned"), {Bucket: BucketLeases, Key: "old"},
+		})
 	}()
 	<-h.begun
 	leave()
@@ -111,7 +117,8 @@ type panicking struct{}
 
 func (panicking) MarshalJSON() ([]byte, error) { panic("boom") }
 
-// While the file cannot be written, an agent goes on: pods that fail leave applied values and their deletions, transactions leave records.
+// While the file cannot be written, an agent goes on: pods that fail leave applied values and their deletions,
+// transactions leave records.
 func TestBuffersHaveTheLastValueOfEachKey(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	entry := func(ref, value string) kvscheduler.JournalEntry {
@@ -127,7 +134,9 @@ func TestBuffersHaveTheLastValueOfEachKey(t *testing.T) {
 	save(t, s)
 	for n := range 10 * keptTransactions {
 		passing := fmt.Sprintf("k/%d", n)
-		entries := []kvscheduler.JournalEntry{entry("k/kept", fmt.Sprint(n)), entry(passing, "1"), entry(passing, ""), entry("k/deleted", "")}
+		entries := []kvscheduler.JournalEntry{
+			entry("k/kept", fmt.Sprint(n)), entry(passing, "1"), entry(passing, ""), entry("k/deleted", ""),
+		}
 		if err := s.Journal.Append(entries); err != nil {
 			t.Fatal(err)
 		}

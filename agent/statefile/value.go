@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// compressFrom is the size from which values are compressed. A list of rules may have a megabyte, most of it the same words.
+	// compressFrom is the size from which values are compressed. A list of rules may have a megabyte, most of it the
+	// same words.
 	compressFrom = 16 << 10
 	// maxValue bounds what a damaged value can expand to.
 	maxValue = 256 << 20

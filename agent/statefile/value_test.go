@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Small values are JSON, which former versions read. Large ones are compressed; both are read, also a large one of a former version.
+// Small values are JSON, which former versions read. Large ones are compressed; both are read, also a large one of a
+// former version.
 func TestValuesAreReadAsTheyWereWritten(t *testing.T) {
 	for _, size := range []int{0, 10, compressFrom - 3, compressFrom - 2, 1 << 20} {
 		want := strings.Repeat("x", size)
@@ -41,7 +42,8 @@ func TestDamagedValuesAreErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, b := range map[string][]byte{
-		"empty": {}, "null": []byte(" null\n"), "no JSON": []byte("{"), "one byte": large[:1], "cut": large[:len(large)-9], "changed": append(bytes.Clone(large[:30]), 0, 0),
+		"empty": {}, "null": []byte(" null\n"), "no JSON": []byte("{"), "one byte": large[:1],
+		"cut": large[:len(large)-9], "changed": append(bytes.Clone(large[:30]), 0, 0),
 	} {
 		into := ""
 		if err := decode(b, &into); err == nil {

@@ -32,7 +32,9 @@ func (t *Tracer) build(i item) {
 }
 
 // span makes one span and returns the context of its children.
-func (t *Tracer) span(ctx context.Context, name string, from time.Time, set ...attribute.KeyValue) (context.Context, trace.Span) {
+func (t *Tracer) span(
+	ctx context.Context, name string, from time.Time, set ...attribute.KeyValue,
+) (context.Context, trace.Span) {
 	return t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(set...))
 }
 
@@ -54,17 +56,21 @@ func (t *Tracer) buildRequest(i item) {
 		name = r.method
 	}
 	ctx := trace.ContextWithRemoteSpanContext(withIDs(context.Background(), i.own), i.parent)
-	_, s := t.tracer.Start(ctx, "CNI "+name, trace.WithTimestamp(r.began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("k8s.namespace.name", r.pod.GetNamespace()), attribute.String("k8s.pod.name", r.pod.GetName()),
-		attribute.String("container.id", r.attachment.GetContainerId()), attribute.String("weft.interface", r.attachment.GetIfName()),
-		attribute.String("weft.network", r.attachment.GetNetwork()), attribute.String("weft.code", r.code),
-	))
+	_, s := t.tracer.Start(ctx, "CNI "+name, trace.WithTimestamp(r.began), trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(
+			attribute.String("k8s.namespace.name", r.pod.GetNamespace()),
+			attribute.String("k8s.pod.name", r.pod.GetName()),
+			attribute.String("container.id", r.attachment.GetContainerId()),
+			attribute.String("weft.interface", r.attachment.GetIfName()),
+			attribute.String("weft.network", r.attachment.GetNetwork()), attribute.String("weft.code", r.code),
+		))
 	end(s, r.ended, r.err)
 }
 
 // phases are the steps of an event that may take time. The others are not shown.
 var phases = map[string]string{
-	"run handlers": "handlers", "merge external": "merge external configuration", "commit": "commit", "save": "save", "undo": "undo", "verify": "verify",
+	"run handlers": "handlers", "merge external": "merge external configuration", "commit": "commit", "save": "save",
+	"undo": "undo", "verify": "verify",
 }
 
 func (t *Tracer) buildEvent(i item) {
@@ -80,9 +86,12 @@ func (t *Tracer) buildEvent(i item) {
 	started := rec.Arrived.Add(rec.Queued)
 	finish := started.Add(rec.Took)
 	ctx, s := t.span(ctx, "event "+rec.Type[strings.LastIndex(rec.Type, ".")+1:], rec.Arrived,
-		attribute.Int64("weft.event", int64(rec.Seq)), attribute.String("weft.event.name", rec.Event), attribute.String("weft.event.kind", rec.Kind),
-		attribute.Int64("weft.event.cause", int64(rec.Cause)), attribute.Int("weft.changes", rec.Changes), attribute.Int("weft.operations", rec.Operations),
-		attribute.Bool("weft.undone", rec.Undone), attribute.StringSlice("weft.stuck", rec.Stuck[:min(len(rec.Stuck), maxRefs)]),
+		attribute.Int64("weft.event", int64(rec.Seq)), attribute.String("weft.event.name", rec.Event),
+		attribute.String("weft.event.kind", rec.Kind),
+		attribute.Int("weft.changes", rec.Changes),
+		attribute.Int("weft.operations", rec.Operations),
+		attribute.Bool("weft.undone", rec.Undone),
+		attribute.StringSlice("weft.stuck", rec.Stuck[:min(len(rec.Stuck), maxRefs)]),
 	)
 	of := parents{commit: ctx, undo: ctx}
 	if !rec.Started.IsZero() {
@@ -92,8 +101,8 @@ func (t *Tracer) buildEvent(i item) {
 	t.pending.event(rec.Seq, of, t.buildTransaction)
 }
 
-// buildSteps makes the spans of the wait and of the phases, which follow each other. A record has no time of their start; the steps that
-// are not shown take microseconds.
+// buildSteps makes the spans of the wait and of the phases, which follow each other. A record has no time of their
+// start; the steps that are not shown take microseconds.
 func (t *Tracer) buildSteps(ctx context.Context, rec *eventloop.Record, started time.Time, of *parents) {
 	at := started
 	for _, step := range rec.Steps {
@@ -137,7 +146,8 @@ func (t *Tracer) buildHandlers(ctx context.Context, handlers []eventloop.Handler
 func (t *Tracer) buildTransaction(ctx context.Context, rec *kvscheduler.Record) {
 	finish := rec.Start.Add(rec.Took)
 	ctx, s := t.span(ctx, "transaction", rec.Start,
-		attribute.Int64("weft.transaction", int64(rec.Seq)), attribute.String("weft.origin", rec.Origin), attribute.String("weft.label", rec.Label),
+		attribute.Int64("weft.transaction", int64(rec.Seq)), attribute.String("weft.origin", rec.Origin),
+		attribute.String("weft.label", rec.Label),
 		attribute.Int("weft.operations", len(rec.Ops)), attribute.Int("weft.pending", len(rec.Pending)),
 		attribute.Bool("weft.undone", rec.Undone), attribute.Bool("weft.rollback", rec.Rollback),
 	)
@@ -211,10 +221,13 @@ func (t *Tracer) buildCalls(ctx context.Context, calls []*dataplaneCall) (left i
 				failed = append(failed, o.Ref+": "+o.Err)
 			}
 		}
-		_, s := t.tracer.Start(ctx, op.Verb+" "+kind, trace.WithTimestamp(c.from), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-			attribute.String("weft.kind", kind), attribute.String("weft.verb", op.Verb), attribute.Int("weft.objects", len(c.ops)),
-			attribute.StringSlice("weft.refs", refs), attribute.Int("weft.level", op.Level), attribute.String("weft.why", op.Why),
-		))
+		_, s := t.tracer.Start(ctx, op.Verb+" "+kind, trace.WithTimestamp(c.from),
+			trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+				attribute.String("weft.kind", kind), attribute.String("weft.verb", op.Verb),
+				attribute.Int("weft.objects", len(c.ops)),
+				attribute.StringSlice("weft.refs", refs), attribute.Int("weft.level", op.Level),
+				attribute.String("weft.why", op.Why),
+			))
 		end(s, c.to, strings.Join(failed, "; "))
 	}
 	return max(len(calls)-maxCalls, 0)

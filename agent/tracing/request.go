@@ -28,8 +28,11 @@ type request struct {
 	code       string
 }
 
-// Request is an interceptor: the events of a call of weft-cni become parts of the trace that its metadata names, or of a new one.
-func (t *Tracer) Request(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+// Request is an interceptor: the events of a call of weft-cni become parts of the trace that its metadata names, or of
+// a new one.
+func (t *Tracer) Request(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	service := "/" + weftv1.RemoteCNI_ServiceDesc.ServiceName + "/"
 	method, ours := strings.CutPrefix(info.FullMethod, service)
 	if t == nil || !ours {
@@ -74,11 +77,13 @@ func (r *request) describe(req, reply any, err error) {
 		r.pod = q.GetPod()
 	}
 	if err != nil {
-		r.err, r.code = status.Convert(err).Message(), status.Code(err).String()
+		r.err = status.Convert(err).Message()
+		r.code = status.Code(err).String()
 		return
 	}
 	if p, ok := reply.(interface{ GetError() *weftv1.Error }); ok {
-		r.err, r.code = p.GetError().GetMsg(), strconv.FormatUint(uint64(p.GetError().GetCode()), 10)
+		r.err = p.GetError().GetMsg()
+		r.code = strconv.FormatUint(uint64(p.GetError().GetCode()), 10)
 	}
 }
 

@@ -1,11 +1,12 @@
-// Package tracing exports OpenTelemetry spans of CNI requests, events and transactions, which it builds from their records.
+// Package tracing exports OpenTelemetry spans of CNI requests, events and transactions, which it builds from their
+// records.
 //
 //	weft-cni --traceparent--> Request --record--+
 //	eventloop --record--> Event ----------------+--> queue --> Run: spans --> OTLP
 //	kvscheduler --record--> Transaction --------+
 //
-// The observing methods only queue a record. Spans are made and exported by the goroutine of Run, after the fact and with the times of
-// the records, so neither a slow nor a hanging receiver delays a pod. A full queue drops records.
+// The observing methods only queue a record. Spans are made and exported by the goroutine of Run, after the fact and
+// with the times of the records, so neither a slow nor a hanging receiver delays a pod. A full queue drops records.
 package tracing
 
 import (
@@ -100,7 +101,8 @@ func newTracer(c Config, exporter sdk.SpanExporter) *Tracer {
 	t.provider = sdk.NewTracerProvider(
 		sdk.WithSampler(t.sampler), sdk.WithIDGenerator(generator{}), sdk.WithSpanProcessor(t.spans),
 		sdk.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "weft-agent"), attribute.String("service.version", c.Version), attribute.String("k8s.node.name", c.Node),
+			attribute.String("service.name", "weft-agent"), attribute.String("service.version", c.Version),
+			attribute.String("k8s.node.name", c.Node),
 		)),
 	)
 	t.tracer = t.provider.Tracer("github.com/weftnet/weft/agent/tracing")
@@ -118,9 +120,22 @@ func (t *Tracer) Event(ctx context.Context, rec eventloop.Record) {
 		return
 	}
 	kept := eventloop.Record{
-		Seq: rec.Seq, Cause: rec.Cause, Event: rec.Event, Type: rec.Type, Kind: rec.Kind, Arrived: rec.Arrived, Started: rec.Started,
-		Queued: rec.Queued, Took: rec.Took, Changes: rec.Changes, Operations: rec.Operations, Undone: rec.Undone, CancelledBy: rec.CancelledBy,
-		Err: rec.Err, Steps: slices.Clone(rec.Steps), Handlers: slices.Clone(rec.Handlers), Stuck: slices.Clone(rec.Stuck),
+		Seq:          rec.Seq,
+		Event:        rec.Event,
+		Type:         rec.Type,
+		Kind:         rec.Kind,
+		Arrived:      rec.Arrived,
+		Started:      rec.Started,
+		Queued:       rec.Queued,
+		Took:         rec.Took,
+		Changes:      rec.Changes,
+		Operations:   rec.Operations,
+		Undone:       rec.Undone,
+		CancelledBy:  rec.CancelledBy,
+		Err:          rec.Err,
+		Steps:        slices.Clone(rec.Steps),
+		Handlers:     slices.Clone(rec.Handlers),
+		Stuck:        slices.Clone(rec.Stuck),
 		Transactions: slices.Clone(rec.Transactions),
 	}
 	for i := range kept.Handlers {
@@ -196,7 +211,8 @@ func (t *Tracer) export(ctx context.Context) {
 		t.config.Count(Exported, len(spans))
 		return
 	case t.failing == "":
-		t.config.Log.Warn("spans not exported; pods are not affected: check tracing.endpoint", "endpoint", t.config.Endpoint, "err", strings.TrimSpace(err.Error()))
+		t.config.Log.Warn("spans not exported; pods are not affected: check tracing.endpoint",
+			"endpoint", t.config.Endpoint, "err", strings.TrimSpace(err.Error()))
 	}
 	t.failing = err.Error()
 	t.config.Count(Failed, len(spans))

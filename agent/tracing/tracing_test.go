@@ -55,9 +55,14 @@ func call(t *testing.T, tracer *Tracer, header string, handle func(ctx context.C
 	if header != "" {
 		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("traceparent", header))
 	}
-	req := &weftv1.AddRequest{Attachment: &weftv1.Attachment{ContainerId: "c1", IfName: "eth0"}, Pod: &weftv1.Pod{Namespace: "shop", Name: "cart"}}
+	req := &weftv1.AddRequest{
+		Attachment: &weftv1.Attachment{ContainerId: "c1", IfName: "eth0"},
+		Pod:        &weftv1.Pod{Namespace: "shop", Name: "cart"},
+	}
 	info := &grpc.UnaryServerInfo{FullMethod: weftv1.RemoteCNI_Add_FullMethodName}
-	if _, err := tracer.Request(ctx, req, info, func(ctx context.Context, _ any) (any, error) { return handle(ctx), nil }); err != nil {
+	if _, err := tracer.Request(ctx, req, info, func(ctx context.Context, _ any) (any, error) {
+		return handle(ctx), nil
+	}); err != nil {
 		t.Error(err)
 	}
 }
@@ -65,25 +70,74 @@ func call(t *testing.T, tracer *Tracer, header string, handle func(ctx context.C
 // failedAdd returns the records of an ADD with a rollback.
 func failedAdd(now time.Time) (eventloop.Record, *kvscheduler.Record) {
 	ev := eventloop.Record{
-		Seq: 7, Event: "add pod shop/cart", Type: "pod.AddPod", Kind: "update", Arrived: now, Started: now.Add(3 * time.Millisecond),
-		Queued: 3 * time.Millisecond, Took: 20 * time.Millisecond, Err: "commit: vpp.route/r: refused", Undone: true, Transactions: []uint64{4},
+		Seq:          7,
+		Event:        "add pod shop/cart",
+		Type:         "pod.AddPod",
+		Kind:         "update",
+		Arrived:      now,
+		Started:      now.Add(3 * time.Millisecond),
+		Queued:       3 * time.Millisecond,
+		Took:         20 * time.Millisecond,
+		Err:          "commit: vpp.route/r: refused",
+		Undone:       true,
+		Transactions: []uint64{4},
 		Steps: []eventloop.Step{
 			{Number: 1, Name: "validate", Took: time.Millisecond}, {Number: 2, Name: "kind"},
 			{Number: 7, Name: "run handlers", Took: 2 * time.Millisecond},
 			{Number: 9, Name: "commit", Took: 9 * time.Millisecond, Err: "commit: vpp.route/r: refused"},
 			{Number: 9, Name: "save"}, {Number: 10, Name: "undo", Took: time.Millisecond},
 		},
-		Handlers: []eventloop.HandlerRun{{Name: "podmanager", Took: time.Millisecond}, {Name: "ipnet", Took: time.Millisecond}},
+		Handlers: []eventloop.HandlerRun{
+			{Name: "podmanager", Took: time.Millisecond}, {Name: "ipnet", Took: time.Millisecond},
+		},
 	}
 	txn := &kvscheduler.Record{
-		Seq: 4, Event: 7, Origin: "txn", Label: "add pod shop/cart", Start: now.Add(6 * time.Millisecond), PlanTook: 100 * time.Microsecond,
-		Took: 8 * time.Millisecond, Rollback: true, Undone: true, Err: "refused",
+		Seq:      4,
+		Event:    7,
+		Origin:   "txn",
+		Label:    "add pod shop/cart",
+		Start:    now.Add(6 * time.Millisecond),
+		PlanTook: 100 * time.Microsecond,
+		Took:     8 * time.Millisecond, Rollback: true, Undone: true, Err: "refused",
 		Ops: []kvscheduler.OpRecord{
-			{Ref: "vpp.interface/a", Verb: "create", Why: "desired", Batch: 1, At: time.Millisecond, Took: time.Millisecond, Outcome: "applied"},
-			{Ref: "vpp.interface/b", Verb: "create", Why: "desired", Batch: 1, At: time.Millisecond, Took: time.Millisecond, Outcome: "applied"},
-			{Ref: "vpp.route/r", Verb: "create", Why: "desired", Batch: 2, At: 2 * time.Millisecond, Took: time.Millisecond, Err: "refused", Outcome: "not applied"},
+			{
+				Ref:     "vpp.interface/a",
+				Verb:    "create",
+				Why:     "desired",
+				Batch:   1,
+				At:      time.Millisecond,
+				Took:    time.Millisecond,
+				Outcome: "applied",
+			},
+			{
+				Ref:     "vpp.interface/b",
+				Verb:    "create",
+				Why:     "desired",
+				Batch:   1,
+				At:      time.Millisecond,
+				Took:    time.Millisecond,
+				Outcome: "applied",
+			},
+			{
+				Ref:     "vpp.route/r",
+				Verb:    "create",
+				Why:     "desired",
+				Batch:   2,
+				At:      2 * time.Millisecond,
+				Took:    time.Millisecond,
+				Err:     "refused",
+				Outcome: "not applied",
+			},
 			{Ref: "vpp.route/s", Verb: "create", Why: "desired", Outcome: "skipped"},
-			{Ref: "vpp.interface/b", Verb: "delete", Why: "undo", Batch: 3, At: 4 * time.Millisecond, Took: time.Millisecond, Outcome: "applied"},
+			{
+				Ref:     "vpp.interface/b",
+				Verb:    "delete",
+				Why:     "undo",
+				Batch:   3,
+				At:      4 * time.Millisecond,
+				Took:    time.Millisecond,
+				Outcome: "applied",
+			},
 		},
 	}
 	return ev, txn
@@ -148,9 +202,15 @@ func TestSpansHaveTheTimesOfTheRecords(t *testing.T) {
 		at := time.Duration(s.GetStartTimeUnixNano() - uint64(began.UnixNano())) //nolint:gosec // positive
 		took := time.Duration(s.GetEndTimeUnixNano() - s.GetStartTimeUnixNano()) //nolint:gosec // short
 		want, known := map[string][2]time.Duration{
-			"event AddPod": {0, 23 * time.Millisecond}, "load": {0, time.Millisecond}, "queue": {time.Millisecond, 2 * time.Millisecond},
-			"handlers": {3 * time.Millisecond, 2 * time.Millisecond}, "commit": {5 * time.Millisecond, 9 * time.Millisecond},
-			"transaction": {6 * time.Millisecond, 8 * time.Millisecond}, "create vpp.route": {8 * time.Millisecond, time.Millisecond},
+			"event AddPod": {0, 23 * time.Millisecond}, "load": {0, time.Millisecond}, "queue": {
+				time.Millisecond, 2 * time.Millisecond,
+			},
+			"handlers": {3 * time.Millisecond, 2 * time.Millisecond}, "commit": {
+				5 * time.Millisecond, 9 * time.Millisecond,
+			},
+			"transaction": {6 * time.Millisecond, 8 * time.Millisecond}, "create vpp.route": {
+				8 * time.Millisecond, time.Millisecond,
+			},
 		}[s.GetName()]
 		if known && ([2]time.Duration{at, took} != want) {
 			t.Errorf("%s begins at %s and takes %s, want %s", s.GetName(), at, took, want)
@@ -278,7 +338,8 @@ func TestManyCallsAndTransactionsAreBounded(t *testing.T) {
 		p.transaction(&kvscheduler.Record{Event: n + 1}, nil)
 		p.event(10*pendingMax+n+1, parents{}, nil)
 	}
-	if len(p.early) > pendingMax || len(p.earlyOrder) > pendingMax || len(p.events) > pendingMax || len(p.order) > pendingMax {
+	if len(p.early) > pendingMax || len(p.earlyOrder) > pendingMax || len(p.events) > pendingMax ||
+		len(p.order) > pendingMax {
 		t.Errorf("%d early, %d events", len(p.early), len(p.events))
 	}
 }

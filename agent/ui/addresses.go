@@ -42,7 +42,8 @@ func offsetIn(pool netip.Prefix, address string) (uint64, bool) {
 	if err != nil || !pool.IsValid() || !pool.Contains(a) {
 		return 0, false
 	}
-	first, last := pool.Masked().Addr().As16(), a.As16()
+	first := pool.Masked().Addr().As16()
+	last := a.As16()
 	var offset uint64
 	for i := range first {
 		if offset > 1<<44 {

@@ -64,18 +64,21 @@ func (a *API) counters(w http.ResponseWriter, r *http.Request) {
 	message(w, m, err)
 }
 
-// objects lists objects without their values: those whose key contains q, and with the phase if one is given. unsettled selects all
-// that are not as desired.
+// objects lists objects without their values: those whose key or owner contains q, of a pod and with a phase if these
+// are given.
 func (a *API) objects(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	all, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Prefix: query.Get("prefix")})
+	all, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{
+		Prefix: query.Get("prefix"),
+		Pod:    query.Get("pod"),
+	})
 	if err != nil {
 		reply(w, nil, err)
 		return
 	}
 	phases := map[string]int{}
 	found := slices.DeleteFunc(all.Objects, func(o *operatorv1.Object) bool {
-		if !strings.Contains(strings.ToLower(o.Ref), strings.ToLower(query.Get("q"))) {
+		if !isFound(o, strings.ToLower(query.Get("q"))) {
 			return true
 		}
 		phases[o.Phase]++
@@ -84,10 +87,21 @@ func (a *API) objects(w http.ResponseWriter, r *http.Request) {
 	total := len(found)
 	rows := make([]any, 0, min(total, maxObjects))
 	for _, o := range found[:min(total, maxObjects)] {
-		o.Desired, o.Applied = nil, nil
+		o.Desired = nil
+		o.Applied = nil
 		rows = append(rows, document.Of(o.ProtoReflect()))
 	}
 	reply(w, map[string]any{"objects": rows, "total": total, "phases": phases}, nil)
+}
+
+// isFound reports whether the key of an object or the name of an owner contains words in lower case.
+func isFound(o *operatorv1.Object, words string) bool {
+	if strings.Contains(strings.ToLower(o.Ref), words) {
+		return true
+	}
+	return slices.ContainsFunc(o.Owners, func(owner *operatorv1.ObjectOwner) bool {
+		return strings.Contains(strings.ToLower(podName(owner.Pod)+":"+owner.Interface), words)
+	})
 }
 
 // object returns one object with its values and its explanation.

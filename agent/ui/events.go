@@ -40,13 +40,19 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	if last == 0 || last > maxEvents {
 		last = maxEvents
 	}
+	rows, err := a.eventsOf(r, &operatorv1.EventsRequest{Last: uint32(last), Pod: r.URL.Query().Get("pod")})
+	reply(w, map[string]any{"events": rows}, err)
+}
+
+// eventsOf returns the recorded events of a request, oldest first.
+func (a *API) eventsOf(r *http.Request, req *operatorv1.EventsRequest) ([]any, error) {
 	rows := []any{}
 	collect := func(e *operatorv1.EventRecord) error {
 		rows = append(rows, row(e))
 		return nil
 	}
-	err = a.Operations.Events(&operatorv1.EventsRequest{Last: uint32(last)}, &eventStream{ctx: r.Context(), send: collect})
-	reply(w, map[string]any{"events": rows}, err)
+	err := a.Operations.Events(req, &eventStream{ctx: r.Context(), send: collect})
+	return rows, err
 }
 
 // event returns the complete record of one event, and of its transactions.
@@ -65,7 +71,8 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 	}
 	err = a.Operations.Events(&operatorv1.EventsRequest{Since: seq}, &eventStream{ctx: r.Context(), send: pick})
 	if err == nil && found == nil {
-		err = status.Error(codes.NotFound, fmt.Sprintf("no recorded event has the number %d; the log holds only the last events", seq))
+		err = status.Error(codes.NotFound,
+			fmt.Sprintf("no recorded event has the number %d; the log holds only the last events", seq))
 	}
 	if err != nil {
 		reply(w, nil, err)
@@ -127,14 +134,17 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = a.Operations.Events(&operatorv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{ctx: ctx, send: func(e *operatorv1.EventRecord) error {
-			select {
-			case events <- e:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}})
+		_ = a.Operations.Events(&operatorv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{
+			ctx: ctx,
+			send: func(e *operatorv1.EventRecord) error {
+				select {
+				case events <- e:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			},
+		})
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	a.forward(ctx, w, events, ended)
@@ -143,7 +153,9 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 }
 
 // forward writes events until the client or the agent ends.
-func (a *API) forward(ctx context.Context, w http.ResponseWriter, events <-chan *operatorv1.EventRecord, ended <-chan struct{}) {
+func (a *API) forward(
+	ctx context.Context, w http.ResponseWriter, events <-chan *operatorv1.EventRecord, ended <-chan struct{},
+) {
 	out := sse{w: w, control: http.NewResponseController(w)}
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()

@@ -43,7 +43,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Fatal("there is one stream more")
 	}
 	text, _ := io.ReadAll(reply.Body)
-	if reply.StatusCode != http.StatusServiceUnavailable || reply.Header.Get("Retry-After") != "30" || !strings.Contains(string(text), "32 streams of events are open") {
+	if reply.StatusCode != http.StatusServiceUnavailable || reply.Header.Get("Retry-After") != "30" ||
+		!strings.Contains(string(text), "32 streams of events are open") {
 		t.Errorf("one stream more: %s, Retry-After %q, %s", reply.Status, reply.Header.Get("Retry-After"), text)
 	}
 	if events, err := client.Get("http://localhost/api/events"); err != nil || events.StatusCode != http.StatusOK {

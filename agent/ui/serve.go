@@ -37,8 +37,8 @@ const (
 	maxListenBackoff = 10 * time.Second // between attempts to listen
 )
 
-// Server serves the page on a unix socket and, if Listen is set, on loopback TCP. Pods do not depend on it: if it cannot listen, it logs a
-// warning and retries.
+// Server serves the page on a unix socket and, if Listen is set, on loopback TCP. Pods do not depend on it: if it
+// cannot listen, it logs a warning and retries.
 type Server struct {
 	Socket    string // "": none
 	Listen    string // loopback address of TCP; "": none
@@ -86,7 +86,9 @@ func (s *Server) runTCP(ctx context.Context) error {
 }
 
 // keep listens and serves until ctx ends, and retries after errors.
-func (s *Server) keep(ctx context.Context, listen func(context.Context) (net.Listener, error), handler http.Handler) error {
+func (s *Server) keep(
+	ctx context.Context, listen func(context.Context) (net.Listener, error), handler http.Handler,
+) error {
 	for ctx.Err() == nil {
 		listener, err := s.listenUntil(ctx, listen)
 		if err != nil {
@@ -100,9 +102,12 @@ func (s *Server) keep(ctx context.Context, listen func(context.Context) (net.Lis
 	return ctx.Err()
 }
 
-func (s *Server) listenUntil(ctx context.Context, listen func(context.Context) (net.Listener, error)) (net.Listener, error) {
+func (s *Server) listenUntil(
+	ctx context.Context, listen func(context.Context) (net.Listener, error),
+) (net.Listener, error) {
 	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval, delay.MaxInterval = 200*time.Millisecond, maxListenBackoff
+	delay.InitialInterval = 200 * time.Millisecond
+	delay.MaxInterval = maxListenBackoff
 	warned := false
 	try := func() (net.Listener, error) {
 		listener, err := listen(ctx)
@@ -118,9 +123,15 @@ func (s *Server) listenUntil(ctx context.Context, listen func(context.Context) (
 // serve serves until ctx ends or the listener fails. Requests end with ctx.
 func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: replyTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ConnState: httplimit.Connections(maxConnections), ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      replyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         httplimit.Connections(maxConnections),
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	stopped := make(chan error, 1)
 	failed := make(chan struct{})

@@ -51,7 +51,8 @@ func (a *API) topology(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	doc["networks"], doc["links"] = networks, linksOf(interfaces.Objects, ofPods)
+	doc["networks"] = networks
+	doc["links"] = linksOf(interfaces.Objects, ofPods)
 	reply(w, doc, nil)
 }
 

@@ -13,8 +13,8 @@ import (
 //go:embed page
 var page embed.FS
 
-// policy is the Content-Security-Policy: the page loads only its own files, and scripts can neither create code from strings nor markup
-// from strings.
+// policy is the Content-Security-Policy: the page loads only its own files, and scripts can neither create code from
+// strings nor markup from strings.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -39,6 +39,7 @@ func Handler(api *API) http.Handler {
 	mux.HandleFunc("GET /api/addresses", api.addresses)
 	mux.HandleFunc("GET /api/objects", api.objects)
 	mux.HandleFunc("GET /api/object", api.object)
+	mux.HandleFunc("GET /api/pod", api.pod)
 	mux.HandleFunc("GET /api/events", api.events)
 	mux.HandleFunc("GET /api/event", api.event)
 	mux.HandleFunc("GET /api/stream", api.stream)

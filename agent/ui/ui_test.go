@@ -40,20 +40,37 @@ type agent struct {
 func (agent) Attachments(context.Context, *operatorv1.AttachmentsRequest) (*operatorv1.AttachmentsReply, error) {
 	return &operatorv1.AttachmentsReply{Attachments: []*operatorv1.AttachmentInfo{{
 		Attachment: &weftv1.Attachment{ContainerId: "c"}, Pod: &weftv1.Pod{Namespace: "shop", Name: hostile},
-		Interfaces: []*operatorv1.InterfaceInfo{{Name: "eth0", Addresses: []string{"10.1.0.2/32"}}, {Name: "blue0", Network: "blue", Addresses: []string{"10.1.0.9/24"}}},
+		Interfaces: []*operatorv1.InterfaceInfo{
+			{Name: "eth0", Addresses: []string{"10.1.0.2/32"}},
+			{Name: "blue0", Network: "blue", Addresses: []string{"10.1.0.9/24"}},
+		},
 	}}}, nil
 }
 
 func (agent) Addresses(context.Context, *operatorv1.AddressesRequest) (*operatorv1.AddressesReply, error) {
-	return &operatorv1.AddressesReply{Pools: []*operatorv1.Pool{{Name: "pods", Prefix: "10.1.0.0/16"}}, Leases: []*operatorv1.Lease{
-		{Pool: "pods", Address: "10.1.0.2", State: "used", Pod: &weftv1.Pod{Namespace: "shop", Name: hostile}, Interface: "eth0"}, {Pool: "pods", Address: "10.1.1.0", State: "cooling"}, {Pool: "pods", Address: "10.1.0.9", State: "used"},
-	}}, nil
+	return &operatorv1.AddressesReply{
+		Pools: []*operatorv1.Pool{{Name: "pods", Prefix: "10.1.0.0/16"}},
+		Leases: []*operatorv1.Lease{
+			{
+				Pool:      "pods",
+				Address:   "10.1.0.2",
+				State:     "used",
+				Pod:       &weftv1.Pod{Namespace: "shop", Name: hostile},
+				Interface: "eth0",
+			},
+			{Pool: "pods", Address: "10.1.1.0", State: "cooling"}, {Pool: "pods", Address: "10.1.0.9", State: "used"},
+		},
+	}, nil
 }
 
 func (agent) Objects(_ context.Context, r *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
 	reply := &operatorv1.ObjectsReply{}
 	for range 600 {
-		reply.Objects = append(reply.Objects, &operatorv1.Object{Ref: "vpp.route/x", Phase: "InSync", Desired: []byte(`{"a":1}`)})
+		reply.Objects = append(reply.Objects, &operatorv1.Object{
+			Ref:     "vpp.route/x",
+			Phase:   "InSync",
+			Desired: []byte(`{"a":1}`),
+		})
 	}
 	return reply, nil
 }
@@ -63,7 +80,8 @@ func (agent) Counters(context.Context, *operatorv1.CountersRequest) (*operatorv1
 }
 
 func (a agent) Events(r *operatorv1.EventsRequest, s grpc.ServerStreamingServer[operatorv1.EventRecord]) error {
-	if err := s.Send(&operatorv1.EventRecord{Seq: 1, Event: "add pod " + hostile + "\n\ndata: forged"}); err != nil || !r.Follow {
+	if err := s.Send(&operatorv1.EventRecord{Seq: 1, Event: "add pod " + hostile + "\n\ndata: forged"}); err != nil ||
+		!r.Follow {
 		return err
 	}
 	a.following <- struct{}{}
@@ -88,7 +106,8 @@ func TestAllRepliesHaveThePolicyAndOnlyGETIsAllowed(t *testing.T) {
 	for _, path := range []string{"/", "/app.js", "/style.css", "/api/state", "/api/missing", "/missing"} {
 		w, _ := get(t, path)
 		csp := w.Header().Get("Content-Security-Policy")
-		if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") ||
+			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: headers %v", path, w.Header())
 		}
 		for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"} {
@@ -103,7 +122,8 @@ func TestAllRepliesHaveThePolicyAndOnlyGETIsAllowed(t *testing.T) {
 
 // The page parses no strings as markup and refers to no other origin.
 func TestPageHasNoInlineCodeAndNoOtherOrigin(t *testing.T) {
-	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|\sstyle="|\son[a-z]+="|<script>|https?://`)
+	forbidden := regexp.MustCompile(
+		`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|\sstyle="|\son[a-z]+="|<script>|https?://`)
 	allowed := strings.NewReplacer("http://www.w3.org/2000/svg", "")
 	files, err := page.ReadDir("page")
 	if err != nil || len(files) < 10 {
@@ -123,7 +143,9 @@ func TestPageHasNoInlineCodeAndNoOtherOrigin(t *testing.T) {
 func TestAddressesNameTheirOwner(t *testing.T) {
 	_, doc := get(t, "/api/addresses")
 	leases := doc["leases"].([]any)
-	first, second, third := leases[0].(map[string]any), leases[1].(map[string]any), leases[2].(map[string]any)
+	first := leases[0].(map[string]any)
+	second := leases[1].(map[string]any)
+	third := leases[2].(map[string]any)
 	if first["pod"] != "shop/"+hostile || first["offset"] != 2.0 {
 		t.Errorf("lease %v", first)
 	}
@@ -156,6 +178,66 @@ func TestTopologyWithoutNetworksHasEmptyLists(t *testing.T) {
 	}
 }
 
+// leftBehind is an agent with a tunnel that is applied although it is not desired any more.
+type leftBehind struct{ agent }
+
+func (leftBehind) Objects(_ context.Context, r *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
+	reply := &operatorv1.ObjectsReply{}
+	if r.Prefix == "vpp.interface/" {
+		reply.Objects = []*operatorv1.Object{
+			{Ref: "vpp.interface/host", Phase: "InSync", Desired: []byte(`{"type":"tap"}`), Applied: []byte(`{}`)},
+			{Ref: "vpp.interface/old", Phase: "Removing", Applied: []byte(`{"type":"vxlan"}`)},
+		}
+	}
+	return reply, nil
+}
+
+func TestTopologyShowsLinksThatAreLeftBehind(t *testing.T) {
+	w := httptest.NewRecorder()
+	Handler(&API{Operations: leftBehind{}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/topology", nil))
+	var doc struct {
+		Links []struct {
+			Name  string
+			Value struct{ Type string }
+		}
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Links) != 2 || doc.Links[0].Value.Type != "tap" || doc.Links[1].Name != "old" ||
+		doc.Links[1].Value.Type != "vxlan" {
+		t.Errorf("links %+v", doc.Links)
+	}
+}
+
+// merging is an agent whose event 4 has a transaction of its own and one that event 3 caused.
+type merging struct{ agent }
+
+func (merging) Events(_ *operatorv1.EventsRequest, s grpc.ServerStreamingServer[operatorv1.EventRecord]) error {
+	return s.Send(&operatorv1.EventRecord{Seq: 4, Transactions: []uint64{9, 10}, SharedWith: []uint64{3}})
+}
+
+func (merging) Transactions(
+	context.Context, *operatorv1.TransactionsRequest,
+) (*operatorv1.TransactionsReply, error) {
+	return &operatorv1.TransactionsReply{Transactions: []*operatorv1.TransactionRecord{
+		{Seq: 8, Event: 2, Label: "of another event"}, {Seq: 9, Event: 3, Label: "shared"},
+		{Seq: 10, Event: 4, Label: "own"},
+	}}, nil
+}
+
+func TestAnEventHasTheTransactionsThatItShares(t *testing.T) {
+	w := httptest.NewRecorder()
+	Handler(&API{Operations: merging{}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/event?seq=4", nil))
+	var doc struct{ Transactions []struct{ Label string } }
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Transactions) != 2 || doc.Transactions[0].Label != "shared" || doc.Transactions[1].Label != "own" {
+		t.Errorf("transactions %+v", doc.Transactions)
+	}
+}
+
 func TestListsOfObjectsAreBoundedAndWithoutValues(t *testing.T) {
 	_, doc := get(t, "/api/objects?q=ROUTE")
 	rows := doc["objects"].([]any)
@@ -167,9 +249,88 @@ func TestListsOfObjectsAreBoundedAndWithoutValues(t *testing.T) {
 	}
 }
 
+// owning is an agent with the pods shop/cart and shop/web. Each has an object; that of shop/cart failed.
+type owning struct{ agent }
+
+func (owning) Attachments(_ context.Context, r *operatorv1.AttachmentsRequest) (*operatorv1.AttachmentsReply, error) {
+	reply := &operatorv1.AttachmentsReply{}
+	if r.Pod == "shop/cart" {
+		reply.Attachments = []*operatorv1.AttachmentInfo{{Pod: &weftv1.Pod{Namespace: "shop", Name: "cart"}}}
+	}
+	return reply, nil
+}
+
+func (owning) Objects(_ context.Context, r *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
+	reply := &operatorv1.ObjectsReply{}
+	for name, phase := range map[string]string{"cart": "Failed", "web": "InSync"} {
+		if r.Pod == "" || r.Pod == "shop/"+name {
+			owner := &operatorv1.ObjectOwner{Pod: &weftv1.Pod{Namespace: "shop", Name: name}, Interface: "eth0"}
+			reply.Objects = append(reply.Objects, &operatorv1.Object{
+				Ref:     "linux.veth/of-" + name,
+				Phase:   phase,
+				Desired: []byte(`{"a":1}`),
+				Owners:  []*operatorv1.ObjectOwner{owner},
+			})
+		}
+	}
+	return reply, nil
+}
+
+func (owning) Events(r *operatorv1.EventsRequest, s grpc.ServerStreamingServer[operatorv1.EventRecord]) error {
+	if r.Pod == "shop/nothing" {
+		return nil
+	}
+	return s.Send(&operatorv1.EventRecord{Seq: 4, Event: "add pod " + r.Pod})
+}
+
+func TestAPodHasItsObjectsAndEvents(t *testing.T) {
+	read := func(path string) (int, map[string]any) {
+		w := httptest.NewRecorder()
+		Handler(&API{Operations: owning{}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		var doc map[string]any
+		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+			t.Fatal(err)
+		}
+		return w.Code, doc
+	}
+	code, doc := read("/api/pod?name=shop/cart")
+	unsettled := doc["notInSync"].([]any)
+	if code != http.StatusOK || len(doc["attachments"].([]any)) != 1 || len(unsettled) != 1 ||
+		len(doc["phases"].(map[string]any)) != 1 {
+		t.Fatalf("%d %v", code, doc)
+	}
+	if o := unsettled[0].(map[string]any); o["ref"] != "linux.veth/of-cart" || o["desired"] != nil {
+		t.Errorf("object %v", o)
+	}
+	if e := doc["events"].([]any)[0].(map[string]any); e["event"] != "add pod shop/cart" {
+		t.Errorf("event %v", e)
+	}
+	for path, want := range map[string]int{
+		"/api/pod":                   400,
+		"/api/pod?name=shop/nothing": 404,
+		"/api/pod?name=shop/web":     200,
+	} {
+		if code, doc := read(path); code != want {
+			t.Errorf("%s: %d %v", path, code, doc)
+		}
+	}
+	for query, want := range map[string]float64{
+		"q=shop/cart:":  1,
+		"q=SHOP/":       2,
+		"q=of-web":      1,
+		"pod=shop/cart": 1,
+		"q=nothing":     0,
+	} {
+		if _, doc := read("/api/objects?" + query); doc["total"] != want {
+			t.Errorf("%s: %v objects", query, doc["total"])
+		}
+	}
+}
+
 func TestErrorsAreOneSentenceWithAStatus(t *testing.T) {
 	for path, want := range map[string]int{
-		"/api/counters": 503, "/api/event?seq=x": 400, "/api/event?seq=-1": 400, "/api/event?seq=9": 404, "/api/object?ref=no": 404, "/api/events?last=1e9": 400,
+		"/api/counters": 503, "/api/event?seq=x": 400, "/api/event?seq=-1": 400, "/api/event?seq=9": 404,
+		"/api/object?ref=no": 404, "/api/events?last=1e9": 400,
 	} {
 		if w, doc := get(t, path); w.Code != want || doc["error"] == "" {
 			t.Errorf("%s: %d %v", path, w.Code, doc)
@@ -181,7 +342,11 @@ func TestErrorsAreOneSentenceWithAStatus(t *testing.T) {
 func serveAt(ctx context.Context, t *testing.T, a agent) (client *http.Client, ended chan error) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "ui.sock")
-	s := &Server{Socket: socket, Handler: Handler(&API{Operations: a, Stopping: ctx.Done()}), Log: slog.New(slog.DiscardHandler)}
+	s := &Server{
+		Socket:  socket,
+		Handler: Handler(&API{Operations: a, Stopping: ctx.Done()}),
+		Log:     slog.New(slog.DiscardHandler),
+	}
 	ended = make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	deadline := time.Now().Add(10 * time.Second)

@@ -90,11 +90,13 @@ func (k *Keeper) Find(ctx context.Context) error {
 	}
 	k.health.Set(health.Started, false, health.FirstResync)
 	k.card = &heldCard{Boot: k.boot, Card: card, To: desired.UplinkLink}
-	k.log.Info("uplink of the dataplane", "link", k.link, "addresses", len(card.Addresses), "routes", len(card.Routes), "mtu", card.MTU)
+	k.log.Info("uplink of the dataplane", "link", k.link, "addresses", len(card.Addresses), "routes", len(card.Routes),
+		"mtu", card.MTU)
 	return nil
 }
 
-// Take writes the file of the card before the first resync moves it, and returns cards that the dataplane no longer owns.
+// Take writes the file of the card before the first resync moves it, and returns cards that the dataplane no longer
+// owns.
 func (k *Keeper) Take() error {
 	for _, c := range k.released {
 		if err := c.giveBack(); err != nil {
@@ -108,8 +110,8 @@ func (k *Keeper) Take() error {
 	return k.card.write(k.dir)
 }
 
-// Settle returns cards once more after the first resync: VPP sets a card that it releases down, and the kernel then drops the card's
-// addresses and routes.
+// Settle returns cards once more after the first resync: VPP sets a card that it releases down, and the kernel then
+// drops the card's addresses and routes.
 func (k *Keeper) Settle(view kvscheduler.View) error {
 	isHeld := k.isHeldByDataplane(view)
 	for _, c := range k.released {
@@ -121,7 +123,8 @@ func (k *Keeper) Settle(view kvscheduler.View) error {
 			return err
 		}
 		if isHeld {
-			k.log.Warn("the dataplane has not released the uplink: the next start returns it once more", "link", c.Card.Link)
+			k.log.Warn("the dataplane has not released the uplink: the next start returns it once more",
+				"link", c.Card.Link)
 			continue
 		}
 		if err := c.forget(k.dir); err != nil {
@@ -131,7 +134,8 @@ func (k *Keeper) Settle(view kvscheduler.View) error {
 	return nil
 }
 
-// isHeldByDataplane reports whether the dataplane has a card that it should not own, for example while nothing is pruned.
+// isHeldByDataplane reports whether the dataplane has a card that it should not own, for example while nothing is
+// pruned.
 func (k *Keeper) isHeldByDataplane(view kvscheduler.View) bool {
 	ref, err := kvscheduler.ParseRef(desired.UplinkKey())
 	if err != nil || k.card != nil {
@@ -152,7 +156,8 @@ func (k *Keeper) Return() error {
 // Release returns all cards of the dataplane to the kernel, on a node whose agent does not run, and lists them.
 func Release(c config.Config) (links []string, err error) {
 	if southbound.Answers(c.Socket) {
-		return nil, errors.New("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and restart it")
+		return nil, errors.New(
+			"the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and restart it")
 	}
 	boot, err := statefile.ReadBootID(c.BootID)
 	if err != nil {
@@ -174,9 +179,9 @@ func Release(c config.Config) (links []string, err error) {
 //	                                                            |
 //	    key removed, uninstalled, weft-agent release-uplink: linux.ReleaseUplink, remove the file
 //
-// The file is durable before the first move, and is removed after everything is returned. After a kill in between the agent completes
-// either by the file; both can be repeated. After a reboot the kernel has everything on the card again, and the file is outdated. It is
-// separate from the state file, whose loss must not cost the node an address.
+// The file is durable before the first move, and is removed after everything is returned. After a kill in between the
+// agent completes either by the file; both can be repeated. After a reboot the kernel has everything on the card again,
+// and the file is outdated. It is separate from the state file, whose loss must not cost the node an address.
 const cardFiles = "card-*.json"
 
 // heldCard is the content of the file of a card.
@@ -203,7 +208,9 @@ func readHeldCards(dir, boot string) (cards []*heldCard, _ error) {
 			err = fmt.Errorf("it names the network card %q", held.Card.Link)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("file of an uplink: %s: %w; reboot the node, or give the network card its addresses and remove the file", path, err)
+			return nil, fmt.Errorf(
+				"file of an uplink: %s: %w; reboot the node, or give the network card its addresses and remove the file",
+				path, err)
 		}
 		if held.Boot == boot {
 			cards = append(cards, held)
@@ -256,7 +263,8 @@ func (h *heldCard) forget(dir string) error {
 	return nil
 }
 
-// read returns the addresses and routes of a card. For a card that the dataplane owns these are the ones from its file, and later ones.
+// read returns the addresses and routes of a card. For a card that the dataplane owns these are the ones from its file,
+// and later ones.
 func read(link string, held *heldCard) (wire.Card, error) {
 	now, err := linux.ReadCard(link)
 	if err != nil || held == nil {
@@ -267,14 +275,17 @@ func read(link string, held *heldCard) (wire.Card, error) {
 		return now, err
 	}
 	card := held.Card
-	card.MAC, card.MTU = now.MAC, now.MTU
+	card.MAC = now.MAC
+	card.MTU = now.MTU
 	for _, a := range now.Addresses {
 		if !slices.ContainsFunc(card.Addresses, func(k wire.CardAddress) bool { return k.Prefix == a.Prefix }) {
 			card.Addresses = append(slices.Clone(card.Addresses), a)
 		}
 	}
 	for _, r := range now.Routes {
-		if !slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool { return k.Destination == r.Destination && k.Metric == r.Metric }) {
+		if !slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool {
+			return k.Destination == r.Destination && k.Metric == r.Metric
+		}) {
 			card.Routes = append(slices.Clone(card.Routes), r)
 		}
 	}

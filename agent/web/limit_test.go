@@ -52,7 +52,8 @@ func isOpen(t *testing.T, conn net.Conn) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// A client opens connections and keeps them. Probes and scrapes by other clients, and from its own address, are answered.
+// A client opens connections and keeps them. Probes and scrapes by other clients, and from its own address, are
+// answered.
 func TestAClientThatKeepsConnectionsKeepsNobodyOut(t *testing.T) {
 	address := serveOnAnyPort(t, Routes(http.NotFoundHandler(), health.New("", slog.New(slog.DiscardHandler))))
 	scraper := keep(t, "127.0.0.3", address)

@@ -33,7 +33,8 @@ const (
 	maxListenBackoff = 10 * time.Second // between attempts to listen
 )
 
-// Endpoint serves HTTP on one address. Pods do not depend on it: if the address is in use, it logs a warning and retries.
+// Endpoint serves HTTP on one address. Pods do not depend on it: if the address is in use, it logs a warning and
+// retries.
 type Endpoint struct {
 	Address string // "" serves nothing
 	Handler http.Handler
@@ -54,9 +55,11 @@ func Routes(metrics http.Handler, conditions *health.Conditions) http.Handler {
 // readiness replies like the gRPC health service, with the reason.
 func readiness(conditions *health.Conditions) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		code, text := http.StatusOK, "ready"
+		code := http.StatusOK
+		text := "ready"
 		if err := conditions.Missing(); err != nil {
-			code, text = http.StatusServiceUnavailable, err.Error()
+			code = http.StatusServiceUnavailable
+			text = err.Error()
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
@@ -81,7 +84,8 @@ func (e *Endpoint) Listen(ctx context.Context) {
 		return
 	}
 	if err := e.listen(ctx); err != nil {
-		e.Log.Warn("metrics and health are not served, retrying: set http.listen to another address, or to \"\"", "address", e.Address, "err", err)
+		e.Log.Warn("metrics and health are not served, retrying: set http.listen to another address, or to \"\"",
+			"address", e.Address, "err", err)
 	}
 }
 
@@ -101,7 +105,8 @@ func (e *Endpoint) Run(ctx context.Context) error {
 // listenUntil retries until it listens or ctx ends.
 func (e *Endpoint) listenUntil(ctx context.Context) error {
 	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval, delay.MaxInterval = 200*time.Millisecond, maxListenBackoff
+	delay.InitialInterval = 200 * time.Millisecond
+	delay.MaxInterval = maxListenBackoff
 	try := func() (struct{}, error) { return struct{}{}, e.listen(ctx) }
 	_, err := backoff.Retry(ctx, try, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0))
 	return err
@@ -111,7 +116,10 @@ func (e *Endpoint) listenUntil(ctx context.Context) error {
 func (e *Endpoint) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: e.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: replyTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: httplimit.Connections(maxConnections), ErrorLog: slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ConnState:      httplimit.Connections(maxConnections),
+		ErrorLog:       slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan error, 1)
 	failed := make(chan struct{})

@@ -80,7 +80,8 @@ func TestEndpointRetriesAnAddressInUse(t *testing.T) {
 	}
 	address := taken.Addr().String()
 	log, stop := runEndpoint(t, address)
-	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "address already in use") || !strings.Contains(text, "set http.listen") {
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 ||
+		!strings.Contains(text, "address already in use") || !strings.Contains(text, "set http.listen") {
 		t.Errorf("log %s", text)
 	}
 	if err := taken.Close(); err != nil {
@@ -90,7 +91,8 @@ func TestEndpointRetriesAnAddressInUse(t *testing.T) {
 		code, text, err := ask(t, http.MethodGet, address, "/readyz")
 		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(text, "started: the "), nil
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, answers); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		answers); err != nil {
 		t.Errorf("the endpoint does not answer: %v", err)
 	}
 	stop()
@@ -139,7 +141,8 @@ func TestUnknownPathsAndMethodsAreRefused(t *testing.T) {
 	conditions.Set(health.Started, true, "")
 	conditions.Set(health.Dataplane, true, "vpp")
 	for _, path := range []string{"/healthz", "/readyz"} {
-		if code, text, err := ask(t, http.MethodGet, address, path); code != http.StatusOK || text != "ready\n" || err != nil {
+		if code, text, err := ask(t, http.MethodGet, address, path); code != http.StatusOK || text != "ready\n" ||
+			err != nil {
 			t.Errorf("%s: %d %q, %v", path, code, text, err)
 		}
 	}

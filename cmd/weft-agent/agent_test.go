@@ -40,7 +40,8 @@ func (a *fakeAgent) Attachments(context.Context, *operatorv1.AttachmentsRequest)
 func startAgent(ts *testscript.TestScript, _ bool, args []string) {
 	listener, err := net.Listen("unix", ts.MkAbs("agent.sock"))
 	ts.Check(err)
-	server, agent := grpc.NewServer(), &fakeAgent{pods: args}
+	server := grpc.NewServer()
+	agent := &fakeAgent{pods: args}
 	weftv1.RegisterRemoteCNIServer(server, agent)
 	operatorv1.RegisterOperationsServer(server, agent)
 	checks := health.NewServer()

@@ -34,11 +34,16 @@ type controllerOptions struct {
 
 func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the pod's service account")
-	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"), "namespace of its lease and its ledger; default: environment variable POD_NAMESPACE")
+	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"),
+		"namespace of its lease and its ledger; default: environment variable POD_NAMESPACE")
 	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "address of /livez, /readyz and /metrics")
-	fs.BoolVar(&o.untaint, "untaint-nodes", false, "remove the taint "+controller.TaintNotReady+" from nodes that serve pods; needs permission to watch and patch nodes")
-	fs.BoolVar(&o.endpoints, "service-endpoints", false, "create EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the permissions in endpoints.yaml")
-	fs.BoolVar(&o.policies, "report-network-policies", true, "write Events on NetworkPolicies that they are not enforced; disable it if the agents (kubernetes.enforcePolicies) or another component enforce them")
+	fs.BoolVar(&o.untaint, "untaint-nodes", false,
+		"remove the taint "+controller.TaintNotReady+
+			" from nodes that serve pods; needs permission to watch and patch nodes")
+	fs.BoolVar(&o.endpoints, "service-endpoints", false,
+		"create EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the permissions in endpoints.yaml")
+	fs.BoolVar(&o.policies, "report-network-policies", true,
+		"write Events on NetworkPolicies that they are not enforced; disable it if the agents (kubernetes.enforcePolicies) or another component enforce them")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 }
 

@@ -49,8 +49,8 @@ func main() {
 	os.Exit(code) //nolint:gocritic // nothing is left to stop
 }
 
-// serveBroker is the process that holds the control sockets of direct memifs. If the kernel refuses to confine it, it only warns: pods need
-// their network.
+// serveBroker is the process that holds the control sockets of direct memifs. If the kernel refuses to confine it, it
+// only warns: pods need their network.
 func serveBroker() {
 	err := splice.ServeBroker(func() {
 		if err := confine.Broker(); err != nil {
@@ -75,7 +75,8 @@ func command() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand(), controllerCommand(), installCommand(), uninstallCommand(), vppConfigCommand(), releaseUplinkCommand())
+	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand(), controllerCommand(), installCommand(),
+		uninstallCommand(), vppConfigCommand(), releaseUplinkCommand())
 	return root
 }
 
@@ -92,7 +93,8 @@ func configured(cmd *cobra.Command, run func(cmd *cobra.Command, c config.Config
 	var help config.Config // only for the help text
 	var file string
 	cmd.Args = noArgs
-	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
+	cmd.Flags().StringVarP(&file, "config", "c", "",
+		"configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
 	help.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {

@@ -28,7 +28,8 @@ func (w withPlugin) Run() int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	plugin = dir
-	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-o", filepath.Join(dir, "weft-cni"), "../weft-cni")
+	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-o",
+		filepath.Join(dir, "weft-cni"), "../weft-cni")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build weft-cni: %v\n%s", err, out)

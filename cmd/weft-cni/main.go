@@ -1,4 +1,5 @@
-// Command weft-cni is the CNI plugin that a container runtime starts for each sandbox; by the name weft-ipam, other plugins do.
+// Command weft-cni is the CNI plugin that a container runtime starts for each sandbox; by the name weft-ipam, other
+// plugins do.
 package main
 
 import (

@@ -50,7 +50,8 @@ func start(t *testing.T, args ...string) (pid int, log *output) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	log = &output{}
 	program := filepath.Join(programs.Build(t), "weft-vswitch")
-	cmd := exec.CommandContext(t.Context(), program, append(args, "--api-socket", filepath.Join(dir, "api.sock"), "--workers", "3")...)
+	cmd := exec.CommandContext(t.Context(), program,
+		append(args, "--api-socket", filepath.Join(dir, "api.sock"), "--workers", "3")...)
 	cmd.Stderr = log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	if err := cmd.Start(); err != nil {
@@ -156,13 +157,30 @@ func TestDataplaneAndBrokerAreConfined(t *testing.T) {
 	pid, log := start(t)
 	holder := broker(t, pid)
 	for process, want := range map[int]map[string]string{
-		pid:    {"NoNewPrivs": "1", "Seccomp": "2", "CapEff": mask(kept(t)), "CapPrm": mask(kept(t)), "CapInh": mask(nil), "CapAmb": mask(nil), "CapBnd": bounds(t)},
-		holder: {"NoNewPrivs": "1", "Seccomp": "2", "CapEff": mask(nil), "CapPrm": mask(nil), "CapInh": mask(nil), "CapAmb": mask(nil), "CapBnd": bounds(t)},
+		pid: {
+			"NoNewPrivs": "1",
+			"Seccomp":    "2",
+			"CapEff":     mask(kept(t)),
+			"CapPrm":     mask(kept(t)),
+			"CapInh":     mask(nil),
+			"CapAmb":     mask(nil),
+			"CapBnd":     bounds(t),
+		},
+		holder: {
+			"NoNewPrivs": "1",
+			"Seccomp":    "2",
+			"CapEff":     mask(nil),
+			"CapPrm":     mask(nil),
+			"CapInh":     mask(nil),
+			"CapAmb":     mask(nil),
+			"CapBnd":     bounds(t),
+		},
 	} {
 		for _, status := range statuses(t, process) {
 			for name, value := range want {
 				if status[name] != value {
-					t.Errorf("thread %s of %s: %s is %s, want %s", status["Pid"], status["Name"], name, status[name], value)
+					t.Errorf("thread %s of %s: %s is %s, want %s", status["Pid"], status["Name"], name, status[name],
+						value)
 				}
 			}
 		}
@@ -170,14 +188,17 @@ func TestDataplaneAndBrokerAreConfined(t *testing.T) {
 	if strings.Contains(log.String(), "confined") {
 		t.Error(log)
 	}
-	if user := strings.Fields(statuses(t, holder)[0]["Uid"])[0]; os.Getuid() == 0 && hasAllUsers(t) && len(user) < len("1073741824") {
+	if user := strings.Fields(statuses(t, holder)[0]["Uid"])[0]; os.Getuid() == 0 && hasAllUsers(t) &&
+		len(user) < len("1073741824") {
 		t.Errorf("the broker process runs as user %s", user)
 	}
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", holder))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`Max core file size +0 +0 `, fmt.Sprintf(`Max open files +%d +%[1]d `, confine.BrokerDescriptors)} {
+	for _, line := range []string{
+		`Max core file size +0 +0 `, fmt.Sprintf(`Max open files +%d +%[1]d `, confine.BrokerDescriptors),
+	} {
 		if !regexp.MustCompile(line).Match(limits) {
 			t.Errorf("no %q in\n%s", line, limits)
 		}
@@ -203,7 +224,8 @@ func TestRestartedBrokerIsConfined(t *testing.T) {
 	expect(t, "new broker process", func() bool { return broker(t, pid) != first })
 	for _, status := range statuses(t, broker(t, pid)) {
 		if status["NoNewPrivs"] != "1" || status["CapEff"] != mask(nil) {
-			t.Errorf("thread %s: no_new_privs %s, capabilities %s", status["Pid"], status["NoNewPrivs"], status["CapEff"])
+			t.Errorf("thread %s: no_new_privs %s, capabilities %s", status["Pid"], status["NoNewPrivs"],
+				status["CapEff"])
 		}
 	}
 }
@@ -218,7 +240,9 @@ func TestConfineFalseDisablesConfinement(t *testing.T) {
 			}
 		}
 	}
-	expect(t, "warnings of both processes", func() bool { return strings.Count(log.String(), "process is not confined") == 2 })
+	expect(t, "warnings of both processes", func() bool {
+		return strings.Count(log.String(), "process is not confined") == 2
+	})
 }
 
 func TestWorkersHaveNamedThreads(t *testing.T) {
@@ -231,6 +255,7 @@ func TestWorkersHaveNamedThreads(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		return slices.Equal(names, []string{"weft_wk_0", "weft_wk_1", "weft_wk_2"}) && statuses(t, pid)[0]["Name"] == "weft-vswitch"
+		return slices.Equal(names, []string{"weft_wk_0", "weft_wk_1", "weft_wk_2"}) &&
+			statuses(t, pid)[0]["Name"] == "weft-vswitch"
 	})
 }

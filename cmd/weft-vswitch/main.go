@@ -96,13 +96,17 @@ func command(stderr io.Writer) *cobra.Command {
 	f := cmd.Flags()
 	p := cmd.PersistentFlags()
 	p.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "socket of the binary API")
-	p.StringVar(&o.name, "name", os.Getenv(nameVariable), "name of this process in the lock file, such as its pod; default: $"+nameVariable)
-	f.BoolVar(&o.standby, "standby", false, "if another dataplane serves the API socket, wait until it ends, then take over; default: fail")
+	p.StringVar(&o.name, "name", os.Getenv(nameVariable),
+		"name of this process in the lock file, such as its pod; default: $"+nameVariable)
+	f.BoolVar(&o.standby, "standby", false,
+		"if another dataplane serves the API socket, wait until it ends, then take over; default: fail")
 	f.BoolVar(&o.handover, "handover", true,
 		"hand interfaces and state over to a standby on SIGTERM, or take them over as one; false: the standby starts without configuration")
-	f.StringVar(&o.statsSocket, "stats-socket", "", "socket of the stats segment; default: the API socket with stats.sock in place of api.sock")
+	f.StringVar(&o.statsSocket, "stats-socket", "",
+		"socket of the stats segment; default: the API socket with stats.sock in place of api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
-	f.IntVar(&o.sessions, "acl-sessions", vswitch.DefaultSessions, "maximum number of sessions that access lists open on one interface")
+	f.IntVar(&o.sessions, "acl-sessions", vswitch.DefaultSessions,
+		"maximum number of sessions that access lists open on one interface")
 	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
 		"flooded copies per second, per thread and receiving interface, of broadcast, multicast and unknown unicast frames; 0: no limit")
 	o.addCommon(f)
@@ -155,7 +159,8 @@ func (o *options) status(cmd *cobra.Command) error {
 
 // addCommon adds the flags that the broker process shares.
 func (o *options) addCommon(f *pflag.FlagSet) {
-	f.BoolVar(&o.confine, "confine", true, "drop unneeded capabilities and system calls; a refusal of the kernel is logged as a warning")
+	f.BoolVar(&o.confine, "confine", true,
+		"drop unneeded capabilities and system calls; a refusal of the kernel is logged as a warning")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -184,8 +189,19 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	vswitch.TuneThreads(o.workers)
 	o.confineAs("dataplane", confine.Dataplane, log)
 	return vswitch.Run(ctx, vswitch.Config{
-		APISocket: o.socket, StatsSocket: o.statsSocket, Standby: o.standby, NoHandover: !o.handover, Name: o.name, Workers: o.workers, Sessions: o.sessions, StormLimit: o.stormLimit, Log: log,
-		MemifBroker: []string{brokerArgument, fmt.Sprintf("--confine=%t", o.confine), "--log-format=" + o.logFormat, "--log-level=" + o.logLevel},
+		APISocket:   o.socket,
+		StatsSocket: o.statsSocket,
+		Standby:     o.standby,
+		NoHandover:  !o.handover,
+		Name:        o.name,
+		Workers:     o.workers,
+		Sessions:    o.sessions,
+		StormLimit:  o.stormLimit,
+		Log:         log,
+		MemifBroker: []string{
+			brokerArgument, fmt.Sprintf("--confine=%t", o.confine), "--log-format=" + o.logFormat,
+			"--log-level=" + o.logLevel,
+		},
 	})
 }
 

@@ -51,7 +51,9 @@ func answers(ts *testscript.TestScript, _ bool, args []string) {
 
 // is waits until the active or standby process of a socket has the given name.
 func is(ts *testscript.TestScript, _ bool, args []string) {
-	role, socket, name := args[0], ts.MkAbs(args[1]), args[2]
+	role := args[0]
+	socket := ts.MkAbs(args[1])
+	name := args[2]
 	eventually(ts, name+" is "+role, func() bool {
 		s := vswitch.StatusOf(context.Background(), socket)
 		holder := map[string]*vswitch.Holder{"active": s.Active, "standby": s.Standby}[role]
@@ -74,7 +76,12 @@ func eventually(ts *testscript.TestScript, what string, expected func() bool) {
 
 // signalHolder sends a signal to the process in a lock file.
 func signalHolder(ts *testscript.TestScript, _ bool, args []string) {
-	signals := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "PIPE": syscall.SIGPIPE, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	signals := map[string]syscall.Signal{
+		"HUP":  syscall.SIGHUP,
+		"PIPE": syscall.SIGPIPE,
+		"TERM": syscall.SIGTERM,
+		"KILL": syscall.SIGKILL,
+	}
 	text, _, _ := strings.Cut(ts.ReadFile(args[1]), "\n")
 	pid, err := strconv.Atoi(text)
 	ts.Check(err)

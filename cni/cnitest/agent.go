@@ -87,13 +87,18 @@ func (a *Agent) take(ctx context.Context, req proto.Message) (Behaviour, *weftv1
 	behaviour := a.next(req)
 	switch behaviour {
 	case Restoring:
-		return behaviour, &weftv1.Error{Code: 50, Msg: "agent is starting: the first resync has not ended", Details: "restoring"}, nil
+		return behaviour, &weftv1.Error{
+			Code:    50,
+			Msg:     "agent is starting: the first resync has not ended",
+			Details: "restoring",
+		}, nil
 	case Starting:
 		return behaviour, &weftv1.Error{Code: 11, Msg: "agent is starting: resync under way", Details: "starting"}, nil
 	case Unavailable:
 		return behaviour, nil, status.Error(codes.Unavailable, "not serving yet")
 	case Deny:
-		return behaviour, nil, status.Error(codes.PermissionDenied, "user 1000 may not use the agent's socket: only root may")
+		return behaviour, nil, status.Error(codes.PermissionDenied,
+			"user 1000 may not use the agent's socket: only root may")
 	case Hang:
 		<-ctx.Done()
 		return behaviour, nil, ctx.Err()

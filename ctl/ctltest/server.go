@@ -84,7 +84,9 @@ func (a *Agent) record(ctx context.Context, req proto.Message) error {
 }
 
 // intercept replies to all calls with one reply.
-func (a *Agent) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (a *Agent) intercept(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	if err := a.record(ctx, req.(proto.Message)); err != nil {
 		return nil, err
 	}
@@ -127,7 +129,9 @@ func (a *Agent) Events(req *operatorv1.EventsRequest, stream grpc.ServerStreamin
 	if err := a.record(stream.Context(), req); err != nil {
 		return err
 	}
-	recorded := slices.DeleteFunc(slices.Clone(a.replies.Events), func(e *operatorv1.EventRecord) bool { return e.Seq < req.Since })
+	recorded := slices.DeleteFunc(slices.Clone(a.replies.Events), func(e *operatorv1.EventRecord) bool {
+		return e.Seq < req.Since
+	})
 	events := last(recorded, req.Last)
 	if req.Follow {
 		events = slices.Concat(events, a.replies.Live)

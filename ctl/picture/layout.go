@@ -29,8 +29,9 @@ type placed struct {
 	isRanked      bool
 }
 
-// layout places the nodes in columns: each node is right of everything that it depends on. This is the order in which the scheduler creates
-// the objects. In a column, nodes are sorted by the mean row of their neighbours, which removes most crossings.
+// layout places the nodes in columns: each node is right of everything that it depends on. This is the order in which
+// the scheduler creates the objects. In a column, nodes are sorted by the mean row of their neighbours, which removes
+// most crossings.
 func layout(g Graph) (nodes map[string]*placed, width, height float64) {
 	nodes = make(map[string]*placed, len(g.Nodes))
 	var list []*placed
@@ -42,7 +43,8 @@ func layout(g Graph) (nodes map[string]*placed, width, height float64) {
 		}
 	}
 	for _, e := range g.Edges {
-		from, to := nodes[e.From], nodes[e.To]
+		from := nodes[e.From]
+		to := nodes[e.To]
 		if from == nil || to == nil || from == to {
 			continue
 		}
@@ -72,7 +74,8 @@ func (n *placed) rank() int {
 			n.column = max(n.column, to.rank()+1)
 		}
 	}
-	n.isBeingRanked, n.isRanked = false, true
+	n.isBeingRanked = false
+	n.isRanked = true
 	return n.column
 }
 
@@ -130,7 +133,8 @@ func position(columns [][]*placed) (width, height float64) {
 		}
 		y := headHeight + float64(most-len(column))*(boxHeight+rowGap)/2
 		for _, n := range column {
-			n.x, n.y = x, y
+			n.x = x
+			n.y = y
 			y += boxHeight + rowGap
 		}
 		x += widest + columnGap

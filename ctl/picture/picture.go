@@ -26,13 +26,14 @@ type Node struct {
 type Edge struct {
 	From, To string
 	Label    string
-	Derived  bool // drawn dotted
 	Met      bool // else it is drawn dashed, and labelled "unmet"
 }
 
-// palette has the colours of phases. Each box also has the phase as text, so that the picture is readable without colours.
+// palette has the colours of phases. Each box also has the phase as text, so that the picture is readable without
+// colours.
 var palette = map[string]string{
-	"InSync": "#d7f0dd", "Observed": "#dce9f7", "Pending": "#fff2c2", "Drifted": "#ffe0b3", "Failed": "#f9d0d0", "Invalid": "#f9d0d0",
+	"InSync": "#d7f0dd", "Observed": "#dce9f7", "Pending": "#fff2c2", "Drifted": "#ffe0b3", "Failed": "#f9d0d0",
+	"Invalid":  "#f9d0d0",
 	"Removing": "#e8dcf3", "Unknown": "#e6e6e6",
 }
 
@@ -63,7 +64,9 @@ func (e *Edge) label() string {
 // DOT returns the graph in the language of Graphviz. Arrows lead from a dependent to what it depends on.
 func DOT(g Graph) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "digraph weft {\n  label=%s;\n  rankdir=RL;\n  node [shape=box, style=filled, fontname=\"sans-serif\"];\n", quoted(g.Title))
+	fmt.Fprintf(&b,
+		"digraph weft {\n  label=%s;\n  rankdir=RL;\n  node [shape=box, style=filled, fontname=\"sans-serif\"];\n",
+		quoted(g.Title))
 	for _, n := range g.Nodes {
 		width := 1
 		if n.Bold {
@@ -73,18 +76,16 @@ func DOT(g Graph) string {
 			quoted(n.Name), quoted(n.Name+"\n"+n.phase()), n.fill(), width, quoted(n.Note))
 	}
 	for _, e := range g.Edges {
-		fmt.Fprintf(&b, "  %s -> %s [label=%s, style=%s];\n", quoted(e.From), quoted(e.To), quoted(e.label()), e.style())
+		fmt.Fprintf(&b, "  %s -> %s [label=%s, style=%s];\n", quoted(e.From), quoted(e.To), quoted(e.label()),
+			e.style())
 	}
 	b.WriteString("}\n")
 	return b.String()
 }
 
 func (e *Edge) style() string {
-	switch {
-	case !e.Met:
+	if !e.Met {
 		return "dashed"
-	case e.Derived:
-		return "dotted"
 	}
 	return "solid"
 }

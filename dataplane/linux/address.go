@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -27,9 +28,11 @@ func addressDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.LinuxAddr
 		list:   listAddresses,
 		link:   func(v wire.LinuxAddress) string { return v.Link },
 
-		overfull: overfull,
+		needsIPv6: func(v wire.LinuxAddress) bool { return v.Prefix.Addr().Is6() },
+		overfull:  overfull,
 	})
-	d.Validate, d.Recreate = validateAddress, always
+	d.Validate = validateAddress
+	d.Recreate = always
 	d.Bucket = func(_ string, v wire.LinuxAddress) string { return v.On }
 	return d
 }
@@ -42,7 +45,8 @@ func validateAddress(name string, v wire.LinuxAddress) error {
 	return validateOn(v.On, v.Link, name, wire.LinuxAddressKey(v.On, v.Prefix))
 }
 
-// validateOn checks the fields that all objects on a link share: the link, its object, and the name derived from the value.
+// validateOn checks the fields that all objects on a link share: the link, its object, and the name derived from the
+// value.
 func validateOn(on, link, name, key string) error {
 	if _, err := kvscheduler.ParseRef(on); err != nil {
 		return fmt.Errorf("key of the link's object: %w", err)
@@ -77,14 +81,16 @@ func addAddress(h *handle, v wire.LinuxAddress) error {
 	return nil
 }
 
-// localRouteTimeout bounds the wait for the local route of a new IPv6 address. A kernel worker adds it, mostly within 1 ms.
+// localRouteTimeout bounds the wait for the local route of a new IPv6 address. A kernel worker adds it, mostly within 1
+// ms.
 const localRouteTimeout = 2 * time.Second
 
-// awaitLocalRoute waits for the local route of an IPv6 address, or until the timeout. The kernel confirms a new address earlier, and
-// drops packets to it until it has the route: a pod would lose its first replies.
+// awaitLocalRoute waits for the local route of an IPv6 address, or until the timeout. The kernel confirms a new address
+// earlier, and drops packets to it until it has the route: a pod would lose its first replies.
 func (h *handle) awaitLocalRoute(a netip.Addr) {
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
-	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(deadline); <-time.After(100 * time.Microsecond) {
+	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(
+		deadline); <-time.After(100 * time.Microsecond) {
 		routes, err := h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 		if err != nil || len(routes) > 0 {
 			return
@@ -101,7 +107,8 @@ func (h *handle) linkFor(name string, a netip.Addr) (netlink.Link, error) {
 	return l, err
 }
 
-// enableIPv6 enables IPv6 on one link: some runtimes disable it in a whole namespace. It runs on a thread in that namespace.
+// enableIPv6 enables IPv6 on one link: some runtimes disable it in a whole namespace. It runs on a thread in that
+// namespace.
 func enableIPv6(link string) error {
 	path := "/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6"
 	if now, err := os.ReadFile(path); err == nil && len(now) > 0 && now[0] == '0' {
@@ -120,7 +127,8 @@ func deleteAddress(h *handle, v wire.LinuxAddress) error {
 	}
 	flushed, err := h.flushedWith(l, v.Prefix)
 	if errors.Is(err, errOverfull) { // what the pod filled is not put in order; its address is deleted
-		flushed, err = linkEntries{}, nil
+		flushed = linkEntries{}
+		err = nil
 	}
 	if err == nil {
 		err = h.AddrDel(l, kernelAddress(v.Prefix))
@@ -134,8 +142,8 @@ type linkEntries struct {
 	routes     []netlink.Route
 }
 
-// flushedWith lists the entries that the kernel flushes with the last IPv4 address of a link but that do not depend on it: static
-// neighbours, and Weft's routes with another source or none.
+// flushedWith lists the entries that the kernel flushes with the last IPv4 address of a link but that do not depend on
+// it: static neighbours, and Weft's routes with another source or none.
 func (h *handle) flushedWith(l netlink.Link, p netip.Prefix) (flushed linkEntries, err error) {
 	if p.Addr().Is6() {
 		return flushed, nil
@@ -204,7 +212,8 @@ func listAddresses(h *handle, l netlink.Link, v wire.LinuxAddress) (map[string]w
 	return found, err
 }
 
-// kernelAddress disables duplicate address detection: the dataplane is the only neighbour, and a pod needs its address at once.
+// kernelAddress disables duplicate address detection: the dataplane is the only neighbour, and a pod needs its address
+// at once.
 func kernelAddress(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
@@ -250,7 +259,9 @@ func rangesOf(prefixes []netip.Prefix, is4 bool) []addressRange {
 			all = append(all, addressRange{p.Addr(), lastAddress(p)})
 		}
 	}
-	slices.SortFunc(all, func(a, b addressRange) int { return cmp.Or(a.first.Compare(b.first), a.last.Compare(b.last)) })
+	slices.SortFunc(all, func(a, b addressRange) int {
+		return cmp.Or(a.first.Compare(b.first), a.last.Compare(b.last))
+	})
 	var merged []addressRange
 	for _, r := range all {
 		end := len(merged) - 1
@@ -307,7 +318,8 @@ func neighbourDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.LinuxNe
 		list:   listNeighbours,
 		link:   func(v wire.LinuxNeighbour) string { return v.Link },
 
-		overfull: overfull,
+		needsIPv6: func(v wire.LinuxNeighbour) bool { return v.Address.Is6() },
+		overfull:  overfull,
 	})
 	d.Validate = validateNeighbour
 	d.Recreate = func(have, want wire.LinuxNeighbour) bool {
@@ -318,7 +330,8 @@ func neighbourDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.LinuxNe
 
 func validateNeighbour(name string, v wire.LinuxNeighbour) error {
 	switch {
-	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "":
+	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() ||
+		v.Address.Zone() != "":
 		return fmt.Errorf("address %s is not a unicast address without zone", v.Address)
 	case !v.MAC.IsUnicast():
 		return fmt.Errorf("MAC %q is not a unicast MAC", v.MAC)
@@ -354,7 +367,7 @@ func findNeighbour(h *handle, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool,
 	list, err := h.NeighList(l.Attrs().Index, family(v.Address.Is4()))
 	for _, n := range list {
 		if addrOf(n.IP) == v.Address && n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
-			v.MAC = wire.MAC(n.HardwareAddr)
+			v.MAC = netaddr.MAC(n.HardwareAddr)
 			return v, true, err
 		}
 	}
@@ -367,7 +380,8 @@ func listNeighbours(h *handle, l netlink.Link, v wire.LinuxNeighbour) (map[strin
 	found := map[string]wire.LinuxNeighbour{}
 	for _, n := range list {
 		if n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
-			v.Address, v.MAC = addrOf(n.IP), wire.MAC(n.HardwareAddr)
+			v.Address = addrOf(n.IP)
+			v.MAC = netaddr.MAC(n.HardwareAddr)
 			found[parseRef(wire.LinuxNeighbourKey(v.On, v.Address)).Name] = v
 		}
 	}

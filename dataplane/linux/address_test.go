@@ -9,18 +9,24 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
 // onNode returns an address of the node's link weft9, a route with that source, and a neighbour.
-func onNode(address, destination, neighbour string, mac wire.MAC) []object {
+func onNode(address, destination, neighbour string, mac netaddr.MAC) []object {
 	const link = "weft9"
 	on := wire.InterfaceKey(link)
-	a, to, n := netip.MustParsePrefix(address), netip.MustParsePrefix(destination), netip.MustParseAddr(neighbour)
+	a := netip.MustParsePrefix(address)
+	to := netip.MustParsePrefix(destination)
+	n := netip.MustParseAddr(neighbour)
 	return []object{
 		{on, wire.Interface{Type: wire.TypeTap}},
 		{wire.LinuxAddressKey(on, a), wire.LinuxAddress{On: on, Link: link, Prefix: a}},
-		{wire.LinuxRouteKey(on, to), wire.LinuxRoute{On: on, Link: link, Destination: to, Gateway: n, Source: a.Addr()}},
+		{
+			wire.LinuxRouteKey(on, to),
+			wire.LinuxRoute{On: on, Link: link, Destination: to, Gateway: n, Source: a.Addr()},
+		},
 		{wire.LinuxNeighbourKey(on, n), wire.LinuxNeighbour{On: on, Link: link, Address: n, MAC: mac}},
 	}
 }
@@ -63,13 +69,19 @@ func TestResyncRemovesLeftoversOfAnEarlierConfigurationFromTheHostLink(t *testin
 			must(t, netlink.LinkSetUp(host))
 			t.Cleanup(func() { _ = netlink.LinkDel(host) })
 			must(t, netlink.LinkSetAlias(host, alias))
-			must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: host.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Scope: netlink.SCOPE_LINK}))
+			must(t,
+				netlink.RouteAdd(&netlink.Route{
+					LinkIndex: host.Attrs().Index,
+					Dst:       ipNet(netip.MustParsePrefix("203.0.113.0/24")),
+					Scope:     netlink.SCOPE_LINK,
+				}))
 			former.mustCommit(onNode("10.97.0.1/32", "10.97.0.0/16", "169.254.1.1", mac1)...)
 
 			now := newLab(t)
 			now.mustCommit(onNode("10.244.0.1/32", "10.244.0.0/16", "169.254.1.2", mac2)...)
 			now.resync()
-			want := append(left, "address 10.244.0.1/32", "neighbour 169.254.1.2", "route 10.244.0.0/16", "route 203.0.113.0/24")
+			want := append(left, "address 10.244.0.1/32", "neighbour 169.254.1.2", "route 10.244.0.0/16",
+				"route 203.0.113.0/24")
 			slices.Sort(want)
 			if got := of(t, host); !slices.Equal(got, want) {
 				t.Errorf("the link has\n%v, want\n%v", got, want)
@@ -88,7 +100,8 @@ func TestDeleteOfTheLastAddressKeepsNeighboursAndRoutes(t *testing.T) {
 	t.Cleanup(func() { _ = netlink.LinkDel(host) })
 	must(t, netlink.LinkSetUp(host))
 	all := onNode("10.97.0.1/32", "10.97.0.0/16", "169.254.1.1", mac1)
-	address, route := all[1], all[2].value.(wire.LinuxRoute)
+	address := all[1]
+	route := all[2].value.(wire.LinuxRoute)
 	route.Source = netip.Addr{}
 	all[2].value = route
 	l.mustCommit(all...)

@@ -12,8 +12,9 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// announcementDescriptor describes announcements of addresses, which the kernel does not remember. One counts as sent while the link is where
-// the ADD put it.
+// announcementDescriptor describes announcements of addresses, which the kernel does not remember. One counts as sent
+// while the link is where the ADD put it. The pod has the address before: it is made in the same level of a plan or in
+// an earlier one, and a level makes kinds in the order of their names.
 func announcementDescriptor(o Options) kvscheduler.Descriptor[wire.Announcement, netnsID] {
 	at := func(v wire.Announcement) (on, namespace string) { return v.On, v.Namespace }
 	d := onLink(kvscheduler.Follow, at, namespaced[wire.Announcement]{
@@ -26,7 +27,8 @@ func announcementDescriptor(o Options) kvscheduler.Descriptor[wire.Announcement,
 		},
 		link: func(v wire.Announcement) string { return v.Link },
 
-		overfull: o.Overfull,
+		needsIPv6: func(v wire.Announcement) bool { return v.Address.Is6() },
+		overfull:  o.Overfull,
 	})
 	d.Validate = validateAnnouncement
 	d.Recreate = always
@@ -35,12 +37,12 @@ func announcementDescriptor(o Options) kvscheduler.Descriptor[wire.Announcement,
 		member := kvscheduler.Dep{Label: "place in the network", On: parseRef(v.Member), Mode: kvscheduler.Follow}
 		return append(onLink(name, v), member)
 	}
-	d.After = append(d.After, wire.KindLinuxAddress)
 	return d
 }
 
 func validateAnnouncement(name string, v wire.Announcement) error {
-	if !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "" {
+	if !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() ||
+		v.Address.Zone() != "" {
 		return fmt.Errorf("address %s is not a unicast address without zone", v.Address)
 	}
 	if v.Namespace == "" {
@@ -57,8 +59,8 @@ type announcer struct {
 	unannounced func(wire.Announcement, error) // see Options.Unannounced
 }
 
-// announce sends an announcement. If it cannot be sent, because the link is down, a filter of the pod drops it or the agent lacks CAP_NET_RAW,
-// the pod works without it: its neighbours learn its MAC later.
+// announce sends an announcement. If it cannot be sent, because the link is down, a filter of the pod drops it or the
+// agent lacks CAP_NET_RAW, the pod works without it: its neighbours learn its MAC later.
 func (a announcer) announce(h *handle, v wire.Announcement) error {
 	l, err := h.link(v.Link)
 	if err != nil {
@@ -88,7 +90,8 @@ var broadcast = [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // sendARP sends a gratuitous ARP request: sender and target are the address (RFC 5227, section 3).
 func sendARP(l netlink.Link, v wire.Announcement) error {
-	mac, address := macOf(l), v.Address.As4()
+	mac := macOf(l)
+	address := v.Address.As4()
 	packet := binary.BigEndian.AppendUint16(nil, arpEthernet)
 	packet = binary.BigEndian.AppendUint16(packet, etherTypeIPv4)
 	packet = append(packet, byte(len(mac)), byte(len(address)))
@@ -110,8 +113,8 @@ func sendARP(l netlink.Link, v wire.Announcement) error {
 // closings has a token for each packet socket that is being closed.
 var closings = make(chan struct{}, 32)
 
-// closeLater closes a packet socket on another thread, since the kernel waits some 15 ms for readers of its lists (an RCU grace period). At most
-// as many threads as there are tokens do that.
+// closeLater closes a packet socket on another thread, since the kernel waits some 15 ms for readers of its lists (an
+// RCU grace period). At most as many threads as there are tokens do that.
 func closeLater(fd int) {
 	closings <- struct{}{}
 	go func() {
@@ -125,9 +128,11 @@ func networkOrder(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
 
-// sendAdvertisement sends an unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6). The kernel adds the checksum.
+// sendAdvertisement sends an unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6). The kernel
+// adds the checksum.
 func sendAdvertisement(l netlink.Link, v wire.Announcement) error {
-	mac, address := macOf(l), v.Address.As16()
+	mac := macOf(l)
+	address := v.Address.As16()
 	message := []byte{neighbourAdvert, 0, 0, 0, overridesCache, 0, 0, 0}
 	message = append(message, address[:]...)
 	message = append(message, targetLinkLayer, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -32,8 +33,9 @@ func newWiretap(t *testing.T, link string) wiretap {
 	return wiretap{t, fd}
 }
 
-// announced reads frames until each address was announced from mac, or until the time is over, and returns the addresses that were.
-func (w wiretap) announced(mac wire.MAC, want int, within time.Duration) (addresses []string) {
+// announced reads frames until each address was announced from mac, or until the time is over, and returns the
+// addresses that were.
+func (w wiretap) announced(mac netaddr.MAC, want int, within time.Duration) (addresses []string) {
 	w.t.Helper()
 	frame := make([]byte, 2000)
 	for end := time.Now().Add(within); len(addresses) < want && time.Now().Before(end); {
@@ -52,7 +54,7 @@ func (w wiretap) announced(mac wire.MAC, want int, within time.Duration) (addres
 }
 
 // announcedIn returns the address that a frame announces with a MAC; "" for any other frame.
-func announcedIn(frame []byte, mac wire.MAC) string {
+func announcedIn(frame []byte, mac netaddr.MAC) string {
 	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	ethernet, _ := packet.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
 	if ethernet == nil || ethernet.SrcMAC.String() != mac.String() {
@@ -60,16 +62,19 @@ func announcedIn(frame []byte, mac wire.MAC) string {
 	}
 	if arp, is := packet.Layer(layers.LayerTypeARP).(*layers.ARP); is {
 		isGratuitous := arp.Operation == layers.ARPRequest && slices.Equal(arp.SourceProtAddress, arp.DstProtAddress) &&
-			ethernet.DstMAC.String() == "ff:ff:ff:ff:ff:ff" && net.HardwareAddr(arp.SourceHwAddress).String() == mac.String()
+			ethernet.DstMAC.String() == "ff:ff:ff:ff:ff:ff" &&
+			net.HardwareAddr(arp.SourceHwAddress).String() == mac.String()
 		if isGratuitous {
 			return net.IP(arp.SourceProtAddress).String()
 		}
 	}
 	ip, _ := packet.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 	advert, is := packet.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
-	isUnsolicited := is && ip.HopLimit == 255 && ip.DstIP.String() == "ff02::1" && ethernet.DstMAC.String() == "33:33:00:00:00:01" &&
+	isUnsolicited := is && ip.HopLimit == 255 && ip.DstIP.String() == "ff02::1" &&
+		ethernet.DstMAC.String() == "33:33:00:00:00:01" &&
 		advert.Override() && !advert.Solicited() && !advert.Router() && ip.SrcIP.Equal(advert.TargetAddress) &&
-		len(advert.Options) == 1 && advert.Options[0].Type == layers.ICMPv6OptTargetAddress && net.HardwareAddr(advert.Options[0].Data).String() == mac.String()
+		len(advert.Options) == 1 && advert.Options[0].Type == layers.ICMPv6OptTargetAddress &&
+		net.HardwareAddr(advert.Options[0].Data).String() == mac.String()
 	if isUnsolicited {
 		return advert.TargetAddress.String()
 	}
@@ -85,8 +90,14 @@ func (l *lab) announcedVeth() (objects []object, member object) {
 	for _, p := range []string{"10.1.0.7/24", "fd00::7/64"} {
 		prefix := netip.MustParsePrefix(p)
 		objects = append(objects,
-			object{wire.LinuxAddressKey(on, prefix), wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth1", Prefix: prefix}},
-			object{wire.AnnouncementKey(on, prefix.Addr()), wire.Announcement{On: on, Namespace: l.path, Link: "eth1", Address: prefix.Addr(), Member: member.key}})
+			object{
+				wire.LinuxAddressKey(on, prefix),
+				wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth1", Prefix: prefix},
+			},
+			object{
+				wire.AnnouncementKey(on, prefix.Addr()),
+				wire.Announcement{On: on, Namespace: l.path, Link: "eth1", Address: prefix.Addr(), Member: member.key},
+			})
 	}
 	return objects, member
 }
@@ -118,6 +129,19 @@ func TestAddressesAreAnnouncedWhenTheirLinkJoinsTheNetwork(t *testing.T) {
 	l.quiet()
 }
 
+// An advertisement has its address as source: the kernel sends none before the pod has the address.
+func TestAddressesAreAnnouncedWhenTheirLinkIsMadeInTheNetwork(t *testing.T) {
+	l := newLab(t)
+	objects, _ := l.announcedVeth()
+	l.mustCommit(objects...)
+	must(t, netlink.LinkDel(mustFind(t, hostEnd)))
+	l.resync()
+	if n := l.unannounced.Load(); n > 0 {
+		t.Errorf("%d addresses not announced", n)
+	}
+	l.quiet()
+}
+
 // A pod that set its link down keeps neither an ADD nor a repair from its end.
 func TestAnnouncementFromALinkThatIsDownIsNoError(t *testing.T) {
 	l := newLab(t)
@@ -128,7 +152,13 @@ func TestAnnouncementFromALinkThatIsDownIsNoError(t *testing.T) {
 }
 
 func TestInvalidAnnouncementsAreRefused(t *testing.T) {
-	valid := wire.Announcement{On: on, Namespace: "/run/netns/a", Link: "eth0", Address: netip.MustParseAddr("10.1.0.7"), Member: wire.BridgeMemberKey("a")}
+	valid := wire.Announcement{
+		On:        on,
+		Namespace: "/run/netns/a",
+		Link:      "eth0",
+		Address:   netip.MustParseAddr("10.1.0.7"),
+		Member:    wire.BridgeMemberKey("a"),
+	}
 	if err := validateAnnouncement(nameOf(valid), valid); err != nil {
 		t.Errorf("a valid one: %v", err)
 	}

@@ -59,11 +59,15 @@ func (b simple[V, M]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2
 	return b.Read(ctx, view, knownNames(view, b.kind))
 }
 
-func (b simple[V, M]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, M], error] {
+func (b simple[V, M]) Read(
+	ctx context.Context, view kvscheduler.View, names []string,
+) iter.Seq2[kvscheduler.Actual[V, M], error] {
 	return yieldAll(b.readAll(ctx, view, names))
 }
 
-func (b simple[V, M]) readAll(ctx context.Context, view kvscheduler.View, names []string) (all []kvscheduler.Actual[V, M], err error) {
+func (b simple[V, M]) readAll(
+	ctx context.Context, view kvscheduler.View, names []string,
+) (all []kvscheduler.Actual[V, M], err error) {
 	for _, name := range names {
 		v, meta, found, err := b.read(view, name)
 		if err := errors.Join(err, ctx.Err()); err != nil {
@@ -119,10 +123,14 @@ type namespaced[V comparable] struct {
 	change    func(h *handle, have, want V) error // nil: put
 	remove    func(h *handle, v V) error          // may return an error of isGone for a missing object
 	find      func(h *handle, v V) (V, bool, error)
-	// list returns all objects of the kind on the link of v, by name. link is the name of that link. nil: Dump finds known objects only.
-	list func(h *handle, l netlink.Link, v V) (map[string]V, error)
-	link func(V) string
-	on   func(V) string // key of the link's object; nil: the object is on no link
+	// compared turns a value that find has read into the one to compare with the desired value; nil: the same.
+	compared func(h *handle, read, desired V) V
+	// list returns all objects of the kind on the link of v, by name. link is the name of that link. nil: Dump finds
+	// known objects only.
+	list      func(h *handle, l netlink.Link, v V) (map[string]V, error)
+	link      func(V) string
+	on        func(V) string // key of the link's object; nil: the object is on no link
+	needsIPv6 func(V) bool   // the object exists only on a link with IPv6; nil: no object does
 	// identity returns the link in a pod that a value stands for; nil: the kind is none of links.
 	identity func(V) PodLink
 
@@ -137,11 +145,15 @@ func (b namespaced[V]) Update(ctx context.Context, batch []kvscheduler.Item[V, n
 	if b.change == nil {
 		b.change = func(h *handle, _, want V) error { return b.put(h, want) }
 	}
-	b.write(ctx, batch, func(h *handle, it *kvscheduler.Item[V, netnsID]) error { return b.change(h, it.Have, it.Want) })
+	b.write(ctx, batch, func(h *handle, it *kvscheduler.Item[V, netnsID]) error {
+		return b.change(h, it.Have, it.Want)
+	})
 }
 
 // write runs f for each item in the namespace of its desired value.
-func (b namespaced[V]) write(ctx context.Context, batch []kvscheduler.Item[V, netnsID], f func(*handle, *kvscheduler.Item[V, netnsID]) error) {
+func (b namespaced[V]) write(
+	ctx context.Context, batch []kvscheduler.Item[V, netnsID], f func(*handle, *kvscheduler.Item[V, netnsID]) error,
+) {
 	eachNamespace(ctx, batch, func(it *kvscheduler.Item[V, netnsID]) (string, netnsID) {
 		it.NewMeta = netnsID{}
 		path := b.namespace(it.Want)
@@ -179,15 +191,20 @@ func (b namespaced[V]) Delete(ctx context.Context, batch []kvscheduler.Item[V, n
 }
 
 // eachNamespace runs f for each item in the namespace that at returns for it. It enters each namespace once.
-func eachNamespace[V any](ctx context.Context, batch []kvscheduler.Item[V, netnsID], at func(*kvscheduler.Item[V, netnsID]) (string, netnsID),
+func eachNamespace[V any](
+	ctx context.Context,
+	batch []kvscheduler.Item[V, netnsID],
+	at func(*kvscheduler.Item[V, netnsID]) (string, netnsID),
 	f func(*handle, *kvscheduler.Item[V, netnsID]) error,
 ) {
-	groups, ids := map[string][]*kvscheduler.Item[V, netnsID]{}, map[string]netnsID{}
+	groups := map[string][]*kvscheduler.Item[V, netnsID]{}
+	ids := map[string]netnsID{}
 	var paths []string // in the order of the batch
 	for i := range batch {
 		path, id := at(&batch[i])
 		if groups[path] == nil {
-			paths, ids[path] = append(paths, path), id
+			paths = append(paths, path)
+			ids[path] = id
 		}
 		groups[path] = append(groups[path], &batch[i])
 	}
@@ -209,7 +226,9 @@ func eachNamespace[V any](ctx context.Context, batch []kvscheduler.Item[V, netns
 }
 
 // Dump finds the known objects, and the objects that an agent with another configuration left on the node's links.
-func (b namespaced[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
+func (b namespaced[V]) Dump(
+	ctx context.Context, view kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
 	names := knownNames(view, b.kind)
 	found, err := b.readAll(ctx, view, names)
 	if err != nil || b.list == nil {
@@ -222,8 +241,8 @@ func (b namespaced[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq
 	return yieldAll(found, err)
 }
 
-// unknownOnNode lists objects on the node's links that are not known. It reads only links that have a known object of the kind: other
-// links may have addresses of another kind, such as a linux.uplink.
+// unknownOnNode lists objects on the node's links that are not known. It reads only links that have a known object of
+// the kind: other links may have addresses of another kind, such as a linux.uplink.
 func (b namespaced[V]) unknownOnNode(view kvscheduler.View, names []string) (map[string]V, error) {
 	unknown := map[string]V{}
 	err := withHandle(func(h *handle) error {
@@ -250,11 +269,15 @@ func (b namespaced[V]) unknownOnNode(view kvscheduler.View, names []string) (map
 	return unknown, err
 }
 
-func (b namespaced[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
+func (b namespaced[V]) Read(
+	ctx context.Context, view kvscheduler.View, names []string,
+) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
 	return yieldAll(b.readAll(ctx, view, names))
 }
 
-func (b namespaced[V]) readAll(ctx context.Context, view kvscheduler.View, names []string) (all []kvscheduler.Actual[V, netnsID], err error) {
+func (b namespaced[V]) readAll(
+	ctx context.Context, view kvscheduler.View, names []string,
+) (all []kvscheduler.Actual[V, netnsID], err error) {
 	for path, list := range b.candidates(view, names) {
 		found, err := b.readIn(ctx, view, path, list)
 		if err != nil {
@@ -271,7 +294,8 @@ type candidate[V any] struct {
 	v    V
 }
 
-// candidates returns the candidates of each namespace. An object that moves between namespaces is read where it was applied.
+// candidates returns the candidates of each namespace. An object that moves between namespaces is read where it was
+// applied.
 func (b namespaced[V]) candidates(view kvscheduler.View, names []string) map[string][]candidate[V] {
 	lists := map[string][]candidate[V]{}
 	for _, name := range names {
@@ -286,7 +310,9 @@ func (b namespaced[V]) candidates(view kvscheduler.View, names []string) map[str
 }
 
 // readIn reads the objects of one namespace. A deleted namespace has none.
-func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path string, list []candidate[V]) ([]kvscheduler.Actual[V, netnsID], error) {
+func (b namespaced[V]) readIn(
+	ctx context.Context, view kvscheduler.View, path string, list []candidate[V],
+) ([]kvscheduler.Actual[V, netnsID], error) {
 	netns, ok := knownNamespace(view, path)
 	if !ok {
 		return nil, nil
@@ -295,7 +321,8 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	var overfull error
 	err := inNamespace(path, netns, func(h *handle) error {
 		defer func() { overfull = h.overfull }()
-		seen, taken := map[string]bool{}, map[string]bool{}
+		seen := map[string]bool{}
+		taken := map[string]bool{}
 		for i, c := range list {
 			if seen[c.name] {
 				continue
@@ -323,14 +350,17 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	return found, err
 }
 
-// findFirst finds the first candidate. A link that the pod took over, and the objects on it, count as unchanged. taken has the links that
-// earlier calls in this namespace looked for.
-func (b namespaced[V]) findFirst(h *handle, view kvscheduler.View, list []candidate[V], taken map[string]bool) (V, bool, error) {
+// findFirst finds the first candidate. A link that the pod took over, and the objects on it, count as unchanged. So do
+// objects of IPv6 on a link from which the pod removed IPv6. taken has the links that earlier calls in this namespace
+// looked for.
+func (b namespaced[V]) findFirst(
+	h *handle, view kvscheduler.View, list []candidate[V], taken map[string]bool,
+) (V, bool, error) {
 	first := list[0].v
 	switch {
 	case !h.ofPod: // nothing takes links of the node over
 	case b.identity != nil:
-		v, ok, err := b.find(h, first)
+		v, ok, err := b.readFirst(h, list)
 		if ok || err != nil {
 			return v, ok, err
 		}
@@ -350,11 +380,26 @@ func (b namespaced[V]) findFirst(h *handle, view kvscheduler.View, list []candid
 			return lastOf(list), true, nil
 		}
 	}
-	return b.find(h, first)
+	if h.ofPod && b.needsIPv6 != nil && b.needsIPv6(first) {
+		if lacks, err := h.lacksIPv6(b.link(first)); err != nil || lacks {
+			return lastOf(list), lacks, err
+		}
+	}
+	return b.readFirst(h, list)
 }
 
-// lastOf returns the last value of the first object: the first value may be what a dump found while a program in the pod was taking the link
-// over.
+// readFirst reads the first candidate. The result is compared with the last value of the object, the desired one: the
+// first is the applied value, which the last check has read.
+func (b namespaced[V]) readFirst(h *handle, list []candidate[V]) (V, bool, error) {
+	v, ok, err := b.find(h, list[0].v)
+	if ok && err == nil && b.compared != nil {
+		v = b.compared(h, v, lastOf(list))
+	}
+	return v, ok, err
+}
+
+// lastOf returns the last value of the first object: the first value may be what a dump found while a program in the
+// pod was taking the link over.
 func lastOf[V any](list []candidate[V]) V {
 	last := list[0]
 	for _, c := range list {
@@ -365,9 +410,9 @@ func lastOf[V any](list []candidate[V]) V {
 	return last.v
 }
 
-// assumed returns the known objects of a pod's namespace that cannot be read, because it has too many objects or a link that the library
-// cannot decode: that is so of this pod alone, and all others are compared. To find nothing would repair without an end what cannot be
-// checked.
+// assumed returns the known objects of a pod's namespace that cannot be read, because it has too many objects or a link
+// that the library cannot decode: that is so of this pod alone, and all others are compared. To find nothing would
+// repair without an end what cannot be checked.
 func (b namespaced[V]) assumed(list []candidate[V], netns netnsID) (all []kvscheduler.Actual[V, netnsID]) {
 	seen := map[string]bool{}
 	for _, c := range list {

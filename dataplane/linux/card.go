@@ -18,8 +18,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// ReadCard reads the addresses, routes and settings of a network card in the caller's namespace, which an uplink moves and restores. It
-// returns an error for a card with a configuration that cannot be moved.
+// ReadCard reads the addresses, routes and settings of a network card in the caller's namespace, which an uplink moves
+// and restores. It returns an error for a card with a configuration that cannot be moved.
 func ReadCard(link string) (card wire.Card, err error) {
 	err = withHandle(func(h *handle) error {
 		l, err := h.link(link)
@@ -52,13 +52,14 @@ func ReadCard(link string) (card wire.Card, err error) {
 // settable are the flags of an address that can be set.
 const settable = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 
-// cardAddresses lists the addresses of a card that move, in the order in which they have to be added. Link-local addresses stay. The
-// kernel makes temporary addresses itself.
+// cardAddresses lists the addresses of a card that move, in the order in which they have to be added. Link-local
+// addresses stay. The kernel makes temporary addresses itself.
 func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err error) {
 	var list []netlink.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		found, listErr := h.AddrList(l, family)
-		list, err = append(list, found...), errors.Join(err, listErr)
+		list = append(list, found...)
+		err = errors.Join(err, listErr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
@@ -92,8 +93,8 @@ func lifetime(seconds int) uint32 {
 	return uint32(seconds)
 }
 
-// kernelCardAddress returns the kernel's form of an address of cardAddresses. It disables duplicate address detection: the node never
-// stopped using the address.
+// kernelCardAddress returns the kernel's form of an address of cardAddresses. It disables duplicate address detection:
+// the node never stopped using the address.
 func kernelCardAddress(a wire.CardAddress) *netlink.Addr {
 	k := &netlink.Addr{IPNet: ipNet(a.Prefix), Label: a.Label, Scope: a.Scope, Flags: a.Flags}
 	if a.Prefix.Addr().Is6() {
@@ -104,7 +105,8 @@ func kernelCardAddress(a wire.CardAddress) *netlink.Addr {
 		k.Broadcast = a.Broadcast.AsSlice()
 	}
 	if a.Valid != 0 || a.Preferred != 0 {
-		k.ValidLft, k.PreferedLft = int(^uint32(0)), int(^uint32(0))
+		k.ValidLft = int(^uint32(0))
+		k.PreferedLft = int(^uint32(0))
 		if a.Valid != 0 {
 			k.ValidLft = int(a.Valid)
 		}
@@ -123,27 +125,35 @@ func cardRoutes(h *handle, l netlink.Link, card wire.Card) ([]wire.CardRoute, er
 	}
 	var routes []wire.CardRoute
 	for _, r := range list {
-		to, name := destinationOf(r), l.Attrs().Name
+		to := destinationOf(r)
+		name := l.Attrs().Name
 		switch {
 		case r.Table != unix.RT_TABLE_MAIN:
-			return nil, fmt.Errorf("route to %s through %s is in table %d: only routes of the main table can be moved", to, name, r.Table)
+			return nil, fmt.Errorf("route to %s through %s is in table %d: only routes of the main table can be moved",
+				to, name, r.Table)
 		case len(r.MultiPath) > 0 || r.Via != nil || r.Encap != nil || r.Type != unix.RTN_UNICAST:
-			return nil, fmt.Errorf("route to %s through %s cannot be moved: it has several paths, a gateway of the other family, an encapsulation or a type",
+			return nil, fmt.Errorf(
+				"route to %s through %s cannot be moved: it has several paths, a gateway of the other family, an encapsulation or a type",
 				to, name)
 		}
 		if !card.Address(wire.FamilyOf(to.Addr())).IsValid() {
 			continue // the family stays with the kernel
 		}
 		routes = append(routes, wire.CardRoute{
-			Destination: to, Gateway: addrOf(r.Gw), Source: addrOf(r.Src), Metric: r.Priority, Protocol: int(r.Protocol), Scope: int(r.Scope),
-			Flags: r.Flags & unix.RTNH_F_ONLINK, MTU: r.MTU, AdvMSS: r.AdvMSS,
+			Destination: to,
+			Gateway:     addrOf(r.Gw),
+			Source:      addrOf(r.Src),
+			Metric:      r.Priority,
+			Protocol:    int(r.Protocol),
+			Scope:       int(r.Scope),
+			Flags:       r.Flags & unix.RTNH_F_ONLINK, MTU: r.MTU, AdvMSS: r.AdvMSS,
 		})
 	}
 	return routes, nil
 }
 
-// routesByCard lists the routes through a card of all tables but the local one, without those that the kernel makes for link-local and
-// multicast addresses.
+// routesByCard lists the routes through a card of all tables but the local one, without those that the kernel makes for
+// link-local and multicast addresses.
 func routesByCard(h *handle, l netlink.Link) ([]netlink.Route, error) {
 	var found []netlink.Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -167,8 +177,8 @@ func isOfLinkLocal(r netlink.Route) bool {
 	return to.Is6() && (to.IsLinkLocalUnicast() || to.IsMulticast()) && r.Protocol == unix.RTPROT_KERNEL
 }
 
-// Features that are off while the dataplane owns a card. Received packets must not be merged to more than the MTU: the dataplane
-// forwards frames unchanged. A veth passes on packets without a checksum.
+// Features that are off while the dataplane owns a card. Received packets must not be merged to more than the MTU: the
+// dataplane forwards frames unchanged. A veth passes on packets without a checksum.
 var (
 	mergingFeatures  = []string{"rx-gro", "rx-lro", "rx-gro-hw"}
 	checksumFeatures = []string{"tx-checksum-ip-generic"}
@@ -262,19 +272,25 @@ func withEthtool(use func(*ethtool.Ethtool) error) error {
 // acceptRA returns the file of the setting that makes a link accept router advertisements.
 func acceptRA(link string) string { return "/proc/sys/net/ipv6/conf/" + link + "/accept_ra" }
 
-// dropTableName is the nftables table that drops packets that a card receives, before the kernel processes them. Packet sockets, such as
-// the dataplane's, get each frame first.
+// dropTableName is the nftables table that drops packets that a card receives, before the kernel processes them. Packet
+// sockets, such as the dataplane's, get each frame first.
 const dropTableName = "weft-uplink"
 
 func dropTable() *nftables.Table {
 	return &nftables.Table{Family: nftables.TableFamilyNetdev, Name: dropTableName}
 }
 
-// dropChain drops IPv4, ARP and IPv6. The kernel still processes other frames, such as LLDP, 802.1X and frames with VLAN tags.
+// dropChain drops IPv4, ARP and IPv6. The kernel still processes other frames, such as LLDP, 802.1X and frames with
+// VLAN tags.
 func dropChain(link string) nftChain {
 	first := nftables.ChainPriority(-500)
 	chain := nftChain{Chain: &nftables.Chain{
-		Name: link, Table: dropTable(), Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookIngress, Priority: &first, Device: link,
+		Name:     link,
+		Table:    dropTable(),
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  nftables.ChainHookIngress,
+		Priority: &first,
+		Device:   link,
 	}}
 	for _, kind := range []uint16{unix.ETH_P_IP, unix.ETH_P_ARP, unix.ETH_P_IPV6} {
 		const etherTypeOffset = 12
@@ -295,8 +311,8 @@ func writeDropTable(link string) error {
 	return nftTable{Table: dropTable(), chains: []nftChain{dropChain(link)}}.replace()
 }
 
-// RemoveUplinkTable lets the kernel process the packets of a card that the dataplane owned. The table outlives the card: newer kernels
-// (6.18 does) apply it to the next link of that name.
+// RemoveUplinkTable lets the kernel process the packets of a card that the dataplane owned. The table outlives the
+// card: newer kernels (6.18 does) apply it to the next link of that name.
 func RemoveUplinkTable() error { return removeTable(dropTable()) }
 
 // hasDropTable reports whether the table with the rules for a card exists.

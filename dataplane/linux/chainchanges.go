@@ -17,8 +17,9 @@ import (
 // kernelTables are the routing tables that the kernel's default rules refer to.
 var kernelTables = []int{unix.RT_TABLE_UNSPEC, unix.RT_TABLE_LOCAL, unix.RT_TABLE_MAIN, unix.RT_TABLE_DEFAULT}
 
-// ChainChanges has the changes that later plugins of CNI chains made to pods' links, by the name of the dataplane's interface. The
-// descriptors read such a change as the desired state, and repeat it when they recreate a link. A nil ChainChanges is empty.
+// ChainChanges has the changes that later plugins of CNI chains made to pods' links, by the name of the dataplane's
+// interface. The descriptors read such a change as the desired state, and repeat it when they recreate a link. A nil
+// ChainChanges is empty.
 type ChainChanges struct {
 	mu    sync.RWMutex
 	links map[string]LinkChanges
@@ -26,12 +27,13 @@ type ChainChanges struct {
 
 // LinkChanges are the changes of later plugins to one link. The zero value is none.
 type LinkChanges struct {
-	// Open is true while plugins of the chain may still run: the descriptors accept any MTU of the link, and any routing table that a
-	// rule selects for its addresses.
+	// Open is true while plugins of the chain may still run: the descriptors accept any MTU of the link, and any
+	// routing table that a rule selects for its addresses.
 	Open bool `json:"-"`
 
-	MTU    int                  `json:"mtu,omitempty"`    // bytes; 0: not changed
-	Tables map[netip.Prefix]int `json:"tables,omitempty"` // by destination, the table that a route was moved to; 0: removed
+	MTU int `json:"mtu,omitempty"` // bytes; 0: not changed
+	// by destination, the table that a route was moved to; 0: removed
+	Tables map[netip.Prefix]int `json:"tables,omitempty"`
 }
 
 // IsZero reports whether the chain has ended without changes.
@@ -65,8 +67,8 @@ func (c LinkChanges) mtu(desired int) int { return cmp.Or(c.MTU, desired) }
 // unlowered returns the MTU of a link in a pod, without the pod's own reduction: a pod may lower the MTU of its links.
 func (c LinkChanges) unlowered(actual, desired int) int { return max(actual, c.mtu(desired)) }
 
-// readMTU returns the MTU to compare with the desired one. The MTU that a later plugin set counts as desired. The desired MTU, which
-// would undo that change, counts as the plugin's.
+// readMTU returns the MTU to compare with the desired one. The MTU that a later plugin set counts as desired. The
+// desired MTU, which would undo that change, counts as the plugin's.
 func (c LinkChanges) readMTU(actual, desired int) int {
 	switch {
 	case c.Open || actual == c.MTU:
@@ -77,8 +79,8 @@ func (c LinkChanges) readMTU(actual, desired int) int {
 	return actual
 }
 
-// table returns the table of a route: the main table, or the one that a later plugin moved it to. removed is true if a later plugin
-// removed the route.
+// table returns the table of a route: the main table, or the one that a later plugin moved it to. removed is true if a
+// later plugin removed the route.
 func (c LinkChanges) table(v wire.LinuxRoute) (table int, removed bool) {
 	table, moved := c.Tables[v.Destination]
 	if !moved {
@@ -95,9 +97,9 @@ type PodLink struct {
 	MTU   int  // desired, in bytes; 0: the kernel's
 }
 
-// ReadLinkChanges compares the link of a pod with its desired MTU and routes. A route counts as moved or removed only if a rule selects
-// a custom table for an address of the link, as plugins for source-based routing do. A link that the pod took over has no changes. The
-// error wraps ErrGone if the namespace is deleted.
+// ReadLinkChanges compares the link of a pod with its desired MTU and routes. A route counts as moved or removed only
+// if a rule selects a custom table for an address of the link, as plugins for source-based routing do. A link that the
+// pod took over has no changes. The error wraps ErrGone if the namespace is deleted.
 func ReadLinkChanges(n wire.Namespace, link PodLink, routes []wire.LinuxRoute) (c LinkChanges, err error) {
 	err = inNamespace(n.Path, netnsID{n.Inode, n.Device}, func(h *handle) error {
 		if at, err := h.placeOf(link); err != nil || at == takenOver {
@@ -157,7 +159,9 @@ func tablesOf(h *handle, l netlink.Link, is4 bool) ([]int, error) {
 	}
 	var tables []int
 	for _, r := range rules {
-		isSource := func(p netip.Prefix) bool { return prefixOf(r.Src) == netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
+		isSource := func(p netip.Prefix) bool {
+			return prefixOf(r.Src) == netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+		}
 		if !slices.Contains(kernelTables, r.Table) && slices.ContainsFunc(addresses, isSource) {
 			tables = append(tables, r.Table)
 		}

@@ -17,7 +17,9 @@ import (
 func ruleFrom(t *testing.T, source string, table int) {
 	t.Helper()
 	r := netlink.NewRule()
-	r.Family, r.Table, r.Src = unix.AF_INET, table, ipNet(netip.MustParsePrefix(source))
+	r.Family = unix.AF_INET
+	r.Table = table
+	r.Src = ipNet(netip.MustParsePrefix(source))
 	if err := netlink.RuleAdd(r); err != nil {
 		t.Skip("needs routing policy rules: ", err)
 	}
@@ -32,9 +34,15 @@ func TestReadLinkChangesDistinguishesMovedFromLostRoutes(t *testing.T) {
 		gateway string // of the route in table 100
 		tables  map[netip.Prefix]int
 	}{
-		"a rule of the pod's address selects the table":              {"10.1.0.5/32", 100, "169.254.1.1", map[netip.Prefix]int{everything: 100}},
-		"a rule of the pod's address selects another table":          {"10.1.0.5/32", 101, "169.254.1.1", map[netip.Prefix]int{everything: 0}},
-		"the route in the table has another gateway":                 {"10.1.0.5/32", 100, "169.254.1.2", map[netip.Prefix]int{everything: 0}},
+		"a rule of the pod's address selects the table": {
+			"10.1.0.5/32", 100, "169.254.1.1", map[netip.Prefix]int{everything: 100},
+		},
+		"a rule of the pod's address selects another table": {
+			"10.1.0.5/32", 101, "169.254.1.1", map[netip.Prefix]int{everything: 0},
+		},
+		"the route in the table has another gateway": {
+			"10.1.0.5/32", 100, "169.254.1.2", map[netip.Prefix]int{everything: 0},
+		},
 		"a rule of another address selects the table":                {"10.1.0.6/32", 100, "169.254.1.1", nil},
 		"a rule of a network of the pod's address selects the table": {"10.1.0.0/24", 100, "169.254.1.1", nil},
 		"no rule selects the table":                                  {"", 0, "169.254.1.1", nil},
@@ -46,14 +54,24 @@ func TestReadLinkChangesDistinguishesMovedFromLostRoutes(t *testing.T) {
 				link := addDummy(t, "eth0")
 				must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.1.0.5/32"))}))
 				must(t, netlink.RouteAdd(&netlink.Route{
-					LinkIndex: link.Attrs().Index, Table: 100, Gw: netip.MustParseAddr(tt.gateway).AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+					LinkIndex: link.Attrs().Index,
+					Table:     100,
+					Gw:        netip.MustParseAddr(tt.gateway).AsSlice(),
+					Flags:     int(netlink.FLAG_ONLINK),
 				}))
 				if tt.source != "" {
 					ruleFrom(t, tt.source, tt.table)
 				}
 			})
-			v := wire.LinuxRoute{Namespace: path, Link: "eth0", Destination: everything, Gateway: netip.MustParseAddr("169.254.1.1")}
-			c, err := ReadLinkChanges(wire.Namespace{Path: path}, PodLink{Name: "eth0", MTU: 1400}, []wire.LinuxRoute{v})
+			v := wire.LinuxRoute{
+				Namespace:   path,
+				Link:        "eth0",
+				Destination: everything,
+				Gateway:     netip.MustParseAddr("169.254.1.1"),
+			}
+			c, err := ReadLinkChanges(wire.Namespace{Path: path}, PodLink{Name: "eth0", MTU: 1400}, []wire.LinuxRoute{
+				v,
+			})
 			if err != nil || c.MTU != 1500 || !maps.Equal(c.Tables, tt.tables) {
 				t.Errorf("changes %+v, error %v; want MTU 1500 and tables %v", c, err, tt.tables)
 			}
@@ -63,7 +81,9 @@ func TestReadLinkChangesDistinguishesMovedFromLostRoutes(t *testing.T) {
 
 func TestReadLinkChangesFailsWithoutTheLink(t *testing.T) {
 	v := wire.LinuxRoute{Namespace: netnstest.New(t), Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0")}
-	if c, err := ReadLinkChanges(wire.Namespace{Path: v.Namespace}, PodLink{Name: "eth0"}, []wire.LinuxRoute{v}); err == nil {
+	if c, err := ReadLinkChanges(wire.Namespace{Path: v.Namespace}, PodLink{Name: "eth0"}, []wire.LinuxRoute{
+		v,
+	}); err == nil {
 		t.Errorf("changes %+v", c)
 	}
 }
@@ -72,13 +92,21 @@ func TestReadLinkChangesFailsWithoutTheLink(t *testing.T) {
 func (l *lab) chained(veth bool) (objects []object, link, name string) {
 	all := netip.MustParsePrefix("0.0.0.0/0")
 	on := wire.TapPeerKey("tap-a")
-	link, name, objects = "eth0", "tap-a", l.ground()
+	link = "eth0"
+	name = "tap-a"
+	objects = l.ground()
 	if veth {
-		on, link, name, objects = wire.VethKey("pod-a"), "eth1", "pod-a", []object{l.namespace(), l.veth()}
+		on = wire.VethKey("pod-a")
+		link = "eth1"
+		name = "pod-a"
+		objects = []object{l.namespace(), l.veth()}
 	}
 	address := netip.MustParsePrefix("10.1.0.5/32")
 	return append(objects,
-		object{wire.LinuxAddressKey(on, address), wire.LinuxAddress{On: on, Namespace: l.path, Link: link, Prefix: address}},
+		object{
+			wire.LinuxAddressKey(on, address),
+			wire.LinuxAddress{On: on, Namespace: l.path, Link: link, Prefix: address},
+		},
 		object{wire.LinuxRouteKey(on, all), wire.LinuxRoute{
 			On: on, Namespace: l.path, Link: link, Destination: all, Gateway: netip.MustParseAddr("169.254.1.1"),
 		}}), link, name
@@ -92,7 +120,8 @@ func moveRoute(t *testing.T, link string) {
 	must(t, err)
 	for _, r := range there {
 		must(t, netlink.RouteDel(&r))
-		r.Table, r.Flags = 100, int(netlink.FLAG_ONLINK)
+		r.Table = 100
+		r.Flags = int(netlink.FLAG_ONLINK)
 		must(t, netlink.RouteReplace(&r))
 	}
 }
@@ -100,7 +129,9 @@ func moveRoute(t *testing.T, link string) {
 // seen describes the MTU of a link, and the tables with a route of Weft.
 func (l *lab) seen(link string) (text string) {
 	l.inside(func() {
-		there, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		there, err := netlink.RouteListFiltered(unix.AF_INET,
+			&netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: protocol},
+			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 		must(l.T, err)
 		text = fmt.Sprint("MTU ", mustFind(l.T, link).Attrs().MTU)
 		for _, r := range there {
@@ -123,7 +154,8 @@ func TestChangesOfLaterPluginsAreKeptAndRepeatedForANewLink(t *testing.T) {
 			})
 			l.quiet() // the chain is open
 			routes := []wire.LinuxRoute{objects[len(objects)-1].value.(wire.LinuxRoute)}
-			changes, err := ReadLinkChanges(wire.Namespace{Path: l.path}, PodLink{Name: link, Alias: alias, Veth: veth, MTU: 1400}, routes)
+			changes, err := ReadLinkChanges(wire.Namespace{Path: l.path},
+				PodLink{Name: link, Alias: alias, Veth: veth, MTU: 1400}, routes)
 			must(t, err)
 			l.changes.Set(name, changes)
 			l.quiet()
@@ -134,7 +166,12 @@ func TestChangesOfLaterPluginsAreKeptAndRepeatedForANewLink(t *testing.T) {
 
 			l.inside(func() { // drift from the later plugin's changes
 				must(t, netlink.LinkSetMTU(mustFind(t, link), 1350))
-				must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Table: 100, Dst: ipNet(routes[0].Destination)}))
+				must(t,
+					netlink.RouteDel(&netlink.Route{
+						LinkIndex: mustFind(t, link).Attrs().Index,
+						Table:     100,
+						Dst:       ipNet(routes[0].Destination),
+					}))
 			})
 			l.resync()
 			if got := l.seen(link); got != kept {
@@ -167,7 +204,11 @@ func TestDriftIsRepairedWhenTheChainChangedNothing(t *testing.T) {
 	l.mustCommit(objects...)
 	l.changes.Set(name, LinkChanges{Open: true})
 	l.inside(func() { // without a rule, it is drift
-		must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}))
+		must(t,
+			netlink.RouteDel(&netlink.Route{
+				LinkIndex: mustFind(t, link).Attrs().Index,
+				Dst:       ipNet(netip.MustParsePrefix("0.0.0.0/0")),
+			}))
 	})
 	l.resync()
 	l.changes.Set(name, LinkChanges{})

@@ -49,7 +49,8 @@ func conflicts() []conflict {
 		r.LinkIndex = addDummy(t, "dummy0").Attrs().Index
 		must(t, netlink.RouteAdd(r))
 	}
-	all4, all6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+	all4 := netip.MustParsePrefix("0.0.0.0/0")
+	all6 := netip.MustParsePrefix("::/0")
 	return []conflict{
 		{"a default route through another link",
 			func(t *testing.T) { elsewhere(t, &netlink.Route{Dst: ipNet(all4), Scope: netlink.SCOPE_LINK}) },
@@ -69,8 +70,12 @@ func conflicts() []conflict {
 			func(t *testing.T) {
 				link, err := netlink.LinkByName("eth0")
 				must(t, err)
-				must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.7.0.0/16")),
-					Gw: []byte{169, 254, 1, 9}, Flags: int(netlink.FLAG_ONLINK)}))
+				must(t,
+					netlink.RouteAdd(&netlink.Route{
+						LinkIndex: link.Attrs().Index,
+						Dst:       ipNet(netip.MustParsePrefix("10.7.0.0/16")),
+						Gw:        []byte{169, 254, 1, 9}, Flags: int(netlink.FLAG_ONLINK),
+					}))
 			},
 			func(l *lab) error { return l.tryRoute("10.7.0.0/16", "169.254.1.1") },
 			"a route through eth0 via 169.254.1.9 already exists"},
@@ -124,7 +129,8 @@ func TestConflictsArePermanentErrors(t *testing.T) {
 
 func (l *lab) tryRoute(destination, gateway string) error {
 	l.Helper()
-	return refusal(l, backendOf(routeDescriptor(Options{})), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
+	return refusal(l, backendOf(routeDescriptor(Options{})), destination,
+		l.route(destination, gateway).value.(wire.LinuxRoute))
 }
 
 // rows: CAL-31
@@ -134,8 +140,12 @@ func TestForeignRouteWithTheSameNextHopIsAccepted(t *testing.T) {
 		link, err := netlink.LinkByName("eth0")
 		must(t, err)
 		must(t, netlink.LinkSetUp(link))
-		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")),
-			Gw: []byte{169, 254, 1, 1}, Flags: int(netlink.FLAG_ONLINK)}))
+		must(t,
+			netlink.RouteAdd(&netlink.Route{
+				LinkIndex: link.Attrs().Index,
+				Dst:       ipNet(netip.MustParsePrefix("0.0.0.0/0")),
+				Gw:        []byte{169, 254, 1, 1}, Flags: int(netlink.FLAG_ONLINK),
+			}))
 	})
 	l.mustCommit(l.ground()...)
 	foreign := l.state()
@@ -196,7 +206,8 @@ func TestDeletedNamespaceIsAPermanentError(t *testing.T) {
 	v := l.route("0.0.0.0/0", "169.254.1.1").value.(wire.LinuxRoute)
 	v.Namespace = filepath.Join(t.TempDir(), "none")
 	err := refusal(l, route, "x", v)
-	if want := "network namespace " + v.Namespace + " is gone"; !isPermanent(err) || !strings.Contains(err.Error(), want) {
+	if want := "network namespace " + v.Namespace + " is gone"; !isPermanent(err) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("create: %v", err)
 	}
 	batch := []kvscheduler.Item[wire.LinuxRoute, netnsID]{{Name: "x", Have: v, Meta: netnsID{1, 2}}}
@@ -240,7 +251,8 @@ func TestInspectNamespaceAcceptsOnlyNamespaces(t *testing.T) {
 		t.Errorf("a namespace: %d, %d, %v", inode, device, err)
 	}
 	dir := t.TempDir()
-	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
+	file := filepath.Join(dir, "file")
+	fifo := filepath.Join(dir, "fifo")
 	must(t, os.WriteFile(file, nil, 0o600))
 	must(t, unix.Mkfifo(fifo, 0o600))
 	for name, path := range map[string]string{

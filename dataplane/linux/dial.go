@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// DialAbstract connects to the socket "@name" (SOCK_SEQPACKET) in a network namespace. It does not wait: a server with a full backlog refuses.
+// DialAbstract connects to the socket "@name" (SOCK_SEQPACKET) in a network namespace. It does not wait: a server with
+// a full backlog refuses.
 func DialAbstract(netns wire.Namespace, name string) (*net.UnixConn, error) {
 	var conn *net.UnixConn
 	err := inNamespace(netns.Path, netnsID{netns.Inode, netns.Device}, func(*handle) (err error) {

@@ -17,7 +17,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// dirEntry identifies a file by the descriptor of its directory and its name there. A changed path cannot redirect later operations.
+// dirEntry identifies a file by the descriptor of its directory and its name there. A changed path cannot redirect
+// later operations.
 type dirEntry struct {
 	dir  int
 	base string
@@ -36,8 +37,8 @@ func withEntry(name string, f func(dirEntry) error) error {
 	return f(dirEntry{dir, path.Base(name), name})
 }
 
-// openDirectory opens a directory by its path. It follows symbolic links in directories that only root can change, since an administrator
-// made them. It follows none behind the first directory that other users can change.
+// openDirectory opens a directory by its path. It follows symbolic links in directories that only root can change,
+// since an administrator made them. It follows none behind the first directory that other users can change.
 func openDirectory(name string) (int, error) {
 	base, rest := splitTrusted(name)
 	fd, err := unix.Open(base, asDirectory, 0)
@@ -62,7 +63,8 @@ func splitTrusted(name string) (base string, rest []string) {
 		if err != nil || int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Mode&0o022 != 0 {
 			break
 		}
-		base, rest = path.Join(base, rest[0]), rest[1:]
+		base = path.Join(base, rest[0])
+		rest = rest[1:]
 	}
 	return base, rest
 }
@@ -84,8 +86,8 @@ func (s dirEntry) put(v wire.File) error {
 	}
 }
 
-// remove removes a file of type t and keeps files of other types. It removes a symbolic link at the path of a regular file but not its
-// target: a process that can write in the directory may have planted it.
+// remove removes a file of type t and keeps files of other types. It removes a symbolic link at the path of a regular
+// file but not its target: a process that can write in the directory may have planted it.
 func (s dirEntry) remove(ctx context.Context, t wire.FileType) error {
 	mode, err := s.mode()
 	if err != nil {
@@ -121,7 +123,8 @@ func (s dirEntry) read(limit int) (v wire.File, err error) {
 		return v, err
 	}
 	defer f.Close()
-	st, mode := statOf(info), info.Mode()
+	st := statOf(info)
+	mode := info.Mode()
 	v = wire.File{Mode: mode & modeBits, UID: int(st.Uid), GID: int(st.Gid)}
 	switch {
 	case mode.IsDir():
@@ -150,8 +153,8 @@ func (s dirEntry) open() (f *os.File, info fs.FileInfo, err error) {
 
 func statOf(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
-// text reads a regular file. It returns "" while the file's owner has a lease on it (fcntl(2), F_SETLEASE): a blocking open would wait
-// 45 s for the owner. A file with another content is replaced, which does not wait.
+// text reads a regular file. It returns "" while the file's owner has a lease on it (fcntl(2), F_SETLEASE): a blocking
+// open would wait 45 s for the owner. A file with another content is replaced, which does not wait.
 func (s dirEntry) text(opened *os.File, limit int) (secret.Text, error) {
 	own, err := unix.Open(fdPath(opened), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -174,7 +177,8 @@ func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) 
 
 // conflict is the error for a foreign file of another type than t.
 func (s dirEntry) conflict(mode fs.FileMode, t wire.FileType) error {
-	return fmt.Errorf("create %s %s: a %s, which Weft did not create, already exists: remove it", t, s.name, described(mode))
+	return fmt.Errorf("create %s %s: a %s, which Weft did not create, already exists: remove it", t, s.name,
+		described(mode))
 }
 
 func described(mode fs.FileMode) string {
@@ -193,9 +197,9 @@ func described(mode fs.FileMode) string {
 	return "device"
 }
 
-// removal empties a directory to which other processes may add files at the same time. It needs two descriptors for any depth, since
-// it moves nested directories up into the top one. It follows no symbolic link. It tries to remove each directory before it enters it,
-// so that the kernel returns EBUSY for a mount point.
+// removal empties a directory to which other processes may add files at the same time. It needs two descriptors for any
+// depth, since it moves nested directories up into the top one. It follows no symbolic link. It tries to remove each
+// directory before it enters it, so that the kernel returns EBUSY for a mount point.
 type removal struct {
 	top    int
 	name   string // of the directory, for errors

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a dump in the namespace of a pod, whose programs may add any number of objects there. The library would read them all, for
-// each object that is looked for. These dumps have the kernel filter by link and table, and end at a bound.
+// Bounds of a dump in the namespace of a pod, whose programs may add any number of objects there. The library would
+// read them all, for each object that is looked for. These dumps have the kernel filter by link and table, and end at a
+// bound.
 const (
 	maxDumped = 4096
 	dumpLimit = 2 * time.Second
@@ -170,7 +171,9 @@ func addressFrom(object []byte) (netlink.Addr, error) {
 
 // podNeighbours lists the neighbours of a link of a pod.
 func (h *handle) podNeighbours(index, family int) (found []netlink.Neigh, err error) {
-	request := []nl.NetlinkRequestData{&netlink.Ndmsg{Family: uint8(family)}, nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index)))}
+	request := []nl.NetlinkRequestData{
+		&netlink.Ndmsg{Family: uint8(family)}, nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))),
+	}
 	err = h.bounded(func() error {
 		return dumpEach(unix.RTM_GETNEIGH, request, func(object []byte) error {
 			n, err := netlink.NeighDeserialize(object)
@@ -246,8 +249,11 @@ func routeFrom(object []byte) (netlink.Route, error) {
 		return netlink.Route{}, err
 	}
 	r := netlink.Route{
-		Family: int(header.Family), Table: int(header.Table), Protocol: netlink.RouteProtocol(header.Protocol), Scope: netlink.Scope(header.Scope),
-		Type: int(header.Type), Tos: int(header.Tos), Flags: int(header.Flags),
+		Family:   int(header.Family),
+		Table:    int(header.Table),
+		Protocol: netlink.RouteProtocol(header.Protocol),
+		Scope:    netlink.Scope(header.Scope),
+		Type:     int(header.Type), Tos: int(header.Tos), Flags: int(header.Flags),
 	}
 	for _, attribute := range attributes {
 		switch attribute.Attr.Type {
@@ -283,6 +289,7 @@ func mtuFrom(metrics []byte) (mtu int, err error) {
 // countRules rejects a pod with more rules than the library should list.
 func (h *handle) countRules(family int) error {
 	return h.bounded(func() error {
-		return dumpEach(unix.RTM_GETRULE, []nl.NetlinkRequestData{&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}}}, func([]byte) error { return nil })
+		return dumpEach(unix.RTM_GETRULE, []nl.NetlinkRequestData{&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}}},
+			func([]byte) error { return nil })
 	})
 }

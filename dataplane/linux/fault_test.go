@@ -57,7 +57,9 @@ func TestForeignFileIsAnErrorAndKept(t *testing.T) {
 			must(t, make[other](name))
 			was := state(t, name)
 			o := object{wire.FileKey(name), wire.File{Type: want, Mode: 0o640}}
-			if err := l.commit(o); err == nil || !strings.Contains(err.Error(), "create "+string(want)+" "+name+": a "+other+", which Weft did not create,") {
+			if err := l.commit(o); err == nil ||
+				!strings.Contains(err.Error(),
+					"create "+string(want)+" "+name+": a "+other+", which Weft did not create,") {
 				t.Errorf("a %s instead of a %s: %v", other, want, err)
 			}
 			must(t, deleteFile(t.Context(), name, o.value.(wire.File)))
@@ -70,9 +72,13 @@ func TestForeignFileIsAnErrorAndKept(t *testing.T) {
 
 func TestForeignFileInThePlaceOfOursIsKept(t *testing.T) {
 	l, root := newFileLab(t)
-	file, dir := root+"/f", root+"/d"
-	l.mustCommit(object{wire.FileKey(file), wire.File{Type: wire.RegularFile, Mode: 0o600}}, directory(dir, wire.File{Mode: 0o700}))
-	must(t, errors.Join(os.Remove(file), os.MkdirAll(file+"/foreign", 0o700), os.Remove(dir), os.WriteFile(dir, nil, 0o600)))
+	file := root + "/f"
+	dir := root + "/d"
+	l.mustCommit(object{wire.FileKey(file), wire.File{Type: wire.RegularFile, Mode: 0o600}},
+		directory(dir, wire.File{Mode: 0o700}))
+	must(t,
+		errors.Join(os.Remove(file), os.MkdirAll(file+"/foreign", 0o700), os.Remove(dir),
+			os.WriteFile(dir, nil, 0o600)))
 	l.resyncs()
 	if got := state(t, file+"/foreign") + state(t, dir); got != "drwx-------rw------- " {
 		t.Errorf("after the repair: %s", got)
@@ -89,7 +95,9 @@ func TestAFullDiskKeepsTheOldFile(t *testing.T) {
 	l, _ := newFileLab(t)
 	name := root + "/f"
 	file := func(size int) object {
-		return object{wire.FileKey(name), wire.File{Type: wire.RegularFile, Mode: 0o600, Content: strings.Repeat("x", size)}}
+		return object{
+			wire.FileKey(name), wire.File{Type: wire.RegularFile, Mode: 0o600, Content: strings.Repeat("x", size)},
+		}
 	}
 	l.mustCommit(file(16 << 10))
 	if err := l.commit(file(100 << 10)); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), name) {
@@ -144,7 +152,13 @@ func TestReaderSeesTheOldOrTheNewFile(t *testing.T) {
 	name := t.TempDir() + "/f"
 	values := make([]wire.File, 2)
 	for i := range values {
-		values[i] = wire.File{Type: wire.RegularFile, Mode: 0o440, UID: 1000 + i, GID: 1000 + i, Content: strings.Repeat(fmt.Sprint(i), 1<<16)}
+		values[i] = wire.File{
+			Type:    wire.RegularFile,
+			Mode:    0o440,
+			UID:     1000 + i,
+			GID:     1000 + i,
+			Content: strings.Repeat(fmt.Sprint(i), 1<<16),
+		}
 	}
 	must(t, makeFiles(t, map[string]wire.File{name: values[0]}))
 	done := make(chan struct{})
@@ -162,7 +176,8 @@ func TestReaderSeesTheOldOrTheNewFile(t *testing.T) {
 			v, found, err := readKnown(name, values)
 			v = mergeFile(v, values[0])
 			if !found || err != nil || v != values[0] && v != values[1] {
-				t.Errorf("found %v, error %v, mode %s, owner %d:%d, %d bytes", found, err, v.Mode, v.UID, v.GID, len(v.Content))
+				t.Errorf("found %v, error %v, mode %s, owner %d:%d, %d bytes", found, err, v.Mode, v.UID, v.GID,
+					len(v.Content))
 				return
 			}
 		}
@@ -176,12 +191,16 @@ func TestReaderSeesTheOldOrTheNewFile(t *testing.T) {
 
 func TestLinkToAForeignSocketIsAnErrorAndKept(t *testing.T) {
 	l, root := newFileLab(t)
-	theirs, name := filepath.Join(t.TempDir(), "foreign"), root+"/s"
+	theirs := filepath.Join(t.TempDir(), "foreign")
+	name := root + "/s"
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", theirs)
 	must(t, err)
 	defer listener.Close()
 	was := state(t, theirs)
-	for what, plant := range map[string]func(string, string) error{"1 symbolic link": os.Symlink, "has 2 names": os.Link} {
+	for what, plant := range map[string]func(string, string) error{
+		"1 symbolic link": os.Symlink,
+		"has 2 names":     os.Link,
+	} {
 		must(t, plant(theirs, name))
 		err := l.commit(object{wire.FileKey(name), wire.File{Type: wire.Socket, Mode: 0o600, GID: 7}})
 		if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(what, "1 ")) {

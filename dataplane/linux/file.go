@@ -23,8 +23,8 @@ const FileLane = "files"
 
 type fileItem = kvscheduler.Item[wire.File, struct{}]
 
-// fileDescriptor describes files. Dump finds files by name only: a component that makes directories with random names has to find unused
-// ones itself.
+// fileDescriptor describes files. Dump finds files by name only: a component that makes directories with random names
+// has to find unused ones itself.
 func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
 	return kvscheduler.Descriptor[wire.File, struct{}]{
 		Name: wire.KindFile, Lane: FileLane,
@@ -65,7 +65,8 @@ func validateFile(name string, v wire.File) error {
 	case strings.Count(name, "/") < 2:
 		return fmt.Errorf("%s is in the root directory, where Weft creates no files", name)
 	case len(name) >= unix.PathMax || len(path.Base(name)) > maxBase:
-		return fmt.Errorf("path %s is too long: it has less than %d bytes, and its last element at most %d", name, unix.PathMax, maxBase)
+		return fmt.Errorf("path %s is too long: it has less than %d bytes, and its last element at most %d", name,
+			unix.PathMax, maxBase)
 	case v.UID < 0 || v.UID >= math.MaxUint32 || v.GID < 0 || v.GID >= math.MaxUint32:
 		return fmt.Errorf("owner %d or group %d is not a valid ID", v.UID, v.GID)
 	case v.Content != "" && v.Secret != "":
@@ -100,7 +101,8 @@ func validateMode(v wire.File) error {
 func mergeFile(dumped, last wire.File) wire.File {
 	dumped.On = last.On
 	if last.Secret == "" {
-		dumped.Content, dumped.Secret = dumped.Content+string(dumped.Secret), ""
+		dumped.Content = dumped.Content + string(dumped.Secret)
+		dumped.Secret = ""
 	}
 	return dumped
 }
@@ -129,9 +131,9 @@ func decodeFile(b []byte) (wire.File, error) {
 	return stored.File, err
 }
 
-// removeFile removes directories with their contents, and regular files. It keeps sockets: the process that made a socket may listen on
-// it, and a stale socket is removed with its directory. It keeps files that have another type by now. After an error, the outcome is
-// unknown: a part of a directory may be removed.
+// removeFile removes directories with their contents, and regular files. It keeps sockets: the process that made a
+// socket may listen on it, and a stale socket is removed with its directory. It keeps files that have another type by
+// now. After an error, the outcome is unknown: a part of a directory may be removed.
 func removeFile(ctx context.Context, it *fileItem) error {
 	if it.Have.Type == wire.Socket {
 		return nil
@@ -143,8 +145,8 @@ func removeFile(ctx context.Context, it *fileItem) error {
 	return err
 }
 
-// readKnown reads a file of one of the known types. It reads only as many bytes as a comparison needs. It finds no file of another type:
-// Create then returns an error and does not remove it.
+// readKnown reads a file of one of the known types. It reads only as many bytes as a comparison needs. It finds no file
+// of another type: Create then returns an error and does not remove it.
 func readKnown(name string, known []wire.File) (v wire.File, found bool, err error) {
 	limit := 0
 	for _, k := range known {
@@ -185,11 +187,12 @@ func (s dirEntry) putDirectory(v wire.File) error {
 	return err
 }
 
-// tempPrefix starts the name of a regular file that is being written. The next write of the same file replaces a leftover of a crash.
+// tempPrefix starts the name of a regular file that is being written. The next write of the same file replaces a
+// leftover of a crash.
 const tempPrefix = ".weft-unfinished-"
 
-// putRegular writes a temporary file with the new owner and mode, and renames it: readers see the old or the new file, and only with
-// its permissions.
+// putRegular writes a temporary file with the new owner and mode, and renames it: readers see the old or the new file,
+// and only with its permissions.
 func (s dirEntry) putRegular(v wire.File) error {
 	if err := s.checkReplaceable(); err != nil {
 		return err
@@ -208,8 +211,8 @@ func (s dirEntry) putRegular(v wire.File) error {
 	return errors.Join(err, temp.removeTemp())
 }
 
-// checkReplaceable returns an error for an existing file of another type. It accepts a symbolic link, which a pod may have planted: the
-// rename replaces it and keeps its target.
+// checkReplaceable returns an error for an existing file of another type. It accepts a symbolic link, which a pod may
+// have planted: the rename replaces it and keeps its target.
 func (s dirEntry) checkReplaceable() error {
 	mode, err := s.mode()
 	if errors.Is(err, unix.ENOENT) {
@@ -306,8 +309,8 @@ func (s dirEntry) setOwnership(f *os.File, v wire.File) error {
 	return nil
 }
 
-// chown changes owner and group. It first removes the permissions of group and others, so that the new group never has those of the
-// old one. The caller sets the mode afterwards, since a change of owner may clear mode bits.
+// chown changes owner and group. It first removes the permissions of group and others, so that the new group never has
+// those of the old one. The caller sets the mode afterwards, since a change of owner may clear mode bits.
 func (s dirEntry) chown(f *os.File, v wire.File) error {
 	if err := os.Chmod(fdPath(f), v.Mode&0o700); err != nil {
 		return fmt.Errorf("restrict mode of %s: %w", s.name, err)

@@ -26,7 +26,7 @@ func newFileLab(t *testing.T) (l *lab, root string) {
 	if err := Register(l.s, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
+	if err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
 		Name: wire.KindInterface, Equal: func(want, have wire.Interface) bool { return want == have },
 	}); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,8 @@ func directory(name string, v wire.File) object {
 }
 
 func regular(name string, v wire.File) object {
-	v.Type, v.On = wire.RegularFile, wire.FileKey(filepath.Dir(name))
+	v.Type = wire.RegularFile
+	v.On = wire.FileKey(filepath.Dir(name))
 	return object{wire.FileKey(name), v}
 }
 
@@ -87,7 +88,9 @@ func needOwners(t *testing.T) {
 func TestFilesAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 	needOwners(t)
 	l, root := newFileLab(t)
-	dir, text, hidden := root+"/a", root+"/a/interfaces.json", root+"/a/secret"
+	dir := root + "/a"
+	text := root + "/a/interfaces.json"
+	hidden := root + "/a/secret"
 	l.mustCommit(directory(dir, wire.File{Mode: 0o700}), regular(text, wire.File{Mode: 0o644, Content: "{}"}),
 		regular(hidden, wire.File{Mode: 0o400, Secret: "s3cret"}))
 	l.quiet()
@@ -96,7 +99,8 @@ func TestFilesAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	l.mustCommit(directory(dir, wire.File{Mode: 0o750 | fs.ModeSetgid, GID: 5678}), regular(text, wire.File{Mode: 0o640, GID: 5678, Content: "[]"}),
+	l.mustCommit(directory(dir, wire.File{Mode: 0o750 | fs.ModeSetgid, GID: 5678}),
+		regular(text, wire.File{Mode: 0o640, GID: 5678, Content: "[]"}),
 		regular(hidden, wire.File{Mode: 0o440, UID: 1234, GID: 5678, Secret: "other"}))
 	l.quiet()
 	for name, want := range map[string]string{dir: "dgrwxr-x---", text: "-rw-r----- []", hidden: "-r--r----- other"} {
@@ -120,8 +124,10 @@ func TestFilesAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 func TestDriftOfFilesIsRepaired(t *testing.T) {
 	needOwners(t)
 	l, root := newFileLab(t)
-	dir, file := root+"/a", root+"/a/secret"
-	l.mustCommit(directory(dir, wire.File{Mode: 0o750 | fs.ModeSetgid, GID: 5678}), regular(file, wire.File{Mode: 0o440, GID: 5678, Secret: "s3cret"}))
+	dir := root + "/a"
+	file := root + "/a/secret"
+	l.mustCommit(directory(dir, wire.File{Mode: 0o750 | fs.ModeSetgid, GID: 5678}),
+		regular(file, wire.File{Mode: 0o440, GID: 5678, Secret: "s3cret"}))
 	for name, spoil := range map[string]func() error{
 		"another content":  func() error { return os.WriteFile(file, []byte("s3cret and more"), 0o440) },
 		"a shorter one":    func() error { return os.WriteFile(file, []byte("s3"), 0o440) },
@@ -154,7 +160,8 @@ func TestMissingSocketIsRetried(t *testing.T) {
 	on := object{wire.FileKey(name), wire.File{Type: wire.Socket, Mode: 0o660, GID: 5678, On: maker.key}}
 	err := l.commit(maker, on)
 	known := new(kvscheduler.OpError)
-	if !errors.Is(err, errNoSocket) || !strings.Contains(err.Error(), name) || errors.As(err, &known) && known.Permanent {
+	if !errors.Is(err, errNoSocket) || !strings.Contains(err.Error(), name) ||
+		errors.As(err, &known) && known.Permanent {
 		t.Fatalf("without a socket: %v", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", name)
@@ -207,7 +214,8 @@ func TestSecretOfAFileIsStoredAndRedacted(t *testing.T) {
 		if err != nil || got != v {
 			t.Errorf("%s reads as %+v, error %v", b, got, err)
 		}
-		if r := d.Redact(v); string(r.Secret) == "s3cret" || (r.Secret == "") != (v.Secret == "") || r.Content != v.Content {
+		if r := d.Redact(v); string(r.Secret) == "s3cret" || (r.Secret == "") != (v.Secret == "") ||
+			r.Content != v.Content {
 			t.Errorf("redacted: %q", string(r.Secret))
 		}
 	}
@@ -215,7 +223,8 @@ func TestSecretOfAFileIsStoredAndRedacted(t *testing.T) {
 
 func TestContentThatWasReadIsSecretIfTheKnownOneIs(t *testing.T) {
 	read := wire.File{Type: wire.RegularFile, Secret: "text"}
-	if got := mergeFile(read, wire.File{Secret: "other", On: "linux.file//run/a"}); got.Secret != "text" || got.Content != "" || got.On == "" {
+	if got := mergeFile(read, wire.File{Secret: "other", On: "linux.file//run/a"}); got.Secret != "text" ||
+		got.Content != "" || got.On == "" {
 		t.Errorf("a secret file: %+v", got)
 	}
 	if got := mergeFile(read, wire.File{Content: "other"}); got.Secret != "" || got.Content != "text" {

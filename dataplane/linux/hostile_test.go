@@ -122,7 +122,8 @@ func asPod(f ...func()) (stop func()) {
 func swaps(dir string, names []string, o outside) (list []func()) {
 	for _, name := range names {
 		at := filepath.Join(dir, name)
-		link, to := filepath.Join(dir, "link-"+filepath.Base(name)), filepath.Join(o.dir, strings.TrimPrefix(name, "sub"))
+		link := filepath.Join(dir, "link-"+filepath.Base(name))
+		to := filepath.Join(o.dir, strings.TrimPrefix(name, "sub"))
 		list = append(list, func() {
 			_ = os.Symlink(to, link)
 			if unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, at, unix.RENAME_EXCHANGE) != nil {
@@ -139,7 +140,8 @@ func TestWriterOfTheDirectoryCannotRedirectTheAgent(t *testing.T) { leadOut(t, f
 
 func leadOut(t *testing.T, owned bool) {
 	t.Helper()
-	pod, o := newPodDirectory(t, owned), newOutside(t)
+	pod := newPodDirectory(t, owned)
+	o := newOutside(t)
 	ours := wire.File{Type: wire.RegularFile, Mode: 0o400, UID: 7, GID: 7, Secret: "ours"}
 	values := map[string]wire.File{
 		pod + "/secret":           ours,
@@ -150,7 +152,8 @@ func leadOut(t *testing.T, owned bool) {
 		pod + "/sub/d/secret":     ours,
 		pod + "/sub/d/memif.sock": {Type: wire.Socket, Mode: 0o600, UID: 7, GID: 7},
 	}
-	stop := asPod(swaps(pod, []string{"secret", "interfaces.json", "sub", "sub/d", "sub/secret", tempPrefix + "secret"}, o)...)
+	stop := asPod(swaps(pod, []string{"secret", "interfaces.json", "sub", "sub/d", "sub/secret", tempPrefix + "secret"},
+		o)...)
 	defer stop()
 	made := 0
 	for range 20 {
@@ -181,8 +184,9 @@ func planted(o outside) map[string]func(name string) error {
 	}
 }
 
-// A foreign file with the name of a desired one belongs to another user. The agent updates a file of the same type, replaces regular files and
-// links by regular files, and refuses everything else. It never follows a link or waits for a pipe.
+// A foreign file with the name of a desired one belongs to another user. The agent updates a file of the same type,
+// replaces regular files and links by regular files, and refuses everything else. It never follows a link or waits for
+// a pipe.
 func TestForeignFileInThePlaceOfADesiredOne(t *testing.T) {
 	accepted := map[wire.FileType][]string{
 		wire.Directory:   {"directory"},
@@ -195,14 +199,16 @@ func TestForeignFileInThePlaceOfADesiredOne(t *testing.T) {
 			t.Run(string(kind)+" over "+what, func(t *testing.T) {
 				name := filepath.Join(newPodDirectory(t, true), "file")
 				must(t, errors.Join(plant(name), unix.Lchown(name, podUser, podUser)))
-				v, before := wire.File{Type: kind, Mode: 0o700}, state(t, name)
+				v := wire.File{Type: kind, Mode: 0o700}
+				before := state(t, name)
 				err := makeFiles(t, map[string]wire.File{name: v})
 				o.mustBeUntouched(t)
 				if !slices.Contains(fine, what) {
 					if err == nil || !strings.Contains(err.Error(), name) || state(t, name) != before {
 						t.Errorf("%v; the file was %s and is %s", err, before, state(t, name))
 					}
-				} else if got, found, wrong := readKnown(name, []wire.File{v}); err != nil || wrong != nil || !found || got != v {
+				} else if got, found, wrong := readKnown(name, []wire.File{v}); err != nil || wrong != nil || !found ||
+					got != v {
 					t.Errorf("%v; found %t, %+v, %v", err, found, got, wrong)
 				}
 				if err := deleteFile(t.Context(), name, v); err != nil {
@@ -236,7 +242,8 @@ func TestForeignFileInThePlaceOfATemporaryOne(t *testing.T) {
 }
 
 func TestRemovalFollowsNoSwappedLink(t *testing.T) {
-	pod, o := newPodDirectory(t, true), newOutside(t)
+	pod := newPodDirectory(t, true)
+	o := newOutside(t)
 	dir := pod + "/sub"
 	hostile := append(swaps(pod, []string{"sub", "sub/d", "sub/d/deeper"}, o), func() {
 		_ = os.MkdirAll(dir+"/d/deeper", 0o777)
@@ -266,7 +273,8 @@ func TestRemovalDeletesFilesOfAnyTypeAndName(t *testing.T) {
 		dirs := []string{dir}
 		for n := range rapid.IntRange(0, 40).Draw(rt, "entries") {
 			in := rapid.SampledFrom(dirs).Draw(rt, "in")
-			name := filepath.Join(in, rapid.SampledFrom([]string{"a", ".weft-1", ".weft-2", "x y", "\n"}).Draw(rt, "name")+fmt.Sprint(n))
+			name := filepath.Join(in,
+				rapid.SampledFrom([]string{"a", ".weft-1", ".weft-2", "x y", "\n"}).Draw(rt, "name")+fmt.Sprint(n))
 			switch rapid.SampledFrom([]string{"dir", "file", "link", "pipe", "closed"}).Draw(rt, "type") {
 			case "dir":
 				must(t, os.Mkdir(name, 0o700))
@@ -363,7 +371,8 @@ func TestFinding8LeaseOnAFileDoesNotDelayItsReader(t *testing.T) {
 	go func() {
 		got, found, err := readKnown(name, []wire.File{v})
 		if err == nil && (!found || got == v) {
-			err = fmt.Errorf("a file that cannot be read now was read as %v, %t: it must differ, so that it is replaced", got, found)
+			err = fmt.Errorf(
+				"a file that cannot be read now was read as %v, %t: it must differ, so that it is replaced", got, found)
 		}
 		read <- err
 	}()

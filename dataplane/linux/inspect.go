@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/wire"
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // HasNamespaces reports whether at least one namespace is mounted in a directory.
@@ -24,8 +24,8 @@ func HasNamespaces(dir string) bool {
 	})
 }
 
-// LinkAlias reads the alias of a link in the namespace at path, or in the agent's own for an empty path. The error wraps ErrGone if the
-// namespace is deleted.
+// LinkAlias reads the alias of a link in the namespace at path, or in the agent's own for an empty path. The error
+// wraps ErrGone if the namespace is deleted.
 func LinkAlias(path, name string) (alias string, exists bool, err error) {
 	err = inNamespace(path, netnsID{}, func(h *handle) error {
 		l, err := h.link(name)
@@ -33,7 +33,8 @@ func LinkAlias(path, name string) (alias string, exists bool, err error) {
 			return nil
 		}
 		if err == nil {
-			alias, exists = l.Attrs().Alias, true
+			alias = l.Attrs().Alias
+			exists = true
 		}
 		return err
 	})
@@ -50,7 +51,7 @@ type LinkState struct {
 	Alias         string // ifalias, which names the owner; may be empty
 	Tap           bool   // Linux end of a tap
 	Veth          bool   // end of a veth
-	MAC           wire.MAC
+	MAC           netaddr.MAC
 	MTU           int
 	Addresses     []netip.Prefix // without link-local addresses
 }
@@ -67,7 +68,11 @@ func InspectLink(path, name string) (s LinkState, err error) {
 			return err
 		}
 		a := l.Attrs()
-		s.Alias, s.Tap, s.Veth, s.MTU, s.MAC = a.Alias, isTap(l), isVeth(l), a.MTU, macOf(l)
+		s.Alias = a.Alias
+		s.Tap = isTap(l)
+		s.Veth = isVeth(l)
+		s.MTU = a.MTU
+		s.MAC = macOf(l)
 		s.Addresses, err = addressesOf(h, l)
 		return err
 	})
@@ -102,13 +107,38 @@ func LinkByAddress(address netip.Addr) (name string, mtu int, err error) {
 				return err
 			}
 			if slices.ContainsFunc(has, func(p netip.Prefix) bool { return p.Addr() == address }) {
-				name, mtu = l.Attrs().Name, l.Attrs().MTU
+				name = l.Attrs().Name
+				mtu = l.Attrs().MTU
 				return nil
 			}
 		}
 		return fmt.Errorf("no link of the node has address %s", address)
 	})
 	return name, mtu, err
+}
+
+// VXLANDevice is a VXLAN device of the kernel.
+type VXLANDevice struct {
+	Name   string
+	VNI    uint32
+	AnyVNI bool // programs choose the VNI of each packet
+}
+
+// VXLANDevices lists the VXLAN devices of the caller's namespace that receive on a UDP port.
+func VXLANDevices(port uint16) (devices []VXLANDevice, err error) {
+	err = withHandle(func(h *handle) error {
+		links, err := h.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			if v, is := l.(*netlink.Vxlan); is && v.Port == int(port) {
+				devices = append(devices, VXLANDevice{Name: v.Name, VNI: uint32(v.VxlanId), AnyVNI: v.FlowBased})
+			}
+		}
+		return nil
+	})
+	return devices, err
 }
 
 // Peer is the pod's end of a veth.
@@ -127,7 +157,8 @@ func FindMounted() (Mounted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list network namespaces: %w", err)
 	}
-	paths, mounted := namespacePaths(string(raw)), Mounted{}
+	paths := namespacePaths(string(raw))
+	mounted := Mounted{}
 	err = withHandle(func(agentNS *handle) error {
 		for _, path := range paths {
 			fd, _, err := open(path)
@@ -160,8 +191,8 @@ func namespacePaths(mountinfo string) (paths []string) {
 // unescape decodes the kernel's escapes in mount points.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// Peer finds the pod's end of a veth by the name of the host's end. The error wraps ErrGone if the host's end does not exist: a
-// veth is deleted with the namespace of either end.
+// Peer finds the pod's end of a veth by the name of the host's end. The error wraps ErrGone if the host's end does not
+// exist: a veth is deleted with the namespace of either end.
 func (m Mounted) Peer(host string) (p Peer, err error) {
 	var index int
 	err = withHandle(func(agentNS *handle) error {
@@ -173,7 +204,9 @@ func (m Mounted) Peer(host string) (p Peer, err error) {
 			return err
 		}
 		a := l.Attrs()
-		p.Alias, p.Path, index = a.Alias, m[a.NetNsID], a.ParentIndex
+		p.Alias = a.Alias
+		p.Path = m[a.NetNsID]
+		index = a.ParentIndex
 		if !isVeth(l) || p.Path == "" {
 			return fmt.Errorf("link %s of type %s has no peer in a mounted network namespace", host, l.Type())
 		}

@@ -7,19 +7,22 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/wire"
 )
 
 func TestInspectLinkReadsTheConfigurationOfALink(t *testing.T) {
 	l := newLab(t)
-	four, six := netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("2001:db8::5/128")
+	four := netip.MustParsePrefix("10.1.0.5/32")
+	six := netip.MustParsePrefix("2001:db8::5/128")
 	l.mustCommit(append(l.ground(), l.address(four.String()), l.address(six.String()))...)
 	s, err := InspectLink(l.path, "eth0")
 	if err != nil {
@@ -54,16 +57,39 @@ func TestInspectLinkReadsAForeignLink(t *testing.T) {
 	path := netnstest.New(t)
 	netnstest.Do(t, path, func() { addDummy(t, "eth0") })
 	s, err := InspectLink(path, "eth0")
-	if err != nil || s.Tap || s.Alias != "" || s.MAC == (wire.MAC{}) {
+	if err != nil || s.Tap || s.Alias != "" || s.MAC == (netaddr.MAC{}) {
 		t.Errorf("link %+v, error %v", s, err)
 	}
+}
+
+func TestVXLANDevicesOnAPortAreListed(t *testing.T) {
+	path := netnstest.New(t)
+	netnstest.Do(t, path, func() {
+		for name, v := range map[string]netlink.Vxlan{
+			"calico": {VxlanId: 4096, Port: wire.VXLANPort}, "flannel": {VxlanId: 1, Port: 8472}, "ovs": {
+				FlowBased: true,
+				Port:      wire.VXLANPort,
+			},
+		} {
+			v.LinkAttrs = netlink.LinkAttrs{Name: name}
+			must(t, netlink.LinkAdd(&v))
+		}
+		must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+		got, err := VXLANDevices(wire.VXLANPort)
+		must(t, err)
+		slices.SortFunc(got, func(a, b VXLANDevice) int { return strings.Compare(a.Name, b.Name) })
+		if want := []VXLANDevice{{Name: "calico", VNI: 4096}, {Name: "ovs", AnyVNI: true}}; !slices.Equal(got, want) {
+			t.Errorf("devices %+v, want %+v", got, want)
+		}
+	})
 }
 
 // visited is the environment variable with the namespace for the second process.
 const visited = "WEFT_TEST_VISITED"
 
-// TestInspectNamespaceIgnoresTheNamespaceOfTheFirstThread enters the namespace with threads until the process's first one is
-// among them. It runs in a separate process, since the runtime stops using the first thread after a locked goroutine has ended on it.
+// TestInspectNamespaceIgnoresTheNamespaceOfTheFirstThread enters the namespace with threads until the process's first
+// one is among them. It runs in a separate process, since the runtime stops using the first thread after a locked
+// goroutine has ended on it.
 func TestInspectNamespaceIgnoresTheNamespaceOfTheFirstThread(t *testing.T) {
 	path := os.Getenv(visited)
 	if path == "" {
@@ -75,7 +101,8 @@ func TestInspectNamespaceIgnoresTheNamespaceOfTheFirstThread(t *testing.T) {
 		}
 		return
 	}
-	leave, first := make(chan struct{}), make(chan bool)
+	leave := make(chan struct{})
+	first := make(chan bool)
 	var visits sync.WaitGroup
 	defer visits.Wait()
 	defer close(leave)
@@ -122,7 +149,8 @@ func TestPeerFindsThePodsEndOfAVeth(t *testing.T) {
 
 func TestPeerFailsForLinksWithoutAPodsEnd(t *testing.T) {
 	pair := netlink.NewVeth(netlink.NewLinkAttrs())
-	pair.Name, pair.PeerName = "here0", "here1"
+	pair.Name = "here0"
+	pair.PeerName = "here1"
 	must(t, netlink.LinkAdd(pair))
 	t.Cleanup(func() { must(t, netlink.LinkDel(pair)) })
 	addDummy(t, "dummy0")
@@ -148,5 +176,19 @@ func TestMountPointsOfNamespacesAreFound(t *testing.T) {
 `)
 	if want := []string{"/run/netns/a", "/run/netns/b", "/run/netns/with blank"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestInTheWayDescribesOnlyALinkThatExists(t *testing.T) {
+	path := netnstest.New(t)
+	netnstest.Do(t, path, func() { addDummy(t, "eth0") })
+	if err := InTheWay(path, "eth0"); err == nil ||
+		err.Error() != "link eth0 already exists: a dummy without an alias of Weft" {
+		t.Errorf("of an existing link: %v", err)
+	}
+	for _, at := range []string{path, path + "-absent"} {
+		if err := InTheWay(at, "eth1"); err != nil {
+			t.Errorf("of no link: %v", err)
+		}
 	}
 }

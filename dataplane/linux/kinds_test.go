@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -37,9 +38,12 @@ func (l *lab) route(destination, gateway string, more ...func(*wire.LinuxRoute))
 	return object{wire.LinuxRouteKey(on, v.Destination), v}
 }
 
-func (l *lab) neighbour(a string, m wire.MAC) object {
+func (l *lab) neighbour(a string, m netaddr.MAC) object {
 	ip := netip.MustParseAddr(a)
-	return object{wire.LinuxNeighbourKey(on, ip), wire.LinuxNeighbour{On: on, Namespace: l.path, Link: "eth0", Address: ip, MAC: m}}
+	return object{
+		wire.LinuxNeighbourKey(on, ip),
+		wire.LinuxNeighbour{On: on, Namespace: l.path, Link: "eth0", Address: ip, MAC: m},
+	}
 }
 
 func (l *lab) sysctl(name, value string) object {
@@ -60,19 +64,39 @@ type trial struct {
 
 func (l *lab) trials() []trial {
 	smaller := l.peer()
-	smaller.MTU, smaller.MAC, smaller.Alias = 1300, mac2, alias+" again"
+	smaller.MTU = 1300
+	smaller.MAC = mac2
+	smaller.Alias = alias + " again"
 	return []trial{
 		{"tap peer", l.peerObject(l.peer()), l.peerObject(smaller), func(t *testing.T, link netlink.Link) {
 			must(t, netlink.LinkSetMTU(link, 1450))
 		}},
 		{"address of IPv4", l.address("10.1.0.1/32"), object{}, dropAddress("10.1.0.1/32")},
 		{"address of IPv6", l.address("fd00::1/128"), object{}, dropAddress("fd00::1/128")},
-		{"attached route", l.route("169.254.1.1/32", ""), l.route("169.254.1.1/32", "", withMTU(1200)), dropRoute("169.254.1.1/32")},
-		{"default route of IPv4", l.route("0.0.0.0/0", "169.254.1.1"), l.route("0.0.0.0/0", "169.254.1.2"), dropRoute("0.0.0.0/0")},
-		{"default route of IPv6", l.route("::/0", "fe80::1", withMTU(1280)), l.route("::/0", "fe80::2"), dropRoute("::/0")},
-		{"route via a gateway outside the link's prefixes", l.route("fd07::/64", "fd00::9"), object{}, dropRoute("fd07::/64")},
-		{"route with a source", l.route("0.0.0.0/0", "169.254.1.1", withSource("10.1.0.7")), object{}, dropRoute("0.0.0.0/0")},
-		{"neighbour of IPv4", l.neighbour("169.254.1.1", mac2), l.neighbour("169.254.1.1", mac1), dropNeighbour("169.254.1.1")},
+		{
+			"attached route", l.route("169.254.1.1/32", ""), l.route("169.254.1.1/32", "", withMTU(1200)),
+			dropRoute("169.254.1.1/32"),
+		},
+		{
+			"default route of IPv4", l.route("0.0.0.0/0", "169.254.1.1"), l.route("0.0.0.0/0", "169.254.1.2"),
+			dropRoute("0.0.0.0/0"),
+		},
+		{
+			"default route of IPv6", l.route("::/0", "fe80::1", withMTU(1280)), l.route("::/0", "fe80::2"),
+			dropRoute("::/0"),
+		},
+		{
+			"route via a gateway outside the link's prefixes", l.route("fd07::/64", "fd00::9"), object{},
+			dropRoute("fd07::/64"),
+		},
+		{
+			"route with a source", l.route("0.0.0.0/0", "169.254.1.1", withSource("10.1.0.7")), object{},
+			dropRoute("0.0.0.0/0"),
+		},
+		{
+			"neighbour of IPv4", l.neighbour("169.254.1.1", mac2), l.neighbour("169.254.1.1", mac1),
+			dropNeighbour("169.254.1.1"),
+		},
 		{"neighbour of IPv6", l.neighbour("fe80::1", mac2), l.neighbour("fe80::1", mac1), dropNeighbour("fe80::1")},
 		{"hardening", l.hardening(), object{}, func(t *testing.T, _ netlink.Link) {
 			must(t, os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_ra", []byte("1"), 0))
@@ -123,6 +147,7 @@ func (l *lab) try(tr trial) {
 	if got := l.different(); !slices.Equal(got, []string{tr.first.key}) {
 		l.Errorf("objects %v differ after the loss", got)
 	}
+	l.staysDifferent(tr.first.key)
 	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{}); err != nil {
 		l.Errorf("repair: %v", err)
 	}
@@ -185,7 +210,12 @@ func dropAddress(prefix string) func(*testing.T, netlink.Link) {
 
 func dropRoute(destination string) func(*testing.T, netlink.Link) {
 	return func(t *testing.T, link netlink.Link) {
-		must(t, netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(destination)), Scope: netlink.SCOPE_NOWHERE}))
+		must(t,
+			netlink.RouteDel(&netlink.Route{
+				LinkIndex: link.Attrs().Index,
+				Dst:       ipNet(netip.MustParsePrefix(destination)),
+				Scope:     netlink.SCOPE_NOWHERE,
+			}))
 	}
 }
 
@@ -197,7 +227,8 @@ func dropNeighbour(a string) func(*testing.T, netlink.Link) {
 
 func TestObjectsEndWithTheirNamespace(t *testing.T) {
 	l := newLab(t)
-	all := append(l.ground(), l.address("10.1.0.1/32"), l.route("0.0.0.0/0", "169.254.1.1"), l.neighbour("169.254.1.1", mac2),
+	all := append(l.ground(), l.address("10.1.0.1/32"), l.route("0.0.0.0/0", "169.254.1.1"),
+		l.neighbour("169.254.1.1", mac2),
 		l.sysctl("net/ipv6/conf/eth0/accept_ra", "0"))
 	l.mustCommit(all...)
 	netnstest.Remove(t, l.path)

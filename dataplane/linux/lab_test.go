@@ -3,6 +3,7 @@ package linux
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,14 +11,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
 var (
-	mac1 = wire.MAC{0x02, 0, 0, 0, 0, 1}
-	mac2 = wire.MAC{0x02, 0, 0, 0, 0, 2}
+	mac1 = netaddr.MAC{0x02, 0, 0, 0, 0, 1}
+	mac2 = netaddr.MAC{0x02, 0, 0, 0, 0, 2}
 )
 
 const alias = "weft:default/a/eth0"
@@ -36,7 +38,8 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
-	for deadline := time.Now().Add(time.Minute); isThere(hostEnd); { // the kernel deletes that of an earlier test after its namespace
+	// the kernel deletes that of an earlier test after its namespace
+	for deadline := time.Now().Add(time.Minute); isThere(hostEnd); {
 		if time.Now().After(deadline) {
 			t.Fatalf("link %s of an earlier test is still there", hostEnd)
 		}
@@ -45,17 +48,19 @@ func newLab(t *testing.T) *lab {
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
 	if err := Register(l.s, Options{
-		ChainChanges: &l.changes, Overfull: &l.full, Unannounced: func(wire.Announcement, error) { l.unannounced.Add(1) },
+		ChainChanges: &l.changes,
+		Overfull:     &l.full,
+		Unannounced:  func(wire.Announcement, error) { l.unannounced.Add(1) },
 	}); err != nil {
 		t.Fatal(err)
 	}
 	// dataplane/vpp makes taps and members of bridge domains; these tests need only the desired objects.
-	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
+	if err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
 		Name: wire.KindInterface, Equal: func(want, have wire.Interface) bool { return want == have },
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.BridgeMember, struct{}]{
+	if err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.BridgeMember, struct{}]{
 		Name: wire.KindBridgeMember, Equal: func(want, have wire.BridgeMember) bool { return want == have },
 		Recreate: func(wire.BridgeMember, wire.BridgeMember) bool { return true },
 	}); err != nil {
@@ -156,6 +161,27 @@ func (l *lab) different() []string {
 	return refs
 }
 
+// found reports whether a check finds that an object differs. A check is a dry run, which takes what it reads as the
+// applied value.
+func (l *lab) found(key string) bool {
+	l.Helper()
+	record, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{DryRun: true})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return slices.ContainsFunc(record.Ops, func(op kvscheduler.OpRecord) bool { return op.Ref == key })
+}
+
+// staysDifferent fails unless each of several checks finds an object, whatever the check before has read.
+func (l *lab) staysDifferent(key string) {
+	l.Helper()
+	for i := range 3 {
+		if !l.found(key) {
+			l.Errorf("check %d finds no difference of %s", i, key)
+		}
+	}
+}
+
 func (l *lab) namespace() object {
 	l.Helper()
 	inode, device, err := InspectNamespace(l.path)
@@ -166,7 +192,15 @@ func (l *lab) namespace() object {
 }
 
 func (l *lab) peer() wire.TapPeer {
-	return wire.TapPeer{Interface: "tap-a", Namespace: l.path, Name: "eth0", MAC: mac1, MTU: 1400, Alias: alias, Up: true}
+	return wire.TapPeer{
+		Interface: "tap-a",
+		Namespace: l.path,
+		Name:      "eth0",
+		MAC:       mac1,
+		MTU:       1400,
+		Alias:     alias,
+		Up:        true,
+	}
 }
 
 func (l *lab) peerObject(v wire.TapPeer) object { return object{wire.TapPeerKey("tap-a"), v} }

@@ -9,12 +9,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
-// linkDescriptor describes links that other components make. Create finds a link and sets it up. Delete leaves it up, since VPP sets a
-// link down when it releases it, and turns GRO on.
+// linkDescriptor describes links that other components make. Create finds a link and sets it up. Delete leaves it up,
+// since VPP sets a link down when it releases it, and turns GRO on.
 func linkDescriptor() kvscheduler.Descriptor[wire.Link, netnsID] {
 	return kvscheduler.Descriptor[wire.Link, netnsID]{
 		Name: wire.KindLink, Lane: Lane,
@@ -130,8 +131,8 @@ func validateVLAN(_ string, v wire.VLAN) error {
 	return errors.Join(validateAlias(v.Alias), validateLink(v.Parent), validateLink(v.Name))
 }
 
-// ensureVLAN makes the link of a VLAN, or configures the existing one. It does not change foreign links. oldAlias is the alias that the
-// existing link may have.
+// ensureVLAN makes the link of a VLAN, or configures the existing one. It does not change foreign links. oldAlias is
+// the alias that the existing link may have.
 func ensureVLAN(h *handle, v wire.VLAN, oldAlias string) error {
 	parent, err := h.link(v.Parent)
 	if err != nil {
@@ -146,7 +147,8 @@ func ensureVLAN(h *handle, v wire.VLAN, oldAlias string) error {
 	}
 	vlan, is := isVLAN(l)
 	alias := l.Attrs().Alias
-	if !is || vlan.VlanId != v.ID || l.Attrs().ParentIndex != parent.Attrs().Index || alias != "" && alias != v.Alias && alias != oldAlias {
+	if !is || vlan.VlanId != v.ID || l.Attrs().ParentIndex != parent.Attrs().Index ||
+		alias != "" && alias != v.Alias && alias != oldAlias {
 		return permanent(foreignLink(l))
 	}
 	return configureVLAN(h, l, v)
@@ -154,7 +156,8 @@ func ensureVLAN(h *handle, v wire.VLAN, oldAlias string) error {
 
 func addVLAN(h *handle, parent netlink.Link, v wire.VLAN) error {
 	attrs := netlink.NewLinkAttrs() // the kernel's default queue length; the zero value means no queue
-	attrs.Name, attrs.ParentIndex = v.Name, parent.Attrs().Index
+	attrs.Name = v.Name
+	attrs.ParentIndex = parent.Attrs().Index
 	vlan := &netlink.Vlan{LinkAttrs: attrs, VlanId: v.ID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
 	if err := h.LinkAdd(vlan); err != nil {
 		return refused(fmt.Errorf("create link of VLAN %d on %s: %w", v.ID, v.Parent, err))
@@ -215,7 +218,8 @@ func findVLAN(h *handle, v wire.VLAN) (wire.VLAN, bool, error) {
 	if err != nil || parent.Attrs().Index != l.Attrs().ParentIndex {
 		v.Parent = "" // the parent is another link
 	}
-	v.ID, v.Up = vlan.VlanId, isUp(l) && isIsolated(l)
+	v.ID = vlan.VlanId
+	v.Up = isUp(l) && isIsolated(l)
 	return v, true, nil
 }
 
@@ -237,8 +241,10 @@ func tapPeerDescriptor(o Options) kvscheduler.Descriptor[wire.TapPeer, netnsID] 
 		Deps: func(_ string, v wire.TapPeer) []kvscheduler.Dep {
 			return linkDeps(kvscheduler.Ref{Kind: wire.KindInterface, Name: v.Interface}, kvscheduler.Part, v.Namespace)
 		},
-		Recreate: func(have, want wire.TapPeer) bool { return have.Namespace != want.Namespace || have.Name != want.Name },
-		After:    []string{wire.KindNamespace},
+		Recreate: func(have, want wire.TapPeer) bool {
+			return have.Namespace != want.Namespace || have.Name != want.Name
+		},
+		After: []string{wire.KindNamespace},
 		Backend: namespaced[wire.TapPeer]{
 			kind:      wire.KindTapPeer,
 			namespace: func(v wire.TapPeer) string { return v.Namespace },
@@ -246,6 +252,7 @@ func tapPeerDescriptor(o Options) kvscheduler.Descriptor[wire.TapPeer, netnsID] 
 			change:    func(h *handle, have, want wire.TapPeer) error { return p.configure(h, want, have.Alias) },
 			remove:    removeAlias,
 			find:      p.find,
+			compared:  p.compared,
 			identity:  tapLink,
 			overfull:  o.Overfull,
 		},
@@ -278,7 +285,23 @@ func validateLink(name string) error {
 
 // foreignLink is the error for an existing link that does not belong to the object.
 func foreignLink(l netlink.Link) error {
+	if l.Attrs().Alias == "" {
+		return fmt.Errorf("link %s already exists: a %s without an alias of Weft", l.Attrs().Name, l.Type())
+	}
 	return fmt.Errorf("link %s already exists: a %s that belongs to %q", l.Attrs().Name, l.Type(), l.Attrs().Alias)
+}
+
+// InTheWay returns an error that describes the link of a name in the network namespace at path, or in the agent's own
+// for an empty path; nil if there is none, or if that is not known.
+func InTheWay(path, name string) (err error) {
+	_ = inNamespace(path, netnsID{}, func(h *handle) error { // without an answer nothing is described
+		l, found := h.link(name)
+		if found == nil {
+			err = foreignLink(l)
+		}
+		return nil
+	})
+	return err
 }
 
 // equalTapPeers accepts any MAC and MTU of the kernel where want has none.
@@ -292,8 +315,8 @@ func equalTapPeers(want, have wire.TapPeer) bool {
 	return want == have
 }
 
-// configure configures a tap's Linux end, which the dataplane made. It does not change links with another object's alias. oldAlias is
-// the alias that the link may have.
+// configure configures a tap's Linux end, which the dataplane made. It does not change links with another object's
+// alias. oldAlias is the alias that the link may have.
 func (p tapPeers) configure(h *handle, v wire.TapPeer, oldAlias string) error {
 	l, err := h.link(v.Name)
 	if h.ofPod && !mayConfigure(l, v, oldAlias) {
@@ -314,22 +337,30 @@ func (p tapPeers) configure(h *handle, v wire.TapPeer, oldAlias string) error {
 		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
 	}
 	mtu := p.changes.of(v.Interface).mtu(v.MTU)
-	return configure(h, l, linkConfig{alias: v.Alias, mac: v.MAC, mtu: mtu, up: v.Up, harden: true, namespace: v.Namespace})
+	return configure(h, l, linkConfig{
+		alias:     v.Alias,
+		mac:       v.MAC,
+		mtu:       mtu,
+		up:        v.Up,
+		harden:    true,
+		namespace: v.Namespace,
+	})
 }
 
-// mayConfigure reports whether a link is a tap that may be the Linux end of v, and a port of no other link.
+// mayConfigure reports whether a link is a tap that may be the Linux end of v, and a port of no other link. The end has
+// an alias since its first configuration, when oldAlias is empty: a tap without one is then a tap of the pod.
 func mayConfigure(l netlink.Link, v wire.TapPeer, oldAlias string) bool {
 	if l == nil || !isTap(l) || l.Attrs().MasterIndex != 0 {
 		return false
 	}
 	alias := l.Attrs().Alias
-	return alias == "" || alias == v.Alias || alias == oldAlias
+	return alias == v.Alias || alias == oldAlias
 }
 
 // linkConfig is the configuration of an existing link. The zero MAC, MTU and maxSegment keep the kernel's.
 type linkConfig struct {
 	alias string
-	mac   wire.MAC
+	mac   netaddr.MAC
 	mtu   int
 	up    bool
 
@@ -371,9 +402,11 @@ func configure(h *handle, l netlink.Link, d linkConfig) error {
 }
 
 func setUp(h *handle, l netlink.Link, up bool) error {
-	set, word := h.LinkSetDown, "down"
+	set := h.LinkSetDown
+	word := "down"
 	if up {
-		set, word = h.LinkSetUp, "up"
+		set = h.LinkSetUp
+		word = "up"
 	}
 	if isUp(l) == up {
 		return nil
@@ -408,10 +441,19 @@ func (p tapPeers) find(h *handle, v wire.TapPeer) (wire.TapPeer, bool, error) {
 	if !isTap(l) || a.Alias != v.Alias || h.ofPod && a.MasterIndex != 0 {
 		return v, false, nil
 	}
-	changes, mtu := p.changes.of(v.Interface), a.MTU
-	if h.ofPod {
-		mtu = changes.unlowered(mtu, v.MTU)
-	}
-	v.MAC, v.MTU, v.Up = macOf(l), changes.readMTU(mtu, v.MTU), isUp(l)
+	v.MAC = macOf(l)
+	v.MTU = a.MTU
+	v.Up = isUp(l)
 	return v, true, nil
+}
+
+// compared returns a read link with the MTU to compare with the desired one.
+func (p tapPeers) compared(h *handle, read, desired wire.TapPeer) wire.TapPeer {
+	changes := p.changes.of(read.Interface)
+	mtu := read.MTU
+	if h.ofPod {
+		mtu = changes.unlowered(mtu, desired.MTU)
+	}
+	read.MTU = changes.readMTU(mtu, desired.MTU)
+	return read
 }

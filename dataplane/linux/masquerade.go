@@ -49,7 +49,8 @@ var masqueradeTable = onlyTable[wire.Masquerade]{
 		for _, s := range addressSets {
 			table.sets = append(table.sets, nftSet{s.in(table.Table), s.elements(v)})
 		}
-		table.chains = append(guardChains(table.Table, v), nftChain{masqueradeChain(table.Table), rulesOf(v)}, clientChain(table.Table, v))
+		table.chains = append(guardChains(table.Table, v), nftChain{masqueradeChain(table.Table), rulesOf(v)},
+			clientChain(table.Table, v))
 		return table
 	},
 	withSets: withSets,
@@ -93,7 +94,8 @@ func validateMasquerade(name string, v wire.Masquerade) error {
 		return err
 	}
 	if len(v.Guard.Link) > maxLinkName || v.Guard.Link == v.Link {
-		return fmt.Errorf("link %q of the tunnels has more than %d bytes or is the link of the pods", v.Guard.Link, maxLinkName)
+		return fmt.Errorf("link %q of the tunnels has more than %d bytes or is the link of the pods", v.Guard.Link,
+			maxLinkName)
 	}
 	all := slices.Clone(v.Clients.Ranges)
 	for _, s := range addressSets {
@@ -118,21 +120,25 @@ const statusDNAT = 1 << 5
 
 // rulesOf returns the rules of the chain. Each counts the packets that it translates.
 //
-//  1. From pods through the node to pods. The node redirected such packets, for example from a Service to a pod. Without
+//  1. From pods through the node to pods. The node redirected such packets, for example from a Service to a pod.
+//     Without
 //     translation the reply would bypass the node, with a source address that the sender does not know. For each family with a range:
 //     from pods of this node to endpoints, the source becomes the client address.
 //  2. Otherwise it becomes the node's.
-//  3. From the node to pods, if the node redirected the packet: the node chose the source address for another route. A pod on another
+//  3. From the node to pods, if the node redirected the packet: the node chose the source address for another route. A
+//     pod on another
 //     node would send the reply along that node's route to this one, not through the dataplane. Late replies to pods are not redirected:
 //     their connection has expired, and they must not start another one.
 //  4. From pods to other destinations, one rule per family.
 func rulesOf(v wire.Masquerade) [][]expr.Any {
-	through := slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link))
+	through := slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link),
+		link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link))
 	var rules [][]expr.Any
 	for _, r := range v.Clients.Ranges {
 		is4 := r.Addr().Is4()
 		rules = append(rules, slices.Concat(
-			through, family46(is4), inSet("clients", source(is4), is4, false), inSet("endpoints", destination(is4), is4, false), sourceInto(r),
+			through, family46(is4), inSet("clients", source(is4), is4, false),
+			inSet("endpoints", destination(is4), is4, false), sourceInto(r),
 		))
 	}
 	rules = append(rules,
@@ -144,7 +150,8 @@ func rulesOf(v wire.Masquerade) [][]expr.Any {
 	}
 	for _, is4 := range []bool{true, false} {
 		rules = append(rules, slices.Concat(
-			link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, v.Link), family46(is4),
+			link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, v.Link),
+			family46(is4),
 			fromPods(is4), notTo("pods", is4), notTo("exclude", is4), masquerade(),
 		))
 	}
@@ -181,30 +188,49 @@ func sourceInto(r netip.Prefix) []expr.Any {
 	}
 	return []expr.Any{
 		&expr.Counter{},
-		&expr.Immediate{Register: register1, Data: r.Addr().AsSlice()}, &expr.Immediate{Register: register2, Data: lastAddress(r).AsSlice()},
-		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: number, RegAddrMin: register1, RegAddrMax: register2, Prefix: true},
+		&expr.Immediate{Register: register1, Data: r.Addr().AsSlice()}, &expr.Immediate{
+			Register: register2,
+			Data:     lastAddress(r).AsSlice(),
+		},
+		&expr.NAT{
+			Type:       expr.NATTypeSourceNAT,
+			Family:     number,
+			RegAddrMin: register1,
+			RegAddrMax: register2,
+			Prefix:     true,
+		},
 	}
 }
 
-// behindProxies is the priority of the chain: the first translation of a source wins, and that of a Service proxy, which translates the
-// connections of a pod to itself to the node's address, comes before.
+// behindProxies is the priority of the chain: the first translation of a source wins, and that of a Service proxy,
+// which translates the connections of a pod to itself to the node's address, comes before.
 var behindProxies = nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)
 
 func masqueradeChain(table *nftables.Table) *nftables.Chain {
 	return &nftables.Chain{
-		Name: chainName, Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: behindProxies,
+		Name:     chainName,
+		Table:    table,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPostrouting,
+		Priority: behindProxies,
 	}
 }
 
-// clientChain drops packets to client addresses that belong to no connection: connection tracking has translated the others.
+// clientChain drops packets to client addresses that belong to no connection: connection tracking has translated the
+// others.
 func clientChain(table *nftables.Table, v wire.Masquerade) nftChain {
 	chain := nftChain{Chain: &nftables.Chain{
-		Name: "clients-forward", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+		Name:     "clients-forward",
+		Table:    table,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityFilter,
 	}}
 	for _, r := range v.Clients.Ranges {
 		is4 := r.Addr().Is4()
 		chain.rules = append(chain.rules, slices.Concat(
-			link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), family46(is4), inSet("client-addresses", destination(is4), is4, false), drop(),
+			link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), family46(is4),
+			inSet("client-addresses", destination(is4), is4, false), drop(),
 		))
 	}
 	return chain

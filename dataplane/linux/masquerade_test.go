@@ -28,9 +28,13 @@ func masqueradeObject(v wire.Masquerade) object { return object{wire.MasqueradeK
 // cluster is the value of most tests.
 func cluster() wire.Masquerade {
 	return wire.Masquerade{
-		Link: nodeLink, Egress: true, Pods: prefixes("10.1.0.0/24", "10.1.1.0/24", "fd00:1::/32"), Exclude: prefixes("198.51.100.0/24", "fd00:3::/64"),
+		Link:    nodeLink,
+		Egress:  true,
+		Pods:    prefixes("10.1.0.0/24", "10.1.1.0/24", "fd00:1::/32"),
+		Exclude: prefixes("198.51.100.0/24", "fd00:3::/64"),
 		Guard: wire.TunnelGuard{Port: tunnelPort, Link: tunnelLink, Nodes: prefixes(
-			"192.0.2.1/32", "192.0.2.2/32", "192.0.2.9/32", "2001:db8:ff::1/128", "2001:db8:ff::2/128", "fd00:2::1/128", "fd00:2::9/128")},
+			"192.0.2.1/32", "192.0.2.2/32", "192.0.2.9/32", "2001:db8:ff::1/128", "2001:db8:ff::2/128",
+			"fd00:2::1/128", "fd00:2::9/128")},
 	}
 }
 
@@ -79,10 +83,14 @@ func rulesThere(t *testing.T) []*nftables.Rule {
 
 func TestMasqueradeTableIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 	l := newTableLab(t)
-	all, none, changed := cluster(), wire.Masquerade{Link: nodeLink}, cluster()
-	changed.Exclude, changed.Link = prefixes("0.0.0.0/0", "::/0"), "other0"
+	all := cluster()
+	none := wire.Masquerade{Link: nodeLink}
+	changed := cluster()
+	changed.Exclude = prefixes("0.0.0.0/0", "::/0")
+	changed.Link = "other0"
 	changed.Guard = wire.TunnelGuard{Port: 8472}
-	translated, less := withClients(cluster()), withClients(cluster())
+	translated := withClients(cluster())
+	less := withClients(cluster())
 	less.Clients.Ranges = less.Clients.Ranges[1:]
 	for _, v := range []wire.Masquerade{all, none, translated, less, changed, translated, all} {
 		l.mustCommit(masqueradeObject(v))
@@ -106,22 +114,35 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 		"rules are gone":    func(_ *testing.T, c *nftables.Conn) { c.FlushChain(chain) },
 		"a rule is gone":    func(t *testing.T, c *nftables.Conn) { must(t, c.DelRule(rulesThere(t)[2])) },
 		"a rule was added": func(_ *testing.T, c *nftables.Conn) {
-			c.InsertRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
+			c.InsertRule(&nftables.Rule{
+				Table: table,
+				Chain: chain,
+				Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}},
+			})
 		},
 		"the guard's rules are gone": func(_ *testing.T, c *nftables.Conn) {
 			c.FlushChain(&nftables.Chain{Name: "guard-forward", Table: table})
 		},
-		"a chain comes at another priority": func(t *testing.T, _ *nftables.Conn) { // a chain of another table may come first then
+		// a chain of another table may come first then
+		"a chain comes at another priority": func(t *testing.T, _ *nftables.Conn) {
 			there := masqueradeTable.table(withClients(cluster()))
 			moved := *there.chains[0].Chain
 			moved.Priority = new(*moved.Priority + 1)
 			there.chains[0].Chain = &moved
 			must(t, there.replace())
 		},
-		"the translation of clients is gone": func(t *testing.T, c *nftables.Conn) { must(t, c.DelRule(rulesThere(t)[0])) },
-		"a client is gone":                   func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[6].in(table)) },
-		"a node is gone":                     func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[4].in(table)) },
-		"elements are gone":                  func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[0].in(table)) },
+		"the translation of clients is gone": func(t *testing.T, c *nftables.Conn) {
+			must(t, c.DelRule(rulesThere(t)[0]))
+		},
+		"a client is gone": func(_ *testing.T, c *nftables.Conn) {
+			c.FlushSet(addressSets[6].in(table))
+		},
+		"a node is gone": func(_ *testing.T, c *nftables.Conn) {
+			c.FlushSet(addressSets[4].in(table))
+		},
+		"elements are gone": func(_ *testing.T, c *nftables.Conn) {
+			c.FlushSet(addressSets[0].in(table))
+		},
 		"an element was added": func(t *testing.T, c *nftables.Conn) {
 			must(t, c.SetAddElements(addressSets[2].in(table), []nftables.SetElement{
 				{Key: []byte{192, 0, 2, 0}}, {Key: []byte{192, 0, 3, 0}, IntervalEnd: true},
@@ -135,6 +156,7 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 			c := nft(t)
 			spoil(t, c)
 			must(t, c.Flush())
+			l.staysDifferent(wire.MasqueradeKey())
 			if got := l.different(); !slices.Equal(got, []string{wire.MasqueradeKey()}) {
 				t.Errorf("objects %v differ", got)
 			}
@@ -160,9 +182,14 @@ func TestUnknownTableIsRemovedOrAdopted(t *testing.T) {
 func TestForeignTablesAreKept(t *testing.T) {
 	l := newTableLab(t)
 	c := nft(t)
-	other := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName}) // with the name of Weft's, in another family
+	// with the name of Weft's, in another family
+	other := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName})
 	chain := c.AddChain(&nftables.Chain{
-		Name: chainName, Table: other, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+		Name:     chainName,
+		Table:    other,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityNATSource,
 	})
 	c.AddRule(&nftables.Rule{Table: other, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
 	must(t, c.Flush())
@@ -199,7 +226,8 @@ func TestRangesCoverWhatPrefixesCover(t *testing.T) {
 	bytes := rapid.SliceOfN(rapid.Byte(), 4, 4)
 	one := rapid.Custom(func(t *rapid.T) netip.Prefix {
 		raw := bytes.Draw(t, "address")
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10 + raw[0]%2*245, 0, raw[2], raw[3]}), rapid.IntRange(0, 32).Draw(t, "bits")).Masked()
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10 + raw[0]%2*245, 0, raw[2], raw[3]}),
+			rapid.IntRange(0, 32).Draw(t, "bits")).Masked()
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		given := rapid.SliceOfN(one, 0, 12).Draw(t, "prefixes")
@@ -222,7 +250,8 @@ func TestRangesCoverWhatPrefixesCover(t *testing.T) {
 	})
 }
 
-// An uplink that cannot be moved without nf_tables has to be released: addresses and routes would stay on the link to the dataplane.
+// An uplink that cannot be moved without nf_tables has to be released: addresses and routes would stay on the link to
+// the dataplane.
 func TestDeleteOfATableSucceedsWithoutNFTables(t *testing.T) {
 	for what, tt := range map[string]struct{ err, want error }{
 		"deleted":           {nil, nil},

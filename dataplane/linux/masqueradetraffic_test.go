@@ -32,7 +32,9 @@ type ends struct{ pod, otherPod, node, nodeUplink, farPod, outside, excluded, se
 
 var families = map[string]ends{
 	"IPv4": {"10.1.0.10", "10.1.0.11", "10.1.0.1", "192.0.2.1", "10.1.1.10", "192.0.2.9", "198.51.100.7", "10.96.0.1"},
-	"IPv6": {"fd00:1::10", "fd00:1::11", "fd00:1::1", "fd00:2::1", "fd00:1:1::10", "fd00:2::9", "fd00:3::7", "fd00:96::1"},
+	"IPv6": {
+		"fd00:1::10", "fd00:1::11", "fd00:1::1", "fd00:2::1", "fd00:1:1::10", "fd00:2::9", "fd00:3::7", "fd00:96::1",
+	},
 }
 
 // scene is a lab with the process as a node between a namespace of pods and one of all other hosts.
@@ -49,7 +51,8 @@ func newScene(t *testing.T) *scene {
 	}
 	s.connect(nodeLink, s.pods)
 	s.connect(uplink, s.world)
-	mine, theirs := "", s.world
+	mine := ""
+	theirs := s.world
 	for _, e := range families {
 		bits := 24
 		if netip.MustParseAddr(e.pod).Is6() {
@@ -115,7 +118,12 @@ func (s *scene) lead(path, name, to, gateway string) {
 		destination = netip.PrefixFrom(netip.MustParseAddr(to), g.BitLen())
 	}
 	s.within(path, func() {
-		must(s.T, netlink.RouteAdd(&netlink.Route{LinkIndex: mustFind(s.T, name).Attrs().Index, Dst: ipNet(destination), Gw: g.AsSlice()}))
+		must(s.T,
+			netlink.RouteAdd(&netlink.Route{
+				LinkIndex: mustFind(s.T, name).Attrs().Index,
+				Dst:       ipNet(destination),
+				Gw:        g.AsSlice(),
+			}))
 	})
 }
 
@@ -170,19 +178,37 @@ func (s *scene) redirect(service, pod string) {
 func (s *scene) redirectTo(service, pod string, port uint16) {
 	s.Helper()
 	c := nft(s.T)
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "proxy-of-" + strings.ReplaceAll(pod, ":", "-")})
-	from, to := netip.MustParseAddr(service), netip.MustParseAddr(pod)
-	number, at := uint32(unix.NFPROTO_IPV4), uint32(destination4)
+	table := c.AddTable(&nftables.Table{
+		Family: nftables.TableFamilyINet,
+		Name:   "proxy-of-" + strings.ReplaceAll(pod, ":", "-"),
+	})
+	from := netip.MustParseAddr(service)
+	to := netip.MustParseAddr(pod)
+	number := uint32(unix.NFPROTO_IPV4)
+	at := uint32(destination4)
 	if from.Is6() {
-		number, at = unix.NFPROTO_IPV6, destination6
+		number = unix.NFPROTO_IPV6
+		at = destination6
 	}
-	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
+	for name, hook := range map[string]*nftables.ChainHook{
+		"prerouting": nftables.ChainHookPrerouting,
+		"output":     nftables.ChainHookOutput,
+	} {
 		chain := c.AddChain(&nftables.Chain{
-			Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest,
+			Name:     name,
+			Table:    table,
+			Type:     nftables.ChainTypeNAT,
+			Hooknum:  hook,
+			Priority: nftables.ChainPriorityNATDest,
 		})
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Register: 1, Data: []byte{byte(number)}},
-			&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: uint32(len(from.AsSlice())), DestRegister: 1},
+			&expr.Payload{
+				Base:         expr.PayloadBaseNetworkHeader,
+				Offset:       at,
+				Len:          uint32(len(from.AsSlice())),
+				DestRegister: 1,
+			},
 			&expr.Cmp{Register: 1, Data: from.AsSlice()},
 			&expr.Immediate{Register: 1, Data: to.AsSlice()},
 			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(port)},
@@ -198,7 +224,8 @@ func TestOnlyPacketsOutOfTheClusterAreMasqueraded(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.world)
 	s.serve(s.pods)
-	off, nothing := cluster(), cluster()
+	off := cluster()
+	nothing := cluster()
 	off.Egress = false
 	nothing.Exclude = nil
 	for family, e := range families {
@@ -227,8 +254,8 @@ func TestOnlyPacketsOutOfTheClusterAreMasqueraded(t *testing.T) {
 	}
 }
 
-// Replies to packets from the dataplane or the node into the dataplane pass the node, which has to revert the redirection: otherwise
-// the pod would get replies from itself, or from a pod that it did not connect to.
+// Replies to packets from the dataplane or the node into the dataplane pass the node, which has to revert the
+// redirection: otherwise the pod would get replies from itself, or from a pod that it did not connect to.
 func TestAServiceIsReachedByItsPodByOtherPodsAndByTheNode(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.pods)
@@ -255,9 +282,13 @@ func TestEndpointsSeeClientAddresses(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.pods)
 	clients := map[string]map[string]string{
-		"IPv4": {"10.1.0.10": "100.65.0.10", "10.1.0.11": "100.65.0.11"}, "IPv6": {"fd00:1::10": "fc00:1::10", "fd00:1::11": "fc00:1::11"},
+		"IPv4": {"10.1.0.10": "100.65.0.10", "10.1.0.11": "100.65.0.11"}, "IPv6": {
+			"fd00:1::10": "fc00:1::10",
+			"fd00:1::11": "fc00:1::11",
+		},
 	}
-	elsewhere, foreign := withClients(cluster()), withClients(cluster())
+	elsewhere := withClients(cluster())
+	foreign := withClients(cluster())
 	elsewhere.Clients.Endpoints = prefixes("10.1.1.0/24", "fd00:1:1::/64")
 	foreign.Clients.Pods = elsewhere.Clients.Endpoints
 	for family, e := range families {
@@ -271,7 +302,10 @@ func TestEndpointsSeeClientAddresses(t *testing.T) {
 		if seen := s.seen("", e.nodeUplink, e.service); seen != e.node {
 			t.Errorf("%s from the node: seen as %q, want %s", family, seen, e.node)
 		}
-		for what, v := range map[string]wire.Masquerade{"an endpoint without a way back": elsewhere, "a client of another node": foreign} {
+		for what, v := range map[string]wire.Masquerade{
+			"an endpoint without a way back": elsewhere,
+			"a client of another node":       foreign,
+		} {
 			s.mustCommit(masqueradeObject(v))
 			if seen := s.seen(s.pods, e.otherPod, e.service); seen != e.node {
 				t.Errorf("%s, %s: seen as %q, want the node's %s", family, what, seen, e.node)
@@ -280,7 +314,8 @@ func TestEndpointsSeeClientAddresses(t *testing.T) {
 	}
 }
 
-// A Service proxy translates the connections of a pod to itself to the node's address, from which ingress policies permit them.
+// A Service proxy translates the connections of a pod to itself to the node's address, from which ingress policies
+// permit them.
 func TestTheTranslationOfAServiceProxyWins(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.pods)
@@ -290,10 +325,16 @@ func TestTheTranslationOfAServiceProxyWins(t *testing.T) {
 	c := nft(t)
 	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "proxy"})
 	chain := c.AddChain(&nftables.Chain{
-		Name: "masquerade", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+		Name:     "masquerade",
+		Table:    table,
+		Type:     nftables.ChainTypeNAT,
+		Hooknum:  nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityNATSource,
 	})
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: slices.Concat(
-		isAddress(source4, netip.MustParseAddr(e.pod)), isAddress(destination4, netip.MustParseAddr(e.pod)), []expr.Any{&expr.Masq{}},
+		isAddress(source4, netip.MustParseAddr(e.pod)), isAddress(destination4, netip.MustParseAddr(e.pod)), []expr.Any{
+			&expr.Masq{},
+		},
 	)})
 	must(t, c.Flush())
 	t.Cleanup(func() { c.DelTable(table); must(t, c.Flush()) })
@@ -319,7 +360,8 @@ func TestPacketsToClientAddressesWithoutAConnectionAreDropped(t *testing.T) {
 	}
 	send("100.66.0.11") // of no pod of this node
 	send("100.65.0.11")
-	limit, tick := time.After(10*time.Second), time.NewTicker(10*time.Millisecond)
+	limit := time.After(10 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for s.dropped() == 0 {
 		select {
@@ -367,15 +409,26 @@ func (s *scene) rewrite(hook *nftables.ChainHook, at uint32, from, to string) {
 	c := nft(s.T)
 	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "rewrite-" + to})
 	chain := c.AddChain(&nftables.Chain{
-		Name: "rewrite", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRaw,
+		Name:     "rewrite",
+		Table:    table,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  hook,
+		Priority: nftables.ChainPriorityRaw,
 	})
-	const checksum, pseudoHeader = 10, 1 // offset in the IPv4 header; update the checksum of the transport, too
+	const (
+		checksum     = 10
+		pseudoHeader = 1
+	) // offset in the IPv4 header; update the checksum of the transport, too
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		address(at, 4), &expr.Cmp{Register: 1, Data: netip.MustParseAddr(from).AsSlice()},
 		&expr.Immediate{Register: 1, Data: netip.MustParseAddr(to).AsSlice()},
 		&expr.Payload{
-			OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4,
-			CsumType: expr.CsumTypeInet, CsumOffset: checksum, CsumFlags: pseudoHeader,
+			OperationType:  expr.PayloadWrite,
+			SourceRegister: 1,
+			Base:           expr.PayloadBaseNetworkHeader,
+			Offset:         at,
+			Len:            4,
+			CsumType:       expr.CsumTypeInet, CsumOffset: checksum, CsumFlags: pseudoHeader,
 		},
 	}})
 	must(s.T, c.Flush())
@@ -416,7 +469,8 @@ func (s *scene) open(path string, e ends) (c net.Conn) {
 	s.Helper()
 	s.within(path, func() {
 		dialer := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(e.pod)}}
-		opened, err := dialer.DialContext(s.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(e.outside), port).String())
+		opened, err := dialer.DialContext(s.Context(), "tcp",
+			netip.AddrPortFrom(netip.MustParseAddr(e.outside), port).String())
 		must(s.T, err)
 		c = opened
 	})

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// threadNamespace is the agent's own namespace on every thread that is not inside a pod's. /proc/self is the first thread's,
-	// which may be inside one.
+	// threadNamespace is the agent's own namespace on every thread that is not inside a pod's. /proc/self is the first
+	// thread's, which may be inside one.
 	threadNamespace = "/proc/thread-self/ns/net"
 	// socketLimit bounds the wait for the kernel's reply to one request.
 	socketLimit = 5 * time.Second
@@ -39,8 +39,8 @@ type netnsID struct {
 	Device uint64
 }
 
-// InspectNamespace returns the identity of the network namespace at path. It returns an error for anything else, and ErrHost for the
-// agent's own namespace.
+// InspectNamespace returns the identity of the network namespace at path. It returns an error for anything else, and
+// ErrHost for the agent's own namespace.
 func InspectNamespace(path string) (inode, device uint64, err error) {
 	fd, netns, err := open(path)
 	if err != nil {
@@ -97,8 +97,8 @@ func identify(fd int) (netnsID, error) {
 	return netnsID{st.Ino, st.Dev}, nil
 }
 
-// inNamespace runs f with a netlink socket of the namespace at path, on a thread in that namespace. An empty path is the agent's own.
-// want is the expected namespace, zero for any. ErrGone means that f was not run.
+// inNamespace runs f with a netlink socket of the namespace at path, on a thread in that namespace. An empty path is
+// the agent's own. want is the expected namespace, zero for any. ErrGone means that f was not run.
 func inNamespace(path string, want netnsID, f func(*handle) error) error {
 	if path == "" {
 		return withHandle(f)
@@ -120,8 +120,8 @@ func inNamespace(path string, want netnsID, f func(*handle) error) error {
 	return <-result
 }
 
-// onThreadIn runs f in a namespace on the goroutine's thread. A thread that cannot return to the agent's namespace stays locked and
-// ends with the goroutine, so that no other goroutine runs on it.
+// onThreadIn runs f in a namespace on the goroutine's thread. A thread that cannot return to the agent's namespace
+// stays locked and ends with the goroutine, so that no other goroutine runs on it.
 func onThreadIn(fd int, f func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open(threadNamespace)
@@ -164,8 +164,8 @@ func withHandle(f func(*handle) error) error {
 	return f(&handle{Handle: h, links: map[string]netlink.Link{}})
 }
 
-// refused marks an error of an operation that changed nothing. It keeps the outcome of an error that has one. An operation in a
-// deleted namespace is not retried.
+// refused marks an error of an operation that changed nothing. It keeps the outcome of an error that has one. An
+// operation in a deleted namespace is not retried.
 func refused(err error) error {
 	if err == nil || errors.As(err, new(*kvscheduler.OpError)) {
 		return err
@@ -178,7 +178,8 @@ func permanent(err error) error {
 	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
 }
 
-// namespaceDescriptor describes namespaces, which container runtimes make: Create checks a namespace, Delete does nothing.
+// namespaceDescriptor describes namespaces, which container runtimes make: Create checks a namespace, Delete does
+// nothing.
 func namespaceDescriptor() kvscheduler.Descriptor[wire.Namespace, netnsID] {
 	return kvscheduler.Descriptor[wire.Namespace, netnsID]{
 		Name: wire.KindNamespace, Lane: Lane,
@@ -217,7 +218,8 @@ func check(v wire.Namespace) error {
 	}
 	unix.Close(fd)
 	if netns != (netnsID{v.Inode, v.Device}) {
-		return fmt.Errorf("network namespace %s %w: another one has taken its path (inode %d, was %d)", v.Path, ErrGone, netns.Inode, v.Inode)
+		return fmt.Errorf("network namespace %s %w: another one has taken its path (inode %d, was %d)", v.Path, ErrGone,
+			netns.Inode, v.Inode)
 	}
 	return nil
 }
@@ -342,7 +344,8 @@ func (h *handle) link(name string) (netlink.Link, error) {
 		return l, nil
 	}
 	l, err := h.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && l.Attrs().Name != name { // it is an alternative name of another link
+	// it is an alternative name of another link
+	if errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && l.Attrs().Name != name {
 		return nil, fmt.Errorf("link %s: %w", name, errNoLink)
 	}
 	if err != nil {
@@ -362,7 +365,9 @@ func deleted(object string, err error) error {
 
 // isGone reports whether an error says that the object does not exist.
 func isGone(err error) bool {
-	for _, gone := range []error{errNoLink, ErrGone, unix.ENODEV, unix.ENOENT, unix.ESRCH, unix.EADDRNOTAVAIL, unix.ENXIO} {
+	for _, gone := range []error{
+		errNoLink, ErrGone, unix.ENODEV, unix.ENOENT, unix.ESRCH, unix.EADDRNOTAVAIL, unix.ENXIO,
+	} {
 		if errors.Is(err, gone) {
 			return true
 		}

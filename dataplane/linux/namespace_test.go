@@ -38,7 +38,8 @@ func TestInterruptedDumpIsRepeated(t *testing.T) {
 			if tries != tt.tries || !errors.Is(err, tt.result) {
 				t.Errorf("%d tries and %v, want %d and %v", tries, err, tt.tries, tt.result)
 			}
-			if err == nil && (len(got) != 1 || got[0] != tries) || errors.Is(err, netlink.ErrDumpInterrupted) && got != nil {
+			if err == nil && (len(got) != 1 || got[0] != tries) ||
+				errors.Is(err, netlink.ErrDumpInterrupted) && got != nil {
 				t.Errorf("got %v, want the last dump", got)
 			}
 		})
@@ -54,7 +55,8 @@ func TestInNamespaceLeavesNoDescriptorAndReturns(t *testing.T) {
 		must(t, err)
 		return list
 	}
-	outside, before := len(links()), descriptors(t)
+	outside := len(links())
+	before := descriptors(t)
 	for range 50 {
 		err := inNamespace(path, netnsID{}, func(h *handle) error {
 			_, err := h.link("eth0")

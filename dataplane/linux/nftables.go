@@ -21,7 +21,8 @@ import (
 // perMessage bounds the elements of a set in one message. A message has a 16-bit length, an element at most 48 bytes.
 const perMessage = 1000
 
-// largestBatch is the size of the socket's send buffer: a transaction is one write of any size. Without root, the kernel may allow less.
+// largestBatch is the size of the socket's send buffer: a transaction is one write of any size. Without root, the
+// kernel may allow less.
 const largestBatch = 4 << 20
 
 // nftConn connects to nftables in the namespace of the calling thread.
@@ -135,12 +136,15 @@ func (t nftChain) exists(c *nftables.Conn) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read nftables chain %s: %w", t.Name, err)
 	}
-	at := slices.IndexFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Table.Name && c.Name == t.Name })
+	at := slices.IndexFunc(chains, func(c *nftables.Chain) bool {
+		return c.Table.Name == t.Table.Name && c.Name == t.Name
+	})
 	if at < 0 {
 		return false, nil
 	}
 	chain := chains[at]
-	if chain.Type != t.Type || chain.Hooknum == nil || *chain.Hooknum != *t.Hooknum || chain.Priority == nil || *chain.Priority != *t.Priority {
+	if chain.Type != t.Type || chain.Hooknum == nil || *chain.Hooknum != *t.Hooknum || chain.Priority == nil ||
+		*chain.Priority != *t.Priority {
 		return false, nil
 	}
 	rules, err := c.GetRules(t.Table, chain)
@@ -152,8 +156,8 @@ func (t nftChain) exists(c *nftables.Conn) (bool, error) {
 	}), nil
 }
 
-// sameExpression compares an expression of the kernel with a desired one. It ignores the values of counters. The library does not decode
-// whether a payload expression reads or writes.
+// sameExpression compares an expression of the kernel with a desired one. It ignores the values of counters. The
+// library does not decode whether a payload expression reads or writes.
 func sameExpression(have, want expr.Any) bool {
 	if _, counts := want.(*expr.Counter); counts {
 		_, does := have.(*expr.Counter)
@@ -282,9 +286,11 @@ func link(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	}
 }
 
-// isLocal matches packets with a source or destination, depending on the flags of the expression, that is an address of the node.
+// isLocal matches packets with a source or destination, depending on the flags of the expression, that is an address of
+// the node.
 func isLocal(which *expr.Fib) []expr.Any {
-	which.Register, which.ResultADDRTYPE = register1, true
+	which.Register = register1
+	which.ResultADDRTYPE = true
 	return []expr.Any{
 		which,
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
@@ -297,11 +303,16 @@ func family46(is4 bool) []expr.Any {
 		number = unix.NFPROTO_IPV4
 	}
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register1}, &expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: []byte{number}},
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register1}, &expr.Cmp{
+			Op:       expr.CmpOpEq,
+			Register: register1,
+			Data:     []byte{number},
+		},
 	}
 }
 
-// inSet matches packets with an address, at an offset of the IP header, that is in the set of its family; with not, that is not.
+// inSet matches packets with an address, at an offset of the IP header, that is in the set of its family; with not,
+// that is not.
 func inSet(set string, at uint32, is4, not bool) []expr.Any {
 	name := set + "6"
 	if is4 {

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NodeAddresses returns the addresses that the links of the agent's namespace have, with the name of the link. Addresses that other machines
-// cannot have, loopback and link-local ones, are left out, and so are those of links in a VRF: packets of pods are not routed there. If the
-// addresses changed meanwhile, the error is [ErrChanging], and the result may lack some.
+// NodeAddresses returns the addresses that the links of the agent's namespace have, with the name of the link.
+// Addresses that other machines cannot have, loopback and link-local ones, are left out, and so are those of links in a
+// VRF: packets of pods are not routed there. If the addresses changed meanwhile, the error is [ErrChanging], and the
+// result may lack some.
 func NodeAddresses() (map[netip.Addr]string, error) {
 	var found map[netip.Addr]string
 	err := withHandle(func(h *handle) (err error) {
@@ -48,7 +49,8 @@ func nodeAddresses(h *handle) (map[netip.Addr]string, error) {
 	for _, a := range list {
 		address := prefixOf(a.IPNet).Addr()
 		name, known := names[a.LinkIndex]
-		if !known || !address.IsValid() || address.IsLoopback() || address.IsLinkLocalUnicast() || address.IsMulticast() {
+		if !known || !address.IsValid() || address.IsLoopback() || address.IsLinkLocalUnicast() ||
+			address.IsMulticast() {
 			continue
 		}
 		found[address] = name
@@ -76,8 +78,9 @@ func namesOutsideVRFs(links []netlink.Link) map[int]string {
 // addressGroups are the kernel's notifications of added and deleted addresses.
 const addressGroups = unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
 
-// WatchNodeAddresses calls notify when addresses of the agent's namespace changed, until ctx ends, and once at the begin. notify must not block.
-// The error is nil if ctx ended. After another error changes are unknown until the next call.
+// WatchNodeAddresses calls notify when addresses of the agent's namespace changed, until ctx ends, and once at the
+// begin. notify must not block. The error is nil if ctx ended. After another error changes are unknown until the next
+// call.
 func WatchNodeAddresses(ctx context.Context, notify func()) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -23,7 +23,8 @@ func addTo(t *testing.T, l netlink.Link, prefix string) {
 
 func TestAddressesOfTheNodeAreThoseThatPacketsOfPodsReach(t *testing.T) {
 	netnstest.Require(t)
-	card, isolated := makeVeth(t, "card0"), makeVeth(t, "vrf0")
+	card := makeVeth(t, "card0")
+	isolated := makeVeth(t, "vrf0")
 	t.Cleanup(func() { _ = netlink.LinkDel(card); _ = netlink.LinkDel(isolated) })
 	for _, prefix := range []string{"10.1.0.3/32", "10.200.0.1/24", "fd00:1::3/128", "169.254.9.9/32"} {
 		addTo(t, card, prefix)
@@ -71,7 +72,8 @@ func TestChangesOfTheNodesAddressesAreNotified(t *testing.T) {
 	card := makeVeth(t, "card0")
 	t.Cleanup(func() { _ = netlink.LinkDel(card) })
 	ctx, cancel := context.WithCancel(t.Context())
-	notified, ended := make(chan struct{}, 100), make(chan error, 1)
+	notified := make(chan struct{}, 100)
+	ended := make(chan error, 1)
 	go func() { ended <- WatchNodeAddresses(ctx, func() { notified <- struct{}{} }) }()
 	next := func(what string) {
 		t.Helper()

@@ -16,18 +16,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Notification is the kernel's notification that a link, an address or a route was deleted, that a link was set down, or that the node does
-// not forward any more.
+// Notification is the kernel's notification that a link, an address or a route was deleted, that a link was set down,
+// or that the node or a link of it does not forward any more.
 type Notification struct {
 	Namespace  string // path; "" is the agent's own
 	Link       string // "": any link of the namespace
-	Forwarding bool   // forwarding is off in the agent's namespace
+	Forwarding bool   // forwarding is off in the agent's namespace, at least for one link
 	Rules      bool   // rules of a table of Weft were deleted in the agent's namespace
 	Lost       bool   // the kernel dropped notifications: anything may have changed
 }
 
-// Subscription receives the kernel's notifications of the agent's network namespace and of followed ones. It has one socket in the agent's
-// namespace (NETLINK_LISTEN_ALL_NSID of netlink(7)): a socket in a pod's namespace would keep that alive after its pod.
+// Subscription receives the kernel's notifications of the agent's network namespace and of followed ones. It has one
+// socket in the agent's namespace (NETLINK_LISTEN_ALL_NSID of netlink(7)): a socket in a pod's namespace would keep
+// that alive after its pod.
 type Subscription struct {
 	socket *os.File
 
@@ -36,13 +37,14 @@ type Subscription struct {
 }
 
 const (
-	notifyingGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+	notifyingGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE |
+		unix.RTMGRP_IPV6_ROUTE |
 		1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
 	// notificationBuffer holds some 10,000 notifications.
 	notificationBuffer = 8 << 20
 	largestRead        = 64 << 10
-	// readRate and readBurst bound the notifications that are read, since a pod can cause any number. The kernel then drops notifications
-	// and reports that (ENOBUFS).
+	// readRate and readBurst bound the notifications that are read, since a pod can cause any number. The kernel then
+	// drops notifications and reports that (ENOBUFS).
 	readRate  = 5000 // a second
 	readBurst = 10000
 )
@@ -53,7 +55,8 @@ func Subscribe() (*Subscription, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notificationBuffer) // with a smaller buffer, the kernel drops notifications earlier
+	// with a smaller buffer, the kernel drops notifications earlier
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notificationBuffer)
 	err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: notifyingGroups})
@@ -117,7 +120,8 @@ func (n *Subscription) Run(ctx context.Context, notify func(Notification)) error
 	if err != nil {
 		return err
 	}
-	data, control := make([]byte, largestRead), make([]byte, 256)
+	data := make([]byte, largestRead)
+	control := make([]byte, 256)
 	limit := rate.NewLimiter(readRate, readBurst)
 	for {
 		if err := limit.Wait(ctx); err != nil {
@@ -147,7 +151,8 @@ func (n *Subscription) Run(ctx context.Context, notify func(Notification)) error
 
 // deliver calls notify for the messages of one read, which are from one namespace.
 func (n *Subscription) deliver(data, control []byte, notify func(Notification)) {
-	path, own := "", true
+	path := ""
+	own := true
 	if id, foreign := senderOf(control); foreign {
 		n.mu.Lock()
 		known, follows := n.paths[id]
@@ -155,7 +160,8 @@ func (n *Subscription) deliver(data, control []byte, notify func(Notification)) 
 		if !follows {
 			return
 		}
-		path, own = known, false
+		path = known
+		own = false
 	}
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {
@@ -196,7 +202,8 @@ func senderOf(control []byte) (id int32, foreign bool) {
 	return 0, false
 }
 
-// readNotification returns the link of a message, by name or else by index. isLoss is false for messages that Notification does not cover.
+// readNotification returns the link of a message, by name or else by index. isLoss is false for messages that
+// Notification does not cover.
 func readNotification(m syscall.NetlinkMessage) (index int, name string, isLoss bool) {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -223,36 +230,25 @@ func readNotification(m syscall.NetlinkMessage) (index int, name string, isLoss 
 	return 0, "", false
 }
 
-// Attributes of messages about the settings of a link (linux/netconf.h).
-const (
-	netconfIndex      = 1
-	netconfForwarding = 2
-	netconfAll        = -1 // the index that stands for all links
-)
+// netconfForwarding is an attribute of messages about the settings of a link or of all links (linux/netconf.h).
+const netconfForwarding = 2
 
-// isForwardingOff reports whether a message says that no link forwards any more.
+// isForwardingOff reports whether a message says that a link forwards no packets any more, or that none does.
 func isForwardingOff(m syscall.NetlinkMessage) bool {
 	const header = 4 // netconfmsg, aligned
 	if m.Header.Type != unix.RTM_NEWNETCONF || len(m.Data) < header {
 		return false
 	}
-	index, forwarding := 0, 1
 	for _, a := range attributes(m.Data[header:]) {
-		if len(a.Value) < 4 {
-			continue
-		}
-		value := int(int32(binary.NativeEndian.Uint32(a.Value)))
-		switch a.Attr.Type {
-		case netconfIndex:
-			index = value
-		case netconfForwarding:
-			forwarding = value
+		if a.Attr.Type == netconfForwarding && len(a.Value) >= 4 {
+			return binary.NativeEndian.Uint32(a.Value) == 0
 		}
 	}
-	return index == netconfAll && forwarding == 0
+	return false
 }
 
-// readLink reads a message of a link that was deleted or set down. The message of a new link, which is down, does not count.
+// readLink reads a message of a link that was deleted or set down. The message of a new link, which is down, does not
+// count.
 func readLink(m syscall.NetlinkMessage) (index int, name string, isLoss bool) {
 	if len(m.Data) < unix.SizeofIfInfomsg {
 		return 0, "", false

@@ -53,7 +53,8 @@ func listen(t *testing.T) *listener {
 // await waits for a notification after the first n.
 func (l *listener) await(want Notification, after int) {
 	l.t.Helper()
-	tick, limit := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	limit := time.After(20 * time.Second)
 	defer tick.Stop()
 	for !slices.Contains(l.seen()[after:], want) {
 		select {
@@ -121,7 +122,8 @@ func TestNotificationsOfTheAgentsNamespaceNameTheLink(t *testing.T) {
 
 func TestOnlyFollowedNamespacesAreNotified(t *testing.T) {
 	l := listen(t)
-	followed, other := netnstest.New(t), netnstest.New(t)
+	followed := netnstest.New(t)
+	other := netnstest.New(t)
 	if err := errors.Join(l.Follow(followed), l.Follow(other)); err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,10 @@ package linux
 
 import "github.com/vishvananda/netlink"
 
-// offloadFeatures are the offloads of a veth that the dataplane cannot do for the pod's kernel, as the virtio header of a packet socket
-// does not express them: the CRC of SCTP, and segments of SCTP, of UDP (before Linux 6.2, and for VPP) and behind the headers of a
-// tunnel. The kernel then drops the packet or describes another one. Without them the pod's kernel does this work itself.
+// offloadFeatures are the offloads of a veth that the dataplane cannot do for the pod's kernel, as the virtio header of
+// a packet socket does not express them: the CRC of SCTP, and segments of SCTP, of UDP (before Linux 6.2, and for VPP)
+// and behind the headers of a tunnel. The kernel then drops the packet or describes another one. Without them the pod's
+// kernel does this work itself.
 var offloadFeatures = []string{
 	"tx-checksum-sctp", "tx-sctp-segmentation", "tx-udp-segmentation", "tx-gso-list", "tx-gso-partial",
 	"tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation",

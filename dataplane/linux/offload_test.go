@@ -9,7 +9,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// A pod that may change its link can turn them on again. The dataplane then does what it can, until the audit repairs it.
+// A pod that may change its link can turn them on again. The dataplane then does what it can, until the audit repairs
+// it.
 func TestPodsEndLeavesNothingToTheDataplaneThatItCannotDo(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth()
@@ -17,7 +18,8 @@ func TestPodsEndLeavesNothingToTheDataplaneThatItCannotDo(t *testing.T) {
 	l.quiet()
 	link := veth.value.(wire.Veth).Name
 	unwanted := []string{"tx-checksum-sctp", "tx-sctp-segmentation", "tx-udp-segmentation", "tx-udp_tnl-segmentation",
-		"tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation", "tx-ipxip4-segmentation", "tx-ipxip6-segmentation"}
+		"tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation",
+		"tx-ipxip4-segmentation", "tx-ipxip6-segmentation"}
 	check := func(when string) {
 		l.inside(func() {
 			now := featuresOf(t, link)

@@ -10,14 +10,15 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// Overfull records the network namespaces of pods that the agent cannot read, mostly because they have too many objects. Their objects count
-// as unchanged. The zero value has none. Its methods are safe for concurrent use.
+// Overfull records the network namespaces of pods that the agent cannot read, mostly because they have too many
+// objects. Their objects count as unchanged. The zero value has none. Its methods are safe for concurrent use.
 type Overfull struct {
 	mu sync.Mutex
 	of map[netnsID]map[kvscheduler.Kind]error // why the last read of a kind ended early
 }
 
-// note records the result of the last read of a kind in a namespace; nil: all objects were read. A nil receiver records nothing.
+// note records the result of the last read of a kind in a namespace; nil: all objects were read. A nil receiver records
+// nothing.
 func (o *Overfull) note(netns netnsID, kind kvscheduler.Kind, overfull error) {
 	if o == nil {
 		return
@@ -64,5 +65,7 @@ func (o *Overfull) Of(inode, device uint64) error {
 func (o *Overfull) Keep(isKept func(inode, device uint64) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.of, func(netns netnsID, _ map[kvscheduler.Kind]error) bool { return !isKept(netns.Inode, netns.Device) })
+	maps.DeleteFunc(o.of, func(netns netnsID, _ map[kvscheduler.Kind]error) bool {
+		return !isKept(netns.Inode, netns.Device)
+	})
 }

@@ -44,7 +44,12 @@ func flood(t *testing.T, name string) {
 	}
 	for n := range floodedRoutes {
 		// With the protocol of Weft's routes: nothing keeps a pod from that.
-		r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ip(0x0b000000, n), Scope: netlink.SCOPE_LINK, Protocol: protocol}
+		r := &netlink.Route{
+			LinkIndex: link.Attrs().Index,
+			Dst:       ip(0x0b000000, n),
+			Scope:     netlink.SCOPE_LINK,
+			Protocol:  protocol,
+		}
 		if err := h.RouteAdd(r); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +82,18 @@ func (l *lab) otherPod() (path string, objects []object, address wire.LinuxAddre
 	return path, []object{
 		{wire.InterfaceKey(interfaceName), wire.Interface{Type: wire.TypeTap}},
 		{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
-		{on, wire.TapPeer{Interface: interfaceName, Namespace: path, Name: "eth0", MAC: mac2, MTU: 1400, Alias: "weft:default/b/eth0", Up: true}},
+		{
+			on,
+			wire.TapPeer{
+				Interface: interfaceName,
+				Namespace: path,
+				Name:      "eth0",
+				MAC:       mac2,
+				MTU:       1400,
+				Alias:     "weft:default/b/eth0",
+				Up:        true,
+			},
+		},
 		{wire.LinuxAddressKey(on, prefix), address},
 		{wire.LinuxRouteKey(on, route.Destination), route},
 	}, address
@@ -87,10 +103,17 @@ func (l *lab) otherPod() (path string, objects []object, address wire.LinuxAddre
 func TestPodThatFillsItsNamespaceHarmsNoOtherPod(t *testing.T) {
 	l := newLab(t)
 	on := wire.TapPeerKey("tap-a")
-	prefix, gateway := netip.MustParsePrefix("10.1.0.7/32"), netip.MustParsePrefix("10.9.0.0/16")
+	prefix := netip.MustParsePrefix("10.1.0.7/32")
+	gateway := netip.MustParsePrefix("10.9.0.0/16")
 	objects := append(l.ground(),
-		object{wire.LinuxAddressKey(on, prefix), wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth0", Prefix: prefix}},
-		object{wire.LinuxRouteKey(on, gateway), wire.LinuxRoute{On: on, Namespace: l.path, Link: "eth0", Destination: gateway}},
+		object{
+			wire.LinuxAddressKey(on, prefix),
+			wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth0", Prefix: prefix},
+		},
+		object{
+			wire.LinuxRouteKey(on, gateway),
+			wire.LinuxRoute{On: on, Namespace: l.path, Link: "eth0", Destination: gateway},
+		},
 	)
 	other, others, address := l.otherPod()
 	l.mustCommit(append(objects, others...)...)
@@ -128,10 +151,17 @@ func TestPodThatFillsItsNamespaceHarmsNoOtherPod(t *testing.T) {
 func TestANamespaceIsOverfullUntilItsObjectsAreRead(t *testing.T) {
 	l := newLab(t)
 	on := wire.TapPeerKey("tap-a")
-	prefix, destination := netip.MustParsePrefix("10.1.0.7/32"), netip.MustParsePrefix("10.9.0.0/16")
+	prefix := netip.MustParsePrefix("10.1.0.7/32")
+	destination := netip.MustParsePrefix("10.9.0.0/16")
 	objects := append(l.ground(),
-		object{wire.LinuxAddressKey(on, prefix), wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth0", Prefix: prefix}},
-		object{wire.LinuxRouteKey(on, destination), wire.LinuxRoute{On: on, Namespace: l.path, Link: "eth0", Destination: destination}},
+		object{
+			wire.LinuxAddressKey(on, prefix),
+			wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth0", Prefix: prefix},
+		},
+		object{
+			wire.LinuxRouteKey(on, destination),
+			wire.LinuxRoute{On: on, Namespace: l.path, Link: "eth0", Destination: destination},
+		},
 	)
 	other, others, _ := l.otherPod()
 	l.mustCommit(append(objects, others...)...)
@@ -145,7 +175,10 @@ func TestANamespaceIsOverfullUntilItsObjectsAreRead(t *testing.T) {
 		switch err := l.full.Of(inode, device); {
 		case kinds == "" && err != nil:
 			t.Errorf("%s: %v", when, err)
-		case kinds != "" && (err == nil || !strings.HasPrefix(err.Error(), kinds+": more objects in the pod's network namespace than the agent reads: more than 4096")):
+		case kinds != "" &&
+			(err == nil ||
+				!strings.HasPrefix(err.Error(),
+					kinds+": more objects in the pod's network namespace than the agent reads: more than 4096")):
 			t.Errorf("%s: %v, want %s", when, err, kinds)
 		}
 	}

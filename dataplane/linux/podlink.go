@@ -13,9 +13,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// A link in a pod is the pod's after the ADD: a program may rename it, move it into a namespace of its own (a VRF, a router, a virtual
-// machine), or make it a port of a bridge, a bond or a VRF. Its alias, which follows the link, identifies it. A link that is in use
-// elsewhere is not missing, and Weft changes nothing of it; docs/operations.md has the table of what is whose.
+// A link in a pod is the pod's after the ADD: a program may rename it, move it into a namespace of its own (a VRF, a
+// router, a virtual machine), or make it a port of a bridge, a bond or a VRF. Its alias, which follows the link,
+// identifies it. A link that is in use elsewhere is not missing, and Weft changes nothing of it; docs/operations.md has
+// the table of what is whose.
 
 // place says where a pod's link is.
 type place int
@@ -32,8 +33,8 @@ const (
 	maxSearched = 16384
 )
 
-// placeOf finds a link of a pod. It searches the namespace of the handle first, then the namespaces that this one has an nsid of: the kernel
-// assigns one when a link moves there (rtnetlink(7), IFLA_NEW_NETNSID).
+// placeOf finds a link of a pod. It searches the namespace of the handle first, then the namespaces that this one has
+// an nsid of: the kernel assigns one when a link moves there (rtnetlink(7), IFLA_NEW_NETNSID).
 func (h *handle) placeOf(p PodLink) (place, error) {
 	l, err := h.link(p.Name)
 	if err != nil && !errors.Is(err, errNoLink) {
@@ -77,8 +78,8 @@ func (h *handle) search() (map[foundLink]bool, error) {
 	return found, err
 }
 
-// searchIn adds the links of a namespace. target is the attribute that selects it; nil: the handle's. A namespace that was deleted meanwhile
-// has none.
+// searchIn adds the links of a namespace. target is the attribute that selects it; nil: the handle's. A namespace that
+// was deleted meanwhile has none.
 func (h *handle) searchIn(target *nl.RtAttr, found map[foundLink]bool) error {
 	request := []nl.NetlinkRequestData{nl.NewIfInfomsg(unix.AF_UNSPEC)}
 	if target != nil {
@@ -134,8 +135,9 @@ func (h *handle) holds(name string) (bool, error) {
 	return strings.HasPrefix(l.Attrs().Alias, wire.AliasPrefix) && l.Attrs().MasterIndex == 0, nil
 }
 
-// unlessTakenOver returns f for objects on links of pods that are where the ADD put them. It does nothing for other links of pods: the
-// scheduler calls it while the link's object exists, so the pod took the link over. link returns "" for an object on no certain link.
+// unlessTakenOver returns f for objects on links of pods that are where the ADD put them. It does nothing for other
+// links of pods: the scheduler calls it while the link's object exists, so the pod took the link over. link returns ""
+// for an object on no certain link.
 func unlessTakenOver[V any](link func(V) string, f func(*handle, V) error) func(*handle, V) error {
 	return func(h *handle, v V) error {
 		if name := link(v); h.ofPod && name != "" {
@@ -147,7 +149,37 @@ func unlessTakenOver[V any](link func(V) string, f func(*handle, V) error) func(
 	}
 }
 
-// podLinksOf returns the identities that the links of an object may have in a pod: of the applied value, then of the desired one.
+// minMTU6 is the least MTU of IPv6 (RFC 8200, section 5). The kernel removes IPv6 from a link with a lower one: its
+// addresses, routes, neighbours and settings.
+const minMTU6 = 1280
+
+// lacksIPv6 reports whether a pod lowered the MTU of its link so far that it has no IPv6. Weft itself gives no link
+// with IPv6 addresses such an MTU (pod.MinMTU).
+func (h *handle) lacksIPv6(name string) (bool, error) {
+	l, err := h.link(name)
+	if errors.Is(err, errNoLink) {
+		return false, nil
+	}
+	return err == nil && l.Attrs().MTU > 0 && l.Attrs().MTU < minMTU6, err
+}
+
+// unlessWithoutIPv6 returns f for objects on links of pods that can exist. It does nothing for one that needs IPv6 on a
+// link from which the pod removed it.
+func unlessWithoutIPv6[V any](
+	link func(V) string, needs func(V) bool, f func(*handle, V) error,
+) func(*handle, V) error {
+	return func(h *handle, v V) error {
+		if h.ofPod && needs(v) {
+			if lacks, err := h.lacksIPv6(link(v)); err != nil || lacks {
+				return refused(err)
+			}
+		}
+		return f(h, v)
+	}
+}
+
+// podLinksOf returns the identities that the links of an object may have in a pod: of the applied value, then of the
+// desired one.
 func podLinksOf(view kvscheduler.View, on string) (links []PodLink) {
 	ref := parseRef(on)
 	for _, v := range knownValues[wire.TapPeer](view, wire.KindTapPeer, ref.Name) {

@@ -7,13 +7,15 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Lane is the scheduler's lane of all kinds of this package except files: the kernel changes them under one lock (RTNL).
+// Lane is the scheduler's lane of all kinds of this package except files: the kernel changes them under one lock
+// (RTNL).
 const Lane = "netlink"
 
 // Options configure the kinds. The zero value suits a scheduler that no object outlives.
 type Options struct {
-	// VethName returns the object that a veth belongs to and the name of its end in the pod, given name and alias of the host's end. ok
-	// is false for foreign links. It finds veths that an agent created but did not record before it stopped.
+	// VethName returns the object that a veth belongs to and the name of its end in the pod, given name and alias of
+	// the host's end. ok is false for foreign links. It finds veths that an agent created but did not record before it
+	// stopped.
 	VethName func(host, alias string) (object, ifName string, ok bool)
 
 	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.
@@ -48,12 +50,15 @@ func Register(s *kvscheduler.Scheduler, o Options) error {
 }
 
 func register[V, M any](s *kvscheduler.Scheduler, d kvscheduler.Descriptor[V, M]) error {
-	_, err := kvscheduler.Register(s, d)
+	err := kvscheduler.Register(s, d)
 	return err
 }
 
-// onLink returns the descriptor of a kind of objects on links. at returns the key of the link's object, and the path of the namespace.
-func onLink[V comparable](mode kvscheduler.DepMode, at func(V) (on, namespace string), b namespaced[V]) kvscheduler.Descriptor[V, netnsID] {
+// onLink returns the descriptor of a kind of objects on links. at returns the key of the link's object, and the path of
+// the namespace.
+func onLink[V comparable](
+	mode kvscheduler.DepMode, at func(V) (on, namespace string), b namespaced[V],
+) kvscheduler.Descriptor[V, netnsID] {
 	b.namespace = func(v V) string {
 		_, namespace := at(v)
 		return namespace
@@ -62,8 +67,13 @@ func onLink[V comparable](mode kvscheduler.DepMode, at func(V) (on, namespace st
 		on, _ := at(v)
 		return on
 	}
+	if b.needsIPv6 != nil {
+		b.put = unlessWithoutIPv6(b.link, b.needsIPv6, b.put)
+		b.remove = unlessWithoutIPv6(b.link, b.needsIPv6, b.remove)
+	}
 	if b.link != nil {
-		b.put, b.remove = unlessTakenOver(b.link, b.put), unlessTakenOver(b.link, b.remove)
+		b.put = unlessTakenOver(b.link, b.put)
+		b.remove = unlessTakenOver(b.link, b.remove)
 	}
 	return kvscheduler.Descriptor[V, netnsID]{
 		Name: string(b.kind), Lane: Lane, Equal: equal[V], Backend: b,

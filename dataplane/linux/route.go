@@ -24,17 +24,20 @@ func (s routes) table(v wire.LinuxRoute) (table int, removed bool) {
 
 func routeDescriptor(o Options) kvscheduler.Descriptor[wire.LinuxRoute, netnsID] {
 	s := routes{o.ChainChanges}
-	d := onLink(kvscheduler.Follow, func(v wire.LinuxRoute) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.LinuxRoute]{
-		kind:   wire.KindLinuxRoute,
-		put:    s.add,
-		remove: s.remove,
-		find:   s.find,
-		list:   listRoutes,
-		link:   func(v wire.LinuxRoute) string { return v.Link },
+	d := onLink(kvscheduler.Follow, func(v wire.LinuxRoute) (on, namespace string) { return v.On, v.Namespace },
+		namespaced[wire.LinuxRoute]{
+			kind:   wire.KindLinuxRoute,
+			put:    s.add,
+			remove: s.remove,
+			find:   s.find,
+			list:   listRoutes,
+			link:   func(v wire.LinuxRoute) string { return v.Link },
 
-		overfull: o.Overfull,
-	})
-	d.Validate, d.Recreate = validateRoute, always
+			needsIPv6: func(v wire.LinuxRoute) bool { return v.Destination.Addr().Is6() },
+			overfull:  o.Overfull,
+		})
+	d.Validate = validateRoute
+	d.Recreate = always
 	onLink := d.Deps
 	d.Deps = func(name string, v wire.LinuxRoute) []kvscheduler.Dep {
 		return append(onLink(name, v), sourceDeps(v)...)
@@ -68,8 +71,8 @@ func sourceDeps(v wire.LinuxRoute) []kvscheduler.Dep {
 	}}}
 }
 
-// add does not replace foreign routes to the same destination. A foreign route with the same next hop counts as the object, another
-// one is a permanent error.
+// add does not replace foreign routes to the same destination. A foreign route with the same next hop counts as the
+// object, another one is a permanent error.
 func (s routes) add(h *handle, v wire.LinuxRoute) error {
 	l, err := h.linkFor(v.Link, v.Destination.Addr())
 	if err != nil {
@@ -86,12 +89,14 @@ func (s routes) add(h *handle, v wire.LinuxRoute) error {
 	for _, r := range found {
 		if isOutdated(r, l, v) {
 			if err := h.RouteDel(&r); err != nil {
-				return refused(fmt.Errorf("delete route to %s %s of an earlier configuration: %w", v.Destination, h.nextHop(r), err))
+				return refused(fmt.Errorf("delete route to %s %s of an earlier configuration: %w", v.Destination,
+					h.nextHop(r), err))
 			}
 			continue
 		}
 		if !hasNextHop(r, l, v) {
-			return permanent(fmt.Errorf("add route to %s through %s: a %s %s already exists", v.Destination, v.Link, routeName(v.Destination), h.nextHop(r)))
+			return permanent(fmt.Errorf("add route to %s through %s: a %s %s already exists", v.Destination, v.Link,
+				routeName(v.Destination), h.nextHop(r)))
 		}
 		if fromKernel(r, v) == v {
 			return nil
@@ -107,8 +112,8 @@ func (s routes) add(h *handle, v wire.LinuxRoute) error {
 	return nil
 }
 
-// isOutdated reports whether an agent with an earlier configuration made a route. Only the node's namespace has such routes, since only
-// there no two objects have a route to the same destination.
+// isOutdated reports whether an agent with an earlier configuration made a route. Only the node's namespace has such
+// routes, since only there no two objects have a route to the same destination.
 func isOutdated(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
 	return v.Namespace == "" && r.Protocol == protocol && !hasNextHop(r, l, v)
 }
@@ -184,7 +189,8 @@ func (s routes) find(h *handle, v wire.LinuxRoute) (wire.LinuxRoute, bool, error
 // listRoutes lists Weft's routes.
 func listRoutes(h *handle, l netlink.Link, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error) {
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol, Table: unix.RT_TABLE_MAIN}
-	list, err := h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	list, err := h.RouteListFiltered(netlink.FAMILY_ALL, filter,
+		netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	found := map[string]wire.LinuxRoute{}
 	for _, r := range list {
 		v.Destination = destinationOf(r)
@@ -204,7 +210,8 @@ func destinationOf(r netlink.Route) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// fromKernel converts a route of the kernel on the link of v. A foreign route may have any source and MTU where v has none.
+// fromKernel converts a route of the kernel on the link of v. A foreign route may have any source and MTU where v has
+// none.
 func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
 	foreign := r.Protocol != protocol
 	v.Gateway = addrOf(r.Gw)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FollowRules calls notify when rules of Weft's nftables tables in the agent's namespace are deleted, by `nft flush ruleset` for example, or
-// when the kernel dropped notifications, until ctx ends. notify must not block.
+// FollowRules calls notify when rules of Weft's nftables tables in the agent's namespace are deleted, by `nft flush
+// ruleset` for example, or when the kernel dropped notifications, until ctx ends. notify must not block.
 func FollowRules(ctx context.Context, notify func()) error {
 	c, err := netfilter.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

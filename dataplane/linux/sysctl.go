@@ -16,15 +16,19 @@ import (
 )
 
 func sysctlDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.Sysctl, netnsID] {
-	d := onLink(kvscheduler.Follow, func(v wire.Sysctl) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.Sysctl]{
-		kind:   wire.KindSysctl,
-		put:    writeSysctl,
-		remove: func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
-		find:   readSysctl,
-		link:   func(v wire.Sysctl) string { return linkOfSetting(v.Name) },
+	d := onLink(kvscheduler.Follow, func(v wire.Sysctl) (on, namespace string) { return v.On, v.Namespace },
+		namespaced[wire.Sysctl]{
+			kind:   wire.KindSysctl,
+			put:    writeSysctl,
+			remove: func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
+			find:   readSysctl,
+			link:   func(v wire.Sysctl) string { return linkOfSetting(v.Name) },
 
-		overfull: overfull,
-	})
+			needsIPv6: func(v wire.Sysctl) bool {
+				return linkOfSetting(v.Name) != "" && strings.HasPrefix(v.Name, "net/ipv6/")
+			},
+			overfull: overfull,
+		})
 	d.Validate = validateSysctl
 	d.Recreate = func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace }
 	return d
@@ -56,14 +60,15 @@ func linkOfSetting(name string) string {
 // sysctlFile returns the file of a setting. Below net, each thread sees the settings of its namespace.
 func sysctlFile(v wire.Sysctl) string { return "/proc/sys/" + v.Name }
 
-// Settings that change other settings of every link. With IPv6 forwarding, a link accepts router advertisements only if accept_ra is 2.
+// Settings that change other settings of every link. With IPv6 forwarding, a link accepts router advertisements only if
+// accept_ra is 2.
 const (
 	forwarding6 = "net/ipv6/conf/all/forwarding"
 	forwarding4 = "net/ipv4/ip_forward"
 )
 
-// isolatedLinks lists the forwarding settings of the dataplane's links (see isolation), which have to stay 0 when the forwarding of all
-// links changes to value.
+// isolatedLinks lists the forwarding settings of the dataplane's links (see isolation), which have to stay 0 when the
+// forwarding of all links changes to value.
 func isolatedLinks(value string) (files []string) {
 	const conf = "/proc/sys/net/ipv4/conf/"
 	links, err := os.ReadDir(conf)
@@ -72,7 +77,8 @@ func isolatedLinks(value string) (files []string) {
 	}
 	for _, l := range links {
 		at := conf + l.Name()
-		if settingIs(at+"/forwarding", "0") && settingIs(at+"/rp_filter", "1") && settingIs(at+"/drop_unicast_in_l2_multicast", "1") {
+		if settingIs(at+"/forwarding", "0") && settingIs(at+"/rp_filter", "1") &&
+			settingIs(at+"/drop_unicast_in_l2_multicast", "1") {
 			files = append(files, at+"/forwarding")
 		}
 	}
@@ -91,7 +97,8 @@ func writeSysctl(_ *handle, v wire.Sysctl) error {
 	}
 	err := os.WriteFile(sysctlFile(v), []byte(v.Value), 0)
 	for _, file := range isolated {
-		if failed := os.WriteFile(file, []byte("0"), 0); failed != nil && !errors.Is(failed, os.ErrNotExist) { // links may be deleted meanwhile
+		// links may be deleted meanwhile
+		if failed := os.WriteFile(file, []byte("0"), 0); failed != nil && !errors.Is(failed, os.ErrNotExist) {
 			err = errors.Join(err, failed)
 		}
 	}
@@ -104,8 +111,8 @@ func writeSysctl(_ *handle, v wire.Sysctl) error {
 	return nil
 }
 
-// keepAdvertisements lets links that accept router advertisements accept them with forwarding, too: the node may have its addresses
-// and its default route from them.
+// keepAdvertisements lets links that accept router advertisements accept them with forwarding, too: the node may have
+// its addresses and its default route from them.
 func keepAdvertisements(dir string) error {
 	links, err := os.ReadDir(dir)
 	if err != nil {
@@ -113,10 +120,12 @@ func keepAdvertisements(dir string) error {
 	}
 	for _, l := range links {
 		at := path.Join(dir, l.Name())
-		if l.Name() == "all" || l.Name() == "default" || !settingIs(at+"/accept_ra", "1") || !settingIs(at+"/forwarding", "0") {
+		if l.Name() == "all" || l.Name() == "default" || !settingIs(at+"/accept_ra", "1") ||
+			!settingIs(at+"/forwarding", "0") {
 			continue
 		}
-		if err := os.WriteFile(at+"/accept_ra", []byte("2"), 0); err != nil && !errors.Is(err, os.ErrNotExist) { // links may be deleted meanwhile
+		// links may be deleted meanwhile
+		if err := os.WriteFile(at+"/accept_ra", []byte("2"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
@@ -138,16 +147,18 @@ func readSysctl(_ *handle, v wire.Sysctl) (wire.Sysctl, bool, error) {
 }
 
 func hardeningDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.Hardening, netnsID] {
-	d := onLink(kvscheduler.Follow, func(v wire.Hardening) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.Hardening]{
-		kind:   wire.KindHardening,
-		put:    putHardening,
-		remove: func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
-		find:   findHardening,
-		link:   func(v wire.Hardening) string { return v.Link },
+	d := onLink(kvscheduler.Follow, func(v wire.Hardening) (on, namespace string) { return v.On, v.Namespace },
+		namespaced[wire.Hardening]{
+			kind:   wire.KindHardening,
+			put:    putHardening,
+			remove: func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
+			find:   findHardening,
+			link:   func(v wire.Hardening) string { return v.Link },
 
-		overfull: overfull,
-	})
-	d.Validate, d.Recreate = validateHardening, always
+			overfull: overfull,
+		})
+	d.Validate = validateHardening
+	d.Recreate = always
 	return d
 }
 
@@ -176,8 +187,8 @@ func findHardening(h *handle, v wire.Hardening) (wire.Hardening, bool, error) {
 	return v, areSet(hardeningsOf(l, v.Namespace)), nil
 }
 
-// hardenings are the settings, set to 0, that make the kernel of a Linux end, mostly a pod's, ignore addresses and routes from neighbours
-// on the link.
+// hardenings are the settings, set to 0, that make the kernel of a Linux end, mostly a pod's, ignore addresses and
+// routes from neighbours on the link.
 var hardenings = []string{
 	"ipv6/conf/%s/accept_ra",
 	"ipv6/conf/%s/autoconf",
@@ -185,12 +196,12 @@ var hardenings = []string{
 	"ipv4/conf/%s/accept_redirects",
 }
 
-// podRedirects is the setting of a whole namespace: without forwarding, the kernel accepts an IPv4 redirect if the link or all links
-// accept them. secure_redirects stays 1, the stricter value.
+// podRedirects is the setting of a whole namespace: without forwarding, the kernel accepts an IPv4 redirect if the link
+// or all links accept them. secure_redirects stays 1, the stricter value.
 const podRedirects = "ipv4/conf/all/accept_redirects"
 
-// hardeningsOf returns the settings for a link. Weft does not change settings of all links in the node's namespace. With forwarding, the
-// kernel accepts a redirect there only if both settings allow it.
+// hardeningsOf returns the settings for a link. Weft does not change settings of all links in the node's namespace.
+// With forwarding, the kernel accepts a redirect there only if both settings allow it.
 func hardeningsOf(l netlink.Link, namespace string) (list []setting) {
 	for _, s := range hardenings {
 		list = append(list, setting{fmt.Sprintf(s, l.Attrs().Name), "0"})
@@ -201,8 +212,8 @@ func hardeningsOf(l netlink.Link, namespace string) (list []setting) {
 	return list
 }
 
-// harden makes a link ignore router advertisements and redirects. It runs before the link is up, since the kernel keeps what it has
-// learned.
+// harden makes a link ignore router advertisements and redirects. It runs before the link is up, since the kernel keeps
+// what it has learned.
 func harden(l netlink.Link, namespace string) error {
 	if err := apply(hardeningsOf(l, namespace)); err != nil {
 		return refused(fmt.Errorf("harden link %s: %w", l.Attrs().Name, err))
@@ -219,7 +230,8 @@ func apply(list []setting) error {
 		if s.isSet() {
 			continue
 		}
-		if err := os.WriteFile("/proc/sys/net/"+s.file, []byte(s.value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile("/proc/sys/net/"+s.file, []byte(s.value), 0); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

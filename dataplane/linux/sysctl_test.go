@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -31,7 +32,8 @@ func (l *lab) mustBeHardened(link string) {
 	l.Helper()
 	l.inside(func() {
 		for _, name := range []string{
-			"ipv6/conf/" + link + "/accept_ra", "ipv6/conf/" + link + "/autoconf", "ipv6/conf/" + link + "/accept_redirects",
+			"ipv6/conf/" + link + "/accept_ra", "ipv6/conf/" + link + "/autoconf",
+			"ipv6/conf/" + link + "/accept_redirects",
 			"ipv4/conf/" + link + "/accept_redirects", "ipv4/conf/all/accept_redirects",
 		} {
 			if is := readSetting(l.T, name); is != "0" {
@@ -44,15 +46,18 @@ func (l *lab) mustBeHardened(link string) {
 // Links are hardened with and without addresses, before they are up.
 func TestLinuxEndsAreHardenedBeforeTheyAreUp(t *testing.T) {
 	l := newLab(t)
-	must(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/accept_redirects", []byte("1"), 0)) // other tests enable forwarding, which clears it
+	// other tests enable forwarding, which clears it
+	must(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/accept_redirects", []byte("1"), 0))
 	l.inside(func() {
-		if readSetting(t, "ipv6/conf/eth0/accept_ra") != "1" || readSetting(t, "ipv4/conf/all/accept_redirects") != "1" {
+		if readSetting(t, "ipv6/conf/eth0/accept_ra") != "1" ||
+			readSetting(t, "ipv4/conf/all/accept_redirects") != "1" {
 			t.Fatal("the kernel's defaults are hardened already")
 		}
 	})
 	peer := l.peer()
 	peer.Up = false
-	l.mustCommit(l.namespace(), object{wire.InterfaceKey("tap-a"), wire.Interface{Type: wire.TypeTap}}, l.peerObject(peer),
+	l.mustCommit(l.namespace(), object{wire.InterfaceKey("tap-a"), wire.Interface{Type: wire.TypeTap}},
+		l.peerObject(peer),
 		l.veth(func(v *wire.Veth) { v.Up = false }))
 	l.mustBeHardened("eth0")
 	l.mustBeHardened("eth1")
@@ -113,11 +118,13 @@ func TestPodIgnoresRouterAdvertisements(t *testing.T) {
 var advertised = netip.MustParseAddr("2001:db8:bad::")
 
 // advertisement is a frame with a router advertisement of a default router with a prefix (RFC 4861, 4.2).
-func advertisement(from wire.MAC) []byte {
-	source, all := netip.MustParseAddr("fe80::bad"), netip.MustParseAddr("ff02::1")
+func advertisement(from netaddr.MAC) []byte {
+	source := netip.MustParseAddr("fe80::bad")
+	all := netip.MustParseAddr("ff02::1")
 	prefix := append([]byte{3, 4, 64, 0xc0, 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0, 0, 0}, advertised.AsSlice()...)
 	message := slices.Concat([]byte{134, 0, 0, 0, 64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0}, prefix)
-	pseudo := slices.Concat(source.AsSlice(), all.AsSlice(), []byte{0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6}, message)
+	pseudo := slices.Concat(source.AsSlice(), all.AsSlice(),
+		[]byte{0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6}, message)
 	sum := uint32(0)
 	for i := 0; i < len(pseudo); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(pseudo[i:]))
@@ -126,7 +133,8 @@ func advertisement(from wire.MAC) []byte {
 		sum = sum>>16 + sum&0xffff
 	}
 	binary.BigEndian.PutUint16(message[2:], ^uint16(sum))
-	header := slices.Concat([]byte{0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255}, source.AsSlice(), all.AsSlice())
+	header := slices.Concat([]byte{0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255}, source.AsSlice(),
+		all.AsSlice())
 	return slices.Concat([]byte{0x33, 0x33, 0, 0, 0, 1}, from[:], []byte{0x86, 0xdd}, header, message)
 }
 
@@ -179,7 +187,12 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 	l.mustCommit(append(l.ground(), l.sysctl(forwarding6, "1"), l.sysctl("net/ipv4/ip_forward", "1"))...)
 	l.quiet()
 	l.inside(func() {
-		for file, want := range map[string]string{"all/forwarding": "1", "eth8/accept_ra": "2", "eth9/accept_ra": "0", "default/accept_ra": "1"} {
+		for file, want := range map[string]string{
+			"all/forwarding":    "1",
+			"eth8/accept_ra":    "2",
+			"eth9/accept_ra":    "0",
+			"default/accept_ra": "1",
+		} {
 			if text, err := os.ReadFile(conf + file); err != nil || strings.TrimSpace(string(text)) != want {
 				t.Errorf("%s is %s, want %s (%v)", file, text, want, err)
 			}
@@ -190,5 +203,30 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 		t.Errorf("objects %v differ", got)
 	}
 	l.resync()
+	l.quiet()
+}
+
+// The kernel sets the forwarding of all links with that of the node. It must not forward packets that these links
+// receive, also after another program turned forwarding off and Weft repaired that.
+func TestForwardingOfTheNodeDoesNotReachTheDataplanesLinks(t *testing.T) {
+	l := newLab(t)
+	must(t, os.WriteFile("/proc/sys/"+forwarding4, []byte("0"), 0))
+	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/"+forwarding4, []byte("0"), 0) })
+	l.mustCommit(append(l.ground(), l.veth())...)
+	forwards := func(when, all string) {
+		t.Helper()
+		if got := readSetting(t, "ipv4/ip_forward"); got != all {
+			t.Errorf("%s: forwarding of the node is %s", when, got)
+		}
+		if got := readSetting(t, "ipv4/conf/"+hostEnd+"/forwarding"); got != "0" {
+			t.Errorf("%s: forwarding of the host's end is %s", when, got)
+		}
+	}
+	on := wire.VethKey("pod-a")
+	l.mustCommit(object{wire.SysctlKey(on, forwarding4), wire.Sysctl{On: on, Name: forwarding4, Value: "1"}})
+	forwards("turned on", "1")
+	must(t, os.WriteFile("/proc/sys/"+forwarding4, []byte("0"), 0))
+	l.resync()
+	forwards("repaired", "1")
 	l.quiet()
 }

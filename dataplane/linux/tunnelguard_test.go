@@ -43,7 +43,8 @@ func newGuardScene(t *testing.T) (s *scene, chained string) {
 		s.lead(chained, "eth0", "", a.chainedNode)
 	}
 	s.masqueradeAll()
-	t.Cleanup(func() { must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable)) }) // other tests list all connections
+	// other tests list all connections
+	t.Cleanup(func() { must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable)) })
 	return s, chained
 }
 
@@ -56,7 +57,11 @@ func (s *scene) masqueradeAll() {
 		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
 		Priority: nftables.ChainPriorityNATSource,
 	})
-	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(link(expr.MetaKeyOIFNAME, expr.CmpOpEq, uplink), &expr.Masq{})})
+	c.AddRule(&nftables.Rule{
+		Table: table,
+		Chain: chain,
+		Exprs: append(link(expr.MetaKeyOIFNAME, expr.CmpOpEq, uplink), &expr.Masq{}),
+	})
 	must(s.T, c.Flush())
 	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
 }
@@ -101,7 +106,8 @@ func (s *scene) mustDrop(from *net.UDPConn, to netip.AddrPort, size int, at *net
 	s.Fatalf("the packet to %s was neither dropped by the guard nor received", to)
 }
 
-// mustPass sends a packet until one arrives: on a busy machine the kernel may give up the first one while it asks for the neighbour's MAC.
+// mustPass sends a packet until one arrives: on a busy machine the kernel may give up the first one while it asks for
+// the neighbour's MAC.
 func (s *scene) mustPass(from *net.UDPConn, to netip.AddrPort, size int, at *net.UDPConn) (source string) {
 	s.Helper()
 	text := strings.Repeat(passing, size)
@@ -120,7 +126,10 @@ func (s *scene) mustPass(from *net.UDPConn, to netip.AddrPort, size int, at *net
 }
 
 // The texts of packets that must pass and of those that must not. One of the former may arrive twice and late.
-const passing, dropped = "y", "x"
+const (
+	passing = "y"
+	dropped = "x"
+)
 
 const inFragments = 4000 // bytes; the links have an MTU of 1500
 
@@ -130,9 +139,12 @@ func TestPodsReachNoTunnelOfAnyNode(t *testing.T) {
 	s.mustCommit(masqueradeObject(cluster()))
 	for family, e := range families {
 		own := guardAddresses[family]
-		peer, other := s.socket(s.world, e.outside, tunnelPort, true), s.socket(s.world, e.outside, port, true)
-		node, nodeOther := s.socket("", e.nodeUplink, tunnelPort, true), s.socket("", e.nodeUplink, port, true)
-		pod, otherPod := s.socket(s.pods, e.pod, 0, true), s.socket(s.pods, e.otherPod, tunnelPort, true)
+		peer := s.socket(s.world, e.outside, tunnelPort, true)
+		other := s.socket(s.world, e.outside, port, true)
+		node := s.socket("", e.nodeUplink, tunnelPort, true)
+		nodeOther := s.socket("", e.nodeUplink, port, true)
+		pod := s.socket(s.pods, e.pod, 0, true)
+		otherPod := s.socket(s.pods, e.otherPod, tunnelPort, true)
 		chainedPod := s.socket(chained, own.chained, 0, true)
 		s.redirectTo(e.service, e.outside, tunnelPort)
 		for _, size := range []int{10, inFragments} {
@@ -156,16 +168,18 @@ func TestPodsReachNoTunnelOfAnyNode(t *testing.T) {
 	}
 }
 
-// A node may route tunnel packets of other nodes. It drops packets of pods that a Service redirects into a tunnel: their source is the
-// address of the pod's node already.
+// A node may route tunnel packets of other nodes. It drops packets of pods that a Service redirects into a tunnel:
+// their source is the address of the pod's node already.
 func TestNodeForwardsForeignTunnelsButRedirectsNothingIntoThem(t *testing.T) {
 	s, chained := newGuardScene(t)
 	for family, e := range families {
 		far := guardAddresses[family].chained
 		v := cluster()
-		v.Guard.Nodes = append(v.Guard.Nodes, netip.PrefixFrom(netip.MustParseAddr(far), netip.MustParseAddr(far).BitLen()))
+		v.Guard.Nodes = append(v.Guard.Nodes,
+			netip.PrefixFrom(netip.MustParseAddr(far), netip.MustParseAddr(far).BitLen()))
 		s.mustCommit(masqueradeObject(v))
-		near, end := s.socket(s.world, e.outside, tunnelPort, true), s.socket(chained, far, tunnelPort, true)
+		near := s.socket(s.world, e.outside, tunnelPort, true)
+		end := s.socket(chained, far, tunnelPort, true)
 		s.mustPass(near, udpAt(far, tunnelPort), 10, end)
 		s.redirectTo(e.nodeUplink, far, tunnelPort)
 		s.mustDrop(s.socket(s.world, e.outside, port, true), udpAt(e.nodeUplink, 30_000), 10, end)
@@ -174,7 +188,8 @@ func TestNodeForwardsForeignTunnelsButRedirectsNothingIntoThem(t *testing.T) {
 
 func TestGuardAllowsThePortWithoutTunnelsAndToOtherHosts(t *testing.T) {
 	s, chained := newGuardScene(t)
-	e, own := families["IPv4"], guardAddresses["IPv4"]
+	e := families["IPv4"]
+	own := guardAddresses["IPv4"]
 	peer := s.socket(s.world, e.outside, tunnelPort, true)
 	v := cluster()
 	v.Guard.Nodes = nil

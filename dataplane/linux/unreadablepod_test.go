@@ -37,7 +37,9 @@ func TestUnreadablePodDoesNotKeepOtherPodsFromBeingChecked(t *testing.T) {
 			l.mustCommit(append(objects, others...)...)
 			l.quiet()
 			l.inside(func() { addAlternativeNames(t, mustFind(t, link)) })
-			netnstest.Do(t, other, func() { must(t, netlink.LinkSetHardwareAddr(mustFind(t, "eth0"), []byte{2, 9, 9, 9, 9, 9})) })
+			netnstest.Do(t, other, func() {
+				must(t, netlink.LinkSetHardwareAddr(mustFind(t, "eth0"), []byte{2, 9, 9, 9, 9, 9}))
+			})
 			want := []string{wire.TapPeerKey("tap-b")}
 			if got := l.different(); !slices.Equal(got, want) {
 				t.Errorf("objects %v differ, want %v", got, want)
@@ -62,15 +64,26 @@ func TestAnnouncementThatThePodForbidsIsNoError(t *testing.T) {
 		"filter of the output": func(t *testing.T) {
 			c, err := nftables.New()
 			must(t, err)
-			table, drop := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "pods"}), nftables.ChainPolicyDrop
-			c.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput,
-				Priority: nftables.ChainPriorityFilter, Policy: &drop})
+			table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "pods"})
+			drop := nftables.ChainPolicyDrop
+			c.AddChain(&nftables.Chain{
+				Name:     "output",
+				Table:    table,
+				Type:     nftables.ChainTypeFilter,
+				Hooknum:  nftables.ChainHookOutput,
+				Priority: nftables.ChainPriorityFilter, Policy: &drop,
+			})
 			must(t, c.Flush())
 		},
 		"rule before the local table": func(t *testing.T) {
-			local, prohibit := netlink.NewRule(), netlink.NewRule()
-			local.Family, local.Table, local.Priority = netlink.FAMILY_V6, unix.RT_TABLE_LOCAL, 10
-			prohibit.Family, prohibit.Type, prohibit.Priority = netlink.FAMILY_V6, unix.FR_ACT_PROHIBIT, 1
+			local := netlink.NewRule()
+			prohibit := netlink.NewRule()
+			local.Family = netlink.FAMILY_V6
+			local.Table = unix.RT_TABLE_LOCAL
+			local.Priority = 10
+			prohibit.Family = netlink.FAMILY_V6
+			prohibit.Type = unix.FR_ACT_PROHIBIT
+			prohibit.Priority = 1
 			must(t, netlink.RuleAdd(prohibit))
 			must(t, netlink.RuleAdd(local))
 			local.Priority = 0

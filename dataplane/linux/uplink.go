@@ -17,8 +17,8 @@ import (
 
 type uplinkItem = kvscheduler.Item[wire.Uplink, struct{}]
 
-// uplinkDescriptor makes a card depend on all objects by which the dataplane serves it. If the dataplane refuses one of them, or has none
-// after a restart, the kernel keeps the card.
+// uplinkDescriptor makes a card depend on all objects by which the dataplane serves it. If the dataplane refuses one of
+// them, or has none after a restart, the kernel keeps the card.
 func uplinkDescriptor() kvscheduler.Descriptor[wire.Uplink, struct{}] {
 	return kvscheduler.Descriptor[wire.Uplink, struct{}]{
 		Name: wire.KindUplink, Lane: Lane,
@@ -85,7 +85,8 @@ func validateUplink(name string, v wire.Uplink) error {
 	return errors.Join(validateLink(v.Card.Link), validateLink(v.To))
 }
 
-// takeCard moves addresses and routes from the card to the link, or completes an interrupted move. It reverts a move that fails.
+// takeCard moves addresses and routes from the card to the link, or completes an interrupted move. It reverts a move
+// that fails.
 func takeCard(h *handle, v wire.Uplink) error {
 	err := moveCard(h, v)
 	if err == nil {
@@ -97,8 +98,9 @@ func takeCard(h *handle, v wire.Uplink) error {
 	return refused(err)
 }
 
-// ReleaseUplink gives a network card in the caller's namespace back to the kernel, also after an interrupted move. It sets the link to the
-// dataplane down: a dataplane that still has the card would send each packet to the kernel a second time.
+// ReleaseUplink gives a network card in the caller's namespace back to the kernel, also after an interrupted move. It
+// sets the link to the dataplane down: a dataplane that still has the card would send each packet to the kernel a
+// second time.
 func ReleaseUplink(v wire.Uplink) error {
 	return withHandle(func(h *handle) error {
 		if err := releaseCard(h, v); err != nil {
@@ -115,8 +117,8 @@ func ReleaseUplink(v wire.Uplink) error {
 	})
 }
 
-// RestoreCard restores the addresses, routes and settings of a released network card. It does not touch the link to the dataplane, which
-// another card may use by now.
+// RestoreCard restores the addresses, routes and settings of a released network card. It does not touch the link to the
+// dataplane, which another card may use by now.
 func RestoreCard(card wire.Card) error {
 	return withHandle(func(h *handle) error {
 		l, err := h.link(card.Link)
@@ -154,8 +156,8 @@ func readKnownUplink(view kvscheduler.View, name string) (v wire.Uplink, _ struc
 	return v, struct{}{}, found, err
 }
 
-// moveCard moves the addresses and routes of a card to the link to the dataplane. After each step the node has its addresses and a route
-// to the network. Repeating the move completes it:
+// moveCard moves the addresses and routes of a card to the link to the dataplane. After each step the node has its
+// addresses and a route to the network. Repeating the move completes it:
 //
 //	add addresses to the link -> set up the card -> replace the card's routes by routes through the link -> delete addresses from the card
 //	-> drop packets that the card receives
@@ -178,7 +180,8 @@ type moveStep struct {
 	do   func() error
 }
 
-// moveSteps returns the steps in order. Neighbours come after addresses, since the kernel flushes those of a link without an address.
+// moveSteps returns the steps in order. Neighbours come after addresses, since the kernel flushes those of a link
+// without an address.
 func moveSteps(h *handle, v wire.Uplink) (steps []moveStep, err error) {
 	card, err := h.link(v.Card.Link)
 	if err != nil {
@@ -197,13 +200,16 @@ func moveSteps(h *handle, v wire.Uplink) (steps []moveStep, err error) {
 			return addAddress(h, wire.LinuxAddress{Link: v.To, Prefix: hostPrefix(a)})
 		})
 	}
-	// After an address: a card that counts as moved is not read again, so its changed settings never replace the original ones.
+	// After an address: a card that counts as moved is not read again, so its changed settings never replace the
+	// original ones.
 	add("prepare "+v.Card.Link, func() error { return prepareCard(h, card, v.Card) })
 	for _, n := range gateways(v) {
 		add(fmt.Sprintf("add neighbour %s to %s", n.Address, v.To), func() error { return setNeighbour(h, n) })
 	}
 	for _, r := range v.Card.Routes {
-		add(fmt.Sprintf("add route to %s through %s", r.Destination, v.To), func() error { return replaceRoute(h, movedRoute(to, v, r)) })
+		add(fmt.Sprintf("add route to %s through %s", r.Destination, v.To), func() error {
+			return replaceRoute(h, movedRoute(to, v, r))
+		})
 	}
 	for _, a := range v.Card.Addresses {
 		add(fmt.Sprintf("delete address %s from %s", a.Prefix, v.Card.Link), func() error {
@@ -217,7 +223,8 @@ func moveSteps(h *handle, v wire.Uplink) (steps []moveStep, err error) {
 	return steps, nil
 }
 
-// checkRoutes returns an error for a card with a route that it did not have when it was read: the move would lose that route.
+// checkRoutes returns an error for a card with a route that it did not have when it was read: the move would lose that
+// route.
 func checkRoutes(h *handle, l netlink.Link, card wire.Card) error {
 	current, err := cardRoutes(h, l, card)
 	if err != nil {
@@ -226,14 +233,15 @@ func checkRoutes(h *handle, l netlink.Link, card wire.Card) error {
 	for _, r := range current {
 		known := slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool { return k.Destination == r.Destination })
 		if !known && r.Protocol != unix.RTPROT_KERNEL {
-			return fmt.Errorf("network card %s has a new route to %s, which the agent has not read: restart the agent", card.Link, r.Destination)
+			return fmt.Errorf("network card %s has a new route to %s, which the agent has not read: restart the agent",
+				card.Link, r.Destination)
 		}
 	}
 	return nil
 }
 
-// prepareCard makes the card receive all multicast, since without addresses the kernel does not know the groups, pass on frames unmerged,
-// and ignore router advertisements.
+// prepareCard makes the card receive all multicast, since without addresses the kernel does not know the groups, pass
+// on frames unmerged, and ignore router advertisements.
 func prepareCard(h *handle, l netlink.Link, card wire.Card) error {
 	if card.AcceptRA != "" && !settingIs(acceptRA(card.Link), "0") {
 		if err := os.WriteFile(acceptRA(card.Link), []byte("0"), 0); err != nil {
@@ -263,8 +271,12 @@ const movedProtocol = 202
 func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route {
 	family := wire.FamilyOf(r.Destination.Addr())
 	moved := &netlink.Route{
-		LinkIndex: to.Attrs().Index, Dst: ipNet(r.Destination), Gw: v.Gateway(family).AsSlice(), Priority: r.Metric, Protocol: movedProtocol,
-		Table: unix.RT_TABLE_MAIN, MTU: r.MTU, AdvMSS: r.AdvMSS, Flags: int(netlink.FLAG_ONLINK),
+		LinkIndex: to.Attrs().Index,
+		Dst:       ipNet(r.Destination),
+		Gw:        v.Gateway(family).AsSlice(),
+		Priority:  r.Metric,
+		Protocol:  movedProtocol,
+		Table:     unix.RT_TABLE_MAIN, MTU: r.MTU, AdvMSS: r.AdvMSS, Flags: int(netlink.FLAG_ONLINK),
 	}
 	if source := movedSource(v, r); source.IsValid() {
 		moved.Src = source.AsSlice()
@@ -272,8 +284,8 @@ func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route
 	return moved
 }
 
-// movedSource returns the preferred source of a moved route. Without one, the kernel would choose an IPv4 source by the subnet of the
-// gateway, which is the dataplane now. It chooses IPv6 sources by destination, as before.
+// movedSource returns the preferred source of a moved route. Without one, the kernel would choose an IPv4 source by the
+// subnet of the gateway, which is the dataplane now. It chooses IPv6 sources by destination, as before.
 func movedSource(v wire.Uplink, r wire.CardRoute) netip.Addr {
 	if r.Source.IsValid() || r.Destination.Addr().Is6() {
 		return r.Source
@@ -320,13 +332,16 @@ func releaseCard(h *handle, v wire.Uplink) error {
 		return err
 	}
 	for _, r := range v.Card.Routes {
-		err = errors.Join(err, deleted(fmt.Sprintf("route to %s through %s", r.Destination, v.To), h.RouteDel(movedRoute(to, v, r))))
+		err = errors.Join(err,
+			deleted(fmt.Sprintf("route to %s through %s", r.Destination, v.To), h.RouteDel(movedRoute(to, v, r))))
 	}
 	for _, n := range gateways(v) {
 		err = errors.Join(err, deleted(fmt.Sprintf("neighbour %s on %s", n.Address, v.To), deleteNeighbour(h, n)))
 	}
 	for _, a := range v.Card.Addresses {
-		err = errors.Join(err, deleted(fmt.Sprintf("address %s on %s", a.Prefix, v.To), h.AddrDel(to, &netlink.Addr{IPNet: ipNet(hostPrefix(a))})))
+		err = errors.Join(err,
+			deleted(fmt.Sprintf("address %s on %s", a.Prefix, v.To),
+				h.AddrDel(to, &netlink.Addr{IPNet: ipNet(hostPrefix(a))})))
 	}
 	return err
 }
@@ -365,27 +380,33 @@ func restoreCard(h *handle, l netlink.Link, card wire.Card) error {
 	return errors.Join(err, setFeatures(card.Link, card.Features, func(was bool) bool { return was }))
 }
 
-// removeSurplus removes the routes that the kernel made for the restored addresses and that the card did not have: they may have another
-// metric.
+// removeSurplus removes the routes that the kernel made for the restored addresses and that the card did not have: they
+// may have another metric.
 func removeSurplus(h *handle, l netlink.Link, card wire.Card) error {
 	current, err := cardRoutes(h, l, card)
 	if err != nil {
 		return err
 	}
 	for _, r := range current {
-		had := slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool { return k.Destination == r.Destination && k.Metric == r.Metric })
+		had := slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool {
+			return k.Destination == r.Destination && k.Metric == r.Metric
+		})
 		if had || r.Protocol != unix.RTPROT_KERNEL {
 			continue
 		}
-		err = errors.Join(err, deleted(fmt.Sprintf("route to %s through %s", r.Destination, card.Link), h.RouteDel(kernelCardRoute(l, r))))
+		err = errors.Join(err,
+			deleted(fmt.Sprintf("route to %s through %s", r.Destination, card.Link), h.RouteDel(kernelCardRoute(l, r))))
 	}
 	return err
 }
 
 func kernelCardRoute(l netlink.Link, r wire.CardRoute) *netlink.Route {
 	k := &netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: ipNet(r.Destination), Priority: r.Metric, Protocol: netlink.RouteProtocol(r.Protocol),
-		Scope: netlink.Scope(r.Scope), Table: unix.RT_TABLE_MAIN, MTU: r.MTU, AdvMSS: r.AdvMSS, Flags: r.Flags,
+		LinkIndex: l.Attrs().Index,
+		Dst:       ipNet(r.Destination),
+		Priority:  r.Metric,
+		Protocol:  netlink.RouteProtocol(r.Protocol),
+		Scope:     netlink.Scope(r.Scope), Table: unix.RT_TABLE_MAIN, MTU: r.MTU, AdvMSS: r.AdvMSS, Flags: r.Flags,
 	}
 	if r.Gateway.IsValid() {
 		k.Gw = r.Gateway.AsSlice()
@@ -448,7 +469,8 @@ func cardDrift(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
 			return "", err
 		}
 		if !slices.ContainsFunc(found, func(k netlink.Route) bool {
-			return k.LinkIndex == want.LinkIndex && k.Priority == want.Priority && k.Gw.Equal(want.Gw) && k.Src.Equal(want.Src) && k.MTU == want.MTU
+			return k.LinkIndex == want.LinkIndex && k.Priority == want.Priority && k.Gw.Equal(want.Gw) &&
+				k.Src.Equal(want.Src) && k.MTU == want.MTU
 		}) {
 			return fmt.Sprintf("the route to %s with metric %d is not through %s", r.Destination, r.Metric, v.To), nil
 		}
@@ -470,8 +492,10 @@ func cardDrift(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !off, card.Attrs().RawFlags&unix.IFF_ALLMULTI == 0, v.Card.AcceptRA != "" && !settingIs(acceptRA(v.Card.Link), "0"):
-		return fmt.Sprintf("%s merges packets, does not receive all multicast or accepts router advertisements", v.Card.Link), nil
+	case !off, card.Attrs().RawFlags&unix.IFF_ALLMULTI == 0,
+		v.Card.AcceptRA != "" && !settingIs(acceptRA(v.Card.Link), "0"):
+		return fmt.Sprintf("%s merges packets, does not receive all multicast or accepts router advertisements",
+			v.Card.Link), nil
 	}
 	return "", nil
 }

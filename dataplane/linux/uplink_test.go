@@ -5,9 +5,11 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -23,7 +25,8 @@ const (
 	cardVeth  = "card-link"
 )
 
-// newCardLab makes a node with a network card, with all kinds of configuration that can move, and a link to the dataplane.
+// newCardLab makes a node with a network card, with all kinds of configuration that can move, and a link to the
+// dataplane.
 func newCardLab(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t)
@@ -36,30 +39,89 @@ func newCardLab(t *testing.T) *lab {
 	features(t, map[string]bool{"rx-gro": true})
 	card := mustFind(t, cardName)
 	for _, a := range []*netlink.Addr{
-		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.1/24")), Label: cardName + ":1", Broadcast: netip.MustParseAddr("192.0.2.255").AsSlice()},
-		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.9/24")), Broadcast: netip.IPv4Unspecified().AsSlice()}, // a secondary address
+		{
+			IPNet:     ipNet(netip.MustParsePrefix("192.0.2.1/24")),
+			Label:     cardName + ":1",
+			Broadcast: netip.MustParseAddr("192.0.2.255").AsSlice(),
+		},
+		// a secondary address
+		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.9/24")), Broadcast: netip.IPv4Unspecified().AsSlice()},
 		{IPNet: ipNet(netip.MustParsePrefix("198.51.100.1/32")), Scope: int(netlink.SCOPE_LINK)},
 		{IPNet: ipNet(netip.MustParsePrefix("2001:db8:ff::1/64")), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE},
-		{IPNet: ipNet(netip.MustParsePrefix("2001:db8:fe::1/64")), Flags: unix.IFA_F_NODAD, ValidLft: 100000, PreferedLft: 50000},
+		{
+			IPNet:       ipNet(netip.MustParsePrefix("2001:db8:fe::1/64")),
+			Flags:       unix.IFA_F_NODAD,
+			ValidLft:    100000,
+			PreferedLft: 50000,
+		},
 	} {
 		must(t, netlink.AddrAdd(card, a))
 	}
 	index := card.Attrs().Index
 	for _, r := range []netlink.Route{
-		{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: netip.MustParseAddr("192.0.2.254").AsSlice(), Priority: 100, Protocol: unix.RTPROT_DHCP},
-		{Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Gw: netip.MustParseAddr("192.0.2.253").AsSlice(), MTU: 1300, AdvMSS: 1200},
-		{Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Gw: netip.MustParseAddr("192.0.2.252").AsSlice(), Priority: 7},
-		{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), Scope: netlink.SCOPE_LINK, Src: netip.MustParseAddr("192.0.2.9").AsSlice()},
-		{Dst: ipNet(netip.MustParsePrefix("10.77.0.0/16")), Gw: netip.MustParseAddr("10.66.0.1").AsSlice(), Flags: int(netlink.FLAG_ONLINK)},
+		{
+			Dst:      ipNet(netip.MustParsePrefix("0.0.0.0/0")),
+			Gw:       netip.MustParseAddr("192.0.2.254").AsSlice(),
+			Priority: 100,
+			Protocol: unix.RTPROT_DHCP,
+		},
+		{
+			Dst:    ipNet(netip.MustParsePrefix("203.0.113.0/24")),
+			Gw:     netip.MustParseAddr("192.0.2.253").AsSlice(),
+			MTU:    1300,
+			AdvMSS: 1200,
+		},
+		{
+			Dst:      ipNet(netip.MustParsePrefix("203.0.113.0/24")),
+			Gw:       netip.MustParseAddr("192.0.2.252").AsSlice(),
+			Priority: 7,
+		},
+		{
+			Dst:   ipNet(netip.MustParsePrefix("198.51.100.0/24")),
+			Scope: netlink.SCOPE_LINK,
+			Src:   netip.MustParseAddr("192.0.2.9").AsSlice(),
+		},
+		{
+			Dst:   ipNet(netip.MustParsePrefix("10.77.0.0/16")),
+			Gw:    netip.MustParseAddr("10.66.0.1").AsSlice(),
+			Flags: int(netlink.FLAG_ONLINK),
+		},
 		{Dst: ipNet(netip.MustParsePrefix("2001:db8:ff::/64")), Priority: 300, Protocol: unix.RTPROT_RA},
-		{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: netip.MustParseAddr("fe80::1").AsSlice(), Priority: 1024, Protocol: unix.RTPROT_RA},
-		{Dst: ipNet(netip.MustParsePrefix("2001:db8:1::/48")), Gw: netip.MustParseAddr("2001:db8:ff::2").AsSlice(), Priority: 20},
+		{
+			Dst:      ipNet(netip.MustParsePrefix("::/0")),
+			Gw:       netip.MustParseAddr("fe80::1").AsSlice(),
+			Priority: 1024,
+			Protocol: unix.RTPROT_RA,
+		},
+		{
+			Dst:      ipNet(netip.MustParsePrefix("2001:db8:1::/48")),
+			Gw:       netip.MustParseAddr("2001:db8:ff::2").AsSlice(),
+			Priority: 20,
+		},
 	} {
 		r.LinkIndex = index
 		must(t, netlink.RouteAdd(&r))
 	}
 	must(t, os.WriteFile(acceptRA(cardName), []byte("2"), 0))
+	awaitLinkLocal(t, card)
 	return l
+}
+
+// awaitLinkLocal waits until the kernel has given a link its link-local address, some time after it has carrier. States
+// of the link before and after that differ.
+func awaitLinkLocal(t *testing.T, link netlink.Link) {
+	t.Helper()
+	isLinkLocal := func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }
+	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		must(t, err)
+		if slices.ContainsFunc(addresses, isLinkLocal) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has no link-local address: %v", link.Attrs().Name, addresses)
+		}
+	}
 }
 
 func features(t *testing.T, change map[string]bool) map[string]bool {
@@ -81,14 +143,21 @@ func (l *lab) uplinkOf() (wire.Uplink, []object) {
 	card, err := ReadCard(cardName)
 	must(l.T, err)
 	on := wire.VethKey(cardVeth)
-	v := wire.Uplink{Card: card, On: on, To: cardLink0, MAC: mac1, Gateways: []netip.Addr{netip.MustParseAddr("169.254.43.2"), netip.MustParseAddr("fd77:6566:7400::2")}}
+	v := wire.Uplink{
+		Card:     card,
+		On:       on,
+		To:       cardLink0,
+		MAC:      mac1,
+		Gateways: []netip.Addr{netip.MustParseAddr("169.254.43.2"), netip.MustParseAddr("fd77:6566:7400::2")},
+	}
 	return v, []object{
 		{wire.LinkKey(cardName), wire.Link{Name: cardName, Up: true}},
 		{on, wire.Veth{Name: cardLink0, HostName: "vtep1", MAC: mac2, HostMAC: mac1, Alias: alias, Up: true}},
 	}
 }
 
-// cardState describes addresses, routes and settings of a link, without lifetimes and the state of duplicate address detection.
+// cardState describes addresses, routes and settings of a link, without lifetimes and the state of duplicate address
+// detection.
 func cardState(t *testing.T, name string) string {
 	t.Helper()
 	var b strings.Builder
@@ -100,11 +169,13 @@ func cardState(t *testing.T, name string) string {
 		if !a.IP.IsLinkLocalUnicast() {
 			shown |= unix.IFA_F_TENTATIVE
 		}
-		fmt.Fprintln(&b, a.IPNet, a.Broadcast, a.Label, a.Scope, a.Flags&shown, (a.ValidLft+500)/1000, (a.PreferedLft+500)/1000)
+		fmt.Fprintln(&b, a.IPNet, a.Broadcast, a.Label, a.Scope, a.Flags&shown, (a.ValidLft+500)/1000,
+			(a.PreferedLft+500)/1000)
 	}
 	var routes []string
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+		list, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index},
+			netlink.RT_FILTER_OIF)
 		must(t, err)
 		for _, r := range list {
 			routes = append(routes, fmt.Sprint(r))
@@ -121,7 +192,8 @@ func cardState(t *testing.T, name string) string {
 
 func TestMovedCardIsRestored(t *testing.T) {
 	l := newCardLab(t)
-	before, featuresBefore := cardState(t, cardName), features(t, nil)
+	before := cardState(t, cardName)
+	featuresBefore := features(t, nil)
 	v, ground := l.uplinkOf()
 	it := object{wire.UplinkKey(cardName), v}
 	l.mustCommit(append(ground, it)...)
@@ -144,7 +216,8 @@ func TestMovedCardIsRestored(t *testing.T) {
 	} {
 		routes, err := netlink.RouteGet(netip.MustParseAddr(to).AsSlice())
 		must(t, err)
-		if r := routes[0]; addrOf(r.Gw) != netip.MustParseAddr(want.gateway) || addrOf(r.Src) != netip.MustParseAddr(want.source) {
+		if r := routes[0]; addrOf(r.Gw) != netip.MustParseAddr(want.gateway) ||
+			addrOf(r.Src) != netip.MustParseAddr(want.source) {
 			t.Errorf("to %s: %v, want gateway %s and source %s", to, r, want.gateway, want.source)
 		}
 	}
@@ -168,8 +241,8 @@ func TestMovedCardIsRestored(t *testing.T) {
 	}
 }
 
-// interruptedState returns an error unless a node with an agent that was killed during the move has its addresses and a route to the
-// network, and the next agent knows the configuration of the card.
+// interruptedState returns an error unless a node with an agent that was killed during the move has its addresses and a
+// route to the network, and the next agent knows the configuration of the card.
 func interruptedState(v wire.Uplink) error {
 	for _, a := range v.Card.Addresses {
 		name, _, err := LinkByAddress(a.Prefix.Addr())
@@ -221,7 +294,8 @@ func TestInterruptedMoveOfACardIsCompletedOrReverted(t *testing.T) {
 			must(t, withHandle(func(h *handle) error { return releaseCard(h, v) }))
 		}
 		if after := cardState(t, cardName); after != before {
-			t.Fatalf("after %d steps of the move and the release, the card had\n%s\nand has now\n%s", steps, before, after)
+			t.Fatalf("after %d steps of the move and the release, the card had\n%s\nand has now\n%s", steps, before,
+				after)
 		}
 	}
 	if steps <= 15 {
@@ -229,8 +303,8 @@ func TestInterruptedMoveOfACardIsCompletedOrReverted(t *testing.T) {
 	}
 }
 
-// After a configuration change to another card, the agent restores the earlier card once more when the dataplane has released it. By
-// then, the link and the rules belong to the other card.
+// After a configuration change to another card, the agent restores the earlier card once more when the dataplane has
+// released it. By then, the link and the rules belong to the other card.
 func TestRestoreCardKeepsTheLinkOfTheNextCard(t *testing.T) {
 	l := newCardLab(t)
 	before := cardState(t, cardName)
@@ -245,6 +319,7 @@ func TestRestoreCardKeepsTheLinkOfTheNextCard(t *testing.T) {
 	must(t, writeDropTable("other0"))
 	must(t, netlink.LinkSetDown(mustFind(t, cardName))) // like VPP
 	must(t, RestoreCard(v.Card))
+	awaitLinkLocal(t, mustFind(t, cardName)) // the kernel deleted it with the link's state
 	if after := cardState(t, cardName); after != before {
 		t.Errorf("the card had\n%s\nand has now\n%s", before, after)
 	}
@@ -282,7 +357,8 @@ func TestDriftOfAMovedCardIsRepaired(t *testing.T) {
 			must(t, netlink.AddrAdd(mustFind(t, cardName), kernelCardAddress(v.Card.Addresses[0])))
 		},
 		"no address on the link": func(t *testing.T, v wire.Uplink) {
-			must(t, netlink.AddrDel(mustFind(t, cardLink0), &netlink.Addr{IPNet: ipNet(hostPrefix(v.Card.Addresses[0]))}))
+			must(t,
+				netlink.AddrDel(mustFind(t, cardLink0), &netlink.Addr{IPNet: ipNet(hostPrefix(v.Card.Addresses[0]))}))
 		},
 		"no default route through the link": func(t *testing.T, v wire.Uplink) {
 			at := slices.IndexFunc(v.Card.Routes, func(r wire.CardRoute) bool { return r.Destination.Bits() == 0 })
@@ -291,10 +367,14 @@ func TestDriftOfAMovedCardIsRepaired(t *testing.T) {
 		"neighbour": func(t *testing.T, v wire.Uplink) {
 			must(t, netlink.NeighDel(kernelNeighbour(mustFind(t, cardLink0), gateways(v)[0])))
 		},
-		"table":          func(t *testing.T, _ wire.Uplink) { must(t, removeTable(dropTable())) },
-		"merging":        func(t *testing.T, _ wire.Uplink) { features(t, map[string]bool{"rx-gro": true}) },
-		"multicast":      func(t *testing.T, _ wire.Uplink) { must(t, netlink.LinkSetAllmulticastOff(mustFind(t, cardName))) },
-		"advertisements": func(t *testing.T, _ wire.Uplink) { must(t, os.WriteFile(acceptRA(cardName), []byte("1"), 0)) },
+		"table":   func(t *testing.T, _ wire.Uplink) { must(t, removeTable(dropTable())) },
+		"merging": func(t *testing.T, _ wire.Uplink) { features(t, map[string]bool{"rx-gro": true}) },
+		"multicast": func(t *testing.T, _ wire.Uplink) {
+			must(t, netlink.LinkSetAllmulticastOff(mustFind(t, cardName)))
+		},
+		"advertisements": func(t *testing.T, _ wire.Uplink) {
+			must(t, os.WriteFile(acceptRA(cardName), []byte("1"), 0))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newCardLab(t)
@@ -303,6 +383,7 @@ func TestDriftOfAMovedCardIsRepaired(t *testing.T) {
 			it := object{wire.UplinkKey(cardName), v}
 			l.mustCommit(append(ground, it)...)
 			spoil(t, v)
+			l.staysDifferent(it.key)
 			if different := l.different(); !slices.Contains(different, it.key) {
 				t.Errorf("objects %v differ", different)
 			}
@@ -324,7 +405,10 @@ func TestReadCardFailsForAConfigurationThatCannotMove(t *testing.T) {
 	}{
 		"policy routing": {func(t *testing.T) {
 			must(t, netlink.RouteAdd(&netlink.Route{
-				LinkIndex: mustFind(t, cardName).Attrs().Index, Table: 77, Dst: ipNet(netip.MustParsePrefix("10.5.0.0/16")), Scope: netlink.SCOPE_LINK,
+				LinkIndex: mustFind(t, cardName).Attrs().Index,
+				Table:     77,
+				Dst:       ipNet(netip.MustParsePrefix("10.5.0.0/16")),
+				Scope:     netlink.SCOPE_LINK,
 			}))
 		}, "table 77"},
 		"peer": {func(t *testing.T) {
@@ -353,11 +437,14 @@ func TestANewRouteStopsTheMoveOfACard(t *testing.T) {
 	l := newCardLab(t)
 	v, ground := l.uplinkOf()
 	must(t, netlink.RouteAdd(&netlink.Route{
-		LinkIndex: mustFind(t, cardName).Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.5.0.0/16")), Gw: netip.MustParseAddr("192.0.2.3").AsSlice(),
+		LinkIndex: mustFind(t, cardName).Attrs().Index,
+		Dst:       ipNet(netip.MustParsePrefix("10.5.0.0/16")),
+		Gw:        netip.MustParseAddr("192.0.2.3").AsSlice(),
 	}))
 	before := cardState(t, cardName)
 	l.mustCommit(ground...)
-	if err := l.commit(object{wire.UplinkKey(cardName), v}); err == nil || !strings.Contains(err.Error(), "10.5.0.0/16") {
+	if err := l.commit(object{wire.UplinkKey(cardName), v}); err == nil ||
+		!strings.Contains(err.Error(), "10.5.0.0/16") {
 		t.Errorf("error %v, want one with the route", err)
 	}
 	if after := cardState(t, cardName); after != before {

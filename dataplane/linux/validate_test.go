@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -45,24 +46,32 @@ func under[V any](validate func(string, V) error, name string) func(V) error {
 const longName = "sixteen-bytes-xx"
 
 var (
-	address4, address6, mapped = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("::ffff:10.0.0.1")
-	masked, unmasked           = netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.0.1/24")
-	multicast                  = wire.MAC{1}
+	address4  = netip.MustParseAddr("10.0.0.1")
+	address6  = netip.MustParseAddr("fd00::1")
+	mapped    = netip.MustParseAddr("::ffff:10.0.0.1")
+	masked    = netip.MustParsePrefix("10.0.0.0/24")
+	unmasked  = netip.MustParsePrefix("10.0.0.1/24")
+	multicast = netaddr.MAC{1}
 )
 
 func TestValidateRejectsAnotherName(t *testing.T) {
 	for kind, err := range map[string]error{
-		wire.KindNamespace:      validateNamespace("/other", wire.Namespace{Path: "/run/netns/a", Inode: 1}),
-		wire.KindTapPeer:        validateTapPeer("other", wire.TapPeer{Interface: "tap-a", Name: "eth0", Alias: alias}),
-		wire.KindLink:           validateFoundLink("other", wire.Link{Name: "eth0"}),
-		wire.KindLinuxAddress:   validateAddress("other", wire.LinuxAddress{On: on, Link: "eth0", Prefix: unmasked}),
-		wire.KindLinuxRoute:     validateRoute("other", wire.LinuxRoute{On: on, Link: "eth0", Destination: masked}),
-		wire.KindLinuxNeighbour: validateNeighbour("other", wire.LinuxNeighbour{On: on, Link: "eth0", Address: address4, MAC: mac1}),
-		wire.KindSysctl:         validateSysctl("other", wire.Sysctl{On: on, Name: "net/ipv4/ip_forward", Value: "1"}),
-		wire.KindHardening:      validateHardening("other", wire.Hardening{On: on, Link: "eth0"}),
-		wire.KindMasquerade:     validateMasquerade("other", cluster()),
-		wire.KindTunnelNAT:      validateTunnelNAT("other", tunnelFamilies["IPv4"].value()),
-		wire.KindUplink:         validateUplink("other", validUplink()),
+		wire.KindNamespace:    validateNamespace("/other", wire.Namespace{Path: "/run/netns/a", Inode: 1}),
+		wire.KindTapPeer:      validateTapPeer("other", wire.TapPeer{Interface: "tap-a", Name: "eth0", Alias: alias}),
+		wire.KindLink:         validateFoundLink("other", wire.Link{Name: "eth0"}),
+		wire.KindLinuxAddress: validateAddress("other", wire.LinuxAddress{On: on, Link: "eth0", Prefix: unmasked}),
+		wire.KindLinuxRoute:   validateRoute("other", wire.LinuxRoute{On: on, Link: "eth0", Destination: masked}),
+		wire.KindLinuxNeighbour: validateNeighbour("other", wire.LinuxNeighbour{
+			On:      on,
+			Link:    "eth0",
+			Address: address4,
+			MAC:     mac1,
+		}),
+		wire.KindSysctl:     validateSysctl("other", wire.Sysctl{On: on, Name: "net/ipv4/ip_forward", Value: "1"}),
+		wire.KindHardening:  validateHardening("other", wire.Hardening{On: on, Link: "eth0"}),
+		wire.KindMasquerade: validateMasquerade("other", cluster()),
+		wire.KindTunnelNAT:  validateTunnelNAT("other", tunnelFamilies["IPv4"].value()),
+		wire.KindUplink:     validateUplink("other", validUplink()),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "name ") || !strings.Contains(err.Error(), "other") {
 			t.Errorf("%s: error %v, want one with the name", kind, err)
@@ -71,12 +80,13 @@ func TestValidateRejectsAnotherName(t *testing.T) {
 }
 
 func TestValidateRejectsInvalidNamespaces(t *testing.T) {
-	mustReject(t, named(validateNamespace, func(v wire.Namespace) string { return v.Path }), wire.Namespace{Path: "/run/netns/a", Inode: 1}, []invalid[wire.Namespace]{
-		{"no path", func(v *wire.Namespace) { v.Path = "" }, "not absolute and clean"},
-		{"a relative path", func(v *wire.Namespace) { v.Path = "a" }, "not absolute and clean"},
-		{"a path with dots", func(v *wire.Namespace) { v.Path = "/a/../b" }, "not absolute and clean"},
-		{"no inode", func(v *wire.Namespace) { v.Inode = 0 }, "inode is missing"},
-	})
+	mustReject(t, named(validateNamespace, func(v wire.Namespace) string { return v.Path }),
+		wire.Namespace{Path: "/run/netns/a", Inode: 1}, []invalid[wire.Namespace]{
+			{"no path", func(v *wire.Namespace) { v.Path = "" }, "not absolute and clean"},
+			{"a relative path", func(v *wire.Namespace) { v.Path = "a" }, "not absolute and clean"},
+			{"a path with dots", func(v *wire.Namespace) { v.Path = "/a/../b" }, "not absolute and clean"},
+			{"no inode", func(v *wire.Namespace) { v.Inode = 0 }, "inode is missing"},
+		})
 }
 
 func TestValidateRejectsInvalidTapPeers(t *testing.T) {
@@ -91,9 +101,20 @@ func TestValidateRejectsInvalidTapPeers(t *testing.T) {
 }
 
 func TestValidateRejectsInvalidVeths(t *testing.T) {
-	v := wire.Veth{Namespace: "/run/netns/a", Name: "eth1", HostName: hostEnd, Alias: alias, MTU: 68, RxQueues: wire.MaxQueues, TxQueues: wire.MaxQueues}
+	v := wire.Veth{
+		Namespace: "/run/netns/a",
+		Name:      "eth1",
+		HostName:  hostEnd,
+		Alias:     alias,
+		MTU:       68,
+		RxQueues:  wire.MaxQueues,
+		TxQueues:  wire.MaxQueues,
+	}
 	mustReject(t, under(validateVeth, "pod-a"), v, []invalid[wire.Veth]{
-		{"both ends with one name in one namespace", func(v *wire.Veth) { v.Namespace, v.HostName = "", v.Name }, "both ends have the name"},
+		{"both ends with one name in one namespace", func(v *wire.Veth) {
+			v.Namespace = ""
+			v.HostName = v.Name
+		}, "both ends have the name"},
 		{"no alias", func(v *wire.Veth) { v.Alias = "" }, "1 to 255 bytes"},
 		{"a long alias", func(v *wire.Veth) { v.Alias = strings.Repeat("a", maxAlias+1) }, "1 to 255 bytes"},
 		{"no name in the pod", func(v *wire.Veth) { v.Name = "" }, "1 to 15 bytes"},
@@ -110,10 +131,11 @@ func TestValidateRejectsInvalidVeths(t *testing.T) {
 }
 
 func TestValidateRejectsInvalidLinks(t *testing.T) {
-	mustReject(t, named(validateFoundLink, func(v wire.Link) string { return v.Name }), wire.Link{Name: "eth0"}, []invalid[wire.Link]{
-		{"no name", func(v *wire.Link) { v.Name = "" }, "1 to 15 bytes"},
-		{"a long name", func(v *wire.Link) { v.Name = longName }, "1 to 15 bytes"},
-	})
+	mustReject(t, named(validateFoundLink, func(v wire.Link) string { return v.Name }), wire.Link{Name: "eth0"},
+		[]invalid[wire.Link]{
+			{"no name", func(v *wire.Link) { v.Name = "" }, "1 to 15 bytes"},
+			{"a long name", func(v *wire.Link) { v.Name = longName }, "1 to 15 bytes"},
+		})
 }
 
 func TestValidateRejectsInvalidVLANs(t *testing.T) {
@@ -133,16 +155,23 @@ func TestValidateRejectsInvalidAddresses(t *testing.T) {
 	prefix := func(text string) func(*wire.LinuxAddress) {
 		return func(v *wire.LinuxAddress) { v.Prefix = netip.MustParsePrefix(text) }
 	}
-	mustReject(t, named(validateAddress, name), wire.LinuxAddress{On: on, Link: "eth0", Prefix: unmasked}, []invalid[wire.LinuxAddress]{
-		{"no address", func(v *wire.LinuxAddress) { v.Prefix = netip.Prefix{} }, "not a unicast address"},
-		{"a mapped address", func(v *wire.LinuxAddress) { v.Prefix = netip.PrefixFrom(mapped, 128) }, "not a unicast address"},
-		{"an unspecified IPv4 address", prefix("0.0.0.0/0"), "not a unicast address"},
-		{"an unspecified IPv6 address", prefix("::/128"), "not a unicast address"},
-		{"a multicast IPv4 address", prefix("224.0.0.1/32"), "not a unicast address"},
-		{"a multicast IPv6 address", prefix("ff02::1/128"), "not a unicast address"},
-		{"an invalid key of the link's object", func(v *wire.LinuxAddress) { v.On = "eth0" }, "key of the link's object"},
-		{"no link name", func(v *wire.LinuxAddress) { v.Link = "" }, "1 to 15 bytes"},
-	})
+	mustReject(t, named(validateAddress, name), wire.LinuxAddress{On: on, Link: "eth0", Prefix: unmasked},
+		[]invalid[wire.LinuxAddress]{
+			{"no address", func(v *wire.LinuxAddress) { v.Prefix = netip.Prefix{} }, "not a unicast address"},
+			{
+				"a mapped address", func(v *wire.LinuxAddress) { v.Prefix = netip.PrefixFrom(mapped, 128) },
+				"not a unicast address",
+			},
+			{"an unspecified IPv4 address", prefix("0.0.0.0/0"), "not a unicast address"},
+			{"an unspecified IPv6 address", prefix("::/128"), "not a unicast address"},
+			{"a multicast IPv4 address", prefix("224.0.0.1/32"), "not a unicast address"},
+			{"a multicast IPv6 address", prefix("ff02::1/128"), "not a unicast address"},
+			{
+				"an invalid key of the link's object", func(v *wire.LinuxAddress) { v.On = "eth0" },
+				"key of the link's object",
+			},
+			{"no link name", func(v *wire.LinuxAddress) { v.Link = "" }, "1 to 15 bytes"},
+		})
 }
 
 func TestValidateRejectsInvalidRoutes(t *testing.T) {
@@ -164,25 +193,35 @@ func TestValidateRejectsInvalidNeighbours(t *testing.T) {
 	address := func(a netip.Addr) func(*wire.LinuxNeighbour) {
 		return func(v *wire.LinuxNeighbour) { v.Address = a }
 	}
-	mustReject(t, named(validateNeighbour, name), wire.LinuxNeighbour{On: on, Link: "eth0", Address: address6, MAC: mac1}, []invalid[wire.LinuxNeighbour]{
-		{"no address", address(netip.Addr{}), "not a unicast address"},
-		{"a mapped address", address(mapped), "not a unicast address"},
-		{"an unspecified address", address(netip.IPv6Unspecified()), "not a unicast address"},
-		{"a multicast address", address(netip.IPv6LinkLocalAllNodes()), "not a unicast address"},
-		{"an address with a zone", address(netip.MustParseAddr("fe80::1%eth0")), "not a unicast address"},
-		{"no MAC", func(v *wire.LinuxNeighbour) { v.MAC = wire.MAC{} }, "not a unicast MAC"},
-		{"a multicast MAC", func(v *wire.LinuxNeighbour) { v.MAC = multicast }, "not a unicast MAC"},
-		{"an invalid key of the link's object", func(v *wire.LinuxNeighbour) { v.On = "eth0" }, "key of the link's object"},
-		{"no link name", func(v *wire.LinuxNeighbour) { v.Link = "" }, "1 to 15 bytes"},
-	})
+	mustReject(t, named(validateNeighbour, name),
+		wire.LinuxNeighbour{On: on, Link: "eth0", Address: address6, MAC: mac1}, []invalid[wire.LinuxNeighbour]{
+			{"no address", address(netip.Addr{}), "not a unicast address"},
+			{"a mapped address", address(mapped), "not a unicast address"},
+			{"an unspecified address", address(netip.IPv6Unspecified()), "not a unicast address"},
+			{"a multicast address", address(netip.IPv6LinkLocalAllNodes()), "not a unicast address"},
+			{"an address with a zone", address(netip.MustParseAddr("fe80::1%eth0")), "not a unicast address"},
+			{"no MAC", func(v *wire.LinuxNeighbour) { v.MAC = netaddr.MAC{} }, "not a unicast MAC"},
+			{"a multicast MAC", func(v *wire.LinuxNeighbour) { v.MAC = multicast }, "not a unicast MAC"},
+			{
+				"an invalid key of the link's object", func(v *wire.LinuxNeighbour) { v.On = "eth0" },
+				"key of the link's object",
+			},
+			{"no link name", func(v *wire.LinuxNeighbour) { v.Link = "" }, "1 to 15 bytes"},
+		})
 }
 
 func TestValidateRejectsInvalidSysctls(t *testing.T) {
 	name := func(v wire.Sysctl) string { return parseRef(wire.SysctlKey(v.On, v.Name)).Name }
 	v := wire.Sysctl{On: on, Name: "net/ipv4/conf/eth0/rp_filter", Value: "4096 87380"}
 	mustReject(t, named(validateSysctl, name), v, []invalid[wire.Sysctl]{
-		{"a setting outside net", func(v *wire.Sysctl) { v.Name, v.Value = "kernel/core_pattern", "|/bin/sh" }, "not a clean path below net"},
-		{"a path with dots", func(v *wire.Sysctl) { v.Name = "net/../kernel/core_pattern" }, "not a clean path below net"},
+		{"a setting outside net", func(v *wire.Sysctl) {
+			v.Name = "kernel/core_pattern"
+			v.Value = "|/bin/sh"
+		}, "not a clean path below net"},
+		{
+			"a path with dots", func(v *wire.Sysctl) { v.Name = "net/../kernel/core_pattern" },
+			"not a clean path below net",
+		},
 		{"net itself", func(v *wire.Sysctl) { v.Name = "net/" }, "not a clean path below net"},
 		{"no value", func(v *wire.Sysctl) { v.Value = "" }, "is empty or has extra white space"},
 		{"a value of two lines", func(v *wire.Sysctl) { v.Value = "0\n1" }, "is empty or has extra white space"},
@@ -192,18 +231,25 @@ func TestValidateRejectsInvalidSysctls(t *testing.T) {
 }
 
 func TestValidateRejectsInvalidHardenings(t *testing.T) {
-	mustReject(t, named(validateHardening, func(v wire.Hardening) string { return v.On }), wire.Hardening{On: on, Link: "eth0"}, []invalid[wire.Hardening]{
-		{"an invalid key of the link's object", func(v *wire.Hardening) { v.On = "eth0" }, "not of the form kind/name"},
-		{"no link name", func(v *wire.Hardening) { v.Link = "" }, "1 to 15 bytes"},
-		{"a long link name", func(v *wire.Hardening) { v.Link = longName }, "1 to 15 bytes"},
-	})
+	mustReject(t, named(validateHardening, func(v wire.Hardening) string { return v.On }),
+		wire.Hardening{On: on, Link: "eth0"}, []invalid[wire.Hardening]{
+			{
+				"an invalid key of the link's object", func(v *wire.Hardening) { v.On = "eth0" },
+				"not of the form kind/name",
+			},
+			{"no link name", func(v *wire.Hardening) { v.Link = "" }, "1 to 15 bytes"},
+			{"a long link name", func(v *wire.Hardening) { v.Link = longName }, "1 to 15 bytes"},
+		})
 }
 
 func TestValidateRejectsInvalidFiles(t *testing.T) {
 	const name = "/run/a/f"
 	v := wire.File{Type: wire.RegularFile, Mode: 0o644, Content: "text", On: wire.FileKey("/run/a")}
 	mustReject(t, under(validateFile, name), v, []invalid[wire.File]{
-		{"another type", func(v *wire.File) { v.Type, v.Content = "pipe", "" }, `unknown type "pipe"`},
+		{"another type", func(v *wire.File) {
+			v.Type = "pipe"
+			v.Content = ""
+		}, `unknown type "pipe"`},
 		{"setuid", func(v *wire.File) { v.Mode |= fs.ModeSetuid }, "bits other than permissions"},
 		{"setgid of a regular file", func(v *wire.File) { v.Mode |= fs.ModeSetgid }, "bits other than permissions"},
 		{"a negative owner", func(v *wire.File) { v.UID = -1 }, "not a valid ID"},
@@ -212,7 +258,11 @@ func TestValidateRejectsInvalidFiles(t *testing.T) {
 		{"a group above the highest", func(v *wire.File) { v.GID = 1<<32 - 1 }, "not a valid ID"},
 		{"content and secret", func(v *wire.File) { v.Secret = "s3cret" }, "not both"},
 		{"a socket with content", func(v *wire.File) { v.Type = wire.Socket }, "has no content"},
-		{"a directory with a secret", func(v *wire.File) { v.Type, v.Content, v.Secret = wire.Directory, "", "s3cret" }, "has no content"},
+		{"a directory with a secret", func(v *wire.File) {
+			v.Type = wire.Directory
+			v.Content = ""
+			v.Secret = "s3cret"
+		}, "has no content"},
 		{"an invalid dependency", func(v *wire.File) { v.On = "a" }, "dependency of the file"},
 	})
 	mustReject(t, under(validateFile, name), wire.File{Type: wire.Directory, Mode: 0o750 | fs.ModeSetgid}, nil)
@@ -242,11 +292,20 @@ func TestValidateRejectsInvalidMasquerades(t *testing.T) {
 		{"no link", func(v *wire.Masquerade) { v.Link = "" }, "1 to 15 bytes"},
 		{"a long link name", func(v *wire.Masquerade) { v.Link = longName }, "1 to 15 bytes"},
 		{"a long name of the tunnel link", func(v *wire.Masquerade) { v.Guard.Link = longName }, "more than 15 bytes"},
-		{"one link for pods and tunnels", func(v *wire.Masquerade) { v.Guard.Link = v.Link }, "is the link of the pods"},
+		{
+			"one link for pods and tunnels", func(v *wire.Masquerade) { v.Guard.Link = v.Link },
+			"is the link of the pods",
+		},
 		{"pods that are not masked", func(v *wire.Masquerade) { v.Pods = prefixes("10.1.0.1/24") }, "not masked"},
 		{"an invalid prefix of pods", func(v *wire.Masquerade) { v.Pods = []netip.Prefix{{}} }, "not masked"},
-		{"a mapped address", func(v *wire.Masquerade) { v.Exclude = []netip.Prefix{netip.PrefixFrom(mapped, 128)} }, "not masked"},
-		{"nodes that are not masked", func(v *wire.Masquerade) { v.Guard.Nodes = prefixes("192.0.2.1/24") }, "not masked"},
+		{
+			"a mapped address", func(v *wire.Masquerade) { v.Exclude = []netip.Prefix{netip.PrefixFrom(mapped, 128)} },
+			"not masked",
+		},
+		{
+			"nodes that are not masked", func(v *wire.Masquerade) { v.Guard.Nodes = prefixes("192.0.2.1/24") },
+			"not masked",
+		},
 	})
 }
 
@@ -262,7 +321,14 @@ func TestValidateRejectsInvalidTunnelNATs(t *testing.T) {
 			}
 		}
 	}
+	vnis := func(list ...uint32) func(*wire.TunnelNAT) {
+		return func(v *wire.TunnelNAT) { v.VNIs = list }
+	}
 	mustReject(t, under(validateTunnelNAT, tableName), four, []invalid[wire.TunnelNAT]{
+		{"VNI 0", vnis(0, 10), "VNI 0 is not between"},
+		{"a VNI of 25 bits", vnis(10, 1<<24), "VNI 16777216 is not between"},
+		{"a VNI twice", vnis(10, 10), "duplicates"},
+		{"VNIs that are not sorted", vnis(11, 10), "not sorted"},
 		{"no link", func(v *wire.TunnelNAT) { v.Link = "" }, "1 to 15 bytes"},
 		{"a long link name", func(v *wire.TunnelNAT) { v.Link = longName }, "1 to 15 bytes"},
 		{"no port", func(v *wire.TunnelNAT) { v.Port = 0 }, "UDP port is missing"},
@@ -277,7 +343,10 @@ func TestValidateRejectsInvalidTunnelNATs(t *testing.T) {
 		{"a peer twice", peers("192.0.2.2", "192.0.2.2"), "duplicates"},
 		{"peers that are not sorted", peers("192.0.2.3", "192.0.2.2"), "not sorted"},
 		{"an inner address with another checksum", func(v *wire.TunnelNAT) { *v = six.value() }, "another checksum"},
-		{"an address with a zone", func(v *wire.TunnelNAT) { *v = six.value(); v.Node = v.Node.WithZone("eth0") }, "has a zone"},
+		{
+			"an address with a zone", func(v *wire.TunnelNAT) { *v = six.value(); v.Node = v.Node.WithZone("eth0") },
+			"has a zone",
+		},
 	})
 }
 
@@ -289,21 +358,36 @@ func validUplink() wire.Uplink {
 }
 
 func TestValidateRejectsInvalidUplinks(t *testing.T) {
-	mustReject(t, named(validateUplink, func(v wire.Uplink) string { return v.Card.Link }), validUplink(), []invalid[wire.Uplink]{
-		{"a card as its own link", func(v *wire.Uplink) { v.To = cardName }, "is also the link"},
-		{"a card without an address", func(v *wire.Uplink) { v.Card.Addresses = nil }, "has no address"},
-		{"no MAC", func(v *wire.Uplink) { v.MAC = wire.MAC{} }, "not a unicast MAC"},
-		{"a multicast MAC", func(v *wire.Uplink) { v.MAC = multicast }, "not a unicast MAC"},
-		{"no gateway", func(v *wire.Uplink) { v.Gateways = nil }, "no gateway of family ip4"},
-		{"no gateway of the second family", func(v *wire.Uplink) {
-			v.Card.Addresses = append(slices.Clone(v.Card.Addresses), wire.CardAddress{Prefix: netip.PrefixFrom(address6, 64)})
-		}, "no gateway of family ip6"},
-		{"drift", func(v *wire.Uplink) { v.Drift = "anything" }, "cannot be desired"},
-		{"a route that is not masked", func(v *wire.Uplink) { v.Card.Routes = []wire.CardRoute{{Destination: unmasked}} }, "not masked"},
-		{"a route without destination", func(v *wire.Uplink) { v.Card.Routes = make([]wire.CardRoute, 1) }, "not masked"},
-		{"an invalid key of the link's object", func(v *wire.Uplink) { v.On = "eth0" }, "not of the form kind/name"},
-		{"an invalid key of a dependency", func(v *wire.Uplink) { v.Needs = []string{"nothing"} }, "not of the form kind/name"},
-		{"no link name", func(v *wire.Uplink) { v.To = "" }, "1 to 15 bytes"},
-		{"a long name of the card", func(v *wire.Uplink) { v.Card.Link = longName }, "1 to 15 bytes"},
-	})
+	mustReject(t, named(validateUplink, func(v wire.Uplink) string { return v.Card.Link }), validUplink(),
+		[]invalid[wire.Uplink]{
+			{"a card as its own link", func(v *wire.Uplink) { v.To = cardName }, "is also the link"},
+			{"a card without an address", func(v *wire.Uplink) { v.Card.Addresses = nil }, "has no address"},
+			{"no MAC", func(v *wire.Uplink) { v.MAC = netaddr.MAC{} }, "not a unicast MAC"},
+			{"a multicast MAC", func(v *wire.Uplink) { v.MAC = multicast }, "not a unicast MAC"},
+			{"no gateway", func(v *wire.Uplink) { v.Gateways = nil }, "no gateway of family ip4"},
+			{"no gateway of the second family", func(v *wire.Uplink) {
+				v.Card.Addresses = append(slices.Clone(v.Card.Addresses), wire.CardAddress{
+					Prefix: netip.PrefixFrom(address6, 64),
+				})
+			}, "no gateway of family ip6"},
+			{"drift", func(v *wire.Uplink) { v.Drift = "anything" }, "cannot be desired"},
+			{
+				"a route that is not masked",
+				func(v *wire.Uplink) { v.Card.Routes = []wire.CardRoute{{Destination: unmasked}} }, "not masked",
+			},
+			{
+				"a route without destination", func(v *wire.Uplink) { v.Card.Routes = make([]wire.CardRoute, 1) },
+				"not masked",
+			},
+			{
+				"an invalid key of the link's object", func(v *wire.Uplink) { v.On = "eth0" },
+				"not of the form kind/name",
+			},
+			{
+				"an invalid key of a dependency", func(v *wire.Uplink) { v.Needs = []string{"nothing"} },
+				"not of the form kind/name",
+			},
+			{"no link name", func(v *wire.Uplink) { v.To = "" }, "1 to 15 bytes"},
+			{"a long name of the card", func(v *wire.Uplink) { v.Card.Link = longName }, "1 to 15 bytes"},
+		})
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
 type vethItem = kvscheduler.Item[wire.Veth, netnsID]
 
-// veths is the backend of veths with one end in the dataplane's namespace. That end, the host's, identifies a veth: it outlives the path
-// of the pod's namespace.
+// veths is the backend of veths with one end in the dataplane's namespace. That end, the host's, identifies a veth: it
+// outlives the path of the pod's namespace.
 type veths struct {
 	simple[wire.Veth, netnsID]
 
@@ -54,7 +55,7 @@ func validateVeth(_ string, v wire.Veth) error {
 	case min(v.RxQueues, v.TxQueues) < 0 || max(v.RxQueues, v.TxQueues) > wire.MaxQueues:
 		return fmt.Errorf("%d RX or %d TX queues are not within 0 and %d", v.RxQueues, v.TxQueues, wire.MaxQueues)
 	}
-	for _, mac := range []wire.MAC{v.MAC, v.HostMAC} {
+	for _, mac := range []netaddr.MAC{v.MAC, v.HostMAC} {
 		if !mac.IsZero() && !mac.IsUnicast() {
 			return fmt.Errorf("MAC %s is not a unicast MAC", mac)
 		}
@@ -124,8 +125,11 @@ func deleteVeths(ctx context.Context, agentNS *handle, batch []vethItem) {
 	}
 }
 
-// Dump finds known veths, and veths of pods by their alias: an agent that stopped during an ADD has not recorded the veth that it made.
-func (b veths) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Veth, netnsID], error] {
+// Dump finds known veths, and veths of pods by their alias: an agent that stopped during an ADD has not recorded the
+// veth that it made.
+func (b veths) Dump(
+	ctx context.Context, view kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.Veth, netnsID], error] {
 	names := knownNames(view, wire.KindVeth)
 	found, err := b.readAll(ctx, view, names)
 	if err != nil {
@@ -146,7 +150,14 @@ func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, 
 			a := l.Attrs()
 			object, ifName, isPods := b.name(a.Name, a.Alias)
 			if isPods && isVeth(l) && !slices.Contains(known, object) {
-				v := wire.Veth{Name: ifName, HostName: a.Name, HostMAC: macOf(l), MTU: a.MTU, Alias: a.Alias, Up: isUp(l)}
+				v := wire.Veth{
+					Name:     ifName,
+					HostName: a.Name,
+					HostMAC:  macOf(l),
+					MTU:      a.MTU,
+					Alias:    a.Alias,
+					Up:       isUp(l),
+				}
 				list = append(list, kvscheduler.Actual[wire.Veth, netnsID]{Name: object, V: v})
 			}
 		}
@@ -176,7 +187,8 @@ func (b veths) find(view kvscheduler.View, name string) (found wire.Veth, netns 
 			if v.Namespace != "" && netns != (netnsID{}) {
 				b.overfull.note(netns, wire.KindVeth, err)
 				if err != nil { // of this pod alone
-					found, err = pair.assumed(found), nil
+					found = pair.assumed(found)
+					err = nil
 				}
 			}
 			ok = err == nil
@@ -187,8 +199,8 @@ func (b veths) find(view kvscheduler.View, name string) (found wire.Veth, netns 
 	return found, netns, ok, err
 }
 
-// isOurVeth reports whether a link is the host's end of v. oldAlias is the alias that it may have. Without an alias, which an agent that
-// stopped did not set, name and MAC identify it.
+// isOurVeth reports whether a link is the host's end of v. oldAlias is the alias that it may have. Without an alias,
+// which an agent that stopped did not set, name and MAC identify it.
 func isOurVeth(l netlink.Link, v wire.Veth, oldAlias string) bool {
 	a := l.Attrs()
 	switch {
@@ -205,15 +217,16 @@ type vethPair struct {
 	wire.Veth
 	changes LinkChanges
 
-	// last is the last value of the object, if Veth is its first: that may be what a dump found while a program in the pod was changing the
-	// link.
+	// last is the last value of the object, if Veth is its first: that may be what a dump found while a program in the
+	// pod was changing the link.
 	last wire.Veth
 }
 
-// ensure makes a veth, or configures the existing one. It does not change foreign links. have is the applied value, zero for a new veth:
-// only the pod's end of an applied veth can be in use elsewhere.
+// ensure makes a veth, or configures the existing one. It does not change foreign links. have is the applied value,
+// zero for a new veth: only the pod's end of an applied veth can be in use elsewhere.
 func (p vethPair) ensure(agentNS *handle, have wire.Veth, netns netnsID) error {
-	v, oldAlias := p.Veth, have.Alias
+	v := p.Veth
+	oldAlias := have.Alias
 	l, err := agentNS.link(v.HostName)
 	if err == nil && !isOurVeth(l, v, oldAlias) {
 		return permanent(foreignLink(l))
@@ -221,7 +234,8 @@ func (p vethPair) ensure(agentNS *handle, have wire.Veth, netns netnsID) error {
 	if err != nil && !errors.Is(err, errNoLink) {
 		return refused(err)
 	}
-	at, complete := lost, false
+	at := lost
+	complete := false
 	if err := inNamespace(v.Namespace, netns, func(h *handle) (err error) {
 		if l != nil && h.ofPod && have != (wire.Veth{}) {
 			at, err = h.placeOfPeer(l, v.Name)
@@ -267,7 +281,8 @@ func clearPodEnd(h *handle, host netlink.Link, v wire.Veth, oldAlias string) (co
 	return false, nil
 }
 
-// placeOfPeer returns the place of the pod's end of a veth. A host's end has a peer: the pod took over what is not where the ADD put it.
+// placeOfPeer returns the place of the pod's end of a veth. A host's end has a peer: the pod took over what is not
+// where the ADD put it.
 func (h *handle) placeOfPeer(host netlink.Link, name string) (place, error) {
 	l, err := h.link(name)
 	switch {
@@ -286,13 +301,18 @@ func isPair(a, b netlink.Link) bool {
 	return a.Type() == b.Type() && a.Attrs().ParentIndex == b.Attrs().Index && b.Attrs().ParentIndex == a.Attrs().Index
 }
 
-// add makes both ends in their namespaces with one message: a link loses its settings when it moves, and has no alias meanwhile.
+// add makes both ends in their namespaces with one message: a link loses its settings when it moves, and has no alias
+// meanwhile.
 func (p vethPair) add(agentNS *handle, netns netnsID) error {
 	v := p.Veth
 	attrs := netlink.NewLinkAttrs() // the kernel's default queue length; the zero value means no queue
-	attrs.Name, attrs.HardwareAddr, attrs.MTU = v.HostName, kernelMAC(v.HostMAC), v.MTU
+	attrs.Name = v.HostName
+	attrs.HardwareAddr = kernelMAC(v.HostMAC)
+	attrs.MTU = v.MTU
 	link := netlink.NewVeth(attrs)
-	link.PeerName, link.PeerHardwareAddr, link.PeerMTU = v.Name, kernelMAC(v.MAC), uint32(v.MTU)
+	link.PeerName = v.Name
+	link.PeerHardwareAddr = kernelMAC(v.MAC)
+	link.PeerMTU = uint32(v.MTU)
 	if v.Namespace != "" {
 		fd, current, err := open(v.Namespace)
 		if err != nil {
@@ -300,13 +320,15 @@ func (p vethPair) add(agentNS *handle, netns netnsID) error {
 		}
 		defer unix.Close(fd)
 		if netns != (netnsID{}) && current != netns {
-			return permanent(fmt.Errorf("network namespace %s %w: another one has taken its path", v.Namespace, ErrGone))
+			return permanent(fmt.Errorf("network namespace %s %w: another one has taken its path", v.Namespace,
+				ErrGone))
 		}
 		link.PeerNamespace = netlink.NsFd(fd)
 	}
 	addQueues(link, v)
 	if err := agentNS.LinkAdd(link); err != nil {
-		return refused(fmt.Errorf("create veth %s with peer %s in network namespace %s: %w", v.HostName, v.Name, v.Namespace, err))
+		return refused(fmt.Errorf("create veth %s with peer %s in network namespace %s: %w", v.HostName, v.Name,
+			v.Namespace, err))
 	}
 	l, err := agentNS.link(v.HostName)
 	if err == nil {
@@ -318,15 +340,18 @@ func (p vethPair) add(agentNS *handle, netns netnsID) error {
 	return nil
 }
 
-// addQueues sets the number of queues of both ends. The host's TX queues are the pod's RX queues. The kernel's default would be the number
-// of the other end or of processors.
+// addQueues sets the number of queues of both ends. The host's TX queues are the pod's RX queues. The kernel's default
+// would be the number of the other end or of processors.
 func addQueues(pair *netlink.Veth, v wire.Veth) {
 	if v.RxQueues == 0 && v.TxQueues == 0 {
 		return
 	}
-	rx, tx := max(v.RxQueues, 1), max(v.TxQueues, 1)
-	pair.PeerNumRxQueues, pair.PeerNumTxQueues = uint32(rx), uint32(tx)
-	pair.NumRxQueues, pair.NumTxQueues = tx, rx
+	rx := max(v.RxQueues, 1)
+	tx := max(v.TxQueues, 1)
+	pair.PeerNumRxQueues = uint32(rx)
+	pair.PeerNumTxQueues = uint32(tx)
+	pair.NumRxQueues = tx
+	pair.NumTxQueues = rx
 }
 
 // hasQueues reports whether a host's end has the desired number of queues.
@@ -335,8 +360,8 @@ func hasQueues(host netlink.Link, v wire.Veth) bool {
 	return actual.RxQueues == v.RxQueues && actual.TxQueues == v.TxQueues
 }
 
-// readQueues sets the queues of v to those of the host's end. It keeps 0: without a request, the kernel returns the possible number of
-// queues.
+// readQueues sets the queues of v to those of the host's end. It keeps 0: without a request, the kernel returns the
+// possible number of queues.
 func readQueues(host netlink.Link, v wire.Veth) wire.Veth {
 	a := host.Attrs()
 	if v.RxQueues > 0 {
@@ -363,7 +388,13 @@ func (p vethPair) configure(agentNS *handle, host netlink.Link, netns netnsID) e
 			return err
 		}
 		return configure(h, l, linkConfig{
-			alias: v.Alias, mac: v.MAC, mtu: p.changes.mtu(v.MTU), up: v.Up, maxSegment: v.MaxSegment, harden: true, namespace: v.Namespace,
+			alias:      v.Alias,
+			mac:        v.MAC,
+			mtu:        p.changes.mtu(v.MTU),
+			up:         v.Up,
+			maxSegment: v.MaxSegment,
+			harden:     true,
+			namespace:  v.Namespace,
 		})
 	})
 }
@@ -380,9 +411,9 @@ func (p vethPair) configureHost(agentNS *handle, host netlink.Link) error {
 	return isolate(agentNS, host) // an MTU raised to 1280 has enabled IPv6 with the kernel's default settings
 }
 
-// isolation are the settings that keep packets of pods from the host's kernel: only the dataplane validates them. Strict reverse path
-// filtering drops all packets from a link without routes. If the setting of all links selects loose filtering, which wins, the last two
-// settings still protect hosts behind the node and drop broadcasts.
+// isolation are the settings that keep packets of pods from the host's kernel: only the dataplane validates them.
+// Strict reverse path filtering drops all packets from a link without routes. If the setting of all links selects loose
+// filtering, which wins, the last two settings still protect hosts behind the node and drop broadcasts.
 var isolation = []setting{
 	{"ipv6/conf/%s/addr_gen_mode", "1"}, // none, in case IPv6 is enabled for all links
 	{"ipv6/conf/%s/disable_ipv6", "1"},
@@ -398,7 +429,8 @@ func isolationOf(l netlink.Link) (list []setting) {
 	return list
 }
 
-// isolate makes the kernel ignore packets that the host's end receives; the dataplane gets them. It runs in the namespace of that end.
+// isolate makes the kernel ignore packets that the host's end receives; the dataplane gets them. It runs in the
+// namespace of that end.
 func isolate(agentNS *handle, l netlink.Link) error {
 	if l.Attrs().RawFlags&unix.IFF_NOARP == 0 {
 		if err := agentNS.LinkSetARPOff(l); err != nil {
@@ -415,13 +447,18 @@ func isIsolated(l netlink.Link) bool {
 	return l.Attrs().RawFlags&unix.IFF_NOARP != 0 && areSet(isolationOf(l))
 }
 
-// read reads the veth of a host's end. Name is empty if the pod's namespace does not exist. A veth counts as down if its host's end is not
-// isolated, or if its pod's end leaves to the dataplane what it cannot do. An end that the pod took over counts as unchanged: it exists as
-// long as the host's.
+// read reads the veth of a host's end. Name is empty if the pod's namespace does not exist. A veth counts as down if
+// its host's end is not isolated, or if its pod's end leaves to the dataplane what it cannot do. An end that the pod
+// took over counts as unchanged: it exists as long as the host's.
 func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
-	a, want := host.Attrs(), p.Veth
+	a := host.Attrs()
+	want := p.Veth
 	v := readQueues(host, want)
-	v.Name, v.HostMAC, v.MTU, v.Alias, v.Up = "", macOf(host), a.MTU, a.Alias, isUp(host) && isIsolated(host)
+	v.Name = ""
+	v.HostMAC = macOf(host)
+	v.MTU = a.MTU
+	v.Alias = a.Alias
+	v.Up = isUp(host) && isIsolated(host)
 	if want.Namespace != "" && netns == (netnsID{}) {
 		return v, nil
 	}
@@ -441,18 +478,21 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 			return err
 		}
 		a := l.Attrs()
-		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l) && len(offloads) == 0
+		v.Name = want.Name
+		v.MAC = macOf(l)
+		v.Up = v.Up && isUp(l) && len(offloads) == 0
 		if want.MaxSegment != 0 {
 			v.MaxSegment = int(a.GSOMaxSize)
 		}
-		if want.MTU == v.MTU { // a difference of either end counts
+		// A difference of either end from the desired value counts. Veth may be the value of the last check.
+		if desired := p.last.MTU; v.MTU == desired {
 			mtu := a.MTU
 			if h.ofPod {
-				mtu = p.changes.unlowered(mtu, want.MTU)
+				mtu = p.changes.unlowered(mtu, desired)
 			}
-			v.MTU = p.changes.readMTU(mtu, want.MTU)
+			v.MTU = p.changes.readMTU(mtu, desired)
 		}
-		if want.Alias == v.Alias {
+		if v.Alias == p.last.Alias {
 			v.Alias = a.Alias
 		}
 		return nil
@@ -465,20 +505,22 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 
 // assumed returns v, which has what was read of the host's end, with an unchanged end in the pod.
 func (p vethPair) assumed(v wire.Veth) wire.Veth {
-	v.Name, v.MAC, v.MaxSegment = p.Name, p.last.MAC, p.last.MaxSegment
+	v.Name = p.Name
+	v.MAC = p.last.MAC
+	v.MaxSegment = p.last.MaxSegment
 	return v
 }
 
 // macOf returns the zero MAC for a link without a MAC of six bytes.
-func macOf(l netlink.Link) (mac wire.MAC) {
+func macOf(l netlink.Link) (mac netaddr.MAC) {
 	if a := l.Attrs().HardwareAddr; len(a) == len(mac) {
-		mac = wire.MAC(a)
+		mac = netaddr.MAC(a)
 	}
 	return mac
 }
 
 // kernelMAC is nil for the zero MAC: the kernel chooses.
-func kernelMAC(m wire.MAC) net.HardwareAddr {
+func kernelMAC(m netaddr.MAC) net.HardwareAddr {
 	if m.IsZero() {
 		return nil
 	}
@@ -495,9 +537,10 @@ const (
 // deletions has a token for each pending deletion.
 var deletions = make(chan struct{}, maxDeletions)
 
-// deletion is the pending deletion of a link of the node. The kernel removes the link under RTNL within 1 ms, and then waits some 20 ms for
-// RCU callbacks before it replies. Once RTNL is released, the names of the link and of its peer are free. The kernel completes the
-// deletion even if the agent is killed, and waits for several deletions at the same time.
+// deletion is the pending deletion of a link of the node. The kernel removes the link under RTNL within 1 ms, and then
+// waits some 20 ms for RCU callbacks before it replies. Once RTNL is released, the names of the link and of its peer
+// are free. The kernel completes the deletion even if the agent is killed, and waits for several deletions at the same
+// time.
 type deletion struct {
 	link  netlink.Link
 	ended <-chan error

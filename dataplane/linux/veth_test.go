@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -23,7 +24,16 @@ import (
 const hostEnd = "weft0123456789a"
 
 func (l *lab) veth(change ...func(*wire.Veth)) object {
-	v := wire.Veth{Namespace: l.path, Name: "eth1", MAC: mac1, HostName: hostEnd, HostMAC: mac2, MTU: 1400, Alias: alias, Up: true}
+	v := wire.Veth{
+		Namespace: l.path,
+		Name:      "eth1",
+		MAC:       mac1,
+		HostName:  hostEnd,
+		HostMAC:   mac2,
+		MTU:       1400,
+		Alias:     alias,
+		Up:        true,
+	}
 	for _, f := range change {
 		f(&v)
 	}
@@ -49,12 +59,13 @@ func (l *lab) isInPod(name string) (there bool) {
 }
 
 // mustLook fails the test unless an end has the configuration of v.
-func mustLook(t *testing.T, name string, mac wire.MAC, v wire.Veth) {
+func mustLook(t *testing.T, name string, mac netaddr.MAC, v wire.Veth) {
 	t.Helper()
 	link := mustFind(t, name)
 	a := link.Attrs()
 	if macOf(link) != mac || a.MTU != v.MTU || a.Alias != v.Alias || isUp(link) != v.Up {
-		t.Errorf("%s has MAC %s, MTU %d, alias %q, up %v; want MAC %s and %+v", name, a.HardwareAddr, a.MTU, a.Alias, isUp(link), mac, v)
+		t.Errorf("%s has MAC %s, MTU %d, alias %q, up %v; want MAC %s and %+v", name, a.HardwareAddr, a.MTU, a.Alias,
+			isUp(link), mac, v)
 	}
 	if a.TxQLen != 1000 {
 		t.Errorf("%s has a queue of %d packets", name, a.TxQLen)
@@ -74,7 +85,10 @@ func TestVethIsCreatedUpdatedInPlaceAndDeleted(t *testing.T) {
 	l.mustBe(l.veth().value.(wire.Veth))
 	index := mustFind(t, hostEnd).Attrs().Index
 	changed := l.veth(func(v *wire.Veth) {
-		v.MTU, v.Alias, v.MAC, v.HostMAC = 9000, alias+" again", mac2, wire.MAC{2, 0, 0, 0, 0, 3}
+		v.MTU = 9000
+		v.Alias = alias + " again"
+		v.MAC = mac2
+		v.HostMAC = netaddr.MAC{2, 0, 0, 0, 0, 3}
 	})
 	l.mustCommit(changed)
 	l.mustBe(changed.value.(wire.Veth))
@@ -92,7 +106,11 @@ func TestVethIsCreatedUpdatedInPlaceAndDeleted(t *testing.T) {
 
 func TestVethWithDefaultsOfTheKernel(t *testing.T) {
 	l := newLab(t)
-	l.mustCommit(l.namespace(), l.veth(func(v *wire.Veth) { v.MAC, v.HostMAC, v.MTU = wire.MAC{}, wire.MAC{}, 0 }))
+	l.mustCommit(l.namespace(), l.veth(func(v *wire.Veth) {
+		v.MAC = netaddr.MAC{}
+		v.HostMAC = netaddr.MAC{}
+		v.MTU = 0
+	}))
 	l.quiet()
 	l.mustCommit(object{wire.VethKey("pod-a"), nil})
 	if isThere(hostEnd) {
@@ -138,6 +156,7 @@ func TestVethIsRepaired(t *testing.T) {
 			if got := l.different(); !slices.Equal(got, []string{veth.key}) {
 				t.Errorf("objects %v differ", got)
 			}
+			l.staysDifferent(veth.key)
 			if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
 				t.Errorf("repair: %v", err)
 			}
@@ -154,16 +173,21 @@ func TestVethIsRepaired(t *testing.T) {
 func TestObjectsOnAVethFollowIt(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth()
-	on, eth1 := veth.key, func(p string) wire.LinuxAddress {
+	on := veth.key
+	eth1 := func(p string) wire.LinuxAddress {
 		return wire.LinuxAddress{On: veth.key, Namespace: l.path, Link: "eth1", Prefix: netip.MustParsePrefix(p)}
 	}
 	var all []object
 	for _, p := range []string{"10.1.0.7/24", "fd00::7/128"} {
 		all = append(all, object{wire.LinuxAddressKey(on, eth1(p).Prefix), eth1(p)})
 	}
-	gate, far := netip.MustParseAddr("fe80::1"), netip.MustParsePrefix("10.9.0.0/16")
+	gate := netip.MustParseAddr("fe80::1")
+	far := netip.MustParsePrefix("10.9.0.0/16")
 	all = append(all,
-		object{wire.LinuxNeighbourKey(on, gate), wire.LinuxNeighbour{On: on, Namespace: l.path, Link: "eth1", Address: gate, MAC: mac2}},
+		object{
+			wire.LinuxNeighbourKey(on, gate),
+			wire.LinuxNeighbour{On: on, Namespace: l.path, Link: "eth1", Address: gate, MAC: mac2},
+		},
 		object{wire.LinuxRouteKey(on, far), wire.LinuxRoute{On: on, Namespace: l.path, Link: "eth1", Destination: far,
 			Gateway: netip.MustParseAddr("10.1.0.1"), Source: netip.MustParseAddr("10.1.0.7")}},
 		object{wire.SysctlKey(on, "net/ipv6/conf/eth1/accept_ra"),
@@ -247,7 +271,10 @@ func TestVethLimitsTheSegmentsOfThePod(t *testing.T) {
 // The host link is such a veth if the dataplane cannot make taps.
 func TestVethWithBothEndsInTheNodesNamespace(t *testing.T) {
 	l := newLab(t)
-	veth := l.veth(func(v *wire.Veth) { v.Namespace, v.Name = "", "weft0" })
+	veth := l.veth(func(v *wire.Veth) {
+		v.Namespace = ""
+		v.Name = "weft0"
+	})
 	want := veth.value.(wire.Veth)
 	l.mustCommit(veth)
 	mustLook(t, "weft0", want.MAC, want)
@@ -343,7 +370,10 @@ func TestUnrecordedVethIsPruned(t *testing.T) {
 
 // queued returns the veth with queues.
 func (l *lab) queued(rx, tx int) object {
-	return l.veth(func(v *wire.Veth) { v.RxQueues, v.TxQueues = rx, tx })
+	return l.veth(func(v *wire.Veth) {
+		v.RxQueues = rx
+		v.TxQueues = tx
+	})
 }
 
 // mustHaveQueues fails the test unless the pod's end has these queues and the host's end the reverse.
@@ -379,8 +409,15 @@ func TestVethWithOtherQueuesIsRecreatedByResync(t *testing.T) {
 	fd, err := unix.Open(l.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(fd)
-	other := netlink.NewVeth(netlink.LinkAttrs{Name: hostEnd, HardwareAddr: mac2[:], TxQLen: 1000, NumRxQueues: 3, NumTxQueues: 3})
-	other.PeerName, other.PeerNamespace = "eth1", netlink.NsFd(fd)
+	other := netlink.NewVeth(netlink.LinkAttrs{
+		Name:         hostEnd,
+		HardwareAddr: mac2[:],
+		TxQLen:       1000,
+		NumRxQueues:  3,
+		NumTxQueues:  3,
+	})
+	other.PeerName = "eth1"
+	other.PeerNamespace = netlink.NsFd(fd)
 	must(t, netlink.LinkAdd(other))
 	must(t, netlink.LinkSetAlias(mustFind(t, hostEnd), alias))
 	l.inside(func() { must(t, netlink.LinkSetAlias(mustFind(t, "eth1"), alias)) })
@@ -398,7 +435,9 @@ func addPairs(t *testing.T, count int) []vethItem {
 	for i := range count {
 		v := wire.Veth{Name: fmt.Sprintf("in-pod%d", i), HostName: fmt.Sprintf("on-node%d", i), Alias: alias}
 		pair := netlink.NewVeth(netlink.NewLinkAttrs())
-		pair.Name, pair.PeerName, pair.Alias = v.HostName, v.Name, v.Alias
+		pair.Name = v.HostName
+		pair.PeerName = v.Name
+		pair.Alias = v.Alias
 		must(t, netlink.LinkAdd(pair))
 		must(t, netlink.LinkSetAlias(pair, alias))
 		batch = append(batch, kvscheduler.Item[wire.Veth, netnsID]{Name: v.HostName, Have: v})
@@ -425,10 +464,12 @@ func TestNamesOfDeletedVethsAreFreeAtOnce(t *testing.T) {
 }
 
 // addPair makes a veth pair with its other end in the lab's namespace, without the configuration of Weft's veths.
-func (l *lab) addPair(name, nameInPod string, mac wire.MAC) {
+func (l *lab) addPair(name, nameInPod string, mac netaddr.MAC) {
 	l.Helper()
 	pair := netlink.NewVeth(netlink.NewLinkAttrs())
-	pair.Name, pair.PeerName, pair.HardwareAddr = name, nameInPod, mac[:]
+	pair.Name = name
+	pair.PeerName = nameInPod
+	pair.HardwareAddr = mac[:]
 	must(l.T, netlink.LinkAdd(pair))
 	l.Cleanup(func() { _ = netlink.LinkDel(pair) })
 	fd, _, err := open(l.path)
@@ -441,7 +482,9 @@ func (l *lab) tryVeth() error {
 	l.Helper()
 	netns := netnsID{}
 	netns.Inode, netns.Device, _ = InspectNamespace(l.path)
-	batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Want: l.veth().value.(wire.Veth), Handles: []any{netns}}}
+	batch := []kvscheduler.Item[wire.Veth, netnsID]{
+		{Name: "pod-a", Want: l.veth().value.(wire.Veth), Handles: []any{netns}},
+	}
 	vethDescriptor(Options{}).Backend.Create(l.Context(), batch)
 	return batch[0].Err
 }
@@ -458,10 +501,22 @@ func TestForeignLinksAreNotEndsOfAVeth(t *testing.T) {
 			link := mustFind(l.T, hostEnd)
 			l.Cleanup(func() { _ = netlink.LinkDel(link) })
 		}, hostEnd + " already exists: a tuntap"},
-		{"another alias", func(l *lab) { l.addPair(hostEnd, "eth9", mac2); mark(l, hostEnd) }, `belongs to "another owner"`},
-		{"no alias and another MAC", func(l *lab) { l.addPair(hostEnd, "eth9", mac1) }, hostEnd + " already exists: a veth"},
-		{"another link in the pod", func(l *lab) { l.inside(func() { addTap(l.T, "eth1") }) }, "link eth1 already exists: a tuntap"},
-		{"a foreign veth in the pod", func(l *lab) { l.addPair("veth-other", "eth1", mac1) }, "link eth1 already exists: a veth"},
+		{
+			"another alias", func(l *lab) { l.addPair(hostEnd, "eth9", mac2); mark(l, hostEnd) },
+			`belongs to "another owner"`,
+		},
+		{
+			"no alias and another MAC", func(l *lab) { l.addPair(hostEnd, "eth9", mac1) },
+			hostEnd + " already exists: a veth",
+		},
+		{
+			"another link in the pod", func(l *lab) { l.inside(func() { addTap(l.T, "eth1") }) },
+			"link eth1 already exists: a tuntap without an alias of Weft",
+		},
+		{
+			"a foreign veth in the pod", func(l *lab) { l.addPair("veth-other", "eth1", mac1) },
+			"link eth1 already exists: a veth",
+		},
 		{"a foreign veth with an alias in the pod", func(l *lab) {
 			l.addPair("veth-other", "eth1", mac1)
 			l.inside(func() { mark(l, "eth1") })
@@ -470,7 +525,8 @@ func TestForeignLinksAreNotEndsOfAVeth(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t)
 			tt.make(l)
-			before, inPod := isThere(hostEnd), l.isInPod("eth1")
+			before := isThere(hostEnd)
+			inPod := l.isInPod("eth1")
 			if err := l.tryVeth(); err == nil || !isPermanent(err) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v (permanent %v), want one that says %q", err, isPermanent(err), tt.says)
 			}

@@ -21,7 +21,8 @@ const (
 func plug(t *testing.T) netlink.Link {
 	t.Helper()
 	pair := netlink.NewVeth(netlink.NewLinkAttrs())
-	pair.Name, pair.PeerName = card, card+"p"
+	pair.Name = card
+	pair.PeerName = card + "p"
 	must(t, netlink.LinkAdd(pair))
 	t.Cleanup(func() { _ = netlink.LinkDel(pair) })
 	return mustFind(t, card)
@@ -86,7 +87,9 @@ func TestForeignLinkIsFoundSetUpAndKept(t *testing.T) {
 // repair resyncs links and VLANs.
 func (l *lab) repair() {
 	l.Helper()
-	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{wire.KindLink, wire.KindVLAN}}); err != nil {
+	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{
+		Kinds: []kvscheduler.Kind{wire.KindLink, wire.KindVLAN},
+	}); err != nil {
 		l.Log("resync: ", err)
 	}
 }
@@ -97,7 +100,10 @@ func TestALinkThatComesBackIsUsedAgain(t *testing.T) {
 	l.mustCommit(linkObject())
 	unplug(t)
 	l.repair()
-	if status, _ := l.s.View().Status(kvscheduler.Ref{Kind: wire.KindLink, Name: card}); status.Phase == kvscheduler.InSync || status.RetryAt.IsZero() {
+	if status, _ := l.s.View().Status(kvscheduler.Ref{
+		Kind: wire.KindLink,
+		Name: card,
+	}); status.Phase == kvscheduler.InSync || status.RetryAt.IsZero() {
 		t.Errorf("without the link the status is %+v", status)
 	}
 	plug(t)
@@ -122,7 +128,8 @@ func TestDeleteOfALinkLeavesItUp(t *testing.T) {
 
 func TestALinkThatIsNotEthernetIsAnError(t *testing.T) {
 	l := newLab(t)
-	if err := l.commit(object{wire.LinkKey("lo"), wire.Link{Name: "lo"}}); err == nil || !strings.Contains(err.Error(), "link lo has type loopback, not Ethernet") {
+	if err := l.commit(object{wire.LinkKey("lo"), wire.Link{Name: "lo"}}); err == nil ||
+		!strings.Contains(err.Error(), "link lo has type loopback, not Ethernet") {
 		t.Errorf("lo: %v", err)
 	}
 }
@@ -138,7 +145,8 @@ func TestAVLANWithTheNameOfAnotherLinkIsAnError(t *testing.T) {
 	l := newLab(t)
 	plug(t)
 	other := netlink.NewVeth(netlink.NewLinkAttrs())
-	other.Name, other.PeerName = vlanLink, vlanLink+"p"
+	other.Name = vlanLink
+	other.PeerName = vlanLink + "p"
 	must(t, netlink.LinkAdd(other))
 	t.Cleanup(func() { _ = netlink.LinkDel(other) })
 	err := l.commit(linkObject(), vlanObject())
@@ -157,13 +165,16 @@ func TestVLANIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 	l.mustCommit(linkObject(), vlanObject())
 	l.quiet()
 	for _, change := range []func(*wire.VLAN){
-		func(v *wire.VLAN) { v.Alias = "weft:external:b" }, func(v *wire.VLAN) { v.ID = 6 }, func(v *wire.VLAN) { v.Name = "weftother" },
+		func(v *wire.VLAN) { v.Alias = "weft:external:b" }, func(v *wire.VLAN) { v.ID = 6 }, func(v *wire.VLAN) {
+			v.Name = "weftother"
+		},
 	} {
 		l.mustCommit(vlanObject(change))
 		l.quiet()
 	}
 	l.mustCommit(vlanObject())
-	if vlan, is := mustFind(t, vlanLink).(*netlink.Vlan); !is || vlan.VlanId != 5 || !isIsolated(vlan) || isThere("weftother") {
+	if vlan, is := mustFind(t, vlanLink).(*netlink.Vlan); !is || vlan.VlanId != 5 || !isIsolated(vlan) ||
+		isThere("weftother") {
 		t.Errorf("the link is %+v", vlan)
 	}
 	must(t, netlink.LinkDel(mustFind(t, vlanLink)))

@@ -1,4 +1,5 @@
-// Package splice applies the objects of kind linux.memif-splice: it connects the memifs of two pods without the dataplane.
+// Package splice applies the objects of kind linux.memif-splice: it connects the memifs of two pods without the
+// dataplane.
 package splice
 
 import (
@@ -57,8 +58,8 @@ func (s *Splices) Close() {
 	}
 }
 
-// State reports whether client and server of a splice are connected, or why the server was not reached for the last client. exists is
-// false if there is no such splice.
+// State reports whether client and server of a splice are connected, or why the server was not reached for the last
+// client. exists is false if there is no such splice.
 func (s *Splices) State(socket string) (connected, exists bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +73,7 @@ func (s *Splices) State(socket string) (connected, exists bool, err error) {
 
 // Register adds the kind to a scheduler.
 func Register(s *kvscheduler.Scheduler, splices *Splices) error {
-	_, err := kvscheduler.Register(s, kvscheduler.Descriptor[wire.MemifSplice, struct{}]{
+	err := kvscheduler.Register(s, kvscheduler.Descriptor[wire.MemifSplice, struct{}]{
 		Name: wire.KindMemifSplice, Lane: wire.KindMemifSplice,
 		Equal:    func(want, have wire.MemifSplice) bool { return want == have },
 		Validate: validate,
@@ -93,7 +94,8 @@ func validate(name string, v wire.MemifSplice) error {
 	switch {
 	case !path.IsAbs(name) || path.Clean(name) != name || len(name) > maxPath:
 		return fmt.Errorf("socket %q is not an absolute, clean path of at most %d bytes", name, maxPath)
-	case !strings.HasPrefix(v.Server, "@") || len(v.Server) < 2 || len(v.Server) > maxPath || strings.ContainsRune(v.Server, 0):
+	case !strings.HasPrefix(v.Server, "@") || len(v.Server) < 2 || len(v.Server) > maxPath ||
+		strings.ContainsRune(v.Server, 0):
 		return fmt.Errorf("server %q is not \"@\" and the name of an abstract socket", v.Server)
 	case v.Namespace.Path == "":
 		return errors.New("the network namespace of the server is missing")
@@ -108,12 +110,16 @@ func deps(_ string, v wire.MemifSplice) []kvscheduler.Dep {
 	directory, _ := kvscheduler.ParseRef(v.Directory) // validated
 	return []kvscheduler.Dep{
 		{Label: "directory", On: directory},
-		{Label: "network namespace of the server", On: kvscheduler.Ref{Kind: wire.KindNamespace, Name: v.Namespace.Path}},
+		{
+			Label: "network namespace of the server",
+			On:    kvscheduler.Ref{Kind: wire.KindNamespace, Name: v.Namespace.Path},
+		},
 	}
 }
 
 func redact(v wire.MemifSplice) wire.MemifSplice {
-	v.ClientSecret, v.ServerSecret = secret.Hidden, secret.Hidden
+	v.ClientSecret = secret.Hidden
+	v.ServerSecret = secret.Hidden
 	return v
 }
 
@@ -132,7 +138,8 @@ func decode(b []byte) (wire.MemifSplice, error) {
 	var s stored
 	err := json.Unmarshal(b, &s)
 	v := s.MemifSplice
-	v.ClientSecret, v.ServerSecret = secret.Text(s.ClientSecret), secret.Text(s.ServerSecret)
+	v.ClientSecret = secret.Text(s.ClientSecret)
+	v.ServerSecret = secret.Text(s.ServerSecret)
 	return v, err
 }
 
@@ -156,8 +163,12 @@ func (s *Splices) open(name string, v wire.MemifSplice) (err error) {
 		}
 	}
 	splice, err := s.broker.Splice(memif.SpliceConfig{
-		Path: name, ClientID: v.ClientID, ClientSecret: memif.Secret(v.ClientSecret), ServerID: v.ServerID, ServerSecret: memif.Secret(v.ServerSecret),
-		Dial: func() (*net.UnixConn, error) { return linux.DialAbstract(v.Namespace, v.Server) },
+		Path:         name,
+		ClientID:     v.ClientID,
+		ClientSecret: memif.Secret(v.ClientSecret),
+		ServerID:     v.ServerID,
+		ServerSecret: memif.Secret(v.ServerSecret),
+		Dial:         func() (*net.UnixConn, error) { return linux.DialAbstract(v.Namespace, v.Server) },
 	})
 	if err != nil {
 		return err
@@ -182,7 +193,9 @@ func (s *Splices) Delete(_ context.Context, batch []item) {
 }
 
 // Dump lists the splices of this process: those of an earlier one ended with it.
-func (s *Splices) Dump(context.Context, kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.MemifSplice, struct{}], error] {
+func (s *Splices) Dump(
+	context.Context, kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.MemifSplice, struct{}], error] {
 	return func(yield func(kvscheduler.Actual[wire.MemifSplice, struct{}], error) bool) {
 		for _, a := range s.actual() {
 			if !yield(a, nil) {

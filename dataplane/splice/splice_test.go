@@ -10,8 +10,12 @@ import (
 
 func value() wire.MemifSplice {
 	return wire.MemifSplice{
-		Directory: wire.FileKey("/run/weft/memif/a"), ClientID: 1, ClientSecret: "of the client", ServerID: 2, ServerSecret: "of the server",
-		Namespace: wire.Namespace{Path: "/run/netns/b", Inode: 7, Device: 4}, Server: "@weft/m1",
+		Directory:    wire.FileKey("/run/weft/memif/a"),
+		ClientID:     1,
+		ClientSecret: "of the client",
+		ServerID:     2,
+		ServerSecret: "of the server",
+		Namespace:    wire.Namespace{Path: "/run/netns/b", Inode: 7, Device: 4}, Server: "@weft/m1",
 	}
 }
 
@@ -25,7 +29,8 @@ func TestStoredAndRedactedForms(t *testing.T) {
 	if back, err := decode(stored); err != nil || back != v {
 		t.Errorf("read back as %#v, %v", back, err)
 	}
-	if shown := redact(v); strings.Contains(fmt.Sprintln(string(shown.ClientSecret), string(shown.ServerSecret)), "of the") || shown.Server != v.Server {
+	if shown := redact(v); strings.Contains(fmt.Sprintln(string(shown.ClientSecret), string(shown.ServerSecret)),
+		"of the") || shown.Server != v.Server {
 		t.Errorf("redacted: %+v", shown)
 	}
 }
@@ -42,7 +47,8 @@ func TestInvalidSplicesAreRefused(t *testing.T) {
 		"network namespace": func(_ *string, v *wire.MemifSplice) { v.Namespace = wire.Namespace{} },
 		"secret":            func(_ *string, v *wire.MemifSplice) { v.ServerSecret = "" },
 	} {
-		name, v := socket, value()
+		name := socket
+		v := value()
 		change(&name, &v)
 		if err := validate(name, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

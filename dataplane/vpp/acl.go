@@ -89,7 +89,8 @@ func validateACLRule(r wire.ACLRule) error {
 
 func validateACLPorts(p wire.ACLPorts) error {
 	if p.Protocols.First == 0 || p.Protocols.Last > maxProtocol {
-		return fmt.Errorf("protocols %d to %d are not in the range 1 to %d", p.Protocols.First, p.Protocols.Last, maxProtocol)
+		return fmt.Errorf("protocols %d to %d are not in the range 1 to %d", p.Protocols.First, p.Protocols.Last,
+			maxProtocol)
 	}
 	for _, x := range []wire.Range{p.Protocols, p.Sources, p.Destinations} {
 		if x.First > x.Last {
@@ -131,10 +132,13 @@ func (b acls) Update(ctx context.Context, batch []aclItem) {
 }
 
 func (b acls) Delete(ctx context.Context, batch []aclItem) {
-	removal[wire.ACL, ACLIndex, *acl.ACLDetails]{b.c, dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL}.of(ctx, batch)
+	removal[wire.ACL, ACLIndex, *acl.ACLDetails]{
+		b.c, dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL,
+	}.of(ctx, batch)
 }
 
-// removal removes objects by their index. It checks the tag first: a restarted dataplane may use the index for another object.
+// removal removes objects by their index. It checks the tag first: a restarted dataplane may use the index for another
+// object.
 type removal[V any, M ~uint32, D api.Message] struct {
 	c      *Client
 	dump   func(M) *request // of one object
@@ -162,7 +166,11 @@ func (r removal[V, M, D]) of(ctx context.Context, batch []kvscheduler.Item[V, M]
 }
 
 func setACL(v wire.ACL, index ACLIndex) *request {
-	m := &acl.ACLAddReplace{ACLIndex: uint32(index), Tag: newTag(v.Label, aclHash(v)), R: make([]acl_types.ACLRule, 0, countEntries(v.Rules))}
+	m := &acl.ACLAddReplace{
+		ACLIndex: uint32(index),
+		Tag:      newTag(v.Label, aclHash(v)),
+		R:        make([]acl_types.ACLRule, 0, countEntries(v.Rules)),
+	}
 	for e := range entries(v.Rules) {
 		m.R = append(m.R, apiACLRule(e))
 	}
@@ -171,7 +179,8 @@ func setACL(v wire.ACL, index ACLIndex) *request {
 }
 
 func removeACL(name string, index ACLIndex) *request {
-	return ask(fmt.Sprintf("acl_del %d of %s", index, name), &acl.ACLDel{ACLIndex: uint32(index)}, &acl.ACLDelReply{}).fineIf(api.NO_SUCH_ENTRY)
+	return ask(fmt.Sprintf("acl_del %d of %s", index, name), &acl.ACLDel{ACLIndex: uint32(index)},
+		&acl.ACLDelReply{}).fineIf(api.NO_SUCH_ENTRY)
 }
 
 func dumpACLs(index ACLIndex) *request {
@@ -182,9 +191,11 @@ func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedule
 	return yieldAll(b.c.acls(ctx, []*request{dumpACLs(noACLIndex)}))
 }
 
-// Read reads the ACLs by their indices, with which the last operation left them. If an index is that of another ACL now, it reads all: the dataplane
-// may have been restarted.
-func (b acls) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
+// Read reads the ACLs by their indices, with which the last operation left them. If an index is that of another ACL
+// now, it reads all: the dataplane may have been restarted.
+func (b acls) Read(
+	ctx context.Context, view kvscheduler.View, names []string,
+) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
 	requests := make([]*request, 0, len(names))
 	for _, name := range names {
 		_, meta, isApplied := view.Applied(ref(wire.KindACL, name))
@@ -218,7 +229,9 @@ func (c *Client) acls(ctx context.Context, dumps []*request) ([]kvscheduler.Actu
 				continue
 			}
 			found = append(found, kvscheduler.Actual[wire.ACL, ACLIndex]{
-				Name: names.add(label, Index(d.ACLIndex)), V: wire.ACL{Label: label, Rules: aclRulesOf(d.R)}, Meta: ACLIndex(d.ACLIndex),
+				Name: names.add(label, Index(d.ACLIndex)),
+				V:    wire.ACL{Label: label, Rules: aclRulesOf(d.R)},
+				Meta: ACLIndex(d.ACLIndex),
 				Hash: hash, HasHash: true,
 			})
 		}
@@ -249,9 +262,11 @@ func (c *Client) aclTags(ctx context.Context, dumps []*request) ([]aclTag, error
 	return found, nil
 }
 
-// dumpTagsOf returns the requests for the ACLs in the lists of some interfaces, or for all ACLs. The dataplane sends their rules, too, so those of other
-// interfaces are not requested without need.
-func dumpTagsOf(lists []*acl.ACLInterfaceListDetails, isForAll bool, isWanted func(*acl.ACLInterfaceListDetails) bool) []*request {
+// dumpTagsOf returns the requests for the ACLs in the lists of some interfaces, or for all ACLs. The dataplane sends
+// their rules, too, so those of other interfaces are not requested without need.
+func dumpTagsOf(
+	lists []*acl.ACLInterfaceListDetails, isForAll bool, isWanted func(*acl.ACLInterfaceListDetails) bool,
+) []*request {
 	if isForAll {
 		return []*request{dumpACLTags(noACLIndex)}
 	}
@@ -356,7 +371,9 @@ func setACLsOf(name string, i Index, inputs int, list []ACLIndex) *request {
 	return ask(what, m, &acl.ACLInterfaceSetACLListReply{})
 }
 
-func (c *Client) interfaceACLs(ctx context.Context, of []string) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
+func (c *Client) interfaceACLs(
+	ctx context.Context, of []string,
+) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
 	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
@@ -381,14 +398,18 @@ func (c *Client) interfaceACLs(ctx context.Context, of []string) ([]kvscheduler.
 	for _, d := range listOf[*acl.ACLInterfaceListDetails](lists) {
 		name := p.byIndex[Index(d.SwIfIndex)]
 		if v, has := listsOf(name, d, names); has && isWanted(d) {
-			found = append(found, kvscheduler.Actual[wire.InterfaceACL, Index]{Name: name, V: v, Meta: Index(d.SwIfIndex)})
+			found = append(found, kvscheduler.Actual[wire.InterfaceACL, Index]{
+				Name: name,
+				V:    v,
+				Meta: Index(d.SwIfIndex),
+			})
 		}
 	}
 	return found, nil
 }
 
-// listsOf converts the lists of an interface. The names of foreign ACLs are invalid for desired values. listsOf returns false if all of
-// them are foreign.
+// listsOf converts the lists of an interface. The names of foreign ACLs are invalid for desired values. listsOf returns
+// false if all of them are foreign.
 func listsOf(name string, d *acl.ACLInterfaceListDetails, names map[uint32]string) (v wire.InterfaceACL, has bool) {
 	v.Interface = name
 	for n, a := range d.Acls {

@@ -18,7 +18,11 @@ import (
 
 // rule permits or denies UDP of IPv4 to some ports.
 func rule(permit bool, first, last uint16) wire.ACLRule {
-	ports := wire.ACLPorts{Protocols: wire.Single(17), Sources: wire.Range{Last: 65535}, Destinations: wire.Range{First: first, Last: last}}
+	ports := wire.ACLPorts{
+		Protocols:    wire.Single(17),
+		Sources:      wire.Range{Last: 65535},
+		Destinations: wire.Range{First: first, Last: last},
+	}
 	return wire.ACLRule{Permit: permit, Family: wire.IP4, Ports: []wire.ACLPorts{ports}}
 }
 
@@ -35,7 +39,9 @@ func manyRules(n int) []wire.ACLRule {
 	rules := make([]wire.ACLRule, n)
 	for i := range rules {
 		rules[i] = rule(true, uint16(i%0xffff), uint16(i%0xffff))
-		rules[i].From = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)}
+		rules[i].From = []netip.Prefix{
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32),
+		}
 	}
 	return rules
 }
@@ -66,7 +72,8 @@ func TestEntriesAreCountedWithoutMakingThem(t *testing.T) {
 	if validateACL("x", v) == nil {
 		t.Error("400,000,000 rules are accepted")
 	}
-	small, n := combinations(3, 5), 0
+	small := combinations(3, 5)
+	n := 0
 	for range entries([]wire.ACLRule{small}) {
 		n++
 	}
@@ -101,7 +108,11 @@ func plannedACL(t *testing.T) object {
 func TestACLsAreMadeReadBackChangedAndRemoved(t *testing.T) {
 	any4 := wire.ACLRule{Permit: true, Family: wire.IP4}
 	manyProtocols := wire.ACLRule{Permit: true, Family: wire.IP6, Ports: []wire.ACLPorts{
-		{Protocols: wire.Range{First: 1, Last: 255}, Sources: wire.Range{Last: 255}, Destinations: wire.Range{First: 3, Last: 7}},
+		{
+			Protocols:    wire.Range{First: 1, Last: 255},
+			Sources:      wire.Range{Last: 255},
+			Destinations: wire.Range{First: 3, Last: 7},
+		},
 	}}
 	prefixes := func(texts ...string) (list []netip.Prefix) {
 		for _, text := range texts {
@@ -113,15 +124,22 @@ func TestACLsAreMadeReadBackChangedAndRemoved(t *testing.T) {
 	sets.From, sets.To = prefixes("10.0.0.1/32", "10.0.0.4/30"), prefixes("10.1.0.0/16", "10.3.0.0/16", "10.9.0.0/32")
 	sets.Ports = append(sets.Ports, rule(true, 9, 9).Ports[0])
 	for name, trial := range map[string]trial{
-		"of rules":     {backendOf(aclDescriptor), aclOf("x", rule(false, 68, 68), any4), aclOf("x", any4, manyProtocols)},
+		"of rules": {
+			backendOf(aclDescriptor), aclOf("x", rule(false, 68, 68), any4), aclOf("x", any4, manyProtocols),
+		},
 		"of sets":      {backendOf(aclDescriptor), aclOf("x", sets, any4), aclOf("x", any4, sets)},
 		"of all rules": {backendOf(aclDescriptor), plannedACL(t), object{}},
-		"of many":      {backendOf(aclDescriptor), aclOf("x", manyRules(10_000)...), aclOf("x", manyRules(maxACLRules)...)},
+		"of many": {
+			backendOf(aclDescriptor), aclOf("x", manyRules(10_000)...), aclOf("x", manyRules(maxACLRules)...),
+		},
 	} {
 		t.Run(name, func(t *testing.T) { newLab(t).try([]object{loopback("a", wire.Interface{})}, trial) })
 	}
 	t.Run("of an interface", func(t *testing.T) {
-		newLab(t).try([]object{loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), aclOf("x", any4), aclOf("y", any4), aclOn("b", "x")},
+		newLab(t).try([]object{
+			loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), aclOf("x", any4), aclOf("y", any4),
+			aclOn("b", "x"),
+		},
 			trial{backendOf(interfaceACLDescriptor), aclOn("a", "x"), aclOn("a", "y")})
 	})
 }
@@ -140,7 +158,9 @@ func (l *lab) makeACL(tag string) uint32 {
 func (l *lab) setACLs(iface string, input uint8, acls ...uint32) {
 	l.Helper()
 	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, iface))
-	l.send(&acl.ACLInterfaceSetACLList{SwIfIndex: meta.(Index).api(), Count: uint8(len(acls)), NInput: input, Acls: acls}, &acl.ACLInterfaceSetACLListReply{})
+	l.send(
+		&acl.ACLInterfaceSetACLList{SwIfIndex: meta.(Index).api(), Count: uint8(len(acls)), NInput: input, Acls: acls},
+		&acl.ACLInterfaceSetACLListReply{})
 }
 
 // aclTags are the tags of all ACLs.
@@ -162,7 +182,8 @@ func TestACLsThatAreNotDesiredAreRemovedAndForeignOnesKept(t *testing.T) {
 	l := newLab(t)
 	x := aclOf("x", rule(true, 1, 2))
 	tag := newTag("x", aclHash(x.value.(wire.ACL)))
-	l.mustCommit(loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), loopback("c", wire.Interface{}), x, aclOn("a", "x"))
+	l.mustCommit(loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), loopback("c", wire.Interface{}), x,
+		aclOn("a", "x"))
 	l.setACLs("b", 1, l.makeACL(newTag("gone", 7))) // of an earlier version of the agent
 	l.setACLs("c", 1, l.makeACL("theirs"))
 	l.setACLs("a", 1, l.makeACL(tag)) // made twice
@@ -210,7 +231,8 @@ func TestACLAndItsInterfacesAreRepaired(t *testing.T) {
 func TestMemberJoinsBehindItsACL(t *testing.T) {
 	l := newLab(t)
 	filtered := inBridge("weft:blue", "a", func(v *wire.BridgeMember) { v.Filtered = true })
-	x, on := aclOf("x", rule(true, 1, 2)), aclOn("a", "x")
+	x := aclOf("x", rule(true, 1, 2))
+	on := aclOn("a", "x")
 	l.mustCommit(bridge("weft:blue", learning(1)), loopback("a", wire.Interface{Up: true}))
 	if err := l.commit(filtered); err == nil || !strings.Contains(err.Error(), on.key) {
 		t.Errorf("without an ACL: %v", err)
@@ -227,15 +249,21 @@ func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 	long.Ports[0].Protocols.Last = 256
 	empty := rule(true, 2, 1)
 	for name, v := range map[string]wire.ACL{
-		"no rules":                 {Label: "x"},
-		"too many rules":           {Label: "x", Rules: manyRules(maxACLRules + 1)},
-		"another name":             {Label: "y", Rules: []wire.ACLRule{rule(true, 1, 2)}},
-		"no family":                {Label: "x", Rules: []wire.ACLRule{{Permit: true}}},
-		"ports of any protocol":    {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Sources: wire.Single(7)}}}}},
-		"too many combinations":    {Label: "x", Rules: []wire.ACLRule{combinations(300, 267)}},
-		"protocol 256":             {Label: "x", Rules: []wire.ACLRule{long}},
-		"range without a number":   {Label: "x", Rules: []wire.ACLRule{empty}},
-		"protocol 0 among several": {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Protocols: wire.Range{Last: 3}}}}}},
+		"no rules":       {Label: "x"},
+		"too many rules": {Label: "x", Rules: manyRules(maxACLRules + 1)},
+		"another name":   {Label: "y", Rules: []wire.ACLRule{rule(true, 1, 2)}},
+		"no family":      {Label: "x", Rules: []wire.ACLRule{{Permit: true}}},
+		"ports of any protocol": {
+			Label: "x",
+			Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Sources: wire.Single(7)}}}},
+		},
+		"too many combinations":  {Label: "x", Rules: []wire.ACLRule{combinations(300, 267)}},
+		"protocol 256":           {Label: "x", Rules: []wire.ACLRule{long}},
+		"range without a number": {Label: "x", Rules: []wire.ACLRule{empty}},
+		"protocol 0 among several": {
+			Label: "x",
+			Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Protocols: wire.Range{Last: 3}}}}},
+		},
 	} {
 		if err := validateACL("x", v); err == nil {
 			t.Errorf("%s: no error", name)
@@ -244,18 +272,24 @@ func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 	if err := validateACL("weft:guard", plannedACL(t).value.(wire.ACL)); err != nil {
 		t.Error(err)
 	}
-	if _, has := listsOf("a", &acl.ACLInterfaceListDetails{Acls: []uint32{4}, NInput: 1}, map[uint32]string{5: "x"}); has {
+	if _, has := listsOf("a", &acl.ACLInterfaceListDetails{Acls: []uint32{4}, NInput: 1}, map[uint32]string{
+		5: "x",
+	}); has {
 		t.Error("a foreign ACL is ours")
 	}
 	want := wire.InterfaceACL{Interface: "a", Input: []string{"#4"}, Output: []string{"x"}}
-	if v, _ := listsOf("a", &acl.ACLInterfaceListDetails{Acls: []uint32{4, 5}, NInput: 1}, map[uint32]string{5: "x"}); !v.Equal(want) {
+	if v, _ := listsOf("a", &acl.ACLInterfaceListDetails{Acls: []uint32{4, 5}, NInput: 1}, map[uint32]string{
+		5: "x",
+	}); !v.Equal(want) {
 		t.Errorf("%+v, want %+v", v, want)
 	}
 }
 
 func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
 	source := []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32")}
-	port := []wire.ACLPorts{{Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: wire.Single(80)}}
+	port := []wire.ACLPorts{
+		{Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: wire.Single(80)},
+	}
 	for _, r := range []wire.ACLRule{
 		{Permit: true, Reflect: true, Family: wire.IP4, From: source, Ports: port},
 		{Permit: true, Reflect: true, Family: wire.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
@@ -283,7 +317,8 @@ func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
 }
 
 func TestRulesThatDifferInTheirOriginOnlyAreTheSame(t *testing.T) {
-	a, b := aclOf("x", rule(true, 1, 2)).value.(wire.ACL), aclOf("x", rule(true, 1, 2)).value.(wire.ACL)
+	a := aclOf("x", rule(true, 1, 2)).value.(wire.ACL)
+	b := aclOf("x", rule(true, 1, 2)).value.(wire.ACL)
 	b.Rules[0].Origin = "networkpolicy a/b"
 	if !sameACL(a, b) || aclHash(a) != aclHash(b) {
 		t.Error("the dataplane would get the same rules again")

@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// aclEntry is a rule as the dataplane has it: of one prefix each, one protocol or any, and one range of ports each. A rule of a value is the
-// product of its sets.
+// aclEntry is a rule as the dataplane has it: of one prefix each, one protocol or any, and one range of ports each. A
+// rule of a value is the product of its sets.
 type aclEntry struct {
 	permit, reflect bool
 	family          wire.Family
@@ -23,7 +23,8 @@ type aclEntry struct {
 	destinations    wire.Range
 }
 
-// countEntries returns the number of entries of rules. It does not make them: their number may be far more than memory can hold.
+// countEntries returns the number of entries of rules. It does not make them: their number may be far more than memory
+// can hold.
 func countEntries(rules []wire.ACLRule) int {
 	n := 0
 	for i := range rules {
@@ -83,7 +84,13 @@ func portEntries(r *wire.ACLRule) iter.Seq[aclEntry] {
 	}
 	return func(yield func(aclEntry) bool) {
 		for _, p := range ports {
-			e := aclEntry{permit: r.Permit, reflect: r.Reflect, family: r.Family, sources: p.Sources, destinations: p.Destinations}
+			e := aclEntry{
+				permit:       r.Permit,
+				reflect:      r.Reflect,
+				family:       r.Family,
+				sources:      p.Sources,
+				destinations: p.Destinations,
+			}
 			for e.protocol = p.Protocols.First; e.protocol <= p.Protocols.Last; e.protocol++ {
 				if !yield(e) {
 					return
@@ -179,16 +186,18 @@ func aclEntryOf(d acl_types.ACLRule) (aclEntry, bool) {
 		return p
 	}
 	e := aclEntry{
-		permit: d.IsPermit != acl_types.ACL_ACTION_API_DENY, reflect: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT, family: family,
-		from: some(prefix(d.SrcPrefix)), to: some(prefix(d.DstPrefix)), protocol: uint16(d.Proto),
+		permit:  d.IsPermit != acl_types.ACL_ACTION_API_DENY,
+		reflect: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT,
+		family:  family,
+		from:    some(prefix(d.SrcPrefix)), to: some(prefix(d.DstPrefix)), protocol: uint16(d.Proto),
 		sources:      wire.Range{First: d.SrcportOrIcmptypeFirst, Last: d.SrcportOrIcmptypeLast},
 		destinations: wire.Range{First: d.DstportOrIcmpcodeFirst, Last: d.DstportOrIcmpcodeLast},
 	}
 	return e, apiACLRule(e) == d
 }
 
-// aclRulesOf returns rules with the entries of a list, in order. Neighbours that differ in one respect only are one rule: a list may have tens of
-// thousands of entries. For what is no entry there is the zero rule, which is invalid.
+// aclRulesOf returns rules with the entries of a list, in order. Neighbours that differ in one respect only are one
+// rule: a list may have tens of thousands of entries. For what is no entry there is the zero rule, which is invalid.
 func aclRulesOf(list []acl_types.ACLRule) []wire.ACLRule {
 	var rules []wire.ACLRule
 	var last aclEntry // of the last rule
@@ -224,15 +233,19 @@ func (e aclEntry) ports() wire.ACLPorts {
 	return wire.ACLPorts{Protocols: wire.Single(e.protocol), Sources: e.sources, Destinations: e.destinations}
 }
 
-// join adds an entry to a rule if the entries of the rule stay in their order, and reports whether it did. last is the last entry of the rule.
+// join adds an entry to a rule if the entries of the rule stay in their order, and reports whether it did. last is the
+// last entry of the rule.
 func join(r *wire.ACLRule, last, e aclEntry) bool {
 	if e.permit != last.permit || e.reflect != last.reflect || e.family != last.family {
 		return false
 	}
-	isFrom, isTo, isPorts := e.from != last.from, e.to != last.to, e.ports() != last.ports()
+	isFrom := e.from != last.from
+	isTo := e.to != last.to
+	isPorts := e.ports() != last.ports()
 	// A rule with several of one has one of the others only.
 	switch {
-	case !isFrom && !isTo && isPorts && len(r.From) < 2 && len(r.To) < 2 && len(r.Ports) > 0 && e.ports() != (wire.ACLPorts{}):
+	case !isFrom && !isTo && isPorts && len(r.From) < 2 && len(r.To) < 2 && len(r.Ports) > 0 &&
+		e.ports() != (wire.ACLPorts{}):
 		r.Ports = append(r.Ports, e.ports())
 	case isFrom && !isTo && !isPorts && len(r.Ports) < 2 && len(r.To) < 2 && len(r.From) > 0 && e.from.IsValid():
 		r.From = append(r.From, e.from)

@@ -14,13 +14,17 @@ import (
 
 // randomEntries returns entries of which neighbours often differ in one respect only.
 func randomEntries(random *rand.Rand) []aclEntry {
-	prefixes := []netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.1.0.0/16")}
+	prefixes := []netip.Prefix{
+		{}, netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"),
+		netip.MustParsePrefix("10.1.0.0/16"),
+	}
 	e := aclEntry{permit: true, family: wire.IP4}
 	var list []aclEntry
 	for range 40 {
 		switch random.IntN(12) {
 		case 0:
-			e.permit, e.reflect = !e.permit, false
+			e.permit = !e.permit
+			e.reflect = false
 		case 1:
 			e.reflect = e.permit && !e.reflect
 		case 2, 3, 4:
@@ -29,7 +33,8 @@ func randomEntries(random *rand.Rand) []aclEntry {
 			e.to = prefixes[random.IntN(len(prefixes))]
 		default:
 			first := uint16(random.IntN(3))
-			e.protocol, e.destinations = []uint16{0, 6, 17}[random.IntN(3)], wire.Range{First: first, Last: first + uint16(random.IntN(2))}
+			e.protocol = []uint16{0, 6, 17}[random.IntN(3)]
+			e.destinations = wire.Range{First: first, Last: first + uint16(random.IntN(2))}
 		}
 		list = append(list, e)
 	}
@@ -57,12 +62,16 @@ func TestJoinedRulesHaveTheSameEntries(t *testing.T) {
 	}
 }
 
-// Policies have many addresses with one range of ports, and Services one address with many ports: the memory of both is that of the written rule.
+// Policies have many addresses with one range of ports, and Services one address with many ports: the memory of both is
+// that of the written rule.
 func TestListsOfPoliciesAndServicesAreReadAsOneRule(t *testing.T) {
-	addresses, ports := rule(true, 80, 80), rule(true, 1, 1)
-	addresses.From, ports.Ports = nil, nil
+	addresses := rule(true, 80, 80)
+	ports := rule(true, 1, 1)
+	addresses.From = nil
+	ports.Ports = nil
 	for n := range uint16(1000) {
-		addresses.From = append(addresses.From, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 32))
+		addresses.From = append(addresses.From,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 32))
 		ports.Ports = append(ports.Ports, rule(true, 2*n+1, 2*n+1).Ports...)
 	}
 	ports.To = []netip.Prefix{netip.MustParsePrefix("10.96.0.1/32")}
@@ -72,7 +81,8 @@ func TestListsOfPoliciesAndServicesAreReadAsOneRule(t *testing.T) {
 			list = append(list, apiACLRule(e))
 		}
 		if got := aclRulesOf(list); len(got) != 1 || !got[0].Equal(written) {
-			t.Errorf("a rule with %d addresses and %d ports is read as %d rules", len(written.From), len(written.Ports), len(got))
+			t.Errorf("a rule with %d addresses and %d ports is read as %d rules", len(written.From), len(written.Ports),
+				len(got))
 		}
 	}
 }
@@ -88,14 +98,16 @@ func TestRulesThatWeftCannotWriteAreReadAsInvalid(t *testing.T) {
 	}
 }
 
-// A named ACL is read without the others: their rules may be many. If the index is of another ACL now, the name decides.
+// A named ACL is read without the others: their rules may be many. If the index is of another ACL now, the name
+// decides.
 func TestNamedACLsAreReadAlone(t *testing.T) {
 	l := newLab(t)
 	var objects []object
 	for n := range 5 {
 		objects = append(objects, aclOf(fmt.Sprint("x", n), rule(true, uint16(n), uint16(n))))
 	}
-	objects = append(objects, loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), aclOn("a", "x1"), aclOn("b", "x2"))
+	objects = append(objects, loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), aclOn("a", "x1"),
+		aclOn("b", "x2"))
 	l.mustCommit(objects...)
 	read := func(names ...string) (found []string) {
 		for a, err := range (acls{l.client}).Read(l.Context(), l.s.View(), names) {
@@ -130,7 +142,9 @@ func TestNamedACLsAreReadAlone(t *testing.T) {
 func TestListsOfOtherLengthsAreNotTheSame(t *testing.T) {
 	one := wire.ACLRule{Permit: true, Family: wire.IP4}
 	two := wire.ACLRule{Family: wire.IP4}
-	for _, lists := range [][2][]wire.ACLRule{{{one}, {one, two}}, {{one, two}, {one}}, {nil, {one}}, {{one}, nil}, {{one}, {two}}} {
+	for _, lists := range [][2][]wire.ACLRule{
+		{{one}, {one, two}}, {{one, two}, {one}}, {nil, {one}}, {{one}, nil}, {{one}, {two}},
+	} {
 		if sameEntries(lists[0], lists[1]) {
 			t.Errorf("%v and %v are the same", lists[0], lists[1])
 		}

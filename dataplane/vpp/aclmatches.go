@@ -11,22 +11,24 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Matches counts the packets for which a rule of an ACL decided: with a rule that opens sessions, mostly the first packet of each connection.
+// Matches counts the packets for which a rule of an ACL decided: with a rule that opens sessions, mostly the first
+// packet of each connection.
 type Matches struct{ Packets, Bytes uint64 }
 
 // matchesPattern selects the counters of ACLs.
 const matchesPattern = "^/acl/[0-9]+/matches$"
 
-// countMatches makes the dataplane count matches by rule. It waits for a ping after the message, as after a dump, because the reply of VPP has
-// the message id of acl_del_reply (vl_api_acl_stats_intf_counters_enable_t_handler in acl.c of 25.10 and 26.06). The message cannot fail.
+// countMatches makes the dataplane count matches by rule. It waits for a ping after the message, as after a dump,
+// because the reply of VPP has the message id of acl_del_reply (vl_api_acl_stats_intf_counters_enable_t_handler in
+// acl.c of 25.10 and 26.06). The message cannot fail.
 func (s *session) countMatches(ctx context.Context, limit time.Duration) error {
 	r := askAll(&acl.ACLStatsIntfCountersEnable{Enable: true}, &acl.ACLStatsIntfCountersEnableReply{})
 	s.exchange(ctx, limit, []*request{r})
 	return r.fault()
 }
 
-// ACLMatches reads the matches of all ACLs, by the dataplane's rules; it needs Options.CountMatches. An error of the stats segment wraps
-// ErrStats.
+// ACLMatches reads the matches of all ACLs, by the dataplane's rules; it needs Options.CountMatches. An error of the
+// stats segment wraps ErrStats.
 func (c *Client) ACLMatches(ctx context.Context) (map[ACLIndex][]Matches, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
 	defer cancel()
@@ -65,15 +67,17 @@ type OriginMatches struct {
 	Matches
 }
 
-// MatchesByOrigin sums the matches of an ACL by the origins of its rules, in their order; rules without an origin are not counted. matches
-// are those of the dataplane's rules; ok is false if they are those of fewer rules. There may be more: VPP has a counter more than rules,
-// and keeps those of a longer ACL with the same index (validate_and_reset_acl_counters in acl.c of 25.10).
+// MatchesByOrigin sums the matches of an ACL by the origins of its rules, in their order; rules without an origin are
+// not counted. matches are those of the dataplane's rules; ok is false if they are those of fewer rules. There may be
+// more: VPP has a counter more than rules, and keeps those of a longer ACL with the same index
+// (validate_and_reset_acl_counters in acl.c of 25.10).
 func MatchesByOrigin(v wire.ACL, matches []Matches) (sums []OriginMatches, ok bool) {
 	type key struct {
 		origin string
 		permit bool
 	}
-	at, n := make(map[key]int), 0
+	at := make(map[key]int)
+	n := 0
 	for i := range v.Rules {
 		r := &v.Rules[i]
 		end := n + entriesOf(r)

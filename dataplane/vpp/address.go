@@ -12,6 +12,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -31,7 +32,11 @@ func addressDescriptor(c *Client) kvscheduler.Descriptor[wire.Address, Index] {
 		Deps: func(_ string, v wire.Address) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
 				{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
-				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Prefix.Addr())))},
+				{
+					Label: "VRF of the interface",
+					On: ref(wire.KindInterfaceVRF,
+						wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Prefix.Addr()))),
+				},
 			}
 		},
 		Recreate: always[wire.Address],
@@ -92,19 +97,21 @@ func (b addresses) Delete(ctx context.Context, batch []addressItem) {
 		if isLinkLocal(it.Have.Prefix) {
 			r = setLinkLocal(it.Have.Interface, it.Meta, linkLocalOf(macs[it.Meta]).As16())
 		}
-		return r.fineIf(api.INVALID_SW_IF_INDEX, api.ADDRESS_NOT_FOUND_FOR_INTERFACE, api.INVALID_INTERFACE, api.IP6_NOT_ENABLED)
+		return r.fineIf(api.INVALID_SW_IF_INDEX, api.ADDRESS_NOT_FOUND_FOR_INTERFACE, api.INVALID_INTERFACE,
+			api.IP6_NOT_ENABLED)
 	})
 }
 
-func (b addresses) macs(ctx context.Context, batch []addressItem) map[Index]wire.MAC {
+func (b addresses) macs(ctx context.Context, batch []addressItem) map[Index]netaddr.MAC {
 	var requests []*request
 	for i := range batch {
 		if isLinkLocal(batch[i].Have.Prefix) {
-			requests = append(requests, askAll(&interfaces.SwInterfaceDump{SwIfIndex: batch[i].Meta.api()}, &interfaces.SwInterfaceDetails{}))
+			requests = append(requests,
+				askAll(&interfaces.SwInterfaceDump{SwIfIndex: batch[i].Meta.api()}, &interfaces.SwInterfaceDetails{}))
 		}
 	}
 	b.c.exchange(ctx, requests...)
-	macs := map[Index]wire.MAC{}
+	macs := map[Index]netaddr.MAC{}
 	for _, r := range requests {
 		if r.fault() != nil {
 			continue // the deletion that follows says why
@@ -117,27 +124,33 @@ func (b addresses) macs(ctx context.Context, batch []addressItem) map[Index]wire
 }
 
 func addDelAddress(v wire.Address, i Index, add bool) *request {
-	return ask(fmt.Sprintf("sw_interface_add_del_address: %s %s on %s", verb(add), v.Prefix, v.Interface), &interfaces.SwInterfaceAddDelAddress{
-		SwIfIndex: i.api(), IsAdd: add, Prefix: ip_types.AddressWithPrefix(apiPrefix(v.Prefix)),
-	}, &interfaces.SwInterfaceAddDelAddressReply{})
+	return ask(fmt.Sprintf("sw_interface_add_del_address: %s %s on %s", verb(add), v.Prefix, v.Interface),
+		&interfaces.SwInterfaceAddDelAddress{
+			SwIfIndex: i.api(), IsAdd: add, Prefix: ip_types.AddressWithPrefix(apiPrefix(v.Prefix)),
+		}, &interfaces.SwInterfaceAddDelAddressReply{})
 }
 
 func setLinkLocal(name string, i Index, a ip_types.IP6Address) *request {
-	return ask(fmt.Sprintf("sw_interface_ip6_set_link_local_address %s on %s", a, name), &ip.SwInterfaceIP6SetLinkLocalAddress{
-		SwIfIndex: i.api(), IP: a,
-	}, &ip.SwInterfaceIP6SetLinkLocalAddressReply{})
+	return ask(fmt.Sprintf("sw_interface_ip6_set_link_local_address %s on %s", a, name),
+		&ip.SwInterfaceIP6SetLinkLocalAddress{
+			SwIfIndex: i.api(), IP: a,
+		}, &ip.SwInterfaceIP6SetLinkLocalAddressReply{})
 }
 
 func dumpAddresses(i Index, f wire.Family) *request {
 	return askAll(&ip.IPAddressDump{SwIfIndex: i.api(), IsIPv6: f == wire.IP6}, &ip.IPAddressDetails{})
 }
 
-func (b addresses) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
+func (b addresses) Dump(
+	ctx context.Context, view kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
 	return b.Read(ctx, view, nil)
 }
 
 // Read is Dump for the interfaces of the named objects.
-func (b addresses) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
+func (b addresses) Read(
+	ctx context.Context, _ kvscheduler.View, names []string,
+) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
 	return yieldAll(b.read(ctx, names))
 }
 
@@ -151,7 +164,8 @@ func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actu
 	for name, i := range p.named(names) {
 		linkLocal := ask("sw_interface_ip6_get_link_local_address "+name,
 			&ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: i.api()}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{})
-		requests, owners = append(requests, linkLocal), append(owners, name)
+		requests = append(requests, linkLocal)
+		owners = append(owners, name)
 		if _, borrows := borrowings[i]; !borrows { // the addresses of a borrower are those of the donor
 			requests = append(requests, dumpAddresses(i, wire.IP4), dumpAddresses(i, wire.IP6))
 			owners = append(owners, name, name)
@@ -167,7 +181,11 @@ func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actu
 		d := p.byName[owners[i]]
 		for _, prefix := range prefixesOf(r, linkLocalOf(mac(d))) {
 			v := wire.Address{Interface: owners[i], Prefix: prefix}
-			found = append(found, kvscheduler.Actual[wire.Address, Index]{Name: wire.AddressName(v.Interface, prefix), V: v, Meta: Index(d.SwIfIndex)})
+			found = append(found, kvscheduler.Actual[wire.Address, Index]{
+				Name: wire.AddressName(v.Interface, prefix),
+				V:    v,
+				Meta: Index(d.SwIfIndex),
+			})
 		}
 	}
 	return found, nil
@@ -190,7 +208,8 @@ func unnumberedDescriptor(c *Client) kvscheduler.Descriptor[wire.Unnumbered, Bor
 		Recreate: always[wire.Unnumbered],
 		// The families only select dependencies; the dataplane does not know them.
 		Merge: func(dumped, last wire.Unnumbered) wire.Unnumbered {
-			dumped.IP4, dumped.IP6 = last.IP4, last.IP6
+			dumped.IP4 = last.IP4
+			dumped.IP6 = last.IP6
 			return dumped
 		},
 		After: []string{wire.KindInterface, wire.KindAddress},
@@ -201,7 +220,8 @@ func unnumberedDescriptor(c *Client) kvscheduler.Descriptor[wire.Unnumbered, Bor
 				return setUnnumbered(it.Want, it.NewMeta, true)
 			},
 			delete: func(it *unnumberedItem) *request {
-				return setUnnumbered(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2, api.NO_SUCH_ENTRY)
+				return setUnnumbered(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2,
+					api.NO_SUCH_ENTRY)
 			},
 			list: c.unnumbered,
 		},
@@ -229,8 +249,14 @@ func unnumberedDeps(_ string, v wire.Unnumbered) []kvscheduler.Dep {
 		if family == wire.IP4 && v.IP4 || family == wire.IP6 && v.IP6 {
 			isOf := func(_ string, a any) bool { return wire.FamilyOf(a.(wire.Address).Prefix.Addr()) == family }
 			deps = append(deps,
-				kvscheduler.Dep{Label: "address of the donor", Any: &kvscheduler.Select{Kind: wire.KindAddress, Bucket: v.Donor, Match: isOf}},
-				kvscheduler.Dep{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, family))})
+				kvscheduler.Dep{
+					Label: "address of the donor",
+					Any:   &kvscheduler.Select{Kind: wire.KindAddress, Bucket: v.Donor, Match: isOf},
+				},
+				kvscheduler.Dep{
+					Label: "VRF of the interface",
+					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, family)),
+				})
 		}
 	}
 	return deps
@@ -254,8 +280,8 @@ func (c *Client) unnumbered(ctx context.Context, _ []string) ([]kvscheduler.Actu
 	var found []kvscheduler.Actual[wire.Unnumbered, Borrowing]
 	for _, m := range borrowings {
 		if name, ours := p.byIndex[m.Borrower]; ours {
-			// VPP does not report the families. It moves no borrowing interface into another table, so an orphan is deleted
-			// before both memberships.
+			// VPP does not report the families. It moves no borrowing interface into another table, so an orphan is
+			// deleted before both memberships.
 			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor), IP4: true, IP6: true}
 			found = append(found, kvscheduler.Actual[wire.Unnumbered, Borrowing]{Name: name, V: v, Meta: m})
 		}
@@ -283,7 +309,10 @@ func neighbourDescriptor(c *Client) kvscheduler.Descriptor[wire.Neighbour, Index
 		Deps: func(_ string, v wire.Neighbour) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
 				{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
-				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Address)))},
+				{
+					Label: "VRF of the interface",
+					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Address))),
+				},
 			}
 		},
 		Recreate: func(have, want wire.Neighbour) bool {
@@ -306,7 +335,8 @@ func neighbourDescriptor(c *Client) kvscheduler.Descriptor[wire.Neighbour, Index
 
 func validateNeighbour(name string, v wire.Neighbour) error {
 	switch {
-	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "":
+	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() ||
+		v.Address.Zone() != "":
 		return fmt.Errorf("address %s is not that of a neighbour", v.Address)
 	case !v.MAC.IsUnicast():
 		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
@@ -317,12 +347,16 @@ func validateNeighbour(name string, v wire.Neighbour) error {
 }
 
 func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
-	return ask(fmt.Sprintf("ip_neighbor_add_del: %s %s on %s", verb(add), v.Address, v.Interface), &ip_neighbor.IPNeighborAddDel{
-		IsAdd: add,
-		Neighbor: ip_neighbor.IPNeighbor{
-			SwIfIndex: i.api(), Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: [6]byte(v.MAC), IPAddress: apiAddress(v.Address),
-		},
-	}, &ip_neighbor.IPNeighborAddDelReply{})
+	return ask(fmt.Sprintf("ip_neighbor_add_del: %s %s on %s", verb(add), v.Address, v.Interface),
+		&ip_neighbor.IPNeighborAddDel{
+			IsAdd: add,
+			Neighbor: ip_neighbor.IPNeighbor{
+				SwIfIndex:  i.api(),
+				Flags:      ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+				MacAddress: [6]byte(v.MAC),
+				IPAddress:  apiAddress(v.Address),
+			},
+		}, &ip_neighbor.IPNeighborAddDelReply{})
 }
 
 func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Neighbour, Index], error) {
@@ -332,7 +366,9 @@ func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actu
 	}
 	var requests []*request
 	for _, family := range families {
-		requests = append(requests, askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: addressFamily(family)}, &ip_neighbor.IPNeighborDetails{}))
+		requests = append(requests,
+			askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: addressFamily(family)},
+				&ip_neighbor.IPNeighborDetails{}))
 	}
 	if err := c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
@@ -345,8 +381,12 @@ func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actu
 			if !ours || n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC == 0 {
 				continue
 			}
-			v := wire.Neighbour{Interface: name, Address: address(n.IPAddress), MAC: wire.MAC(n.MacAddress)}
-			found = append(found, kvscheduler.Actual[wire.Neighbour, Index]{Name: wire.NeighbourName(name, v.Address), V: v, Meta: Index(n.SwIfIndex)})
+			v := wire.Neighbour{Interface: name, Address: address(n.IPAddress), MAC: netaddr.MAC(n.MacAddress)}
+			found = append(found, kvscheduler.Actual[wire.Neighbour, Index]{
+				Name: wire.NeighbourName(name, v.Address),
+				V:    v,
+				Meta: Index(n.SwIfIndex),
+			})
 		}
 	}
 	return found, nil

@@ -24,12 +24,23 @@ func vethOf(t *testing.T, path, name string) []object {
 	}
 	return []object{
 		{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
-		{wire.VethKey(name), wire.Veth{Namespace: path, Name: "eth1", HostName: "weft" + name, MTU: 1500, Alias: "weft:" + name, Up: true}},
+		{
+			wire.VethKey(name),
+			wire.Veth{
+				Namespace: path,
+				Name:      "eth1",
+				HostName:  "weft" + name,
+				MTU:       1500,
+				Alias:     "weft:" + name,
+				Up:        true,
+			},
+		},
 	}
 }
 
 func afPacket(name string, v wire.Interface) object {
-	v.Type, v.AFPacket = wire.TypeAFPacket, wire.AFPacket{Link: "weft" + name, On: wire.VethKey(name)}
+	v.Type = wire.TypeAFPacket
+	v.AFPacket = wire.AFPacket{Link: "weft" + name, On: wire.VethKey(name)}
 	return object{wire.InterfaceKey(name), v}
 }
 
@@ -38,7 +49,8 @@ func bridgedPodOf(t *testing.T, path, name, address string) []object {
 	t.Helper()
 	p := netip.MustParsePrefix(address)
 	on := wire.VethKey(name)
-	return append(vethOf(t, path, name), afPacket(name, wire.Interface{MTU: 1500, Up: true}), inBridge("weft:blue", name),
+	return append(vethOf(t, path, name), afPacket(name, wire.Interface{MTU: 1500, Up: true}),
+		inBridge("weft:blue", name),
 		object{wire.LinuxAddressKey(on, p), wire.LinuxAddress{On: on, Namespace: path, Link: "eth1", Prefix: p}})
 }
 
@@ -58,8 +70,12 @@ func (l *lab) held() (links []string) {
 
 func (l *lab) hold(link string) {
 	l.Helper()
-	l.send(&af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, UseRandomHwAddr: true, HostIfName: link,
-		NumRxQueues: 1, NumTxQueues: 1}, &af_packet.AfPacketCreateV3Reply{})
+	l.send(&af_packet.AfPacketCreateV3{
+		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
+		UseRandomHwAddr: true,
+		HostIfName:      link,
+		NumRxQueues:     1, NumTxQueues: 1,
+	}, &af_packet.AfPacketCreateV3Reply{})
 	l.Cleanup(func() {
 		r := ask("af_packet_delete", &af_packet.AfPacketDelete{HostIfName: link}, &af_packet.AfPacketDeleteReply{})
 		l.client.exchange(l.Context(), r)
@@ -71,7 +87,8 @@ func TestInterfaceOnAVethIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	path := netnstest.New(t)
 	// Both are up: VPP sets the host's link down with its interface, which linux.veth would repair.
 	l.try(vethOf(t, path, "a"), trial{backendOf(interfaceDescriptor),
-		afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true}), afPacket("a", wire.Interface{MAC: mac2, MTU: 1400, Up: true})})
+		afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true}),
+		afPacket("a", wire.Interface{MAC: mac2, MTU: 1400, Up: true})})
 	if links := l.held(); len(links) > 0 {
 		t.Errorf("links %v are still held", links)
 	}
@@ -79,7 +96,8 @@ func TestInterfaceOnAVethIsMadeReadBackChangedAndRemoved(t *testing.T) {
 
 func TestInterfaceWaitsForItsVeth(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
-	if err := l.commit(afPacket("a", wire.Interface{})); err == nil || !strings.Contains(err.Error(), wire.VethKey("a")) {
+	if err := l.commit(afPacket("a", wire.Interface{})); err == nil ||
+		!strings.Contains(err.Error(), wire.VethKey("a")) {
 		t.Errorf("without a veth: %v", err)
 	}
 	path := netnstest.New(t)
@@ -109,7 +127,8 @@ func TestOrphanedLinksAreReleasedAndForeignOnesKept(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	for _, name := range []string{"weftold", "other0"} {
 		pair := netlink.NewVeth(netlink.NewLinkAttrs())
-		pair.Name, pair.PeerName = name, name+"p"
+		pair.Name = name
+		pair.PeerName = name + "p"
 		if err := netlink.LinkAdd(pair); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +145,8 @@ func TestOrphanedLinksAreReleasedAndForeignOnesKept(t *testing.T) {
 // mustReach waits until the pod at path has an answer from another.
 func mustReach(t *testing.T, path, to string) {
 	t.Helper()
-	want, got := "echo reply 0 from "+to, ""
+	want := "echo reply 0 from " + to
+	got := ""
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if got = answerTo(t, path, netip.MustParseAddr(to)); got == want {
 			return
@@ -141,8 +161,10 @@ func TestPodOnAVethIsRouted(t *testing.T) {
 	path := netnstest.New(t)
 	veth := vethOf(t, path, "a")
 	pair := veth[1].value.(wire.Veth)
-	pair.MAC, pair.HostMAC = mac2, mac3
-	pod := append(append(ground(), veth[0], object{veth[1].key, pair}, afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true})),
+	pair.MAC = mac2
+	pair.HostMAC = mac3
+	pod := append(append(ground(), veth[0], object{veth[1].key, pair},
+		afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true})),
 		routedPod("a", wire.LinuxAddress{On: wire.VethKey("a"), Namespace: path, Link: "eth1"})...)
 	l.mustCommit(pod...)
 	l.quiet()
@@ -163,7 +185,8 @@ func TestPodOnAVethIsRouted(t *testing.T) {
 
 func TestLostVethIsAttachedAgain(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
-	a, b := netnstest.New(t), netnstest.New(t)
+	a := netnstest.New(t)
+	b := netnstest.New(t)
 	l.mustCommit(append(append(bridgedPodOf(t, a, "a", "10.7.0.1/24"), bridgedPodOf(t, b, "b", "10.7.0.2/24")...),
 		bridge("weft:blue", learning(1)))...)
 	l.quiet()
@@ -185,7 +208,8 @@ func TestPodOnAVethInABridgeDomainComesBackAfterTheDataplaneDied(t *testing.T) {
 	connected := make(chan string, 10)
 	l := newWholeLab(t, d.socket, func(v string) { connected <- v })
 	<-connected
-	a, b := netnstest.New(t), netnstest.New(t)
+	a := netnstest.New(t)
+	b := netnstest.New(t)
 	pods := append(append(bridgedPodOf(t, a, "a", "10.7.0.1/24"), bridgedPodOf(t, b, "b", "10.7.0.2/24")...),
 		bridge("weft:blue", learning(1)))
 	l.mustCommit(pods...)

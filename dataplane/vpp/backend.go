@@ -9,12 +9,13 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// simple is the backend of a kind with one request for each operation on an object. An update creates the object again, which
-// replaces it in the dataplane.
+// simple is the backend of a kind with one request for each operation on an object. An update creates the object again,
+// which replaces it in the dataplane.
 type simple[V, M any] struct {
 	c              *Client
 	create, delete func(*kvscheduler.Item[V, M]) *request
-	list           func(ctx context.Context, names []string) ([]kvscheduler.Actual[V, M], error) // no names: all objects
+	// no names: all objects
+	list func(ctx context.Context, names []string) ([]kvscheduler.Actual[V, M], error)
 }
 
 func (b simple[V, M]) Create(ctx context.Context, batch []kvscheduler.Item[V, M]) {
@@ -36,7 +37,9 @@ func (b simple[V, M]) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kv
 // readable is a simple backend that can read the objects of some interfaces, VRFs or bridge domains.
 type readable[V, M any] struct{ simple[V, M] }
 
-func (b readable[V, M]) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, M], error] {
+func (b readable[V, M]) Read(
+	ctx context.Context, _ kvscheduler.View, names []string,
+) iter.Seq2[kvscheduler.Actual[V, M], error] {
 	return yieldAll(b.list(ctx, names))
 }
 
@@ -57,7 +60,9 @@ func always[V any](have, want V) bool { return true }
 func equal[V comparable](want, have V) bool { return want == have }
 
 // both reads two parts of the dataplane's state.
-func both[A, B any](ctx context.Context, first func(context.Context) (A, error), second func(context.Context) (B, error)) (a A, b B, err error) {
+func both[A, B any](
+	ctx context.Context, first func(context.Context) (A, error), second func(context.Context) (B, error),
+) (a A, b B, err error) {
 	if a, err = first(ctx); err == nil {
 		b, err = second(ctx)
 	}
@@ -83,7 +88,9 @@ func unread[V, M any](batch []kvscheduler.Item[V, M], err error) bool {
 }
 
 // each sends one request for each item and sets the errors of the items.
-func each[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request) {
+func each[V, M any](
+	ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request,
+) {
 	requests := newRequests(batch, make)
 	c.exchange(ctx, requests...)
 	for i, r := range requests {
@@ -100,7 +107,9 @@ func newRequests[V, M any](batch []kvscheduler.Item[V, M], make func(*kvschedule
 }
 
 // several sends any number of requests for each item and sets the errors of the items, see take.
-func several[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) []*request) {
+func several[V, M any](
+	ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) []*request,
+) {
 	var s steps
 	for i := range batch {
 		for _, r := range make(&batch[i]) {
@@ -139,10 +148,12 @@ type steps struct {
 }
 
 func (s *steps) add(item int, r *request) {
-	s.requests, s.items = append(s.requests, r), append(s.items, item)
+	s.requests = append(s.requests, r)
+	s.items = append(s.items, item)
 }
 
-// take sends all steps and sets the errors of the items. If only some steps of an item were refused, its outcome is unknown.
+// take sends all steps and sets the errors of the items. If only some steps of an item were refused, its outcome is
+// unknown.
 func take[V, M any](ctx context.Context, c *Client, s *steps, batch []kvscheduler.Item[V, M]) {
 	c.exchange(ctx, s.requests...)
 	applied := map[int]bool{}
@@ -163,7 +174,8 @@ func take[V, M any](ctx context.Context, c *Client, s *steps, batch []kvschedule
 	}
 }
 
-// undo sends the request that undoes a part of a failed item, also after the end of ctx. It returns false if that fails, too.
+// undo sends the request that undoes a part of a failed item, also after the end of ctx. It returns false if that
+// fails, too.
 func undo[V, M any](ctx context.Context, c *Client, it *kvscheduler.Item[V, M], r *request) bool {
 	c.exchange(context.WithoutCancel(ctx), r)
 	err := r.fault()

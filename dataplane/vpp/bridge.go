@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/l2"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -85,9 +86,11 @@ func (b bridges) Delete(ctx context.Context, batch []bridgeItem) {
 		if !found || d.BdTag != bridgePrefix+it.Have.Label {
 			return nil
 		}
-		return []*request{ask(fmt.Sprintf("bridge_domain_add_del_v2: delete %d %q", it.Meta, d.BdTag), &l2.BridgeDomainAddDelV2{
-			BdID: uint32(it.Meta),
-		}, &l2.BridgeDomainAddDelV2Reply{}).fineIf(api.NO_SUCH_ENTRY)}
+		return []*request{
+			ask(fmt.Sprintf("bridge_domain_add_del_v2: delete %d %q", it.Meta, d.BdTag), &l2.BridgeDomainAddDelV2{
+				BdID: uint32(it.Meta),
+			}, &l2.BridgeDomainAddDelV2Reply{}).fineIf(api.NO_SUCH_ENTRY),
+		}
 	})
 }
 
@@ -101,21 +104,24 @@ func addBridge(v wire.BridgeDomain) *request {
 
 // changeBridge returns the requests that turn have into want. One message enables features, another one disables them.
 func changeBridge(have, want wire.BridgeDomain) (requests []*request) {
-	is, be := features(have), features(want)
+	is := features(have)
+	be := features(want)
 	for _, change := range []struct {
 		flags l2.BdFlags
 		on    bool
 	}{{be &^ is, true}, {is &^ be, false}} {
 		if change.flags != 0 {
-			requests = append(requests, ask(fmt.Sprintf("bridge_flags %d: %s %v", want.ID, change.flags, change.on), &l2.BridgeFlags{
-				BdID: want.ID, Flags: change.flags, IsSet: change.on,
-			}, &l2.BridgeFlagsReply{}))
+			requests = append(requests,
+				ask(fmt.Sprintf("bridge_flags %d: %s %v", want.ID, change.flags, change.on), &l2.BridgeFlags{
+					BdID: want.ID, Flags: change.flags, IsSet: change.on,
+				}, &l2.BridgeFlagsReply{}))
 		}
 	}
 	if have.Age != want.Age {
-		requests = append(requests, ask(fmt.Sprintf("bridge_domain_set_mac_age %d: %d min", want.ID, want.Age), &l2.BridgeDomainSetMacAge{
-			BdID: want.ID, MacAge: want.Age,
-		}, &l2.BridgeDomainSetMacAgeReply{}))
+		requests = append(requests,
+			ask(fmt.Sprintf("bridge_domain_set_mac_age %d: %d min", want.ID, want.Age), &l2.BridgeDomainSetMacAge{
+				BdID: want.ID, MacAge: want.Age,
+			}, &l2.BridgeDomainSetMacAgeReply{}))
 	}
 	return requests
 }
@@ -132,11 +138,17 @@ func features(v wire.BridgeDomain) (flags l2.BdFlags) {
 	return flags
 }
 
-func (b bridges) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.BridgeDomain, Domain], error] {
+func (b bridges) Dump(
+	ctx context.Context, _ kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.BridgeDomain, Domain], error] {
 	there, err := b.c.bridges(ctx)
 	var found []kvscheduler.Actual[wire.BridgeDomain, Domain]
 	for id, name := range there.names {
-		found = append(found, kvscheduler.Actual[wire.BridgeDomain, Domain]{Name: name, V: bridgeOf(there.byID[id]), Meta: id})
+		found = append(found, kvscheduler.Actual[wire.BridgeDomain, Domain]{
+			Name: name,
+			V:    bridgeOf(there.byID[id]),
+			Meta: id,
+		})
 	}
 	return yieldAll(found, err)
 }
@@ -189,7 +201,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 		Validate: validateBridgeMember,
 		// The dataplane would create a missing bridge domain, with other features.
 		Deps: func(_ string, v wire.BridgeMember) []kvscheduler.Dep {
-			deps := judged(v.AntiSpoofed, v.Interface,
+			deps := withSourceRules(v.AntiSpoofed, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
@@ -210,7 +222,9 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 
 // sameBridgeMember ignores fields that the dataplane does not report.
 func sameBridgeMember(want, have wire.BridgeMember) bool {
-	have.AntiSpoofed, have.Filtered, have.LinuxEnd = want.AntiSpoofed, want.Filtered, want.LinuxEnd
+	have.AntiSpoofed = want.AntiSpoofed
+	have.Filtered = want.Filtered
+	have.LinuxEnd = want.LinuxEnd
 	return want == have
 }
 
@@ -229,7 +243,8 @@ func validateBridgeMember(name string, v wire.BridgeMember) error {
 
 func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 	isBVI := func(it bridgeMemberItem) bool { return it.Want.BVI }
-	p, err := &ports{}, error(nil)
+	p := &ports{}
+	err := error(nil)
 	if slices.ContainsFunc(batch, isBVI) {
 		p, err = b.c.ports(ctx)
 	}
@@ -264,12 +279,15 @@ func joinBridge(v wire.BridgeMember, i Index, d Domain) *request {
 	if v.BVI {
 		port = l2.L2_API_PORT_TYPE_BVI
 	}
-	return ask(fmt.Sprintf("sw_interface_set_l2_bridge: %s into %s (%d)", v.Interface, v.BridgeDomain, d), &l2.SwInterfaceSetL2Bridge{
-		RxSwIfIndex: i.api(), BdID: uint32(d), PortType: port, Shg: v.SplitHorizonGroup, Enable: true,
-	}, &l2.SwInterfaceSetL2BridgeReply{})
+	return ask(fmt.Sprintf("sw_interface_set_l2_bridge: %s into %s (%d)", v.Interface, v.BridgeDomain, d),
+		&l2.SwInterfaceSetL2Bridge{
+			RxSwIfIndex: i.api(), BdID: uint32(d), PortType: port, Shg: v.SplitHorizonGroup, Enable: true,
+		}, &l2.SwInterfaceSetL2BridgeReply{})
 }
 
-func (b bridgeMembers) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.BridgeMember, Index], error] {
+func (b bridgeMembers) Dump(
+	ctx context.Context, _ kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.BridgeMember, Index], error] {
 	return yieldAll(b.c.bridgeMembers(ctx))
 }
 
@@ -286,9 +304,16 @@ func (c *Client) bridgeMembers(ctx context.Context) ([]kvscheduler.Actual[wire.B
 				continue
 			}
 			v := wire.BridgeMember{
-				BridgeDomain: there.nameOf(id), Interface: name, SplitHorizonGroup: m.Shg, BVI: m.SwIfIndex == d.BviSwIfIndex,
+				BridgeDomain:      there.nameOf(id),
+				Interface:         name,
+				SplitHorizonGroup: m.Shg,
+				BVI:               m.SwIfIndex == d.BviSwIfIndex,
 			}
-			found = append(found, kvscheduler.Actual[wire.BridgeMember, Index]{Name: name, V: v, Meta: Index(m.SwIfIndex)})
+			found = append(found, kvscheduler.Actual[wire.BridgeMember, Index]{
+				Name: name,
+				V:    v,
+				Meta: Index(m.SwIfIndex),
+			})
 		}
 	}
 	return found, nil
@@ -345,12 +370,14 @@ func validateL2FIB(name string, v wire.L2FIB) error {
 }
 
 func addDelL2(v wire.L2FIB, m L2Entry, add bool) *request {
-	return ask(fmt.Sprintf("l2fib_add_del: %s %s by %s in %s", verb(add), v.MAC, v.Interface, v.BridgeDomain), &l2.L2fibAddDel{
-		Mac: [6]byte(v.MAC), BdID: uint32(m.Domain), SwIfIndex: m.Interface.api(), IsAdd: add, StaticMac: true,
-	}, &l2.L2fibAddDelReply{})
+	return ask(fmt.Sprintf("l2fib_add_del: %s %s by %s in %s", verb(add), v.MAC, v.Interface, v.BridgeDomain),
+		&l2.L2fibAddDel{
+			Mac: [6]byte(v.MAC), BdID: uint32(m.Domain), SwIfIndex: m.Interface.api(), IsAdd: add, StaticMac: true,
+		}, &l2.L2fibAddDelReply{})
 }
 
-// l2FIB lists the static entries of our interfaces in our bridge domains. With names it lists the bridge domains of these objects.
+// l2FIB lists the static entries of our interfaces in our bridge domains. With names it lists the bridge domains of
+// these objects.
 func (c *Client) l2FIB(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
 	p, there, err := both(ctx, c.ports, c.bridges)
 	if err != nil {
@@ -372,7 +399,7 @@ func (c *Client) l2FIB(ctx context.Context, names []string) ([]kvscheduler.Actua
 			if !ours || !d.StaticMac || d.FilterMac || d.BviMac { // the dataplane manages the entry of a BVI
 				continue
 			}
-			v := wire.L2FIB{BridgeDomain: there.nameOf(Domain(d.BdID)), MAC: wire.MAC(d.Mac), Interface: iface}
+			v := wire.L2FIB{BridgeDomain: there.nameOf(Domain(d.BdID)), MAC: netaddr.MAC(d.Mac), Interface: iface}
 			found = append(found, kvscheduler.Actual[wire.L2FIB, L2Entry]{
 				Name: wire.L2FIBName(v.BridgeDomain, v.MAC), V: v, Meta: L2Entry{Domain(d.BdID), Index(d.SwIfIndex)},
 			})

@@ -42,8 +42,9 @@ func (d Directions) state() span.SpanState {
 //	opened --Start--> mirroring --Close--> gone
 //	   \---------------Close--------------/
 //
-// Its objects are temporary and no objects of the scheduler. Their mark is the memif's socket, in a private directory: after the end
-// of an agent that could not close them, the next connection to the dataplane removes them (pruneCaptures).
+// Its objects are temporary and no objects of the scheduler. Their mark is the memif's socket, in a private directory:
+// after the end of an agent that could not close them, the next connection to the dataplane removes them
+// (pruneCaptures).
 type Capture struct {
 	Socket string // path; the memif's id is 0
 	Bare   bool   // frames begin with the IP header
@@ -60,8 +61,8 @@ func (o *Options) captureDirectory() string {
 	return filepath.Join(cmp.Or(o.RunDir, os.TempDir()), "captures")
 }
 
-// OpenCapture creates the memif of a capture of an interface, by the name of its vpp.interface. The error wraps ErrNoInterface if there
-// is none.
+// OpenCapture creates the memif of a capture of an interface, by the name of its vpp.interface. The error wraps
+// ErrNoInterface if there is none.
 func (c *Client) OpenCapture(ctx context.Context, name string) (*Capture, error) {
 	p, err := c.ports(ctx)
 	if err != nil {
@@ -101,9 +102,16 @@ func (k *Capture) open(ctx context.Context, name string) error {
 	k.to = Index(created.SwIfIndex)
 	tag := "capture of " + name
 	return k.client.exchangeAll(ctx, []*request{
-		ask("tag memif of capture", &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: k.to.api(), Tag: tag[:min(len(tag), 63)]},
+		ask("tag memif of capture", &interfaces.SwInterfaceTagAddDel{
+			IsAdd:     true,
+			SwIfIndex: k.to.api(),
+			Tag:       tag[:min(len(tag), 63)],
+		},
 			&interfaces.SwInterfaceTagAddDelReply{}),
-		ask("set memif of capture up", &interfaces.SwInterfaceSetFlags{SwIfIndex: k.to.api(), Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP},
+		ask("set memif of capture up", &interfaces.SwInterfaceSetFlags{
+			SwIfIndex: k.to.api(),
+			Flags:     interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
+		},
 			&interfaces.SwInterfaceSetFlagsReply{}),
 	})
 }
@@ -117,9 +125,11 @@ func (k *Capture) Start(ctx context.Context, d Directions) error {
 
 // Stop ends the mirror.
 func (k *Capture) Stop(ctx context.Context) error {
-	return k.client.exchangeAll(ctx, []*request{ask("end mirror of "+k.from.InterfaceName, &span.SwInterfaceSpanEnableDisable{
-		SwIfIndexFrom: k.from.SwIfIndex, SwIfIndexTo: k.to.api(),
-	}, &span.SwInterfaceSpanEnableDisableReply{}).fineIf(api.INVALID_SW_IF_INDEX)})
+	return k.client.exchangeAll(ctx, []*request{
+		ask("end mirror of "+k.from.InterfaceName, &span.SwInterfaceSpanEnableDisable{
+			SwIfIndexFrom: k.from.SwIfIndex, SwIfIndexTo: k.to.api(),
+		}, &span.SwInterfaceSpanEnableDisableReply{}).fineIf(api.INVALID_SW_IF_INDEX),
+	})
 }
 
 // Check returns an error, which wraps ErrNoInterface, if the captured interface is gone or replaced.
@@ -154,10 +164,14 @@ func (s *session) pruneCaptures(ctx context.Context, o *Options) error {
 	}, func(socket string) bool { return isBelow(socket, o.captureDirectory()) })
 }
 
-// removeCaptures removes the captures with certain sockets. It reads the dataplane first: an index may belong to another interface by
-// now. Mirrors are removed before their targets, because VPP keeps a mirror to the index of a deleted interface.
-func removeCaptures(ctx context.Context, exchange func(context.Context, []*request) error, chosen func(socket string) bool) error {
-	listed, memifs := dumpSockets(), dumpMemifs()
+// removeCaptures removes the captures with certain sockets. It reads the dataplane first: an index may belong to
+// another interface by now. Mirrors are removed before their targets, because VPP keeps a mirror to the index of a
+// deleted interface.
+func removeCaptures(
+	ctx context.Context, exchange func(context.Context, []*request) error, chosen func(socket string) bool,
+) error {
+	listed := dumpSockets()
+	memifs := dumpMemifs()
 	if err := exchange(ctx, []*request{listed, memifs}); err != nil {
 		return fmt.Errorf("list captures: %w", err)
 	}
@@ -174,8 +188,9 @@ func removeCaptures(ctx context.Context, exchange func(context.Context, []*reque
 	for id, path := range sockets {
 		if chosen(path) {
 			paths = append(paths, path)
-			files = append(files, ask("delete socket of capture", &memif.MemifSocketFilenameAddDelV2{SocketID: uint32(id)},
-				&memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
+			files = append(files,
+				ask("delete socket of capture", &memif.MemifSocketFilenameAddDelV2{SocketID: uint32(id)},
+					&memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
 		}
 	}
 	if len(found) > 0 {
@@ -185,8 +200,12 @@ func removeCaptures(ctx context.Context, exchange func(context.Context, []*reque
 		}
 		for _, d := range listOf[*span.SwInterfaceSpanDetails](spans) {
 			if found[Index(d.SwIfIndexTo)] {
-				mirrors = append(mirrors, ask("end mirror", &span.SwInterfaceSpanEnableDisable{SwIfIndexFrom: d.SwIfIndexFrom, SwIfIndexTo: d.SwIfIndexTo},
-					&span.SwInterfaceSpanEnableDisableReply{}).fineIf(api.INVALID_SW_IF_INDEX))
+				mirrors = append(mirrors,
+					ask("end mirror", &span.SwInterfaceSpanEnableDisable{
+						SwIfIndexFrom: d.SwIfIndexFrom,
+						SwIfIndexTo:   d.SwIfIndexTo,
+					},
+						&span.SwInterfaceSpanEnableDisableReply{}).fineIf(api.INVALID_SW_IF_INDEX))
 			}
 		}
 	}

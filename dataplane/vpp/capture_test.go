@@ -17,7 +17,9 @@ import (
 // captures returns the mirrors, the memifs and the sockets of captures in the dataplane.
 func (l *memifLab) captures() (mirrors, memifs, sockets int) {
 	l.Helper()
-	spans, listed, found := askAll(&span.SwInterfaceSpanDump{}, &span.SwInterfaceSpanDetails{}), dumpSockets(), dumpMemifs()
+	spans := askAll(&span.SwInterfaceSpanDump{}, &span.SwInterfaceSpanDetails{})
+	listed := dumpSockets()
+	found := dumpMemifs()
 	if err := l.client.exchangeAll(l.Context(), []*request{spans, listed, found}); err != nil {
 		l.Fatal(err)
 	}
@@ -42,7 +44,8 @@ func (l *memifLab) mustHaveCaptures(mirrors, memifs, sockets int) {
 	}
 }
 
-// The scheduler neither sees nor removes a running capture. After the end of its agent the next connection removes it, and only it.
+// The scheduler neither sees nor removes a running capture. After the end of its agent the next connection removes it,
+// and only it.
 func TestCaptureIsRemovedByTheNextConnection(t *testing.T) {
 	l := newMemifLab(t)
 	l.client.options.RunDir = t.TempDir()
@@ -120,7 +123,9 @@ func TestCaptureOfAMemif(t *testing.T) {
 	if err := k.Start(t.Context(), Directions{FromPod: true, ToPod: true}); err != nil {
 		t.Fatal(err)
 	}
-	pod, err := memif.Dial(t.Context(), memif.ClientConfig{Socket: filepath.Join(l.root, "a", "memif.sock"), ID: 1, Secret: "open sesame"}, memif.ClientEvents{})
+	pod, err := memif.Dial(t.Context(),
+		memif.ClientConfig{Socket: filepath.Join(l.root, "a", "memif.sock"), ID: 1, Secret: "open sesame"},
+		memif.ClientEvents{})
 	if err != nil {
 		t.Fatal(err)
 	}

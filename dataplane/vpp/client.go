@@ -1,8 +1,8 @@
 // Package vpp realises the desired values of a dataplane over VPP's binary API.
 //
-// A Client owns the connection; Register adds the kinds of package wire with their backends. Messages are those of govpp's bindings.
-// The client matches answers to requests by their context and drops an answer that comes after the deadline of its request (govpp's
-// streams would pass it to the next stream).
+// A Client owns the connection; Register adds the kinds of package wire with their backends. Messages are those of
+// govpp's bindings. The client matches answers to requests by their context and drops an answer that comes after the
+// deadline of its request (govpp's streams would pass it to the next stream).
 package vpp
 
 import (
@@ -33,10 +33,11 @@ type Options struct {
 	Redial  time.Duration // between two attempts to connect; default 100 ms
 	Sockets string        // directory of our memif sockets; default /run/weft/memif
 	Rings   Rings         // of interfaces of type af_packet
-	// VethsPerThread limits the receive queues of type af_packet of each thread of VPP; default MaxVethsPerThread, negative: unlimited.
-	// weft-vswitch has no limit.
+	// VethsPerThread limits the receive queues of type af_packet of each thread of VPP; default MaxVethsPerThread,
+	// negative: unlimited. weft-vswitch has no limit.
 	VethsPerThread int
-	// NodeLink reports whether the node itself needs the named interface of type af_packet: it gets room before those of pods.
+	// NodeLink reports whether the node itself needs the named interface of type af_packet: it gets room before those
+	// of pods.
 	NodeLink     func(name string) bool
 	GracePeriods *GracePeriods        // expedited for interfaces of type af_packet; nil: never
 	StatsSocket  string               // of the stats segment; default: StatsSocket of the API socket
@@ -47,6 +48,9 @@ type Options struct {
 	Hold         bool                 // refuse changes after a reconnection until Client.Hold's function is called
 	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
 	Disturbed    func(Index)          // an interface was deleted or set down; must not block
+	// InTheWay returns why a network namespace ("": the node's) can have no new link of a name; nil: nothing is known.
+	// It explains why the dataplane refused a tap.
+	InTheWay func(namespace, name string) error
 }
 
 // Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -68,11 +72,16 @@ type Client struct {
 func New(socket string, o Options) *Client {
 	o.defaults()
 	o.StatsSocket = cmp.Or(o.StatsSocket, StatsSocket(socket))
-	return &Client{socket: socket, options: o, stats: &stats{socket: o.StatsSocket, dir: o.RunDir}, reason: errors.New("never connected")}
+	return &Client{
+		socket:  socket,
+		options: o,
+		stats:   &stats{socket: o.StatsSocket, dir: o.RunDir},
+		reason:  errors.New("never connected"),
+	}
 }
 
-// Run connects to the dataplane, probes it, and reconnects after the connection breaks, until ctx ends. It does not use a dataplane
-// that lacks a needed message.
+// Run connects to the dataplane, probes it, and reconnects after the connection breaks, until ctx ends. It does not use
+// a dataplane that lacks a needed message.
 func (c *Client) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.options.Probe)
 	defer tick.Stop()
@@ -93,7 +102,8 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	s := c.session
-	c.session, c.reason = nil, errClosed
+	c.session = nil
+	c.reason = errClosed
 	c.mu.Unlock()
 	if s != nil {
 		s.close()
@@ -123,8 +133,8 @@ func (c *Client) Health() error {
 	return err
 }
 
-// Hold returns the function that admits changes over the current connection: call it after reading the dataplane back, see
-// Options.Hold. That function returns false if the connection has been replaced.
+// Hold returns the function that admits changes over the current connection: call it after reading the dataplane back,
+// see Options.Hold. That function returns false if the connection has been replaced.
 func (c *Client) Hold() (resume func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,11 +241,14 @@ func (c *Client) connect(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	c.held = c.options.Hold && c.version != "" // the first connection has no earlier state
-	c.session, c.version, c.reason = s, version, nil
+	c.session = s
+	c.version = version
+	c.reason = nil
 	c.mu.Unlock()
 	c.options.Logger.Info("dataplane connected", "socket", c.socket, "version", version, "messages", len(s.ids))
 	if who := exposure(c.socket); who != "" {
-		c.options.Logger.Warn("dataplane socket is open to others: restrict its directory to root", "socket", c.socket, "openTo", who)
+		c.options.Logger.Warn("dataplane socket is open to others: restrict its directory to root", "socket", c.socket,
+			"openTo", who)
 	}
 	c.options.Connected(version)
 	return nil
@@ -251,8 +264,8 @@ func (s *session) version(ctx context.Context, limit time.Duration) (string, err
 	return reply.Program + " " + reply.Version, nil
 }
 
-// A standby takes over within milliseconds when the dataplane ends, so attempts to connect are redialSoon apart for the time urgency
-// after the end of a connection.
+// A standby takes over within milliseconds when the dataplane ends, so attempts to connect are redialSoon apart for the
+// time urgency after the end of a connection.
 const (
 	redialSoon = 5 * time.Millisecond
 	urgency    = 2 * time.Second
@@ -308,7 +321,9 @@ func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (
 func (c *Client) drop(s *session) {
 	s.close()
 	c.mu.Lock()
-	c.session, c.reason, c.urgent = nil, s.lost(), time.Now().Add(urgency)
+	c.session = nil
+	c.reason = s.lost()
+	c.urgent = time.Now().Add(urgency)
 	c.mu.Unlock()
 	c.options.Logger.Warn("dataplane lost", "socket", c.socket, "err", s.lost())
 	c.options.Lost(s.lost())
@@ -318,8 +333,11 @@ func (o *Options) defaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Limit, o.Probe, o.Redial = cmp.Or(o.Limit, 5*time.Second), cmp.Or(o.Probe, time.Second), cmp.Or(o.Redial, 100*time.Millisecond)
-	o.Rings, o.VethsPerThread = o.Rings.withDefaults(), cmp.Or(o.VethsPerThread, MaxVethsPerThread)
+	o.Limit = cmp.Or(o.Limit, 5*time.Second)
+	o.Probe = cmp.Or(o.Probe, time.Second)
+	o.Redial = cmp.Or(o.Redial, 100*time.Millisecond)
+	o.Rings = o.Rings.withDefaults()
+	o.VethsPerThread = cmp.Or(o.VethsPerThread, MaxVethsPerThread)
 	o.Sockets = cmp.Or(o.Sockets, "/run/weft/memif")
 	if o.Disturbed == nil {
 		o.Disturbed = func(Index) {}
@@ -338,8 +356,8 @@ func (o *Options) defaults() {
 	}
 }
 
-// exposure names the users besides root that may connect to the API socket. They could configure the dataplane and read its secrets.
-// It returns "" if only root can, or if that is unknown.
+// exposure names the users besides root that may connect to the API socket. They could configure the dataplane and read
+// its secrets. It returns "" if only root can, or if that is unknown.
 func exposure(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {

@@ -63,7 +63,8 @@ func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 	defer cancel()
 	c, err := connectWithin(ctx, p.socket, Options{})
 	missing := new(MissingMessages)
-	if c != nil || !errors.As(err, &missing) || len(missing.Messages) != 1 || missing.Messages[0].Name != "ip_route_add_del" {
+	if c != nil || !errors.As(err, &missing) || len(missing.Messages) != 1 ||
+		missing.Messages[0].Name != "ip_route_add_del" {
 		t.Fatalf("got %v", err)
 	}
 	if !strings.Contains(err.Error(), "ip_route_add_del (CRC "+other.GetCrcString()+")") || ctx.Err() != nil {
@@ -73,9 +74,12 @@ func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 
 // The agent must survive a VPP without acl_plugin.so, and use it after a restart with the plugin.
 func TestRunWaitsForADataplaneWithAllPlugins(t *testing.T) {
-	lacking := slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool { return pluginOf(m) == "acl_plugin.so" })
+	lacking := slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool {
+		return pluginOf(m) == "acl_plugin.so"
+	})
 	socket := filepath.Join(t.TempDir(), "s")
-	refused, connected := make(chan error, 100), make(chan string, 1)
+	refused := make(chan error, 100)
+	connected := make(chan string, 1)
 	c := New(socket, Options{
 		Redial: time.Millisecond, Probe: 10 * time.Millisecond, Logger: testLogger(t),
 		NotConnected: func(err error) {
@@ -89,7 +93,8 @@ func TestRunWaitsForADataplaneWithAllPlugins(t *testing.T) {
 	old := &peer{t: t, socket: socket, answer: obliging, messages: lacking}
 	stop := old.listen()
 	err := <-refused
-	if want := "its plugin acl_plugin.so is not loaded"; strings.Count(err.Error(), want) != 1 || !strings.Contains(err.Error(), "macip_acl_add_replace") {
+	if want := "its plugin acl_plugin.so is not loaded"; strings.Count(err.Error(), want) != 1 ||
+		!strings.Contains(err.Error(), "macip_acl_add_replace") {
 		t.Errorf("the reason is %v", err)
 	}
 	if health := c.Health(); health == nil || !strings.Contains(health.Error(), "acl_plugin.so") {
@@ -171,7 +176,10 @@ func TestRequestsOfABatchArePipelined(t *testing.T) {
 }
 
 func TestConnectionLostInMidBatch(t *testing.T) {
-	const answered, all = 3, 200
+	const (
+		answered = 3
+		all      = 200
+	)
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
 		if m, ok := c.msg.(*interfaces.SwInterfaceSetFlags); ok && m.SwIfIndex == answered {
 			return nil, true
@@ -187,7 +195,8 @@ func TestConnectionLostInMidBatch(t *testing.T) {
 		t.Errorf("the loss was noticed after %s", took)
 	}
 	got := count(requests)
-	if got["applied"] != answered || got["unknown"] < 1 || got["unknown"] > window || got["not applied"] != all-answered-got["unknown"] {
+	if got["applied"] != answered || got["unknown"] < 1 || got["unknown"] > window ||
+		got["not applied"] != all-answered-got["unknown"] {
 		t.Errorf("outcomes: %v", got)
 	}
 	for _, r := range requests[answered:] {
@@ -239,14 +248,50 @@ func TestRefusalNamesTheRequestAndWhetherItIsPermanent(t *testing.T) {
 	for _, tt := range []struct {
 		retval api.VPPApiError
 		want   string
-	}{{api.SYSCALL_ERROR_7, "not applied"}, {api.INVALID_ARGUMENT, "refused for good"}, {api.UNIMPLEMENTED, "refused for good"}} {
+	}{{api.SYSCALL_ERROR_7, "not applied"}, {api.INVALID_ARGUMENT, "refused for good"}, {
+		api.UNIMPLEMENTED, "refused for good",
+	}} {
 		retval = tt.retval
-		batch := []interfaceItem{{Name: "pod-a", Want: wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/run/netns/a", Name: "eth0"}}}}
+		batch := []interfaceItem{
+			{
+				Name: "pod-a",
+				Want: wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/run/netns/a", Name: "eth0"}},
+			},
+		}
 		ifaces{c}.Create(t.Context(), batch)
 		text := fmt.Sprint(batch[0].Err)
-		if outcome(batch[0].Err) != tt.want || !strings.HasPrefix(text, "tap_create_v3 pod-a (eth0 in network namespace /run/netns/a): ") ||
+		if outcome(batch[0].Err) != tt.want ||
+			!strings.HasPrefix(text, "tap_create_v3 pod-a (eth0 in network namespace /run/netns/a): ") ||
 			!strings.Contains(text, tt.retval.Error()) {
 			t.Errorf("%v is %s: %s", tt.retval, outcome(batch[0].Err), text)
+		}
+	}
+}
+
+// The dataplane answers with a number whatever is wrong with the Linux end of a tap.
+func TestRefusedTapNamesTheLinkThatHasItsName(t *testing.T) {
+	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
+		if _, ok := c.msg.(*tapv2.TapCreateV3); ok {
+			return []api.Message{&tapv2.TapCreateV3Reply{Retval: int32(api.SYSCALL_ERROR_3)}}, false
+		}
+		return obliging(c)
+	}}
+	p.listen()
+	c := connect(t, p.socket, Options{InTheWay: func(namespace, name string) error {
+		if namespace != "/run/netns/a" || name != "eth0" {
+			return nil
+		}
+		return errors.New("link eth0 already exists: a dummy")
+	}})
+	for namespace, want := range map[string]string{
+		"/run/netns/a": "create tap eth0 in network namespace /run/netns/a: link eth0 already exists: a dummy",
+		"/run/netns/b": "tap_create_v3 pod-a (eth0 in network namespace /run/netns/b): ",
+	} {
+		tap := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: namespace, Name: "eth0"}}
+		batch := []interfaceItem{{Name: "pod-a", Want: tap}}
+		ifaces{c}.Create(t.Context(), batch)
+		if text := fmt.Sprint(batch[0].Err); outcome(batch[0].Err) != "not applied" || !strings.HasPrefix(text, want) {
+			t.Errorf("%s: %s, want %q", outcome(batch[0].Err), text, want)
 		}
 	}
 }
@@ -269,13 +314,19 @@ func TestInterfaceThatCannotBeFinishedIsRemoved(t *testing.T) {
 			}}
 			p.listen()
 			c := connect(t, p.socket, Options{})
-			batch := []interfaceItem{{Name: "pod-a", Want: wire.Interface{Type: wire.TypeTap, MTU: 1, Up: true, Tap: wire.Tap{Name: "eth0"}}}}
+			batch := []interfaceItem{
+				{
+					Name: "pod-a",
+					Want: wire.Interface{Type: wire.TypeTap, MTU: 1, Up: true, Tap: wire.Tap{Name: "eth0"}},
+				},
+			}
 			ifaces{c}.Create(t.Context(), batch)
 			want := "refused for good"
 			if removal != 0 {
 				want = "unknown"
 			}
-			if got := outcome(batch[0].Err); got != want || removed.Load() != 5 || !strings.Contains(batch[0].Err.Error(), "sw_interface_set_mtu") {
+			if got := outcome(batch[0].Err); got != want || removed.Load() != 5 ||
+				!strings.Contains(batch[0].Err.Error(), "sw_interface_set_mtu") {
 				t.Errorf("outcome %s, removed %d: %v", got, removed.Load(), batch[0].Err)
 			}
 		})
@@ -316,7 +367,8 @@ func TestLostConnectionIsReestablished(t *testing.T) {
 func TestDataplaneThatComesBackAtOnceIsConnectedWithoutThePauseOfRedials(t *testing.T) {
 	p := &peer{t: t, answer: obliging}
 	stop := p.listen()
-	connected, away := make(chan string, 1), make(chan error, 10)
+	connected := make(chan string, 1)
+	away := make(chan error, 10)
 	c := connect(t, p.socket, Options{
 		Redial: time.Hour, Logger: testLogger(t),
 		Connected: func(version string) { connected <- version }, NotConnected: func(err error) { away <- err },
@@ -346,7 +398,11 @@ func TestDataplaneThatDoesNotAnswerProbesIsLost(t *testing.T) {
 	}}
 	p.listen()
 	lost := make(chan error, 10)
-	c := connect(t, p.socket, Options{Probe: time.Millisecond, Limit: 20 * time.Millisecond, Lost: func(err error) { lost <- err }})
+	c := connect(t, p.socket, Options{
+		Probe: time.Millisecond,
+		Limit: 20 * time.Millisecond,
+		Lost:  func(err error) { lost <- err },
+	})
 	background(t, c.Run)
 	deaf.Store(true)
 	select {

@@ -10,6 +10,7 @@ import (
 
 	"go.fd.io/govpp/api"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/test/dataplane"
@@ -17,9 +18,9 @@ import (
 )
 
 var (
-	mac1 = wire.MAC{0x02, 0, 0, 0, 0, 1}
-	mac2 = wire.MAC{0x02, 0, 0, 0, 0, 2}
-	mac3 = wire.MAC{0x02, 0, 0, 0, 0, 3}
+	mac1 = netaddr.MAC{0x02, 0, 0, 0, 0, 1}
+	mac2 = netaddr.MAC{0x02, 0, 0, 0, 0, 2}
+	mac3 = netaddr.MAC{0x02, 0, 0, 0, 0, 3}
 )
 
 func vrf(f wire.Family, id uint32) object {
@@ -32,7 +33,9 @@ func loopback(name string, v wire.Interface) object {
 }
 
 func member(name string, f wire.Family) object {
-	return object{wire.InterfaceVRFKey(name, f), wire.InterfaceVRF{Interface: name, Family: f, VRF: wire.VRFName("pods", f)}}
+	return object{
+		wire.InterfaceVRFKey(name, f), wire.InterfaceVRF{Interface: name, Family: f, VRF: wire.VRFName("pods", f)},
+	}
 }
 
 func addressOn(name, prefix string) object {
@@ -46,7 +49,7 @@ func routeTo(prefix string, paths ...wire.Path) object {
 	return object{wire.RouteKey(vrf, p), wire.Route{VRF: vrf, Prefix: p, Paths: paths}}
 }
 
-func neighbourOn(name, a string, m wire.MAC) object {
+func neighbourOn(name, a string, m netaddr.MAC) object {
 	ip := netip.MustParseAddr(a)
 	return object{wire.NeighbourKey(name, ip), wire.Neighbour{Interface: name, Address: ip, MAC: m}}
 }
@@ -59,7 +62,9 @@ func ground() []object {
 		loopback("gate", up), member("gate", wire.IP4), member("gate", wire.IP6),
 		addressOn("gate", "169.254.1.1/32"), addressOn("gate", "fd00::1/128"),
 		loopback("far", wire.Interface{MAC: mac2, Up: true}), member("far", wire.IP4), member("far", wire.IP6),
-		neighbourOn("gate", "10.0.0.9", mac3), neighbourOn("gate", "fd00::9", mac3), neighbourOn("gate", "fd00::8", mac1), // of punt redirects
+		// of punt redirects
+		neighbourOn("gate", "10.0.0.9", mac3), neighbourOn("gate", "fd00::9", mac3),
+		neighbourOn("gate", "fd00::8", mac1),
 	}
 }
 
@@ -81,7 +86,8 @@ func trials() map[string]trial {
 			object{wire.VRFKey("blue", wire.IP6), wire.VRF{ID: 7, Family: wire.IP6, Label: "blue"}},
 			object{wire.VRFKey("blue", wire.IP6), wire.VRF{ID: 9, Family: wire.IP6, Label: "blue"}}},
 		"loopback": {backendOf(interfaceDescriptor),
-			loopback("loop", wire.Interface{MAC: mac3, MTU: 1400, Up: true}), loopback("loop", wire.Interface{MAC: mac3, MTU: 1300})},
+			loopback("loop", wire.Interface{MAC: mac3, MTU: 1400, Up: true}),
+			loopback("loop", wire.Interface{MAC: mac3, MTU: 1300})},
 		"loopback that chooses its MAC": {backendOf(interfaceDescriptor),
 			loopback("loop", wire.Interface{}), loopback("loop", wire.Interface{MAC: mac3, Up: true})},
 		"membership of IPv4": {backendOf(membershipDescriptor), member("far", wire.IP4), object{}},
@@ -100,18 +106,25 @@ func trials() map[string]trial {
 			routeTo("::/0", wire.Path{Interface: "far", NextHop: netip.MustParseAddr("fd00::9")}),
 			routeTo("::/0", wire.Path{Interface: "gate", NextHop: netip.MustParseAddr("fd00::9")})},
 		"route that says unreachable": {backendOf(routeDescriptor),
-			routeTo("10.4.0.0/16", wire.Path{Type: wire.PathUnreachable}), routeTo("10.4.0.0/16", wire.Path{Interface: "far"})},
+			routeTo("10.4.0.0/16", wire.Path{Type: wire.PathUnreachable}),
+			routeTo("10.4.0.0/16", wire.Path{Interface: "far"})},
 		"route of IPv6 that comes to say unreachable": {backendOf(routeDescriptor),
-			routeTo("fd04::/64", wire.Path{Interface: "far"}), routeTo("fd04::/64", wire.Path{Type: wire.PathUnreachable})},
+			routeTo("fd04::/64", wire.Path{Interface: "far"}),
+			routeTo("fd04::/64", wire.Path{Type: wire.PathUnreachable})},
 		"route of two paths": {backendOf(routeDescriptor),
-			routeTo("fd07::/64", wire.Path{Interface: "gate", NextHop: netip.MustParseAddr("fd00::9"), Weight: 2}, wire.Path{Interface: "far"}),
+			routeTo("fd07::/64", wire.Path{Interface: "gate", NextHop: netip.MustParseAddr("fd00::9"), Weight: 2},
+				wire.Path{Interface: "far"}),
 			routeTo("fd07::/64", wire.Path{Interface: "far"})},
 		"punt redirect of IPv4": {backendOf(puntRedirectDescriptor),
 			redirectOf(wire.IP4, "10.0.0.9"), object{}},
 		"punt redirect of IPv6": {backendOf(puntRedirectDescriptor),
 			redirectOf(wire.IP6, "fd00::9"), redirectOf(wire.IP6, "fd00::8")},
-		"neighbour of IPv4": {backendOf(neighbourDescriptor), neighbourOn("far", "10.1.0.1", mac3), neighbourOn("far", "10.1.0.1", mac1)},
-		"neighbour of IPv6": {backendOf(neighbourDescriptor), neighbourOn("far", "fd00::7", mac3), neighbourOn("far", "fd00::7", mac1)},
+		"neighbour of IPv4": {
+			backendOf(neighbourDescriptor), neighbourOn("far", "10.1.0.1", mac3), neighbourOn("far", "10.1.0.1", mac1),
+		},
+		"neighbour of IPv6": {
+			backendOf(neighbourDescriptor), neighbourOn("far", "fd00::7", mac3), neighbourOn("far", "fd00::7", mac1),
+		},
 	}
 }
 

@@ -77,7 +77,9 @@ func TestInterfaceCreatedAfterTheEndOfTheContextIsRemoved(t *testing.T) {
 	}}
 	p.listen()
 	c := connect(t, p.socket, Options{})
-	batch := []interfaceItem{{Name: "a", Want: wire.Interface{Type: wire.TypeAFPacket, Up: true, AFPacket: wire.AFPacket{Link: "wefta"}}}}
+	batch := []interfaceItem{
+		{Name: "a", Want: wire.Interface{Type: wire.TypeAFPacket, Up: true, AFPacket: wire.AFPacket{Link: "wefta"}}},
+	}
 	ifaces{c}.Create(ctx, batch)
 	if got := outcome(batch[0].Err); got != "not applied" || removed.Load() != "wefta" {
 		t.Errorf("outcome %s, removed %v: %v", got, removed.Load(), batch[0].Err)
@@ -93,7 +95,11 @@ func TestChangesAreRefusedAfterAReconnectionUntilTheComparison(t *testing.T) {
 	}}
 	p.listen()
 	connected := make(chan string, 10)
-	c := connect(t, p.socket, Options{Hold: true, Redial: time.Millisecond, Connected: func(v string) { connected <- v }})
+	c := connect(t, p.socket, Options{
+		Hold:      true,
+		Redial:    time.Millisecond,
+		Connected: func(v string) { connected <- v },
+	})
 	<-connected
 	background(t, c.Run)
 	change := func() error {
@@ -106,7 +112,8 @@ func TestChangesAreRefusedAfterAReconnectionUntilTheComparison(t *testing.T) {
 	}
 	p.hangUp()
 	<-connected
-	if err := change(); !errors.Is(err, kvscheduler.ErrDown) || !errors.Is(err, errHeld) || outcome(err) != "not applied" {
+	if err := change(); !errors.Is(err, kvscheduler.ErrDown) || !errors.Is(err, errHeld) ||
+		outcome(err) != "not applied" {
 		t.Errorf("over the second connection: %v", err)
 	}
 	if err := c.Ping(t.Context()); err != nil {

@@ -36,7 +36,9 @@ func TestSocketThatOtherUsersMayConnectToIsExposed(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			for _, err := range []error{os.Chown(socket, 0, tt.group), os.Chmod(socket, tt.socket), os.Chmod(dir, tt.directory)} {
+			for _, err := range []error{
+				os.Chown(socket, 0, tt.group), os.Chmod(socket, tt.socket), os.Chmod(dir, tt.directory),
+			} {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -34,8 +34,8 @@ type fact struct {
 }
 
 var allFacts = []fact{{
-	// VPP dies of SIGSEGV: the decoded path keeps interface 0, counts as attached to local0 and is exported to a table that does not
-	// exist. Fixed by commit 2d25978a8c5 of VPP, which is in stable/2602 and not in stable/2510.
+	// VPP dies of SIGSEGV: the decoded path keeps interface 0, counts as attached to local0 and is exported to a table
+	// that does not exist. Fixed by commit 2d25978a8c5 of VPP, which is in stable/2602 and not in stable/2510.
 	message: (&ip.IPRouteAddDel{}).GetMessageName(),
 	fixed:   release{26, 2},
 	harms: func(m api.Message) bool {
@@ -55,7 +55,11 @@ func withBackupDrop(m api.Message) api.Message {
 	spared := *m.(*ip.IPRouteAddDel)
 	last := spared.Route.Paths[len(spared.Route.Paths)-1]
 	spared.Route.Paths = append(slices.Clone(spared.Route.Paths), fib_types.FibPath{
-		SwIfIndex: uint32(noIndex), Weight: 1, Preference: leastPreferred, Type: fib_types.FIB_API_PATH_TYPE_DROP, Proto: last.Proto,
+		SwIfIndex:  uint32(noIndex),
+		Weight:     1,
+		Preference: leastPreferred,
+		Type:       fib_types.FIB_API_PATH_TYPE_DROP,
+		Proto:      last.Proto,
 	})
 	spared.Route.NPaths++
 	return &spared

@@ -17,18 +17,34 @@ func TestVPPIsSparedFatalMessages(t *testing.T) {
 		}
 		return &ip.IPRouteAddDel{IsAdd: true, Route: r}
 	}
-	const normal, unreachable, drop = fib_types.FIB_API_PATH_TYPE_NORMAL, fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH, fib_types.FIB_API_PATH_TYPE_DROP
+	const (
+		normal      = fib_types.FIB_API_PATH_TYPE_NORMAL
+		unreachable = fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH
+		drop        = fib_types.FIB_API_PATH_TYPE_DROP
+	)
 	for name, tt := range map[string]struct {
 		version string
 		sent    *ip.IPRouteAddDel
 		want    []fib_types.FibPathType
 	}{
-		"a VPP that dies of it":       {"vpe 25.10-release", route(7, unreachable), []fib_types.FibPathType{unreachable, drop}},
-		"behind another path":         {"vpe 25.10-release", route(7, normal, unreachable), []fib_types.FibPathType{normal, unreachable, drop}},
-		"an older one":                {"vpe 24.06-rc0~1", route(7, unreachable), []fib_types.FibPathType{unreachable, drop}},
-		"a VPP without the defect":    {"vpe 26.02-release", route(7, unreachable), []fib_types.FibPathType{unreachable}},
-		"weft-vswitch":                {"weft-vswitch 25.10-weft", route(7, unreachable), []fib_types.FibPathType{unreachable}},
-		"the table 0":                 {"vpe 25.10-release", route(0, unreachable), []fib_types.FibPathType{unreachable}},
+		"a VPP that dies of it": {
+			"vpe 25.10-release", route(7, unreachable), []fib_types.FibPathType{unreachable, drop},
+		},
+		"behind another path": {
+			"vpe 25.10-release", route(7, normal, unreachable), []fib_types.FibPathType{normal, unreachable, drop},
+		},
+		"an older one": {
+			"vpe 24.06-rc0~1", route(7, unreachable), []fib_types.FibPathType{unreachable, drop},
+		},
+		"a VPP without the defect": {
+			"vpe 26.02-release", route(7, unreachable), []fib_types.FibPathType{unreachable},
+		},
+		"weft-vswitch": {
+			"weft-vswitch 25.10-weft", route(7, unreachable), []fib_types.FibPathType{unreachable},
+		},
+		"the table 0": {
+			"vpe 25.10-release", route(0, unreachable), []fib_types.FibPathType{unreachable},
+		},
 		"a route that leads anywhere": {"vpe 25.10-release", route(7, normal), []fib_types.FibPathType{normal}},
 	} {
 		t.Run(name, func(t *testing.T) {

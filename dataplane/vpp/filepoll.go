@@ -15,10 +15,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// A VPP thread waits for its interfaces by epoll_wait, takes 16 events at most, and waits again at once when there were 16
-// (vlib_file_poll in src/vlib/file.c, every release up to 26.06). The packet socket of an af_packet queue stays readable until
-// a node has read it, and no node runs in between: a thread with packets on 16 of them never leaves the loop, and VPP
-// neither forwards nor replies any longer. Other interfaces consume their event at once.
+// A VPP thread waits for its interfaces by epoll_wait, takes 16 events at most, and waits again at once when there were
+// 16 (vlib_file_poll in src/vlib/file.c, every release up to 26.06). The packet socket of an af_packet queue stays
+// readable until a node has read it, and no node runs in between: a thread with packets on 16 of them never leaves the
+// loop, and VPP neither forwards nor replies any longer. Other interfaces consume their event at once.
 
 // MaxVethsPerThread is the highest number of receive queues of type af_packet with which a VPP thread is safe.
 const MaxVethsPerThread = 15
@@ -62,7 +62,8 @@ func (o Options) pollers(ctx context.Context, version string, exchange exchangeA
 	}
 	threads := ask("show_threads", &vlib.ShowThreads{}, &vlib.ShowThreadsReply{})
 	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
-	placed := askAll(&interfaces.SwInterfaceRxPlacementDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceRxPlacementDetails{})
+	placed := askAll(&interfaces.SwInterfaceRxPlacementDump{SwIfIndex: noIndex.api()},
+		&interfaces.SwInterfaceRxPlacementDetails{})
 	if err := exchange(ctx, []*request{threads, links, placed}); err != nil {
 		return nil, err
 	}
@@ -78,15 +79,24 @@ func (o Options) spreadQueues(ctx context.Context, version string, exchange exch
 	}
 	var requests []*request
 	for _, m := range p.overload() {
-		requests = append(requests, ask(fmt.Sprintf("sw_interface_set_rx_placement of queue %d of interface %d", m.number, m.port),
-			&interfaces.SwInterfaceSetRxPlacement{SwIfIndex: m.port.api(), QueueID: m.number, WorkerID: uint32(m.to)},
-			&interfaces.SwInterfaceSetRxPlacementReply{}))
+		requests = append(requests,
+			ask(fmt.Sprintf("sw_interface_set_rx_placement of queue %d of interface %d", m.number, m.port),
+				&interfaces.SwInterfaceSetRxPlacement{
+					SwIfIndex: m.port.api(),
+					QueueID:   m.number,
+					WorkerID:  uint32(m.to),
+				},
+				&interfaces.SwInterfaceSetRxPlacementReply{}))
 	}
 	return exchange(ctx, requests)
 }
 
-// newPollers groups queues by thread. VPP numbers the workers from 1, and the main thread reads only if there are no workers.
-func newPollers(threads *vlib.ShowThreadsReply, links []*af_packet.AfPacketDetails, placed []*interfaces.SwInterfaceRxPlacementDetails,
+// newPollers groups queues by thread. VPP numbers the workers from 1, and the main thread reads only if there are no
+// workers.
+func newPollers(
+	threads *vlib.ShowThreadsReply,
+	links []*af_packet.AfPacketDetails,
+	placed []*interfaces.SwInterfaceRxPlacementDetails,
 	limit int,
 ) *pollers {
 	p := &pollers{limit: limit}
@@ -97,7 +107,9 @@ func newPollers(threads *vlib.ShowThreadsReply, links []*af_packet.AfPacketDetai
 	}
 	first := uint32(1)
 	if len(p.queues) == 0 {
-		p.queues, p.main, first = make([][]queue, 1), true, 0
+		p.queues = make([][]queue, 1)
+		p.main = true
+		first = 0
 	}
 	isLink := map[Index]bool{}
 	for _, l := range links {
@@ -127,7 +139,8 @@ func (p *pollers) refusal() error {
 	} else if len(p.queues) == 1 {
 		readers = "its only worker"
 	}
-	return fmt.Errorf("%w: %s reads at most %d receive queues of veths (dataplane.vethsPerThread) because more can hang VPP; use taps or memifs, or give VPP more workers",
+	return fmt.Errorf(
+		"%w: %s reads at most %d receive queues of veths (dataplane.vethsPerThread) because more can hang VPP; use taps or memifs, or give VPP more workers",
 		ErrVeths, readers, p.limit)
 }
 
@@ -165,8 +178,8 @@ func (p *pollers) leastLoaded() int {
 	return least
 }
 
-// admitVeths refuses interfaces of type af_packet that VPP has no room for. It returns nil if the batch has no such type or the
-// dataplane has no limit.
+// admitVeths refuses interfaces of type af_packet that VPP has no room for. It returns nil if the batch has no such
+// type or the dataplane has no limit.
 func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers {
 	items := afPacketItems(batch)
 	if len(items) == 0 {
@@ -178,7 +191,8 @@ func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers 
 	}
 	free := 0
 	if err == nil {
-		free, err = p.free(), p.refusal()
+		free = p.free()
+		err = p.refusal()
 	}
 	admit(items, b.c.options.NodeLink, free, err)
 	return p

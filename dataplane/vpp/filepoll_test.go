@@ -28,7 +28,11 @@ import (
 func threadsOf(workers int) *vlib.ShowThreadsReply {
 	reply := &vlib.ShowThreadsReply{ThreadData: []vlib.ThreadData{{Name: "vpp_main"}}}
 	for i := range workers {
-		reply.ThreadData = append(reply.ThreadData, vlib.ThreadData{ID: uint32(i + 1), Name: fmt.Sprint("vpp_wk_", i), Type: "workers"})
+		reply.ThreadData = append(reply.ThreadData, vlib.ThreadData{
+			ID:   uint32(i + 1),
+			Name: fmt.Sprint("vpp_wk_", i),
+			Type: "workers",
+		})
 	}
 	return reply
 }
@@ -48,7 +52,9 @@ func linksOf(ports ...int) (links []*af_packet.AfPacketDetails) {
 }
 
 func TestOnlyVethsCountAgainstTheLimit(t *testing.T) {
-	placed := []*interfaces.SwInterfaceRxPlacementDetails{placement(1, 0, 0), placement(1, 1, 0), placement(2, 0, 0), placement(3, 0, 0)}
+	placed := []*interfaces.SwInterfaceRxPlacementDetails{
+		placement(1, 0, 0), placement(1, 1, 0), placement(2, 0, 0), placement(3, 0, 0),
+	}
 	if got := newPollers(threadsOf(0), linksOf(1, 2), placed, 15).free(); got != 12 {
 		t.Errorf("main thread with 3 queues of veths and a memif: room for %d, want 12", got)
 	}
@@ -61,13 +67,15 @@ func TestOnlyVethsCountAgainstTheLimit(t *testing.T) {
 // No worker has more queues than it can read afterwards, if all workers together can read them.
 func TestQueuesAreSpreadOverWorkers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		workers, limit := rapid.IntRange(1, 8).Draw(t, "workers"), rapid.IntRange(1, 15).Draw(t, "limit")
+		workers := rapid.IntRange(1, 8).Draw(t, "workers")
+		limit := rapid.IntRange(1, 15).Draw(t, "limit")
 		queues := rapid.SliceOfN(rapid.IntRange(1, workers), 0, workers*limit).Draw(t, "workers of the queues")
 		var placed []*interfaces.SwInterfaceRxPlacementDetails
 		var ports []int
 		at := map[Index]int{}
 		for i, worker := range queues {
-			placed, ports = append(placed, placement(i, 0, worker)), append(ports, i)
+			placed = append(placed, placement(i, 0, worker))
+			ports = append(ports, i)
 			at[Index(i)] = worker - 1
 		}
 		for _, m := range newPollers(threadsOf(workers), linksOf(ports...), placed, limit).overload() {
@@ -109,7 +117,10 @@ func TestLinksOfTheNodeGetRoomBeforeThoseOfPods(t *testing.T) {
 }
 
 func TestRefusedVethDoesNotCountAgainstTheLimit(t *testing.T) {
-	large := &interfaceItem{Name: "large", Want: wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{RxQueues: 4}}}
+	large := &interfaceItem{
+		Name: "large",
+		Want: wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{RxQueues: 4}},
+	}
 	small := &interfaceItem{Name: "small", Want: wire.Interface{Type: wire.TypeAFPacket}}
 	admit([]*interfaceItem{large, small}, func(string) bool { return false }, 3, ErrVeths)
 	if large.Err == nil || small.Err != nil {
@@ -140,7 +151,8 @@ func flooded(t *testing.T, n int) (objects []object) {
 	for i := range n {
 		name := fmt.Sprintf("flood%02d", i)
 		pair := netlink.NewVeth(netlink.NewLinkAttrs())
-		pair.Name, pair.PeerName = "weft"+name, name
+		pair.Name = "weft" + name
+		pair.PeerName = name
 		must(t, netlink.LinkAdd(pair))
 		t.Cleanup(func() { _ = netlink.LinkDel(pair) })
 		peer, err := netlink.LinkByName(name)
@@ -149,7 +161,8 @@ func flooded(t *testing.T, n int) (objects []object) {
 		must(t, netlink.LinkSetUp(peer))
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 		must(t, err)
-		frame := slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, byte(i), 0x88, 0xb5}, make([]byte, 50))
+		frame := slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, byte(i), 0x88, 0xb5},
+			make([]byte, 50))
 		to := &unix.SockaddrLinklayer{Ifindex: peer.Attrs().Index}
 		senders.Go(func() {
 			defer unix.Close(fd)

@@ -36,7 +36,8 @@ func (l *lab) looped(instance uint32, tag string) Index {
 	reply := &interfaces.CreateLoopbackInstanceReply{}
 	l.send(&interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: instance}, reply)
 	if tag != "" {
-		l.send(&interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: reply.SwIfIndex, Tag: tag}, &interfaces.SwInterfaceTagAddDelReply{})
+		l.send(&interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: reply.SwIfIndex, Tag: tag},
+			&interfaces.SwInterfaceTagAddDelReply{})
 	}
 	return Index(reply.SwIfIndex)
 }
@@ -74,7 +75,11 @@ func TestForeignObjectsAreNeverTouched(t *testing.T) {
 	l.looped(4, "a third party")
 	l.looped(5, "almost#ours")
 	l.send(&ip.IPTableAddDelV2{Table: ip.IPTable{TableID: 55, Name: "theirs"}, IsAdd: true}, &ip.IPTableAddDelV2Reply{})
-	learned := ip_neighbor.IPNeighbor{SwIfIndex: meta.(Index).api(), MacAddress: [6]byte(mac3), IPAddress: apiAddress(linkLocalOf(mac3))}
+	learned := ip_neighbor.IPNeighbor{
+		SwIfIndex:  meta.(Index).api(),
+		MacAddress: [6]byte(mac3),
+		IPAddress:  apiAddress(linkLocalOf(mac3)),
+	}
 	l.send(&ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: learned}, &ip_neighbor.IPNeighborAddDelReply{})
 	before := l.there()
 	l.quiet()
@@ -109,8 +114,9 @@ func TestAnInterfaceWhoseNumberAnotherProgramUsesIsNotDeleted(t *testing.T) {
 func TestInterruptedCreationsAreRemoved(t *testing.T) {
 	l := newLab(t)
 	before := l.there()
-	l.looped(firstInstance+1, "")                                                    // died between creation and tag
-	l.looped(firstInstance+2, interfaceTag("old", wire.Interface{Type: "loopback"})) // of an agent that has forgotten it
+	l.looped(firstInstance+1, "") // died between creation and tag
+	// of an agent that has forgotten it
+	l.looped(firstInstance+2, interfaceTag("old", wire.Interface{Type: "loopback"}))
 	gate := loopback("gate", wire.Interface{MAC: mac1})
 	l.mustCommit(gate)
 	l.looped(firstInstance+3, interfaceTag("gate", gate.value.(wire.Interface))) // made twice
@@ -122,17 +128,20 @@ func TestInterruptedCreationsAreRemoved(t *testing.T) {
 	}
 }
 
-// A dataplane with pending requests of a lost connection may have created an interface twice and given its addresses to the second one.
+// A dataplane with pending requests of a lost connection may have created an interface twice and given its addresses to
+// the second one.
 func TestDuplicateInterfaceLosesItsAddresses(t *testing.T) {
 	l := newLab(t)
 	before := l.there()
 	prefix := netip.MustParsePrefix("192.0.2.1/32")
-	gate, address := loopback("gate", wire.Interface{MAC: mac1, Up: true}), wire.Address{Interface: "gate", Prefix: prefix}
+	gate := loopback("gate", wire.Interface{MAC: mac1, Up: true})
+	address := wire.Address{Interface: "gate", Prefix: prefix}
 	held := object{wire.AddressKey("gate", prefix), address}
 	pods := object{wire.VRFKey("pods", wire.IP4), wire.VRF{ID: 100, Family: wire.IP4, Label: "pods"}}
 	l.mustCommit(pods, gate, member("gate", wire.IP4), held)
 	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "gate"))
-	first, second := meta.(Index), l.looped(firstInstance+3, interfaceTag("gate", gate.value.(wire.Interface)))
+	first := meta.(Index)
+	second := l.looped(firstInstance+3, interfaceTag("gate", gate.value.(wire.Interface)))
 	l.send(&interfaces.SwInterfaceSetTable{SwIfIndex: second.api(), VrfID: 100}, &interfaces.SwInterfaceSetTableReply{})
 	for _, r := range []*request{addDelAddress(address, first, false), addDelAddress(address, second, true)} {
 		if l.client.exchange(t.Context(), r); r.fault() != nil {
@@ -141,7 +150,9 @@ func TestDuplicateInterfaceLosesItsAddresses(t *testing.T) {
 	}
 	l.resync()
 	l.quiet()
-	l.mustCommit(object{held.key, nil}, object{member("gate", wire.IP4).key, nil}, object{gate.key, nil}, object{pods.key, nil})
+	l.mustCommit(object{held.key, nil}, object{member("gate", wire.IP4).key, nil}, object{gate.key, nil}, object{
+		pods.key, nil,
+	})
 	if after := l.there(); !slices.Equal(after, before) {
 		t.Errorf("interfaces %v, want %v", after, before)
 	}
@@ -161,7 +172,11 @@ func TestTapIsMadeInANamespaceWithALongPath(t *testing.T) {
 	}
 	defer func() { _ = unix.Unmount(long, unix.MNT_DETACH) }()
 	err := l.commit(object{wire.NamespaceKey(long), wire.Namespace{Path: long}}, object{wire.InterfaceKey("pod-a"),
-		wire.Interface{Type: wire.TypeTap, MAC: mac1, Tap: wire.Tap{Namespace: long, Name: "eth0", MAC: mac2, MTU: 1500}}})
+		wire.Interface{
+			Type: wire.TypeTap,
+			MAC:  mac1,
+			Tap:  wire.Tap{Namespace: long, Name: "eth0", MAC: mac2, MTU: 1500},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 func rcu(t *testing.T, value string) (setting, marker string) {
 	t.Helper()
 	dir := t.TempDir()
-	setting, marker = filepath.Join(dir, "rcu_expedited"), filepath.Join(dir, "marker")
+	setting = filepath.Join(dir, "rcu_expedited")
+	marker = filepath.Join(dir, "marker")
 	must(t, os.WriteFile(setting, []byte(value+"\n"), 0o600))
 	return setting, marker
 }

@@ -79,11 +79,13 @@ func (m *marks) next() []byte {
 	return binary.BigEndian.AppendUint32([]byte("mark"), uint32(*m))
 }
 
-// arrives sends a frame that ends with a mark and reports whether the other end gets it. Two frames that nothing filters are sent after
-// it, the second after the first has arrived: VPP may handle frames of one vector in another order.
+// arrives sends a frame that ends with a mark and reports whether the other end gets it. Two frames that nothing
+// filters are sent after it, the second after the first has arrived: VPP may handle frames of one vector in another
+// order.
 func (m *marks) arrives(from, to *wireEnd, raw []byte) bool {
 	from.t.Helper()
-	mark, found := m.next(), false
+	mark := m.next()
+	found := false
 	from.put(append(bytes.Clone(raw), mark...))
 	for range 2 {
 		end := m.next()
@@ -108,7 +110,14 @@ func ip6Frame(protocol layers.IPProtocol, parts ...[]byte) []byte {
 
 // ip4Frame is the same of IPv4, with options and a fragment's offset.
 func ip4Frame(protocol layers.IPProtocol, options int, offset uint16, payload []byte) []byte {
-	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: net.IPv4(10, 7, 0, 1), DstIP: net.IPv4bcast, FragOffset: offset}
+	ip := &layers.IPv4{
+		Version:    4,
+		TTL:        64,
+		Protocol:   protocol,
+		SrcIP:      net.IPv4(10, 7, 0, 1),
+		DstIP:      net.IPv4bcast,
+		FragOffset: offset,
+	}
 	for range options { // no operation
 		ip.Options = append(ip.Options, layers.IPv4Option{OptionType: 1})
 	}
@@ -143,7 +152,8 @@ func udpPart(source, destination uint16) []byte {
 
 func optionsBefore(next byte, n int) []byte {
 	b := make([]byte, 8*n)
-	b[0], b[1] = next, byte(n-1)
+	b[0] = next
+	b[1] = byte(n - 1)
 	return b
 }
 
@@ -151,32 +161,45 @@ func tagged(n int, raw []byte) []byte {
 	return bytes.Join([][]byte{raw[:12], bytes.Repeat([]byte{0x81, 0, 0, 0}, n), raw[12:]}, nil)
 }
 
-// falseFrames are what members of a guarded network must not send. Those whose name begins with "VPP: " only weft-vswitch drops.
+// falseFrames are what members of a guarded network must not send. Those whose name begins with "VPP: " only
+// weft-vswitch drops.
 func falseFrames() map[string][]byte {
-	advert, redirect := icmpOfType(134), icmpOfType(137)
-	const icmpv6, options, fragment, udp = 58, 60, 44, 17
+	advert := icmpOfType(134)
+	redirect := icmpOfType(137)
+	const (
+		icmpv6   = 58
+		options  = 60
+		fragment = 44
+		udp      = 17
+	)
 	return map[string][]byte{
-		"router advertisement":                           ip6Frame(icmpv6, advert),
-		"advertisement behind hop by hop options":        ip6Frame(0, optionsBefore(icmpv6, 1), advert),
-		"advertisement behind routing header, options":   ip6Frame(43, optionsBefore(options, 2), optionsBefore(icmpv6, 3), advert),
-		"advertisement in an atomic fragment":            ip6Frame(fragment, []byte{icmpv6, 0, 0, 0, 0, 0, 0, 7}, advert),
-		"first fragment of an advertisement":             ip6Frame(fragment, []byte{icmpv6, 0, 0, 1, 0, 0, 0, 7}, advert),
-		"first fragment without the upper layer":         ip6Frame(fragment, []byte{options, 0, 0, 1, 0, 0, 0, 7}, optionsBefore(icmpv6, 3)[:16]),
-		"later fragment of a chain of headers":           ip6Frame(fragment, []byte{options, 0, 0, 8, 0, 0, 0, 7}, advert),
-		"redirect of IPv6":                               ip6Frame(icmpv6, redirect),
-		"reply of DHCPv6":                                ip6Frame(udp, udpPart(547, 546)),
-		"reply of DHCPv6 from another port":              ip6Frame(udp, udpPart(1547, 546)),
-		"reply of DHCPv6 behind options":                 ip6Frame(options, optionsBefore(udp, 2), udpPart(547, 546)),
-		"redirect of IPv4":                               ip4Frame(1, 0, 0, icmpOfType(5)),
-		"redirect of IPv4 behind options":                ip4Frame(1, 8, 0, icmpOfType(5)),
-		"reply of DHCP":                                  ip4Frame(udp, 0, 0, udpPart(67, 68)),
-		"reply of DHCP behind options":                   ip4Frame(udp, 40, 0, udpPart(67, 68)),
-		"advertisement with a priority tag":              tagged(1, ip6Frame(icmpv6, advert)),
-		"reply of DHCP with a priority tag":              tagged(1, ip4Frame(udp, 0, 0, udpPart(67, 68))),
-		"advertisement with two priority tags":           tagged(2, ip6Frame(icmpv6, advert)),
-		"advertisement with three priority tags":         tagged(3, ip6Frame(icmpv6, advert)),
-		"VPP: advertisement with four priority tags":     tagged(4, ip6Frame(icmpv6, advert)),
-		"VPP: reply of DHCPv6 behind two fragment heads": ip6Frame(fragment, []byte{fragment, 0, 0, 0, 0, 0, 0, 7}, []byte{udp, 0, 0, 8, 0, 0, 0, 8}, udpPart(547, 546)),
+		"router advertisement":                    ip6Frame(icmpv6, advert),
+		"advertisement behind hop by hop options": ip6Frame(0, optionsBefore(icmpv6, 1), advert),
+		"advertisement behind routing header, options": ip6Frame(43, optionsBefore(options, 2),
+			optionsBefore(icmpv6, 3), advert),
+		"advertisement in an atomic fragment": ip6Frame(fragment, []byte{icmpv6, 0, 0, 0, 0, 0, 0, 7},
+			advert),
+		"first fragment of an advertisement": ip6Frame(fragment, []byte{icmpv6, 0, 0, 1, 0, 0, 0, 7},
+			advert),
+		"first fragment without the upper layer": ip6Frame(fragment, []byte{options, 0, 0, 1, 0, 0, 0, 7},
+			optionsBefore(icmpv6, 3)[:16]),
+		"later fragment of a chain of headers": ip6Frame(fragment, []byte{options, 0, 0, 8, 0, 0, 0, 7},
+			advert),
+		"redirect of IPv6":                           ip6Frame(icmpv6, redirect),
+		"reply of DHCPv6":                            ip6Frame(udp, udpPart(547, 546)),
+		"reply of DHCPv6 from another port":          ip6Frame(udp, udpPart(1547, 546)),
+		"reply of DHCPv6 behind options":             ip6Frame(options, optionsBefore(udp, 2), udpPart(547, 546)),
+		"redirect of IPv4":                           ip4Frame(1, 0, 0, icmpOfType(5)),
+		"redirect of IPv4 behind options":            ip4Frame(1, 8, 0, icmpOfType(5)),
+		"reply of DHCP":                              ip4Frame(udp, 0, 0, udpPart(67, 68)),
+		"reply of DHCP behind options":               ip4Frame(udp, 40, 0, udpPart(67, 68)),
+		"advertisement with a priority tag":          tagged(1, ip6Frame(icmpv6, advert)),
+		"reply of DHCP with a priority tag":          tagged(1, ip4Frame(udp, 0, 0, udpPart(67, 68))),
+		"advertisement with two priority tags":       tagged(2, ip6Frame(icmpv6, advert)),
+		"advertisement with three priority tags":     tagged(3, ip6Frame(icmpv6, advert)),
+		"VPP: advertisement with four priority tags": tagged(4, ip6Frame(icmpv6, advert)),
+		"VPP: reply of DHCPv6 behind two fragment heads": ip6Frame(fragment, []byte{fragment, 0, 0, 0, 0, 0, 0, 7},
+			[]byte{udp, 0, 0, 8, 0, 0, 0, 8}, udpPart(547, 546)),
 	}
 }
 
@@ -201,15 +224,18 @@ func usefulFrames() map[string][]byte {
 	}
 }
 
-// TestPodsAreNeitherRoutersNorDHCPServers sends frames from one pod to another, on a network that is guarded as ipnet plans it, and on one
-// that is not.
+// TestPodsAreNeitherRoutersNorDHCPServers sends frames from one pod to another, on a network that is guarded as ipnet
+// plans it, and on one that is not.
 func TestPodsAreNeitherRoutersNorDHCPServers(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
-	a, b := netnstest.New(t), netnstest.New(t)
-	objects := append(append(bridgedPodOf(t, a, "a", "10.7.0.1/24"), bridgedPodOf(t, b, "b", "10.7.0.2/24")...), bridge("weft:blue", learning(1)))
+	a := netnstest.New(t)
+	b := netnstest.New(t)
+	objects := append(append(bridgedPodOf(t, a, "a", "10.7.0.1/24"), bridgedPodOf(t, b, "b", "10.7.0.2/24")...),
+		bridge("weft:blue", learning(1)))
 	l.mustCommit(objects...)
 	mustReach(t, a, "10.7.0.2")
-	from, to := newWireEnd(t, a), newWireEnd(t, b)
+	from := newWireEnd(t, a)
+	to := newWireEnd(t, b)
 	m := new(marks)
 	for _, frames := range []map[string][]byte{falseFrames(), usefulFrames()} {
 		for name, raw := range frames {
@@ -220,7 +246,8 @@ func TestPodsAreNeitherRoutersNorDHCPServers(t *testing.T) {
 	}
 	guard := plannedACL(t)
 	l.mustCommit(guard, aclOn("a", "weft:guard"), aclOn("b", "weft:guard"),
-		inBridge("weft:blue", "a", func(v *wire.BridgeMember) { v.Filtered = true }), inBridge("weft:blue", "b", func(v *wire.BridgeMember) { v.Filtered = true }))
+		inBridge("weft:blue", "a", func(v *wire.BridgeMember) { v.Filtered = true }),
+		inBridge("weft:blue", "b", func(v *wire.BridgeMember) { v.Filtered = true }))
 	l.quiet()
 	mustReach(t, a, "10.7.0.2")
 	for name, raw := range usefulFrames() {

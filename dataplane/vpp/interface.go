@@ -35,7 +35,10 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		Hash:     interfaceHash,
 		// The hash agrees, so the Linux end was made from the last value.
 		Merge: func(dumped, last wire.Interface) wire.Interface {
-			dumped.Tap, dumped.AFPacket, dumped.Memif, dumped.VXLAN = last.Tap, last.AFPacket, last.Memif, last.VXLAN
+			dumped.Tap = last.Tap
+			dumped.AFPacket = last.AFPacket
+			dumped.Memif = last.Memif
+			dumped.VXLAN = last.VXLAN
 			dumped.GSO = last.GSO // VPP does not report it
 			return dumped
 		},
@@ -59,7 +62,10 @@ func validateInterface(name string, v wire.Interface) error {
 }
 
 func validateType(v wire.Interface) error {
-	tap, link, memif, tunnel := v.Tap != wire.Tap{}, v.AFPacket != wire.AFPacket{}, v.Memif != wire.Memif{}, v.VXLAN != wire.VXLAN{}
+	tap := v.Tap != wire.Tap{}
+	link := v.AFPacket != wire.AFPacket{}
+	memif := v.Memif != wire.Memif{}
+	tunnel := v.VXLAN != wire.VXLAN{}
 	switch v.Type {
 	case wire.TypeTap, wire.TypeAFPacket, wire.TypeLoopback, wire.TypeMemif, wire.TypeVXLAN:
 	default:
@@ -102,7 +108,8 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 
 // equalInterfaces ignores fields that want leaves to the dataplane.
 func equalInterfaces(want, have wire.Interface) bool {
-	return madeAlike(want, have) && want.Up == have.Up && !otherMAC(want, have) && (want.MTU == 0 || want.MTU == have.MTU)
+	return madeAlike(want, have) && want.Up == have.Up && !otherMAC(want, have) &&
+		(want.MTU == 0 || want.MTU == have.MTU)
 }
 
 // otherMAC reports whether the MAC differs from the wanted one. A memif in mode ip has no MAC.
@@ -112,12 +119,14 @@ func otherMAC(want, have wire.Interface) bool {
 
 // madeAlike compares the fields that cannot change after creation.
 func madeAlike(want, have wire.Interface) bool {
-	return want.Type == have.Type && want.GSO == have.GSO && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
+	return want.Type == have.Type && want.GSO == have.GSO && equalLinks(want.AFPacket, have.AFPacket) &&
+		want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
 		equalVXLANs(want.VXLAN, have.VXLAN)
 }
 
 func equalTaps(want, have wire.Tap) bool {
-	return want.Namespace == have.Namespace && want.Name == have.Name && queuesOf(want.Queues) == queuesOf(have.Queues) &&
+	return want.Namespace == have.Namespace && want.Name == have.Name &&
+		queuesOf(want.Queues) == queuesOf(have.Queues) &&
 		(want.MAC.IsZero() || want.MAC == have.MAC) && (want.MTU == 0 || want.MTU == have.MTU)
 }
 
@@ -126,7 +135,8 @@ func equalLinks(want, have wire.AFPacket) bool {
 		queuesOf(want.RxQueues) == queuesOf(have.RxQueues) && queuesOf(want.TxQueues) == queuesOf(have.TxQueues)
 }
 
-// Create creates the interfaces, then configures them by further messages, then deletes those that it could not configure.
+// Create creates the interfaces, then configures them by further messages, then deletes those that it could not
+// configure.
 func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	made := b.make(ctx, batch)
 	b.adopt(ctx, batch, made)
@@ -134,12 +144,13 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	b.undo(ctx, batch, made)
 }
 
-// make reports which items it created. It skips existing loopbacks and taps: the dataplane would create a second loopback, and VPP
-// another queue of the same tap. Loopbacks and tunnels get free numbers.
+// make reports which items it created. It skips existing loopbacks and taps: the dataplane would create a second
+// loopback, and VPP another queue of the same tap. Loopbacks and tunnels get free numbers.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	readers := b.admitVeths(ctx, batch)
 	there, err := b.numbered(ctx, batch)
-	loops, tunnels := there.takenInstances(loopbackPrefix), there.takenInstances(tunnelPrefix)
+	loops := there.takenInstances(loopbackPrefix)
+	tunnels := there.takenInstances(tunnelPrefix)
 	var s steps
 	for i := range batch {
 		it := &batch[i]
@@ -174,11 +185,30 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	for n, i := range s.items {
 		batch[i].NewMeta = numberIn(s.requests[n].reply)
 		made[i] = batch[i].Err == nil
+		b.explain(&batch[i])
 	}
 	if readers != nil && len(readers.queues) > 1 {
 		b.spreadVeths(ctx, batch)
 	}
 	return made
+}
+
+// explain names the link that has the name of a tap that the dataplane refused with a number.
+func (b ifaces) explain(it *interfaceItem) {
+	known := new(kvscheduler.OpError)
+	inTheWay := b.c.options.InTheWay
+	if it.Want.Type != wire.TypeTap || inTheWay == nil || !errors.As(it.Err, &known) ||
+		known.Outcome != kvscheduler.NotApplied {
+		return
+	}
+	where := "the node's network namespace"
+	if it.Want.Tap.Namespace != "" {
+		where = "network namespace " + it.Want.Tap.Namespace
+	}
+	if err := inTheWay(it.Want.Tap.Namespace, it.Want.Tap.Name); err != nil {
+		err = fmt.Errorf("create tap %s in %s: %w", it.Want.Tap.Name, where, err)
+		it.Err = &kvscheduler.OpError{Err: err, Outcome: known.Outcome, Permanent: known.Permanent}
+	}
 }
 
 // take is the function take, with expedited grace periods for interfaces of type af_packet.
@@ -196,7 +226,8 @@ func (b ifaces) take(ctx context.Context, s *steps, batch []interfaceItem) {
 	take(ctx, b.c, s, batch)
 }
 
-// spreadVeths moves receive queues to workers that can read them. It fails the interfaces if that fails, because VPP could hang.
+// spreadVeths moves receive queues to workers that can read them. It fails the interfaces if that fails, because VPP
+// could hang.
 func (b ifaces) spreadVeths(ctx context.Context, batch []interfaceItem) {
 	err := b.c.options.spreadQueues(ctx, b.c.Version(), b.c.exchangeAll)
 	for _, it := range afPacketItems(batch) {
@@ -253,7 +284,8 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 	take(ctx, b.c, &s, batch)
 }
 
-// undo deletes interfaces that were created but not configured, also after the end of ctx. Then the object is refused as a whole.
+// undo deletes interfaces that were created but not configured, also after the end of ctx. Then the object is refused
+// as a whole.
 func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
 	for i := range batch {
 		it := &batch[i]
@@ -270,7 +302,8 @@ func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 	var s steps
 	for i := range batch {
 		it := &batch[i]
-		want, have := it.Want, it.Have
+		want := it.Want
+		have := it.Have
 		if otherMAC(want, have) {
 			s.mac(i, it)
 		}
@@ -285,7 +318,9 @@ func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 }
 
 // Dump lists the interfaces with our tags, and those of interrupted creations.
-func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {
+func (b ifaces) Dump(
+	ctx context.Context, _ kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {
 	p, err := b.c.ports(ctx)
 	if err != nil {
 		return yieldAll[wire.Interface, Index](nil, err)
@@ -294,7 +329,11 @@ func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedu
 	for _, d := range p.list {
 		if _, hash, ours := p.identity(d); ours {
 			found = append(found, kvscheduler.Actual[wire.Interface, Index]{
-				Name: p.byIndex[Index(d.SwIfIndex)], V: p.value(d), Meta: Index(d.SwIfIndex), Hash: hash, HasHash: d.Tag != "",
+				Name:    p.byIndex[Index(d.SwIfIndex)],
+				V:       p.value(d),
+				Meta:    Index(d.SwIfIndex),
+				Hash:    hash,
+				HasHash: d.Tag != "",
 			})
 		}
 	}
@@ -313,13 +352,17 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	_, isLoopback := instanceIn(d, loopbackPrefix)
 	switch {
 	case isTap:
-		v.Type, v.Tap = wire.TypeTap, tapOf(t)
+		v.Type = wire.TypeTap
+		v.Tap = tapOf(t)
 	case isLink:
-		v.Type, v.AFPacket.Link = wire.TypeAFPacket, link
+		v.Type = wire.TypeAFPacket
+		v.AFPacket.Link = link
 	case isMemif:
-		v.Type, v.Memif = wire.TypeMemif, p.memifOf(m)
+		v.Type = wire.TypeMemif
+		v.Memif = p.memifOf(m)
 	case isTunnel:
-		v.Type, v.VXLAN = wire.TypeVXLAN, tunnel
+		v.Type = wire.TypeVXLAN
+		v.VXLAN = tunnel
 	case isLoopback:
 		v.Type = wire.TypeLoopback
 	}
@@ -349,17 +392,19 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
 	}
 }
 
-// replace replaces a memif without a tag. Its secret cannot be read back and may differ, so it is not adopted. A memif with a tag is an
-// error and stays.
+// replace replaces a memif without a tag. Its secret cannot be read back and may differ, so it is not adopted. A memif
+// with a tag is an error and stays.
 func (b ifaces) replace(ctx context.Context, it *interfaceItem, there *ports, other Index) (made bool) {
 	for _, d := range there.list {
 		if Index(d.SwIfIndex) == other && d.Tag != "" {
 			owner, _, _ := strings.Cut(d.Tag, "#")
-			it.Err = kvscheduler.Refused(fmt.Errorf("%w: they are those of %s, interface %s", strip(it.Err), owner, d.InterfaceName))
+			it.Err = kvscheduler.Refused(fmt.Errorf("%w: they are those of %s, interface %s", strip(it.Err), owner,
+				d.InterfaceName))
 			return false
 		}
 	}
-	gone, again := deleteMemif(it.Name, other), newMemif(it.Name, it.Want, handle[SocketID](it, 0))
+	gone := deleteMemif(it.Name, other)
+	again := newMemif(it.Name, it.Want, handle[SocketID](it, 0))
 	b.c.exchange(ctx, gone, again)
 	if it.Err = again.fault(); it.Err != nil {
 		return false
@@ -381,7 +426,8 @@ func (p *ports) has(it *interfaceItem) bool {
 // leftover reports whether an interrupted creation left the wanted link or tunnel without a tag. It sets NewMeta then.
 func (p *ports) leftover(it *interfaceItem) bool {
 	for _, d := range p.list {
-		i, found := Index(d.SwIfIndex), false
+		i := Index(d.SwIfIndex)
+		found := false
 		switch it.Want.Type {
 		case wire.TypeAFPacket:
 			link, isLink := p.links[i]
@@ -415,9 +461,10 @@ func interfaceHash(v wire.Interface) uint64 {
 		addQueues(h, v.AFPacket.RxQueues, v.AFPacket.TxQueues)
 	case wire.TypeMemif:
 		m := v.Memif
-		// Every client of the API can read the tag. Its 48 bits do not reveal a secret of 23 random characters: millions of secrets have
-		// the same hash.
-		fmt.Fprintf(h, "%s|%q|%d|%q|%q|%d|%d|%d|%d", v.Type, m.Socket, m.ID, m.Mode, string(m.Secret), m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues)
+		// Every client of the API can read the tag. Its 48 bits do not reveal a secret of 23 random characters:
+		// millions of secrets have the same hash.
+		fmt.Fprintf(h, "%s|%q|%d|%q|%q|%d|%d|%d|%d", v.Type, m.Socket, m.ID, m.Mode, string(m.Secret), m.RingSize,
+			m.BufferSize, m.RxQueues, m.TxQueues)
 	case wire.TypeVXLAN:
 		fmt.Fprintf(h, "%s|%s|%s|%d|%d", v.Type, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI, portOf(v.VXLAN))
 		if v.VXLAN.Table != 0 { // tunnels of the dataplane's own table keep the hash of earlier versions
@@ -462,7 +509,8 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 	looks := newRequests(batch, func(it *interfaceItem) *request {
 		return askAll(&interfaces.SwInterfaceDump{SwIfIndex: it.Meta.api()}, &interfaces.SwInterfaceDetails{})
 	})
-	memifs, sockets := dumpMemifs(), dumpSockets()
+	memifs := dumpMemifs()
+	sockets := dumpSockets()
 	b.c.exchange(ctx, append(slices.Clone(looks), memifs, sockets)...)
 	there := &ports{memifs: memifsIn(memifs), sockets: socketsIn(sockets), socketsDir: b.c.options.Sockets}
 	var s steps
@@ -501,6 +549,7 @@ func remove(name string, v wire.Interface, i Index) *request {
 	case wire.TypeVXLAN:
 		return deleteVXLAN(name, v)
 	}
-	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{}).
+	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()},
+		&interfaces.DeleteLoopbackReply{}).
 		fineIf(api.INVALID_SW_IF_INDEX)
 }

@@ -28,7 +28,8 @@ func TestAnInterfaceThatIsSetDownOrDeletedIsReported(t *testing.T) {
 	do(ask("create", &interfaces.CreateLoopbackInstance{}, reply))
 	flags := func(f interface_types.IfStatusFlags) {
 		t.Helper()
-		do(ask("flags", &interfaces.SwInterfaceSetFlags{SwIfIndex: reply.SwIfIndex, Flags: f}, &interfaces.SwInterfaceSetFlagsReply{}))
+		do(ask("flags", &interfaces.SwInterfaceSetFlags{SwIfIndex: reply.SwIfIndex, Flags: f},
+			&interfaces.SwInterfaceSetFlagsReply{}))
 	}
 	await := func(what string) {
 		t.Helper()

@@ -20,6 +20,7 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -28,16 +29,18 @@ const maxNamespace = 63
 
 const maxLinkName = 15
 
-// newTap requests a tap. It opens a namespace with a path that is too long for the API and names it by the file descriptor, which the
-// dataplane can open if it sees our processes. Call release after the exchange.
+// newTap requests a tap. It opens a namespace with a path that is too long for the API and names it by the file
+// descriptor, which the dataplane can open if it sees our processes. Call release after the exchange.
 func newTap(name string, v wire.Interface) (r *request, release func(), err error) {
-	namespace, release := v.Tap.Namespace, func() {}
+	namespace := v.Tap.Namespace
+	release = func() {}
 	if len(namespace) > maxNamespace {
 		f, err := openNamespace(namespace)
 		if err != nil {
 			return nil, nil, permanent(fmt.Errorf("create tap %s: network namespace: %w", v.Tap.Name, err))
 		}
-		namespace, release = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), func() { _ = f.Close() }
+		namespace = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+		release = func() { _ = f.Close() }
 	}
 	ungrouped := v
 	ungrouped.GSO = false // until finish enables it
@@ -86,7 +89,12 @@ func validateQueues(n int) error {
 }
 
 func tapOf(d *tapv2.SwInterfaceTapV2Details) wire.Tap {
-	return wire.Tap{Namespace: d.HostNamespace, Name: d.HostIfName, MAC: wire.MAC(d.HostMacAddr), MTU: int(d.HostMtuSize)}
+	return wire.Tap{
+		Namespace: d.HostNamespace,
+		Name:      d.HostIfName,
+		MAC:       netaddr.MAC(d.HostMacAddr),
+		MTU:       int(d.HostMtuSize),
+	}
 }
 
 func validateTap(t wire.Tap) error {
@@ -104,8 +112,9 @@ func validateTap(t wire.Tap) error {
 // probeName is the name of the tap that WhyNoTap creates, and of its Linux end.
 const probeName = "weft-probe"
 
-// WhyNoTap creates a tap and deletes it again. It returns why the dataplane cannot create taps, "" if it can, and an error if
-// that is not known. VPP answers "System call error #1" whatever is missing; nearly always that is /dev/vhost-net.
+// WhyNoTap creates a tap and deletes it again. It returns why the dataplane cannot create taps, "" if it can, and an
+// error if that is not known. VPP answers "System call error #1" whatever is missing; nearly always that is
+// /dev/vhost-net.
 func (c *Client) WhyNoTap(ctx context.Context) (string, error) {
 	create, release, err := newTap(probeName, wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: probeName}})
 	if err != nil {
@@ -116,7 +125,8 @@ func (c *Client) WhyNoTap(ctx context.Context) (string, error) {
 	refusal := new(api.VPPApiError)
 	switch err := create.fault(); {
 	case errors.As(err, refusal) && *refusal == api.SYSCALL_ERROR_1:
-		return fmt.Sprintf("%s fails with %q: VPP needs /dev/vhost-net (load the kernel module vhost_net, and give VPP's container the device)",
+		return fmt.Sprintf(
+			"%s fails with %q: VPP needs /dev/vhost-net (load the kernel module vhost_net, and give VPP's container the device)",
 			create.msg.GetMessageName(), refusal.Error()), nil
 	case errors.As(err, refusal):
 		return fmt.Sprintf("%s fails with %q", create.msg.GetMessageName(), refusal.Error()), nil
@@ -132,37 +142,29 @@ func (c *Client) WhyNoTap(ctx context.Context) (string, error) {
 // hostLinkPrefix starts the dataplane's names of interfaces on our links. It identifies those that have no tag yet.
 const hostLinkPrefix = "host-weft"
 
-// Rings are the sizes of the rings that VPP shares with the kernel for an interface of type af_packet. VPP takes their memory
-// when it creates the interface: its own defaults of 32 and 1024 frames cost 76 MiB and 65 ms each. weft-vswitch has no rings.
+// Rings are the sizes of the rings that VPP shares with the kernel for an interface of type af_packet. VPP takes their
+// memory when it creates the interface: its own defaults of 32 and 1024 frames cost 76 MiB and 65 ms each. weft-vswitch
+// has no rings.
 type Rings struct {
 	RxFrames int // of 2 KiB in each of VPP's 160 receive blocks; even; a block bounds the largest received packet
 	TxFrames int // of 66 KiB in the transmit ring; even; VPP drops larger bursts
 }
 
-// The default rings take 7.6 MiB. A receive block holds a packet of an MTU of 9000 bytes. The transmit frames cannot be smaller:
-// VPP does not check the size of packets that it copies into them.
+// The default rings take 7.6 MiB. A receive block holds a packet of an MTU of 9000 bytes. The transmit frames cannot be
+// smaller: VPP does not check the size of packets that it copies into them.
 const (
 	defaultRxFrames = 6
 	defaultTxFrames = 88
 )
 
-const (
-	rxFrameBytes = 2048
-	rxBlocks     = 160       // AF_PACKET_RX_BLOCK_NR of VPP's af_packet.c
-	txFrameBytes = 33 * 2048 // AF_PACKET_DEFAULT_TX_FRAME_SIZE
-)
+const rxFrameBytes = 2048
 
 func (r Rings) withDefaults() Rings {
 	return Rings{cmp.Or(r.RxFrames, defaultRxFrames), cmp.Or(r.TxFrames, defaultTxFrames)}
 }
 
-// Bytes is the memory of one interface with one queue in each direction.
-func (r Rings) Bytes() int {
-	r = r.withDefaults()
-	return r.RxFrames*rxFrameBytes*rxBlocks + r.TxFrames*txFrameBytes
-}
-
-// MaxSegment is the largest packet that fits into a receive block with the kernel's headers. The kernel truncates larger packets.
+// MaxSegment is the largest packet that fits into a receive block with the kernel's headers. The kernel truncates
+// larger packets.
 func (r Rings) MaxSegment() int { return r.withDefaults().RxFrames*rxFrameBytes - 256 }
 
 func newAFPacket(name string, v wire.Interface, rings Rings) *request {
@@ -171,8 +173,8 @@ func newAFPacket(name string, v wire.Interface, rings Rings) *request {
 		UseRandomHwAddr: v.MAC.IsZero(), HwAddr: [6]byte(v.MAC), HostIfName: v.AFPacket.Link,
 		RxFramesPerBlock: uint32(rings.RxFrames), TxFramesPerBlock: uint32(rings.TxFrames),
 		NumRxQueues: queuesOf(v.AFPacket.RxQueues), NumTxQueues: queuesOf(v.AFPacket.TxQueues),
-		// Without the first flag the kernel segments and checksums each packet of a pod. A veth has no queueing discipline, and
-		// the second flag avoids the lookup.
+		// Without the first flag the kernel segments and checksums each packet of a pod. A veth has no queueing
+		// discipline, and the second flag avoids the lookup.
 		Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS,
 	}, &af_packet.AfPacketCreateV3Reply{})
 }
@@ -202,7 +204,8 @@ func linkOf(p wire.AFPacket) []kvscheduler.Dep {
 	return []kvscheduler.Dep{{Label: "link", On: on, Mode: kvscheduler.Follow}}
 }
 
-// Our loopbacks and tunnels have numbers from firstInstance to maxInstance (VPP's limit), which identify those that have no tag yet.
+// Our loopbacks and tunnels have numbers from firstInstance to maxInstance (VPP's limit), which identify those that
+// have no tag yet.
 const (
 	firstInstance = 8192
 	maxInstance   = 16383
@@ -265,12 +268,14 @@ func newVXLAN(name string, v wire.Interface, taken map[uint32]bool) *request {
 	instance := instanceOf(name, taken)
 	taken[instance] = true
 	m := tunnelMessage(v.VXLAN)
-	m.IsAdd, m.Instance = true, instance
+	m.IsAdd = true
+	m.Instance = instance
 	return ask("vxlan_add_del_tunnel_v3 "+tunnelWords(name, v), m, &vxlan.VxlanAddDelTunnelV3Reply{})
 }
 
 func deleteVXLAN(name string, v wire.Interface) *request {
-	return ask("vxlan_add_del_tunnel_v3: delete "+tunnelWords(name, v), tunnelMessage(v.VXLAN), &vxlan.VxlanAddDelTunnelV3Reply{}).
+	return ask("vxlan_add_del_tunnel_v3: delete "+tunnelWords(name, v), tunnelMessage(v.VXLAN),
+		&vxlan.VxlanAddDelTunnelV3Reply{}).
 		fineIf(api.NO_SUCH_ENTRY)
 }
 
@@ -291,7 +296,11 @@ func tableOf(v wire.VXLAN) []kvscheduler.Dep {
 func tunnelMessage(v wire.VXLAN) *vxlan.VxlanAddDelTunnelV3 {
 	return &vxlan.VxlanAddDelTunnelV3{
 		SrcAddress: apiAddress(v.Source), DstAddress: apiAddress(v.Destination), SrcPort: portOf(v), DstPort: portOf(v),
-		McastSwIfIndex: noIndex.api(), EncapVrfID: v.Table, DecapNextIndex: decapToBridge, Vni: v.VNI, Instance: ^uint32(0),
+		McastSwIfIndex: noIndex.api(),
+		EncapVrfID:     v.Table,
+		DecapNextIndex: decapToBridge,
+		Vni:            v.VNI,
+		Instance:       ^uint32(0),
 	}
 }
 
@@ -304,14 +313,19 @@ func dumpVXLANs() *request {
 func vxlansIn(r *request) map[Index]wire.VXLAN {
 	return mapOf(r, func(d *vxlan.VxlanTunnelV2Details) (Index, wire.VXLAN) {
 		return Index(d.SwIfIndex), wire.VXLAN{
-			Source: address(d.SrcAddress), Destination: address(d.DstAddress), VNI: d.Vni, Port: d.SrcPort, Table: d.EncapVrfID,
+			Source:      address(d.SrcAddress),
+			Destination: address(d.DstAddress),
+			VNI:         d.Vni,
+			Port:        d.SrcPort,
+			Table:       d.EncapVrfID,
 		}
 	})
 }
 
 // equalVXLANs treats port 0 as the default port.
 func equalVXLANs(want, have wire.VXLAN) bool {
-	want.Port, have.Port = portOf(want), portOf(have)
+	want.Port = portOf(want)
+	have.Port = portOf(have)
 	return want == have
 }
 
@@ -335,10 +349,10 @@ func validateVXLAN(v wire.VXLAN) error {
 // RCUExpedited is the kernel's setting that expedites RCU grace periods (Documentation/RCU in the kernel's sources).
 const RCUExpedited = "/sys/kernel/rcu_expedited"
 
-// GracePeriods expedites the kernel's RCU grace periods while the dataplane creates or deletes interfaces of type af_packet. The kernel
-// waits for several of them, of some 10 ms each, whenever a packet socket is bound, gets rings or is closed, one interface after
-// the other. The price is a short interrupt of each processor that executes kernel code. A kernel that was started with
-// rcupdate.rcu_normal=1, as real-time kernels are, ignores the setting.
+// GracePeriods expedites the kernel's RCU grace periods while the dataplane creates or deletes interfaces of type
+// af_packet. The kernel waits for several of them, of some 10 ms each, whenever a packet socket is bound, gets rings or
+// is closed, one interface after the other. The price is a short interrupt of each processor that executes kernel code.
+// A kernel that was started with rcupdate.rcu_normal=1, as real-time kernels are, ignores the setting.
 type GracePeriods struct {
 	setting string // file
 	marker  string // file that exists while the agent has changed the setting
@@ -348,8 +362,8 @@ type GracePeriods struct {
 	ours  bool
 }
 
-// NewGracePeriods checks that the setting can be written, and restores it after an agent that was killed. The marker is a file that
-// only root can write.
+// NewGracePeriods checks that the setting can be written, and restores it after an agent that was killed. The marker is
+// a file that only root can write.
 func NewGracePeriods(setting, marker string) (*GracePeriods, error) {
 	f, err := os.OpenFile(setting, os.O_WRONLY, 0)
 	if err != nil {
@@ -369,7 +383,8 @@ func RestoreGracePeriods(setting, marker string) error {
 	return (&GracePeriods{setting: setting, marker: marker}).restore()
 }
 
-// expedite returns the function that restores the setting. It leaves a setting that is on already. On error interfaces take longer.
+// expedite returns the function that restores the setting. It leaves a setting that is on already. On error interfaces
+// take longer.
 func (g *GracePeriods) expedite() (end func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -405,7 +420,8 @@ func (g *GracePeriods) set() error {
 	return nil
 }
 
-// restore is the inverse of set. It removes the marker last, so that an agent that is killed in between restores the setting again.
+// restore is the inverse of set. It removes the marker last, so that an agent that is killed in between restores the
+// setting again.
 func (g *GracePeriods) restore() error {
 	err := os.WriteFile(g.setting, []byte("0"), 0)
 	if err == nil {

@@ -17,11 +17,13 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/vlib"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
-// Inventory reads the whole dataplane for operators: also the objects that Weft did not create, learned entries, and routes of all
-// sources. It changes nothing. Names of Weft's objects are those of the scheduler; a foreign one has the dataplane's name.
+// Inventory reads the whole dataplane for operators: also the objects that Weft did not create, learned entries, and
+// routes of all sources. It changes nothing. Names of Weft's objects are those of the scheduler; a foreign one has the
+// dataplane's name.
 type Inventory struct{ c *Client }
 
 // Inventory returns the inventory of the dataplane.
@@ -33,7 +35,7 @@ type InterfaceEntry struct {
 	Name         string // the dataplane's name, such as tap0
 	Object       string // name of the vpp.interface; "" for a foreign one
 	Type         string
-	MAC          wire.MAC
+	MAC          netaddr.MAC
 	MTU          int
 	Up, LinkUp   bool
 	VRFs         []string // of Weft's interfaces, if not the default ones
@@ -62,11 +64,17 @@ func (v Inventory) Interfaces(ctx context.Context) ([]InterfaceEntry, error) {
 	}
 	var all []InterfaceEntry
 	for _, d := range p.list {
-		i, value := Index(d.SwIfIndex), p.value(d)
+		i := Index(d.SwIfIndex)
+		value := p.value(d)
 		slices.Sort(vrfs[i])
 		all = append(all, InterfaceEntry{
-			Index: i, Name: d.InterfaceName, Object: p.byIndex[i], Type: cmp.Or(string(value.Type), d.InterfaceDevType), MAC: value.MAC, MTU: value.MTU,
-			Up: value.Up, LinkUp: isLinkUp(d), VRFs: vrfs[i], BridgeDomain: domains[i],
+			Index:  i,
+			Name:   d.InterfaceName,
+			Object: p.byIndex[i],
+			Type:   cmp.Or(string(value.Type), d.InterfaceDevType),
+			MAC:    value.MAC,
+			MTU:    value.MTU,
+			Up:     value.Up, LinkUp: isLinkUp(d), VRFs: vrfs[i], BridgeDomain: domains[i],
 		})
 	}
 	slices.SortFunc(all, func(a, b InterfaceEntry) int { return cmp.Compare(a.Index, b.Index) })
@@ -77,7 +85,8 @@ func isLinkUp(d *interfaces.SwInterfaceDetails) bool {
 	return d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0
 }
 
-// MemifEntry is a memif. RingSize and BufferSize are 0 if they are unknown: VPP does not report the sizes of a client that is connected.
+// MemifEntry is a memif. RingSize and BufferSize are 0 if they are unknown: VPP does not report the sizes of a client
+// that is connected.
 type MemifEntry struct {
 	Index      Index
 	Name       string
@@ -113,8 +122,16 @@ func (v Inventory) Memifs(ctx context.Context) ([]MemifEntry, error) {
 			ring = 0 // of a server VPP reports 1 slot, which stands for unknown
 		}
 		all = append(all, MemifEntry{
-			Index: i, Name: d.InterfaceName, Object: p.byIndex[i], ID: m.ID, Role: role, Mode: string(p.memifOf(m).Mode), Socket: p.socketPath(i),
-			RingSize: ring, BufferSize: m.BufferSize, Connected: m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0,
+			Index:      i,
+			Name:       d.InterfaceName,
+			Object:     p.byIndex[i],
+			ID:         m.ID,
+			Role:       role,
+			Mode:       string(p.memifOf(m).Mode),
+			Socket:     p.socketPath(i),
+			RingSize:   ring,
+			BufferSize: m.BufferSize,
+			Connected:  m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0,
 		})
 	}
 	slices.SortFunc(all, func(a, b MemifEntry) int { return cmp.Compare(a.Index, b.Index) })
@@ -148,7 +165,9 @@ func (v Inventory) FIB(ctx context.Context, keep func(vrf string) bool) ([]Route
 	for table, owner := range owners {
 		vrf := vrfName(table, owner)
 		if keep(vrf) {
-			requests = append(requests, askAll(&ip.IPRouteDump{Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == wire.IP6}}, &ip.IPRouteDetails{}))
+			requests = append(requests,
+				askAll(&ip.IPRouteDump{Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == wire.IP6}},
+					&ip.IPRouteDetails{}))
 			vrfs = append(vrfs, vrf)
 		}
 	}
@@ -166,7 +185,8 @@ func (v Inventory) FIB(ctx context.Context, keep func(vrf string) bool) ([]Route
 		}
 	}
 	slices.SortFunc(all, func(a, b RouteEntry) int {
-		return cmp.Or(cmp.Compare(a.VRF, b.VRF), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+		return cmp.Or(cmp.Compare(a.VRF, b.VRF), a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
 	})
 	return all, nil
 }
@@ -228,7 +248,7 @@ type BridgeMemberEntry struct {
 
 // MACEntry is an entry of the MAC table of a bridge domain.
 type MACEntry struct {
-	MAC       wire.MAC
+	MAC       netaddr.MAC
 	Interface string
 	Static    bool // configured, or of the BVI; else learned
 }
@@ -254,7 +274,11 @@ func (v Inventory) Bridges(ctx context.Context) ([]BridgeEntry, error) {
 	}
 	for n, r := range requests {
 		for _, d := range listOf[*l2.L2FibTableDetails](r) {
-			all[n].MACs = append(all[n].MACs, MACEntry{MAC: wire.MAC(d.Mac), Interface: names[Index(d.SwIfIndex)], Static: d.StaticMac || d.BviMac})
+			all[n].MACs = append(all[n].MACs, MACEntry{
+				MAC:       netaddr.MAC(d.Mac),
+				Interface: names[Index(d.SwIfIndex)],
+				Static:    d.StaticMac || d.BviMac,
+			})
 		}
 		slices.SortFunc(all[n].MACs, func(a, b MACEntry) int { return strings.Compare(a.MAC.String(), b.MAC.String()) })
 	}
@@ -276,7 +300,7 @@ func membersOf(d *l2.BridgeDomainDetails, names map[Index]string) []BridgeMember
 // NeighbourEntry is a neighbour of the dataplane.
 type NeighbourEntry struct {
 	Address   netip.Addr
-	MAC       wire.MAC
+	MAC       netaddr.MAC
 	Interface string
 	Static    bool
 	Age       time.Duration // since the last confirmation
@@ -290,7 +314,9 @@ func (v Inventory) Neighbours(ctx context.Context) ([]NeighbourEntry, error) {
 	}
 	var requests []*request
 	for _, family := range families {
-		requests = append(requests, askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: addressFamily(family)}, &ip_neighbor.IPNeighborDetails{}))
+		requests = append(requests,
+			askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: addressFamily(family)},
+				&ip_neighbor.IPNeighborDetails{}))
 	}
 	if err := v.c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
@@ -301,8 +327,9 @@ func (v Inventory) Neighbours(ctx context.Context) ([]NeighbourEntry, error) {
 		for _, d := range listOf[*ip_neighbor.IPNeighborDetails](r) {
 			n := d.Neighbor
 			all = append(all, NeighbourEntry{
-				Address: address(n.IPAddress), MAC: wire.MAC(n.MacAddress), Interface: names[Index(n.SwIfIndex)],
-				Static: n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0, Age: time.Duration(d.Age * float64(time.Second)),
+				Address: address(n.IPAddress), MAC: netaddr.MAC(n.MacAddress), Interface: names[Index(n.SwIfIndex)],
+				Static: n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0,
+				Age:    time.Duration(d.Age * float64(time.Second)),
 			})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go.fd.io/govpp/binapi/l2"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/test/dataplane"
@@ -33,7 +34,7 @@ func inBridge(label, iface string, more ...func(*wire.BridgeMember)) object {
 
 func bvi(v *wire.BridgeMember) { v.BVI = true }
 
-func l2Entry(label, iface string, m wire.MAC) object {
+func l2Entry(label, iface string, m netaddr.MAC) object {
 	return object{wire.L2FIBKey(label, m), wire.L2FIB{BridgeDomain: label, MAC: m, Interface: iface}}
 }
 
@@ -53,7 +54,8 @@ func l2Trials() map[string]trial {
 	}
 	return map[string]trial{
 		"bridge domain": {backendOf(bridgeDescriptor),
-			bridge("weft:green", learning(3)), bridge("weft:green", wire.BridgeDomain{ID: 3, Learn: true, Forward: true, Age: 7})},
+			bridge("weft:green", learning(3)),
+			bridge("weft:green", wire.BridgeDomain{ID: 3, Learn: true, Forward: true, Age: 7})},
 		"bridge domain that gets its features later": {backendOf(bridgeDescriptor),
 			bridge("weft:green", wire.BridgeDomain{ID: 1<<24 - 1}), bridge("weft:green", learning(1<<24-1))},
 		"bridge domain of another number": {backendOf(bridgeDescriptor),
@@ -61,9 +63,15 @@ func l2Trials() map[string]trial {
 		"member": {backendOf(bridgeMemberDescriptor), inBridge("weft:blue", "c"), inBridge("weft:red", "c")},
 		"member of a split-horizon group": {backendOf(bridgeMemberDescriptor),
 			inBridge("weft:blue", "c", group(1)), inBridge("weft:blue", "c", group(2))},
-		"BVI":                         {backendOf(bridgeMemberDescriptor), inBridge("weft:blue", "c", bvi), inBridge("weft:red", "c", bvi)},
-		"member that becomes a BVI":   {backendOf(bridgeMemberDescriptor), inBridge("weft:blue", "c"), inBridge("weft:blue", "c", bvi)},
-		"entry of the MAC table":      {backendOf(l2FIBDescriptor), l2Entry("weft:blue", "a", mac3), l2Entry("weft:blue", "b", mac3)},
+		"BVI": {
+			backendOf(bridgeMemberDescriptor), inBridge("weft:blue", "c", bvi), inBridge("weft:red", "c", bvi),
+		},
+		"member that becomes a BVI": {
+			backendOf(bridgeMemberDescriptor), inBridge("weft:blue", "c"), inBridge("weft:blue", "c", bvi),
+		},
+		"entry of the MAC table": {
+			backendOf(l2FIBDescriptor), l2Entry("weft:blue", "a", mac3), l2Entry("weft:blue", "b", mac3),
+		},
 		"entry of the MAC table, two": {backendOf(l2FIBDescriptor), l2Entry("weft:blue", "b", mac3), object{}},
 	}
 }
@@ -78,7 +86,8 @@ func TestFeaturesOfABridgeDomainChangeInPlace(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(append(l2Ground(), inBridge("weft:blue", "c", bvi), l2Entry("weft:blue", "a", mac3))...)
 	changed := learning(1)
-	changed.Learn, changed.Age = false, 9
+	changed.Learn = false
+	changed.Age = 9
 	l.mustCommit(bridge("weft:blue", changed))
 	l.quiet()
 	record, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{})
@@ -113,8 +122,12 @@ func TestOnlyALoopbackIsABVI(t *testing.T) {
 	l := newLab(t)
 	path := netnstest.New(t)
 	l.mustCommit(bridge("weft:blue", learning(1)), object{wire.NamespaceKey(path), wire.Namespace{Path: path}},
-		object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: path, Name: "eth0"}}})
-	if err := l.commit(inBridge("weft:blue", "pod-a", bvi)); err == nil || !strings.Contains(err.Error(), "pod-a is no loopback") {
+		object{
+			wire.InterfaceKey("pod-a"),
+			wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: path, Name: "eth0"}},
+		})
+	if err := l.commit(inBridge("weft:blue", "pod-a", bvi)); err == nil ||
+		!strings.Contains(err.Error(), "pod-a is no loopback") {
 		t.Errorf("a tap as BVI: %v", err)
 	}
 	l.mustCommit(inBridge("weft:blue", "pod-a"))
@@ -126,14 +139,17 @@ func TestForeignBridgeDomainsAreNotTouched(t *testing.T) {
 	l.mustCommit(l2Ground()...)
 	theirs := l.looped(3, "")
 	join := func(i Index, domain uint32) {
-		l.send(&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: i.api(), BdID: domain, Enable: true}, &l2.SwInterfaceSetL2BridgeReply{})
+		l.send(&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: i.api(), BdID: domain, Enable: true},
+			&l2.SwInterfaceSetL2BridgeReply{})
 	}
 	l.send(&l2.BridgeDomainAddDelV2{BdID: 55, BdTag: "theirs", IsAdd: true}, &l2.BridgeDomainAddDelV2Reply{})
 	join(theirs, 55)
-	l.send(&l2.L2fibAddDel{Mac: [6]byte(mac3), BdID: 55, SwIfIndex: theirs.api(), IsAdd: true, StaticMac: true}, &l2.L2fibAddDelReply{})
+	l.send(&l2.L2fibAddDel{Mac: [6]byte(mac3), BdID: 55, SwIfIndex: theirs.api(), IsAdd: true, StaticMac: true},
+		&l2.L2fibAddDelReply{})
 	join(l.looped(4, ""), 66) // which makes one without a tag
 	join(l.looped(5, ""), 1)  // a guest in ours
-	l.send(&l2.L2fibAddDel{Mac: [6]byte(mac2), BdID: 1, SwIfIndex: theirs.api(), IsAdd: true, StaticMac: true}, &l2.L2fibAddDelReply{})
+	l.send(&l2.L2fibAddDel{Mac: [6]byte(mac2), BdID: 1, SwIfIndex: theirs.api(), IsAdd: true, StaticMac: true},
+		&l2.L2fibAddDelReply{})
 	before := l.allBridges()
 	l.quiet()
 	l.resync()
@@ -168,14 +184,16 @@ func TestOrphanedBridgeDomainsAreRemoved(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l2Ground()...)
 	for id, label := range map[uint32]string{70: "weft:old", 71: "weft:blue"} { // forgotten, and made twice
-		l.send(&l2.BridgeDomainAddDelV2{BdID: id, BdTag: bridgePrefix + label, IsAdd: true}, &l2.BridgeDomainAddDelV2Reply{})
+		l.send(&l2.BridgeDomainAddDelV2{BdID: id, BdTag: bridgePrefix + label, IsAdd: true},
+			&l2.BridgeDomainAddDelV2Reply{})
 	}
 	stray, ok := l.s.View().Status(ref(wire.KindInterface, "c"))
 	if !ok || stray.Phase != kvscheduler.InSync {
 		t.Fatalf("c is %+v", stray)
 	}
 	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "c"))
-	l.send(&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: meta.(Index).api(), BdID: 70, Enable: true}, &l2.SwInterfaceSetL2BridgeReply{})
+	l.send(&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: meta.(Index).api(), BdID: 70, Enable: true},
+		&l2.SwInterfaceSetL2BridgeReply{})
 	l.resync()
 	l.quiet()
 	there, err := l.client.bridges(t.Context())

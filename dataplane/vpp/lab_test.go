@@ -38,7 +38,7 @@ func newLabOn(t *testing.T, socket string) *lab {
 		t.Fatal(err)
 	}
 	// The namespaces are dataplane/linux's; here it is enough that they are desired.
-	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Namespace, struct{}]{
+	if err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Namespace, struct{}]{
 		Name: wire.KindNamespace, Equal: func(want, have wire.Namespace) bool { return want == have },
 	}); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,8 @@ func connect(t *testing.T, socket string, o Options) *Client {
 	return c
 }
 
-// connectWithin connects to the dataplane's socket and retries until ctx ends. It does not retry after *MissingMessages.
+// connectWithin connects to the dataplane's socket and retries until ctx ends. It does not retry after
+// *MissingMessages.
 func connectWithin(ctx context.Context, socket string, o Options) (*Client, error) {
 	c := New(socket, o)
 	for {
@@ -183,13 +184,6 @@ func dumped[V, M any](l *lab, d kvscheduler.Descriptor[V, M]) []string {
 		refs = append(refs, d.Name+"/"+a.Name)
 	}
 	return refs
-}
-
-// kinds are the kinds of this package.
-var kinds = []kvscheduler.Kind{
-	wire.KindVRF, wire.KindMemifSocket, wire.KindInterface, wire.KindInterfaceVRF, wire.KindAddress, wire.KindUnnumbered, wire.KindRoute,
-	wire.KindNeighbour, wire.KindBridgeDomain, wire.KindBridgeMember, wire.KindL2FIB, wire.KindMACIP, wire.KindACL, wire.KindInterfaceACL,
-	wire.KindProxyARP, wire.KindPuntRedirect,
 }
 
 // behind calls a backend directly for an applied object, with the arguments of the scheduler.

@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// The dataplane sets a tap up in the pod when it makes it: neighbours that send router advertisements must not reach it before it is
-// hardened, also after a restart of the dataplane.
+// The dataplane sets a tap up in the pod when it makes it: neighbours that send router advertisements must not reach it
+// before it is hardened, also after a restart of the dataplane.
 func TestATapJoinsABridgeDomainBehindItsLinuxEnd(t *testing.T) {
 	if !dataplane.HasTaps() {
 		t.Skip("needs a dataplane with taps")
@@ -24,10 +24,14 @@ func TestATapJoinsABridgeDomainBehindItsLinuxEnd(t *testing.T) {
 	inode, device, err := linux.InspectNamespace(path)
 	must(t, err)
 	on := wire.TapPeerKey("a")
-	end := object{on, wire.TapPeer{Interface: "a", Namespace: path, Name: "eth0", MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}}
+	end := object{
+		on,
+		wire.TapPeer{Interface: "a", Namespace: path, Name: "eth0", MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true},
+	}
 	joins := inBridge("weft:blue", "a", func(m *wire.BridgeMember) { m.LinuxEnd = on })
 	all := []object{
-		{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}}, bridge("weft:blue", learning(7)),
+		{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
+		bridge("weft:blue", learning(7)),
 		{wire.InterfaceKey("a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Up: true,
 			Tap: wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1500}}}, joins,
 	}

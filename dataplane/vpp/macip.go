@@ -11,6 +11,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -44,8 +45,9 @@ func macipDescriptor(c *Client) kvscheduler.Descriptor[wire.MACIP, ACL] {
 	}
 }
 
-// judged adds the source rules of an anti-spoofed interface to dependencies, so that no packet enters before the rules exist.
-func judged(is bool, name string, deps ...kvscheduler.Dep) []kvscheduler.Dep {
+// withSourceRules adds the source rules of an anti-spoofed interface to dependencies, so that no packet enters before
+// the rules exist.
+func withSourceRules(is bool, name string, deps ...kvscheduler.Dep) []kvscheduler.Dep {
 	if is {
 		deps = append(deps, kvscheduler.Dep{Label: "source rules", On: ref(wire.KindMACIP, name)})
 	}
@@ -78,7 +80,8 @@ func macipHash(v wire.MACIP) uint64 {
 	return folded(h.Sum64())
 }
 
-// Create creates the lists, or replaces the applied ones, then applies new lists, then deletes those that it could not apply.
+// Create creates the lists, or replaces the applied ones, then applies new lists, then deletes those that it could not
+// apply.
 func (b macips) Create(ctx context.Context, batch []macipItem) {
 	ports := make([]Index, len(batch))
 	for i := range batch {
@@ -117,17 +120,27 @@ func (b macips) Update(ctx context.Context, batch []macipItem) { b.Create(ctx, b
 
 // Delete removes the lists, also from their interfaces.
 func (b macips) Delete(ctx context.Context, batch []macipItem) {
-	removal[wire.MACIP, ACL, *acl.MacipACLDetails]{b.c, dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList}.of(ctx, batch)
+	removal[wire.MACIP, ACL, *acl.MacipACLDetails]{
+		b.c, dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList,
+	}.of(ctx, batch)
 }
 
 func setList(v wire.MACIP, list ACL) *request {
-	m := &acl.MacipACLAddReplace{ACLIndex: uint32(list), Tag: newTag(v.Interface, macipHash(v)), Count: uint32(len(v.Rules))}
+	m := &acl.MacipACLAddReplace{
+		ACLIndex: uint32(list),
+		Tag:      newTag(v.Interface, macipHash(v)),
+		Count:    uint32(len(v.Rules)),
+	}
 	for _, r := range v.Rules {
 		m.R = append(m.R, acl_types.MacipACLRule{
-			IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcMac: [6]byte(r.MAC), SrcMacMask: allOctets, SrcPrefix: apiPrefix(r.Source),
+			IsPermit:   acl_types.ACL_ACTION_API_PERMIT,
+			SrcMac:     [6]byte(r.MAC),
+			SrcMacMask: allOctets,
+			SrcPrefix:  apiPrefix(r.Source),
 		})
 	}
-	return ask(fmt.Sprintf("macip_acl_add_replace of %s: %d rules", v.Interface, len(v.Rules)), m, &acl.MacipACLAddReplaceReply{})
+	return ask(fmt.Sprintf("macip_acl_add_replace of %s: %d rules", v.Interface, len(v.Rules)), m,
+		&acl.MacipACLAddReplaceReply{})
 }
 
 func applyList(v wire.MACIP, list ACL, i Index) *request {
@@ -137,7 +150,8 @@ func applyList(v wire.MACIP, list ACL, i Index) *request {
 }
 
 func removeList(name string, list ACL) *request {
-	return ask(fmt.Sprintf("macip_acl_del %d of %s", list, name), &acl.MacipACLDel{ACLIndex: uint32(list)}, &acl.MacipACLDelReply{}).
+	return ask(fmt.Sprintf("macip_acl_del %d of %s", list, name), &acl.MacipACLDel{ACLIndex: uint32(list)},
+		&acl.MacipACLDelReply{}).
 		fineIf(api.NO_SUCH_ENTRY)
 }
 
@@ -161,11 +175,12 @@ func (b macips) applied(ctx context.Context, ports []Index) (map[Index]*acl.Maci
 		return nil, err
 	}
 	var lists []*request
-	var judged []Index
+	var filtered []Index
 	for _, look := range looks {
 		for _, d := range listOf[*acl.MacipACLInterfaceListDetails](look) {
 			for _, list := range d.Acls {
-				lists, judged = append(lists, dumpLists(ACL(list))), append(judged, Index(d.SwIfIndex))
+				lists = append(lists, dumpLists(ACL(list)))
+				filtered = append(filtered, Index(d.SwIfIndex))
 			}
 		}
 	}
@@ -175,7 +190,7 @@ func (b macips) applied(ctx context.Context, ports []Index) (map[Index]*acl.Maci
 	found := map[Index]*acl.MacipACLDetails{}
 	for n, r := range lists {
 		for _, d := range listOf[*acl.MacipACLDetails](r) {
-			found[judged[n]] = d
+			found[filtered[n]] = d
 		}
 	}
 	return found, nil
@@ -195,18 +210,19 @@ func (b macips) dump(ctx context.Context) ([]kvscheduler.Actual[wire.MACIP, ACL]
 	if err := b.c.exchangeAll(ctx, []*request{lists, applied}); err != nil {
 		return nil, err
 	}
-	judged := map[ACL][]string{}
+	filtered := map[ACL][]string{}
 	for _, d := range listOf[*acl.MacipACLInterfaceListDetails](applied) {
 		for _, list := range d.Acls {
-			judged[ACL(list)] = append(judged[ACL(list)], p.nameOf(Index(d.SwIfIndex)))
+			filtered[ACL(list)] = append(filtered[ACL(list)], p.nameOf(Index(d.SwIfIndex)))
 		}
 	}
-	return actualLists(listOf[*acl.MacipACLDetails](lists), judged), nil
+	return actualLists(listOf[*acl.MacipACLDetails](lists), filtered), nil
 }
 
-// actualLists converts our lists. If two have the same tag, the applied one is the object. judged are the interfaces of each list.
-func actualLists(lists []*acl.MacipACLDetails, judged map[ACL][]string) []kvscheduler.Actual[wire.MACIP, ACL] {
-	isApplied := func(d *acl.MacipACLDetails) bool { return slices.Contains(judged[ACL(d.ACLIndex)], ownerOf(d.Tag)) }
+// actualLists converts our lists. If two have the same tag, the applied one is the object. filtered are the interfaces
+// of each list.
+func actualLists(lists []*acl.MacipACLDetails, filtered map[ACL][]string) []kvscheduler.Actual[wire.MACIP, ACL] {
+	isApplied := func(d *acl.MacipACLDetails) bool { return slices.Contains(filtered[ACL(d.ACLIndex)], ownerOf(d.Tag)) }
 	first := slices.DeleteFunc(slices.Clone(lists), func(d *acl.MacipACLDetails) bool { return !isApplied(d) })
 	rest := slices.DeleteFunc(lists, isApplied)
 	names := unique{}
@@ -232,7 +248,7 @@ func rulesOf(d *acl.MacipACLDetails) []wire.MACIPRule {
 	rules := make([]wire.MACIPRule, len(d.R))
 	for i, r := range d.R {
 		if r.IsPermit == acl_types.ACL_ACTION_API_PERMIT && r.SrcMacMask == allOctets {
-			rules[i] = wire.MACIPRule{MAC: wire.MAC(r.SrcMac), Source: prefix(r.SrcPrefix)}
+			rules[i] = wire.MACIPRule{MAC: netaddr.MAC(r.SrcMac), Source: prefix(r.SrcPrefix)}
 		}
 	}
 	return rules

@@ -11,6 +11,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/wire"
 )
@@ -25,8 +26,13 @@ func macipOn(name string, sources ...string) object {
 }
 
 func TestRulesForSendersAreMadeReadBackChangedAndRemoved(t *testing.T) {
-	newLab(t).try([]object{loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), macipOn("b", "10.0.0.9/32")},
-		trial{backendOf(macipDescriptor), macipOn("a", "10.0.0.1/32", "fd00::1/128", "fe80::1/128"), macipOn("a", "10.0.0.0/24")})
+	newLab(t).try([]object{
+		loopback("a", wire.Interface{}), loopback("b", wire.Interface{}), macipOn("b", "10.0.0.9/32"),
+	},
+		trial{
+			backendOf(macipDescriptor), macipOn("a", "10.0.0.1/32", "fd00::1/128", "fe80::1/128"),
+			macipOn("a", "10.0.0.0/24"),
+		})
 }
 
 // list makes a list behind the scheduler's back, applied to an interface if one is named.
@@ -34,7 +40,9 @@ func (l *lab) list(tag, iface string) ACL {
 	l.Helper()
 	reply := &acl.MacipACLAddReplaceReply{}
 	l.send(&acl.MacipACLAddReplace{ACLIndex: uint32(noACL), Tag: tag, Count: 1,
-		R: []acl_types.MacipACLRule{{IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcPrefix: apiPrefix(netip.MustParsePrefix("10.0.0.0/8"))}}}, reply)
+		R: []acl_types.MacipACLRule{
+			{IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcPrefix: apiPrefix(netip.MustParsePrefix("10.0.0.0/8"))},
+		}}, reply)
 	if iface != "" {
 		_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, iface))
 		l.send(&acl.MacipACLInterfaceAddDel{IsAdd: true, SwIfIndex: meta.(Index).api(), ACLIndex: reply.ACLIndex},
@@ -97,7 +105,8 @@ func TestListThatCannotBeAppliedIsRemoved(t *testing.T) {
 	l := newLab(t)
 	batch := []macipItem{{Name: "a", Want: macipOn("a", "10.0.0.1/32").value.(wire.MACIP), Handles: []any{Index(4711)}}}
 	macips{l.client}.Create(t.Context(), batch)
-	if err := batch[0].Err; err == nil || !strings.Contains(err.Error(), "macip_acl_interface_add_del") || outcome(err) != "not applied" {
+	if err := batch[0].Err; err == nil || !strings.Contains(err.Error(), "macip_acl_interface_add_del") ||
+		outcome(err) != "not applied" {
 		t.Errorf("on an interface that is not there: %v (%s)", err, outcome(err))
 	}
 	if lists := l.lists(); len(lists) > 0 {
@@ -107,7 +116,8 @@ func TestListThatCannotBeAppliedIsRemoved(t *testing.T) {
 
 func TestPodSendsOnlyFromItsAddresses(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
-	a, b := netnstest.New(t), netnstest.New(t)
+	a := netnstest.New(t)
+	b := netnstest.New(t)
 	l.mustCommit(append(append(bridgedPodOf(t, a, "a", "10.7.0.1/24"), bridgedPodOf(t, b, "b", "10.7.0.2/24")...),
 		bridge("weft:blue", learning(1)))...)
 	mustReach(t, a, "10.7.0.2")
@@ -121,7 +131,7 @@ func TestPodSendsOnlyFromItsAddresses(t *testing.T) {
 	})
 	only := func(source string) object {
 		return object{wire.MACIPKey("a"), wire.MACIP{Interface: "a",
-			Rules: []wire.MACIPRule{{MAC: wire.MAC(own), Source: netip.MustParsePrefix(source)}}}}
+			Rules: []wire.MACIPRule{{MAC: netaddr.MAC(own), Source: netip.MustParsePrefix(source)}}}}
 	}
 	l.mustCommit(only("10.7.0.9/32"))
 	l.quiet()
@@ -140,12 +150,14 @@ func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 	})}
 	p.listen()
 	_, err := connectWithin(t.Context(), p.socket, Options{})
-	if err == nil || !strings.Contains(err.Error(), other.GetMessageName()) || !strings.Contains(err.Error(), "acl_plugin.so is not loaded") {
+	if err == nil || !strings.Contains(err.Error(), other.GetMessageName()) ||
+		!strings.Contains(err.Error(), "acl_plugin.so is not loaded") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestSourceRulesPrecedeForwarding checks the order of operations: rules are created before objects that admit packets, and deleted after them.
+// TestSourceRulesPrecedeForwarding checks the order of operations: rules are created before objects that admit packets,
+// and deleted after them.
 func TestSourceRulesPrecedeForwarding(t *testing.T) {
 	l := newMemifLab(t)
 	routed := member("m1", wire.IP4).value.(wire.InterfaceVRF)
@@ -154,23 +166,27 @@ func TestSourceRulesPrecedeForwarding(t *testing.T) {
 	bridged.AntiSpoofed = true
 	lets := []object{{wire.InterfaceVRFKey("m1", wire.IP4), routed}, {wire.BridgeMemberKey("m2"), bridged}}
 	rules := []object{macipOn("m1", "10.0.0.1/32"), macipOn("m2", "10.0.0.2/32")}
-	l.mustCommit(append(l.allocation("a", 5), vrf(wire.IP4, 100), bridge("weft:blue", learning(7)), memifOn("m1", "a", 1), memifOn("m2", "a", 2))...)
+	l.mustCommit(append(l.allocation("a", 5), vrf(wire.IP4, 100), bridge("weft:blue", learning(7)),
+		memifOn("m1", "a", 1), memifOn("m2", "a", 2))...)
 	if err := l.commit(lets...); err == nil || !strings.Contains(err.Error(), wire.MACIPKey("m1")) {
 		t.Errorf("without rules: %v", err)
 	}
 	l.mustCommit(append(lets, rules...)...)
 	l.quiet()
 	_, meta, _ := l.s.View().Applied(ref(wire.KindMACIP, "m2"))
-	l.send(&acl.MacipACLDel{ACLIndex: uint32(meta.(ACL))}, &acl.MacipACLDelReply{}) // it is let in again when it is judged again
+	// it is let in again when it is judged again
+	l.send(&acl.MacipACLDel{ACLIndex: uint32(meta.(ACL))}, &acl.MacipACLDelReply{})
 	l.resync()
 	l.quiet()
-	l.mustCommit(object{rules[0].key, nil}, object{rules[1].key, nil}, object{lets[0].key, nil}, object{lets[1].key, nil})
+	l.mustCommit(object{rules[0].key, nil}, object{rules[1].key, nil}, object{lets[0].key, nil}, object{
+		lets[1].key, nil,
+	})
 	l.alwaysBefore(0, rules[0].key, lets[0].key)
 	l.alwaysBefore(0, rules[1].key, lets[1].key)
 }
 
-// alwaysBefore fails the test if after the given record the second object ever existed without the first. At that record neither
-// exists: the log does not have the objects that end with a dataplane.
+// alwaysBefore fails the test if after the given record the second object ever existed without the first. At that
+// record neither exists: the log does not have the objects that end with a dataplane.
 func (l *lab) alwaysBefore(since uint64, first, second string) {
 	l.Helper()
 	there := map[string]bool{}

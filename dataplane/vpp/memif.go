@@ -40,7 +40,8 @@ func newMemif(name string, v wire.Interface, socket SocketID) *request {
 }
 
 func deleteMemif(name string, i Index) *request {
-	return ask("memif_delete "+name, &memif.MemifDelete{SwIfIndex: i.api()}, &memif.MemifDeleteReply{}).fineIf(api.INVALID_SW_IF_INDEX)
+	return ask("memif_delete "+name, &memif.MemifDelete{SwIfIndex: i.api()}, &memif.MemifDeleteReply{}).fineIf(
+		api.INVALID_SW_IF_INDEX)
 }
 
 var memifModes = map[wire.MemifMode]memif.MemifMode{
@@ -56,7 +57,11 @@ func memifsIn(r *request) map[Index]*memif.MemifDetails {
 
 // memifOf returns the reliable fields of a memif. The sizes that the dataplane reports are those of the client.
 func (p *ports) memifOf(d *memif.MemifDetails) wire.Memif {
-	v := wire.Memif{Socket: socketName(p.sockets[SocketID(d.SocketID)]), ID: d.ID, Mode: wire.MemifMode(d.Mode.String())}
+	v := wire.Memif{
+		Socket: socketName(p.sockets[SocketID(d.SocketID)]),
+		ID:     d.ID,
+		Mode:   wire.MemifMode(d.Mode.String()),
+	}
 	for mode, api := range memifModes {
 		if d.Mode == api {
 			v.Mode = mode
@@ -97,7 +102,8 @@ func (p *ports) socketPath(i Index) string {
 
 func (p *ports) memifAt(it *interfaceItem) (Index, bool) {
 	for i, m := range p.memifs {
-		if it.Want.Type == wire.TypeMemif && m.ID == it.Want.Memif.ID && SocketID(m.SocketID) == handle[SocketID](it, 0) {
+		if it.Want.Type == wire.TypeMemif && m.ID == it.Want.Memif.ID &&
+			SocketID(m.SocketID) == handle[SocketID](it, 0) {
 			return i, true
 		}
 	}
@@ -211,9 +217,11 @@ func (b memifSockets) Create(ctx context.Context, batch []memifSocketItem) {
 		it.NewMeta = SocketID(it.Want.ID)
 		if it.Err = inUse(there, it.Want); it.Err == nil && there[it.NewMeta] == "" {
 			there[it.NewMeta] = it.Want.Path
-			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: %d %s", it.Want.ID, it.Want.Path), &memif.MemifSocketFilenameAddDelV2{
-				IsAdd: true, SocketID: it.Want.ID, SocketFilename: it.Want.Path,
-			}, &memif.MemifSocketFilenameAddDelV2Reply{}))
+			s.add(i,
+				ask(fmt.Sprintf("memif_socket_filename_add_del_v2: %d %s", it.Want.ID, it.Want.Path),
+					&memif.MemifSocketFilenameAddDelV2{
+						IsAdd: true, SocketID: it.Want.ID, SocketFilename: it.Want.Path,
+					}, &memif.MemifSocketFilenameAddDelV2Reply{}))
 		}
 	}
 	take(ctx, b.c, &s, batch)
@@ -223,9 +231,11 @@ func inUse(there map[SocketID]string, v wire.MemifSocket) error {
 	for id, p := range there {
 		switch {
 		case id == SocketID(v.ID) && p != v.Path:
-			return kvscheduler.Refused(fmt.Errorf("create memif socket %d at %s: the number is that of the socket at %s", v.ID, v.Path, p))
+			return kvscheduler.Refused(fmt.Errorf(
+				"create memif socket %d at %s: the number is that of the socket at %s", v.ID, v.Path, p))
 		case id != SocketID(v.ID) && p == v.Path:
-			return kvscheduler.Refused(fmt.Errorf("create memif socket %d at %s: the path is that of socket %d", v.ID, v.Path, id))
+			return kvscheduler.Refused(fmt.Errorf("create memif socket %d at %s: the path is that of socket %d", v.ID,
+				v.Path, id))
 		}
 	}
 	return nil
@@ -242,9 +252,11 @@ func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
 	for i, it := range batch {
 		if p := there[it.Meta]; p != "" && (p == it.Have.Path || it.Have.Path == "") {
 			closed[i] = p
-			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: delete %d %s", it.Meta, p), &memif.MemifSocketFilenameAddDelV2{
-				SocketID: uint32(it.Meta),
-			}, &memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
+			s.add(i,
+				ask(fmt.Sprintf("memif_socket_filename_add_del_v2: delete %d %s", it.Meta, p),
+					&memif.MemifSocketFilenameAddDelV2{
+						SocketID: uint32(it.Meta),
+					}, &memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
 		}
 	}
 	take(ctx, b.c, &s, batch)
@@ -270,14 +282,18 @@ func removeSocketFile(p string) error {
 	return nil
 }
 
-// Dump lists the known sockets, and those below Weft's directory. A socket without its file has no path: the dataplane makes the file again
-// only when the socket and its memifs are recreated.
-func (b memifSockets) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.MemifSocket, SocketID], error] {
-	listed, memifs := dumpSockets(), dumpMemifs()
+// Dump lists the known sockets, and those below Weft's directory. A socket without its file has no path: the dataplane
+// makes the file again only when the socket and its memifs are recreated.
+func (b memifSockets) Dump(
+	ctx context.Context, view kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.MemifSocket, SocketID], error] {
+	listed := dumpSockets()
+	memifs := dumpMemifs()
 	if err := b.c.exchangeAll(ctx, []*request{listed, memifs}); err != nil {
 		return yieldAll[wire.MemifSocket, SocketID](nil, err)
 	}
-	there, served := socketsIn(listed), map[SocketID]bool{}
+	there := socketsIn(listed)
+	served := map[SocketID]bool{}
 	for _, m := range memifsIn(memifs) {
 		served[SocketID(m.SocketID)] = true
 	}

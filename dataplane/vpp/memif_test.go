@@ -15,6 +15,7 @@ import (
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/wire"
 )
@@ -46,15 +47,28 @@ func (l memifLab) allocation(name string, id uint32) []object {
 	dir := filepath.Join(l.root, name)
 	return []object{
 		{wire.FileKey(dir), wire.File{Type: wire.Directory, Mode: 0o750 | fs.ModeSetgid}},
-		{wire.MemifSocketKey(name), wire.MemifSocket{ID: id, Path: filepath.Join(dir, "memif.sock"), Directory: wire.FileKey(dir)}},
+		{
+			wire.MemifSocketKey(name),
+			wire.MemifSocket{ID: id, Path: filepath.Join(dir, "memif.sock"), Directory: wire.FileKey(dir)},
+		},
 	}
 }
 
 // memifOn is a memif with the id on the socket of an allocation.
 func memifOn(name, allocation string, id uint32) object {
-	return object{wire.InterfaceKey(name), wire.Interface{Type: wire.TypeMemif, MAC: mac1, MTU: 1500, Up: true, Memif: wire.Memif{
-		Socket: allocation, ID: id, Mode: wire.MemifEthernet, Secret: "open sesame", RingSize: 1024, BufferSize: 2048, RxQueues: 1, TxQueues: 1,
-	}}}
+	return object{
+		wire.InterfaceKey(name),
+		wire.Interface{Type: wire.TypeMemif, MAC: mac1, MTU: 1500, Up: true, Memif: wire.Memif{
+			Socket:     allocation,
+			ID:         id,
+			Mode:       wire.MemifEthernet,
+			Secret:     "open sesame",
+			RingSize:   1024,
+			BufferSize: 2048,
+			RxQueues:   1,
+			TxQueues:   1,
+		}},
+	}
 }
 
 // with returns the object with a changed interface.
@@ -98,7 +112,9 @@ func (l memifLab) mustHave(memifs, sockets string) {
 // connect connects like a program in a pod.
 func (l memifLab) connect(allocation string, c memif.ClientConfig) error {
 	l.Helper()
-	c.Socket, c.Name, c.Timeout = filepath.Join(l.root, allocation, "memif.sock"), "test", time.Minute
+	c.Socket = filepath.Join(l.root, allocation, "memif.sock")
+	c.Name = "test"
+	c.Timeout = time.Minute
 	conn, err := memif.Connect(l.Context(), c)
 	if err == nil {
 		conn.Close()
@@ -109,31 +125,48 @@ func (l memifLab) connect(allocation string, c memif.ClientConfig) error {
 
 func TestMemifIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	for name, change := range map[string]func(*wire.Interface){
-		"in place":      func(v *wire.Interface) { v.MAC, v.MTU, v.Up = mac2, 1400, false },
-		"a secret":      func(v *wire.Interface) { v.Memif.Secret = "another" },
-		"no secret":     func(v *wire.Interface) { v.Memif.Secret = "" },
-		"a ring":        func(v *wire.Interface) { v.Memif.RingSize = 512 },
-		"a buffer":      func(v *wire.Interface) { v.Memif.BufferSize = 4096 },
-		"queues":        func(v *wire.Interface) { v.Memif.RxQueues, v.Memif.TxQueues = 2, 3 },
-		"an id":         func(v *wire.Interface) { v.Memif.ID = 7 },
-		"a mode":        func(v *wire.Interface) { v.Memif.Mode = wire.MemifIP },
-		"another type":  func(v *wire.Interface) { v.Type, v.Memif = wire.TypeLoopback, wire.Memif{} },
-		"no MAC wanted": func(v *wire.Interface) { v.MAC = wire.MAC{} },
+		"in place": func(v *wire.Interface) {
+			v.MAC = mac2
+			v.MTU = 1400
+			v.Up = false
+		},
+		"a secret":  func(v *wire.Interface) { v.Memif.Secret = "another" },
+		"no secret": func(v *wire.Interface) { v.Memif.Secret = "" },
+		"a ring":    func(v *wire.Interface) { v.Memif.RingSize = 512 },
+		"a buffer":  func(v *wire.Interface) { v.Memif.BufferSize = 4096 },
+		"queues": func(v *wire.Interface) {
+			v.Memif.RxQueues = 2
+			v.Memif.TxQueues = 3
+		},
+		"an id":  func(v *wire.Interface) { v.Memif.ID = 7 },
+		"a mode": func(v *wire.Interface) { v.Memif.Mode = wire.MemifIP },
+		"another type": func(v *wire.Interface) {
+			v.Type = wire.TypeLoopback
+			v.Memif = wire.Memif{}
+		},
+		"no MAC wanted": func(v *wire.Interface) { v.MAC = netaddr.MAC{} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, first := newMemifLab(t), memifOn("m1", "a", 1)
+			l := newMemifLab(t)
+			first := memifOn("m1", "a", 1)
 			l.try(l.allocation("a", 5), trial{backendOf(interfaceDescriptor), first, first.with(change)})
 			l.mustHave("", "")
 		})
 	}
 }
 
-// VPP has a ring of 1 slot and buffers of 0 bytes for each memif of which it is the server, also with a client whose rings are larger.
+// VPP has a ring of 1 slot and buffers of 0 bytes for each memif of which it is the server, also with a client whose
+// rings are larger.
 func TestUnknownSizesOfAMemifAreZero(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(append(l.allocation("a", 5), memifOn("m1", "a", 1))...)
 	conn, err := memif.Connect(l.Context(), memif.ClientConfig{
-		Socket: filepath.Join(l.root, "a", "memif.sock"), Name: "test", Timeout: time.Minute, ID: 1, Secret: "open sesame", RingSize: 1024,
+		Socket:   filepath.Join(l.root, "a", "memif.sock"),
+		Name:     "test",
+		Timeout:  time.Minute,
+		ID:       1,
+		Secret:   "open sesame",
+		RingSize: 1024,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -148,12 +181,15 @@ func TestUnknownSizesOfAMemifAreZero(t *testing.T) {
 
 func TestMemifSocketIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l := newMemifLab(t)
-	dir, first, moved := l.allocation("a", 5)[0], l.allocation("a", 5)[1], l.allocation("a", 6)[1]
+	dir := l.allocation("a", 5)[0]
+	first := l.allocation("a", 5)[1]
+	moved := l.allocation("a", 6)[1]
 	l.try([]object{dir}, trial{backendOf(memifSocketDescriptor), first, moved})
 }
 
 func TestMemifRefusesClientsWithAnotherSecret(t *testing.T) {
-	l, on := newMemifLab(t), memifOn("m1", "a", 1)
+	l := newMemifLab(t)
+	on := memifOn("m1", "a", 1)
 	if err := l.commit(on); err == nil || !strings.Contains(err.Error(), wire.MemifSocketKey("a")) {
 		t.Errorf("without a socket: %v", err)
 	}
@@ -177,7 +213,9 @@ func TestSocketIsReachableOnlyThroughItsDirectory(t *testing.T) {
 	l := newMemifLab(t)
 	all := append(l.allocation("a", 5), memifOn("m1", "a", 1))
 	socket := filepath.Join(l.root, "a", "memif.sock")
-	l.mustCommit(append(all, object{wire.FileKey(socket), wire.File{Type: wire.Socket, Mode: 0o660, On: wire.InterfaceKey("m1")}})...)
+	l.mustCommit(append(all, object{
+		wire.FileKey(socket), wire.File{Type: wire.Socket, Mode: 0o660, On: wire.InterfaceKey("m1")},
+	})...)
 	l.quiet()
 	info, err := os.Lstat(socket)
 	if err != nil || info.Mode() != fs.ModeSocket|0o660 {
@@ -195,7 +233,9 @@ func TestNumberAndPathOfASocketAreUnique(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(append(l.allocation("a", 5), l.allocation("b", 6)[0])...)
 	err := l.commit(l.allocation("b", 5)[1])
-	if err == nil || !strings.Contains(err.Error(), "the number is that of the socket at "+filepath.Join(l.root, "a", "memif.sock")) {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			"the number is that of the socket at "+filepath.Join(l.root, "a", "memif.sock")) {
 		t.Errorf("a number twice: %v", err)
 	}
 	twice := l.allocation("a", 7)[1]
@@ -211,7 +251,8 @@ func TestSocketInUseIsNotDeleted(t *testing.T) {
 	l.mustCommit(l.allocation("a", 5)...)
 	made := &binapi.MemifCreateV2Reply{}
 	l.send(&binapi.MemifCreateV2{SocketID: 5, ID: 9, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048}, made)
-	l.send(&interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: made.SwIfIndex, Tag: "theirs"}, &interfaces.SwInterfaceTagAddDelReply{})
+	l.send(&interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: made.SwIfIndex, Tag: "theirs"},
+		&interfaces.SwInterfaceTagAddDelReply{})
 	err := l.commit(object{wire.MemifSocketKey("a"), nil})
 	if err == nil || !strings.Contains(err.Error(), "memif_socket_filename_add_del_v2: delete 5") {
 		t.Errorf("delete: %v", err)
@@ -233,7 +274,17 @@ func TestMemifOfAnOldSandboxMakesRoomForTheNewOne(t *testing.T) {
 func TestUntaggedMemifIsReplaced(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(l.allocation("a", 5)...)
-	l.send(&binapi.MemifCreateV2{SocketID: 5, ID: 1, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048, Secret: "an older one"}, &binapi.MemifCreateV2Reply{})
+	l.send(
+		&binapi.MemifCreateV2{
+			SocketID:   5,
+			ID:         1,
+			RxQueues:   1,
+			TxQueues:   1,
+			RingSize:   1024,
+			BufferSize: 2048,
+			Secret:     "an older one",
+		},
+		&binapi.MemifCreateV2Reply{})
 	l.mustCommit(memifOn("m1", "a", 1))
 	l.quiet()
 	l.mustHave("m1 5/1", "5 a")
@@ -253,8 +304,10 @@ func TestOrphanedMemifsAndSocketsAreRemovedAndForeignOnesKept(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		l.send(&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: id, SocketFilename: dir + "/memif.sock"}, &binapi.MemifSocketFilenameAddDelV2Reply{})
-		l.send(&binapi.MemifCreateV2{SocketID: id, ID: 1, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048}, &binapi.MemifCreateV2Reply{})
+		l.send(&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: id, SocketFilename: dir + "/memif.sock"},
+			&binapi.MemifSocketFilenameAddDelV2Reply{})
+		l.send(&binapi.MemifCreateV2{SocketID: id, ID: 1, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048},
+			&binapi.MemifCreateV2Reply{})
 	}
 	l.resync()
 	l.quiet()
@@ -275,20 +328,25 @@ func TestMemifsComeBackAfterTheDataplaneDied(t *testing.T) {
 }
 
 func TestOwnPortsAreMemifsToo(t *testing.T) {
-	l, on := newMemifLab(t), memifOn("m1", "a", 3)
-	l.mustCommit(append(append(l.allocation("a", 5), on, bridge("weft:blue", learning(7))), inBridge("weft:blue", "m1"))...)
+	l := newMemifLab(t)
+	on := memifOn("m1", "a", 3)
+	l.mustCommit(append(append(l.allocation("a", 5), on, bridge("weft:blue", learning(7))),
+		inBridge("weft:blue", "m1"))...)
 	ports, err := l.client.OwnPorts(t.Context())
 	if err != nil || len(ports) != 1 {
 		t.Fatalf("own ports %+v, error %v", ports, err)
 	}
-	p, want := ports[0], on.value.(wire.Interface)
-	if p.Name != "m1" || p.Socket != filepath.Join(l.root, "a", "memif.sock") || p.Interface.Memif.ID != 3 || p.Interface.Memif.Mode != wire.MemifEthernet {
+	p := ports[0]
+	want := on.value.(wire.Interface)
+	if p.Name != "m1" || p.Socket != filepath.Join(l.root, "a", "memif.sock") || p.Interface.Memif.ID != 3 ||
+		p.Interface.Memif.Mode != wire.MemifEthernet {
 		t.Errorf("port %+v", p)
 	}
 	if fmt.Sprint(p.Labels) != "[weft:blue]" || p.Interface.Memif.Socket != "a" || p.Interface.Memif.Secret != "" {
 		t.Errorf("port %+v", p)
 	}
-	if !p.MadeAs(want) || p.MadeAs(on.with(func(v *wire.Interface) { v.Memif.Secret = "guessed" }).value.(wire.Interface)) {
+	if !p.MadeAs(want) ||
+		p.MadeAs(on.with(func(v *wire.Interface) { v.Memif.Secret = "guessed" }).value.(wire.Interface)) {
 		t.Error("the tag does not tell with what secret it was made")
 	}
 }

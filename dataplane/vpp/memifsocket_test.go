@@ -38,8 +38,10 @@ func TestDeleteKeepsTheFileOfASocketThatHasTheNumberNow(t *testing.T) {
 	l.mustCommit(append(l.allocation("a", 5), l.allocation("b", 6)[0])...)
 	other := filepath.Join(l.root, "b", "memif.sock")
 	l.send(&binapi.MemifSocketFilenameAddDelV2{SocketID: 5}, &binapi.MemifSocketFilenameAddDelV2Reply{})
-	l.send(&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 5, SocketFilename: other}, &binapi.MemifSocketFilenameAddDelV2Reply{})
-	l.send(&binapi.MemifCreateV2{SocketID: 5, ID: 9, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048}, &binapi.MemifCreateV2Reply{})
+	l.send(&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 5, SocketFilename: other},
+		&binapi.MemifSocketFilenameAddDelV2Reply{})
+	l.send(&binapi.MemifCreateV2{SocketID: 5, ID: 9, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048},
+		&binapi.MemifCreateV2Reply{})
 	l.mustCommit(object{wire.MemifSocketKey("a"), nil})
 	if _, err := os.Lstat(other); err != nil {
 		t.Errorf("file of the other socket: %v", err)

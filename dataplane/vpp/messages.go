@@ -23,7 +23,8 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 )
 
-// needed are all messages of this package except neededOfVPP. The client refuses to connect to a dataplane that lacks one.
+// needed are all messages of this package except neededOfVPP. The client refuses to connect to a dataplane that lacks
+// one.
 var needed = []api.Message{
 	&memclnt.ControlPing{}, &memclnt.ControlPingReply{},
 	&vpe.ShowVersion{}, &vpe.ShowVersionReply{},

@@ -11,7 +11,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Finding 11: to open a FIFO for reading waits for a writer, in the agent and, with the agent's descriptor, in the dataplane.
+// Finding 11: to open a FIFO for reading waits for a writer, in the agent and, with the agent's descriptor, in the
+// dataplane.
 func TestFinding11FIFOAsNetworkNamespaceDoesNotHangTheAgent(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), strings.Repeat("x", maxNamespace))
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

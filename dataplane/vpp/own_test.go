@@ -21,8 +21,10 @@ func TestOwnPortsAreThoseWithOurTag(t *testing.T) {
 	path := netnstest.New(t)
 	end := wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450}
 	pod := object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Tap: end}}
-	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod, member("pod-a", wire.IP4), member("pod-a", wire.IP6),
-		neighbourOn("pod-a", "10.1.0.5", mac2), neighbourOn("pod-a", "fd00::5", mac2), neighbourOn("far", "10.1.0.6", mac2))...)
+	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod,
+		member("pod-a", wire.IP4), member("pod-a", wire.IP6),
+		neighbourOn("pod-a", "10.1.0.5", mac2), neighbourOn("pod-a", "fd00::5", mac2),
+		neighbourOn("far", "10.1.0.6", mac2))...)
 	l.strangersTap(path)
 	taps, err := l.client.OwnPorts(t.Context())
 	if err != nil {
@@ -76,8 +78,10 @@ func TestAnInterfaceOnAVethIsAPortToo(t *testing.T) {
 	if err != nil || len(ports) != 1 {
 		t.Fatalf("own ports %+v, error %v", ports, err)
 	}
-	p, want := ports[0], on.value.(wire.Interface)
-	if p.Name != "a" || p.Interface.Type != wire.TypeAFPacket || p.Interface.AFPacket.Link != "wefta" || p.Interface.MTU != 1400 {
+	p := ports[0]
+	want := on.value.(wire.Interface)
+	if p.Name != "a" || p.Interface.Type != wire.TypeAFPacket || p.Interface.AFPacket.Link != "wefta" ||
+		p.Interface.MTU != 1400 {
 		t.Errorf("port %+v", p)
 	}
 	if !p.MadeAs(want) || p.MadeAs(p.Interface) {
@@ -87,8 +91,10 @@ func TestAnInterfaceOnAVethIsAPortToo(t *testing.T) {
 
 func TestPortsHaveLabelsOfTheirNetworks(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
-	a, b := netnstest.New(t), netnstest.New(t)
-	routed := append(append(ground(), vethOf(t, b, "b")...), afPacket("b", wire.Interface{MTU: 1500}), member("b", wire.IP4), member("b", wire.IP6))
+	a := netnstest.New(t)
+	b := netnstest.New(t)
+	routed := append(append(ground(), vethOf(t, b, "b")...), afPacket("b", wire.Interface{MTU: 1500}),
+		member("b", wire.IP4), member("b", wire.IP6))
 	l.mustCommit(append(append(routed, bridge("weft:blue", learning(7))), bridgedPodOf(t, a, "a", "10.7.0.1/24")...)...)
 	ports, err := l.client.OwnPorts(t.Context())
 	if err != nil || len(ports) != 2 {
@@ -118,7 +124,8 @@ func (l *lab) strangersTap(path string) {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() {
-		gone := ask("tap_delete_v2", &tapv2.TapDeleteV2{SwIfIndex: r.reply.(*tapv2.TapCreateV3Reply).SwIfIndex}, &tapv2.TapDeleteV2Reply{})
+		gone := ask("tap_delete_v2", &tapv2.TapDeleteV2{SwIfIndex: r.reply.(*tapv2.TapCreateV3Reply).SwIfIndex},
+			&tapv2.TapDeleteV2Reply{})
 		l.client.exchange(l.Context(), gone)
 	})
 }

@@ -90,7 +90,10 @@ func (p *peer) serve(conn net.Conn) {
 	}
 	table := &memclnt.SockclntCreateReply{Index: 7}
 	for i, m := range p.messages {
-		table.MessageTable = append(table.MessageTable, memclnt.MessageTableEntry{Index: uint16(100 + i), Name: messageKey(m)})
+		table.MessageTable = append(table.MessageTable, memclnt.MessageTableEntry{
+			Index: uint16(100 + i),
+			Name:  messageKey(m),
+		})
 	}
 	data, err := codec.EncodeMsg(table, 16)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
@@ -20,12 +21,27 @@ func podOf(t *testing.T, path string) []object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name, link = "pod-a", "eth0"
+	const (
+		name = "pod-a"
+		link = "eth0"
+	)
 	if !dataplane.HasTaps() {
 		on := wire.VethKey(name)
 		return append(routedPod(name, wire.LinuxAddress{On: on, Namespace: path, Link: link}),
 			object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
-			object{on, wire.Veth{Namespace: path, Name: link, MAC: mac2, HostName: "weft" + name, HostMAC: mac3, MTU: 1500, Alias: "weft:a", Up: true}},
+			object{
+				on,
+				wire.Veth{
+					Namespace: path,
+					Name:      link,
+					MAC:       mac2,
+					HostName:  "weft" + name,
+					HostMAC:   mac3,
+					MTU:       1500,
+					Alias:     "weft:a",
+					Up:        true,
+				},
+			},
 			afPacket(name, wire.Interface{MAC: mac1, MTU: 1500, Up: true}))
 	}
 	on := wire.TapPeerKey(name)
@@ -33,20 +49,29 @@ func podOf(t *testing.T, path string) []object {
 		object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
 		object{wire.InterfaceKey(name), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Up: true,
 			Tap: wire.Tap{Namespace: path, Name: link, MAC: mac2, MTU: 1500}}},
-		object{on, wire.TapPeer{Interface: name, Namespace: path, Name: link, MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}})
+		object{
+			on,
+			wire.TapPeer{Interface: name, Namespace: path, Name: link, MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true},
+		})
 }
 
-// routedPod returns all objects on both ends of the named interface. The dataplane's end has mac1; the Linux end has mac2 and is at at.
+// routedPod returns all objects on both ends of the named interface. The dataplane's end has mac1; the Linux end has
+// mac2 and is at at.
 func routedPod(name string, at wire.LinuxAddress) []object {
-	on, path, link := at.On, at.Namespace, at.Link
-	own4, own6 := netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("fd00:1::1/128")
-	gate4, gate6 := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")
+	on := at.On
+	path := at.Namespace
+	link := at.Link
+	own4 := netip.MustParsePrefix("10.1.0.1/32")
+	own6 := netip.MustParsePrefix("fd00:1::1/128")
+	gate4 := netip.MustParseAddr("169.254.1.1")
+	gate6 := netip.MustParseAddr("fe80::1")
 	objects := []object{
 		member(name, wire.IP4), member(name, wire.IP6),
 		{wire.UnnumberedKey(name), wire.Unnumbered{Interface: name, Donor: "gate", IP4: true, IP6: true}},
 		addressOn(name, "fe80::1/128"),
 		neighbourOn(name, own4.Addr().String(), mac2), neighbourOn(name, own6.Addr().String(), mac2),
-		routeTo(own4.String(), wire.Path{Interface: name, NextHop: own4.Addr()}), routeTo(own6.String(), wire.Path{Interface: name, NextHop: own6.Addr()}),
+		routeTo(own4.String(), wire.Path{Interface: name, NextHop: own4.Addr()}),
+		routeTo(own6.String(), wire.Path{Interface: name, NextHop: own6.Addr()}),
 	}
 	for _, own := range []netip.Prefix{own4, own6} {
 		at.Prefix = own
@@ -55,8 +80,14 @@ func routedPod(name string, at wire.LinuxAddress) []object {
 	for _, gate := range []netip.Addr{gate4, gate6} {
 		all := netip.PrefixFrom(gate, 0).Masked()
 		objects = append(objects,
-			object{wire.LinuxNeighbourKey(on, gate), wire.LinuxNeighbour{On: on, Namespace: path, Link: link, Address: gate, MAC: mac1}},
-			object{wire.LinuxRouteKey(on, all), wire.LinuxRoute{On: on, Namespace: path, Link: link, Destination: all, Gateway: gate}})
+			object{
+				wire.LinuxNeighbourKey(on, gate),
+				wire.LinuxNeighbour{On: on, Namespace: path, Link: link, Address: gate, MAC: mac1},
+			},
+			object{
+				wire.LinuxRouteKey(on, all),
+				wire.LinuxRoute{On: on, Namespace: path, Link: link, Destination: all, Gateway: gate},
+			})
 	}
 	return objects
 }
@@ -89,8 +120,9 @@ func (l *lab) revive(d *ruins, connected <-chan string, objects []object) {
 	case <-time.After(time.Minute):
 		l.Fatal("not connected again")
 	}
-	l.s.Lost(kinds...)
-	l.resync()
+	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{Reopen: func() bool { return true }}); err != nil {
+		l.Fatal(err)
+	}
 	l.wait(objects)
 	l.quiet()
 }
@@ -108,7 +140,7 @@ func (l *lab) wait(objects []object) {
 	}
 	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
 	defer cancel()
-	if err := l.s.Wait(ctx, refs); err != nil {
+	if err := kvschedulertest.Wait(ctx, l.s, refs); err != nil {
 		l.Errorf("not all is back: %v", err)
 	}
 }

@@ -34,7 +34,9 @@ func (l largePolicies) addresses(n int) (list []netip.Addr) {
 func (l largePolicies) rule() networkingv1.NetworkPolicyEgressRule {
 	var r networkingv1.NetworkPolicyEgressRule
 	for _, a := range l.addresses(l.upTo(3000)) {
-		r.To = append(r.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()-l.IntN(3)).Masked().String()}})
+		r.To = append(r.To, networkingv1.NetworkPolicyPeer{
+			IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()-l.IntN(3)).Masked().String()},
+		})
 	}
 	if l.IntN(3) == 0 {
 		return r
@@ -75,7 +77,10 @@ func (l largePolicies) engine(t *testing.T) *policy.Engine {
 	t.Helper()
 	e := policy.NewEngine(policy.Config{})
 	e.SetPod(policy.Pod{ID: largePod, Local: true, Interfaces: []policy.Interface{
-		{Name: "eth0", Main: true, Networks: []string{policy.DefaultNetwork}}, {Name: "net1", Networks: []string{"red"}},
+		{Name: "eth0", Main: true, Networks: []string{policy.DefaultNetwork}}, {
+			Name:     "net1",
+			Networks: []string{"red"},
+		},
 	}})
 	for i := range l.IntN(6) {
 		o := l.policy(i)
@@ -106,7 +111,7 @@ var largePod = policy.ID{Namespace: "a", Name: "p"}
 func mustAccept(t *testing.T, what string, lists policy.Lists, isGuarded bool) (largest int) {
 	t.Helper()
 	const always = 5 // neighbour discovery and ICMP errors
-	for i, acl := range desired.ACLsOf(lists, isGuarded) {
+	for i, acl := range new(desired.ACLs).Of(lists, isGuarded) {
 		direction := []policy.Direction{policy.Egress, policy.Ingress}[i]
 		entries := countEntries(acl.Rules)
 		size := lists[direction].Size(isGuarded && direction == policy.Egress)

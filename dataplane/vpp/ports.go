@@ -17,6 +17,7 @@ import (
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/codec"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -46,7 +47,9 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 	all := askAll(&interfaces.SwInterfaceDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceDetails{})
 	taps := askAll(&tapv2.SwInterfaceTapV2Dump{SwIfIndex: noIndex.api()}, &tapv2.SwInterfaceTapV2Details{})
 	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
-	memifs, sockets, vxlans := dumpMemifs(), dumpSockets(), dumpVXLANs()
+	memifs := dumpMemifs()
+	sockets := dumpSockets()
+	vxlans := dumpVXLANs()
 	if err := c.exchangeAll(ctx, []*request{all, taps, links, memifs, sockets, vxlans}); err != nil {
 		return nil, err
 	}
@@ -55,7 +58,9 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 		taps: mapOf(taps, func(d *tapv2.SwInterfaceTapV2Details) (Index, *tapv2.SwInterfaceTapV2Details) {
 			return Index(d.SwIfIndex), d
 		}),
-		links:  mapOf(links, func(d *af_packet.AfPacketDetails) (Index, string) { return Index(d.SwIfIndex), d.HostIfName }),
+		links: mapOf(links, func(d *af_packet.AfPacketDetails) (Index, string) {
+			return Index(d.SwIfIndex), d.HostIfName
+		}),
 		memifs: memifsIn(memifs), sockets: socketsIn(sockets), vxlans: vxlansIn(vxlans),
 		byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{}, socketsDir: c.options.Sockets,
 	}
@@ -65,7 +70,8 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 			name = duplicate(name, Index(d.SwIfIndex))
 		}
 		if ours {
-			p.byIndex[Index(d.SwIfIndex)], p.byName[name] = name, d
+			p.byIndex[Index(d.SwIfIndex)] = name
+			p.byName[name] = d
 		}
 	}
 	return p, nil
@@ -78,8 +84,8 @@ func (p *ports) isLoopback(i Index) bool {
 	})
 }
 
-// identity returns the name and the hash in the tag of an interface. An interface whose creation was interrupted has no tag: ours are
-// recognised by their number, link or socket.
+// identity returns the name and the hash in the tag of an interface. An interface whose creation was interrupted has no
+// tag: ours are recognised by their number, link or socket.
 func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
 	if name, hash, ours = parseTag(d.Tag); ours || d.Tag != "" {
 		return name, hash, ours
@@ -88,7 +94,8 @@ func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash ui
 	if !ok {
 		instance, ok = instanceIn(d, tunnelPrefix)
 	}
-	if ok && instance >= firstInstance || strings.HasPrefix(d.InterfaceName, hostLinkPrefix) || isBelow(p.socketPath(Index(d.SwIfIndex)), p.socketsDir) {
+	if ok && instance >= firstInstance || strings.HasPrefix(d.InterfaceName, hostLinkPrefix) ||
+		isBelow(p.socketPath(Index(d.SwIfIndex)), p.socketsDir) {
 		return "untagged-" + d.InterfaceName, 0, true
 	}
 	return "", 0, false
@@ -138,14 +145,14 @@ func concerns(iface string, names []string) bool {
 	return false
 }
 
-func mac(d *interfaces.SwInterfaceDetails) wire.MAC { return wire.MAC(d.L2Address) }
+func mac(d *interfaces.SwInterfaceDetails) netaddr.MAC { return netaddr.MAC(d.L2Address) }
 
 // Port is an interface of ours to a pod, as the dataplane reports it.
 type Port struct {
 	Name      string         // of the vpp.interface
 	Interface wire.Interface // without the key of the link's object
 	Addresses []netip.Addr   // of its static neighbours, which are the addresses of its Linux end
-	PeerMAC   wire.MAC       // of these neighbours; zero without neighbours
+	PeerMAC   netaddr.MAC    // of these neighbours; zero without neighbours
 	Socket    string         // of a memif: the path of its socket; Interface.Memif has only id and mode
 	Labels    []string       // of its VRFs and its bridge domain, each once
 	hash      uint64
@@ -154,12 +161,15 @@ type Port struct {
 // MadeAs reports whether the interface was created from this value, which the dataplane may report differently.
 func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
 
-// Queues finds the numbers of receive and transmit queues, which no dataplane reports. made reports whether the interface was created
-// from v with these numbers.
+// Queues finds the numbers of receive and transmit queues, which no dataplane reports. made reports whether the
+// interface was created from v with these numbers.
 func (p Port) Queues(v wire.Interface) (rx, tx int, made bool) {
 	for n := range wire.MaxQueues * wire.MaxQueues {
-		rx, tx = 1+n/wire.MaxQueues, 1+n%wire.MaxQueues
-		v.Tap.Queues, v.AFPacket.RxQueues, v.AFPacket.TxQueues = rx, rx, tx
+		rx = 1 + n/wire.MaxQueues
+		tx = 1 + n%wire.MaxQueues
+		v.Tap.Queues = rx
+		v.AFPacket.RxQueues = rx
+		v.AFPacket.TxQueues = tx
 		if (v.Type != wire.TypeTap || rx == tx) && p.MadeAs(v) {
 			return rx, tx, true
 		}
@@ -167,8 +177,9 @@ func (p Port) Queues(v wire.Interface) (rx, tx int, made bool) {
 	return 0, 0, false
 }
 
-// OwnPorts lists the taps, the interfaces of type af_packet and the memifs with our tags, sorted by name, to rebuild lost state.
-// A namespace with a path that is too long for the API has another path here, which may be invalid; see MadeAs.
+// OwnPorts lists the taps, the interfaces of type af_packet and the memifs with our tags, sorted by name, to rebuild
+// lost state. A namespace with a path that is too long for the API has another path here, which may be invalid; see
+// MadeAs.
 func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	p, err := c.ports(ctx)
 	if err != nil {
@@ -185,16 +196,26 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	var own []Port
 	for _, d := range p.list {
 		_, hash, ours := parseTag(d.Tag)
-		v, name := p.value(d), p.byIndex[Index(d.SwIfIndex)]
+		v := p.value(d)
+		name := p.byIndex[Index(d.SwIfIndex)]
 		if ours && (v.Type == wire.TypeTap || v.Type == wire.TypeAFPacket || v.Type == wire.TypeMemif) {
-			own = append(own, Port{Name: name, Interface: v, Labels: labels[name], Socket: p.socketPath(Index(d.SwIfIndex)), hash: hash})
+			own = append(own, Port{
+				Name:      name,
+				Interface: v,
+				Labels:    labels[name],
+				Socket:    p.socketPath(Index(d.SwIfIndex)),
+				hash:      hash,
+			})
 		}
 	}
 	slices.SortFunc(own, func(a, b Port) int { return cmp.Compare(a.Name, b.Name) })
 	for _, n := range found {
-		at, isPort := slices.BinarySearchFunc(own, n.V.Interface, func(p Port, name string) int { return cmp.Compare(p.Name, name) })
+		at, isPort := slices.BinarySearchFunc(own, n.V.Interface, func(p Port, name string) int {
+			return cmp.Compare(p.Name, name)
+		})
 		if isPort {
-			own[at].Addresses, own[at].PeerMAC = append(own[at].Addresses, n.V.Address), n.V.MAC
+			own[at].Addresses = append(own[at].Addresses, n.V.Address)
+			own[at].PeerMAC = n.V.MAC
 		}
 	}
 	return own, nil
@@ -231,7 +252,8 @@ func (c *Client) OwnNumbers(ctx context.Context) (tables, domains map[string]uin
 	if err != nil {
 		return nil, nil, err
 	}
-	tables, domains = map[string]uint32{}, map[string]uint32{}
+	tables = map[string]uint32{}
+	domains = map[string]uint32{}
 	for name, t := range vrfs.byName {
 		tables[strings.TrimSuffix(name, wire.VRFName("", t.Family))] = t.ID
 	}
@@ -248,14 +270,16 @@ func (s *session) watchInterfaces(ctx context.Context, limit time.Duration, dist
 		return err
 	}
 	s.mu.Lock()
-	s.event, s.onEvent = id, func(data []byte) {
+	s.event = id
+	s.onEvent = func(data []byte) {
 		var e interfaces.SwInterfaceEvent
 		if codec.DecodeMsg(data, &e) == nil && (e.Deleted || e.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP == 0) {
 			disturbed(Index(e.SwIfIndex))
 		}
 	}
 	s.mu.Unlock()
-	r := ask("want_interface_events", &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: uint32(os.Getpid())}, &interfaces.WantInterfaceEventsReply{})
+	r := ask("want_interface_events", &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: uint32(os.Getpid())},
+		&interfaces.WantInterfaceEventsReply{})
 	s.exchange(ctx, limit, []*request{r})
 	return r.fault()
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Proxy identifies the range and the interface of applied proxy ARP. Several objects may share either. The remainder of an
-// object has only one of them; the other one is an invalid range or noIndex.
+// Proxy identifies the range and the interface of applied proxy ARP. Several objects may share either. The remainder of
+// an object has only one of them; the other one is an invalid range or noIndex.
 type Proxy struct {
 	Range     ProxyRange
 	Interface Index
@@ -45,7 +45,10 @@ func proxyARPDescriptor(c *Client) kvscheduler.Descriptor[wire.ProxyARP, Proxy] 
 			return []kvscheduler.Dep{
 				{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
 				{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
-				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.IP4))},
+				{
+					Label: "VRF of the interface",
+					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.IP4)),
+				},
 			}
 		},
 		Recreate: always[wire.ProxyARP],
@@ -64,7 +67,8 @@ func validateProxyARP(name string, v wire.ProxyARP) error {
 	return nil
 }
 
-// Create adds the ranges to their tables and enables the interfaces. An enabled interface answers for all ranges of its table.
+// Create adds the ranges to their tables and enables the interfaces. An enabled interface answers for all ranges of its
+// table.
 func (b proxyARPs) Create(ctx context.Context, batch []proxyItem) {
 	several(ctx, b.c, batch, func(it *proxyItem) []*request {
 		it.NewMeta = Proxy{ProxyRange{handle[Table](it, 1).ID, it.Want.First, it.Want.Last}, handle[Index](it, 0)}
@@ -85,30 +89,42 @@ func (b proxyARPs) Delete(ctx context.Context, batch []proxyItem) {
 			requests = append(requests, addDelProxy(m.Range, false).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB))
 		}
 		if m.Interface != noIndex && !needsInterface {
-			requests = append(requests, enableProxy(m.Interface, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+			requests = append(requests,
+				enableProxy(m.Interface, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
 		}
 		return requests
 	})
 }
 
 func addDelProxy(r ProxyRange, add bool) *request {
-	return ask(fmt.Sprintf("proxy_arp_add_del: %s %s to %s in table %d", verb(add), r.First, r.Last, r.Table), &arp.ProxyArpAddDel{
-		IsAdd: add, Proxy: arp.ProxyArp{TableID: r.Table, Low: ip_types.IP4Address(r.First.As4()), Hi: ip_types.IP4Address(r.Last.As4())},
-	}, &arp.ProxyArpAddDelReply{})
+	return ask(fmt.Sprintf("proxy_arp_add_del: %s %s to %s in table %d", verb(add), r.First, r.Last, r.Table),
+		&arp.ProxyArpAddDel{
+			IsAdd: add,
+			Proxy: arp.ProxyArp{
+				TableID: r.Table,
+				Low:     ip_types.IP4Address(r.First.As4()),
+				Hi:      ip_types.IP4Address(r.Last.As4()),
+			},
+		}, &arp.ProxyArpAddDelReply{})
 }
 
 func enableProxy(i Index, enable bool) *request {
-	return ask(fmt.Sprintf("proxy_arp_intfc_enable_disable: interface %d %v", i, enable), &arp.ProxyArpIntfcEnableDisable{
-		SwIfIndex: i.api(), Enable: enable,
-	}, &arp.ProxyArpIntfcEnableDisableReply{})
+	return ask(fmt.Sprintf("proxy_arp_intfc_enable_disable: interface %d %v", i, enable),
+		&arp.ProxyArpIntfcEnableDisable{
+			SwIfIndex: i.api(), Enable: enable,
+		}, &arp.ProxyArpIntfcEnableDisableReply{})
 }
 
 // Dump lists known objects with both parts in the dataplane, and remainders of other objects.
-func (b proxyARPs) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ProxyARP, Proxy], error] {
+func (b proxyARPs) Dump(
+	ctx context.Context, view kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.ProxyARP, Proxy], error] {
 	return yieldAll(b.dump(ctx, view))
 }
 
-func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvscheduler.Actual[wire.ProxyARP, Proxy], error) {
+func (b proxyARPs) dump(
+	ctx context.Context, view kvscheduler.View,
+) ([]kvscheduler.Actual[wire.ProxyARP, Proxy], error) {
 	p, tables, err := both(ctx, b.c.ports, b.c.tables)
 	if err != nil {
 		return nil, err
@@ -138,26 +154,35 @@ func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvschedul
 }
 
 // unclaimed lists ranges of our tables and our interfaces that no known object needs.
-func (b proxyARPs) unclaimed(p *ports, vrfs map[Table]string, there proxyParts) []kvscheduler.Actual[wire.ProxyARP, Proxy] {
+func (b proxyARPs) unclaimed(
+	p *ports, vrfs map[Table]string, there proxyParts,
+) []kvscheduler.Actual[wire.ProxyARP, Proxy] {
 	var found []kvscheduler.Actual[wire.ProxyARP, Proxy]
 	for r := range there.ranges {
 		vrf, ours := vrfs[Table{r.Table, wire.IP4}]
 		if needed, _ := b.claims.need(Proxy{r, noIndex}); ours && !needed {
 			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{
-				Name: fmt.Sprintf("#%s/%s-%s", vrf, r.First, r.Last), V: wire.ProxyARP{VRF: vrf, First: r.First, Last: r.Last}, Meta: Proxy{r, noIndex},
+				Name: fmt.Sprintf("#%s/%s-%s", vrf, r.First, r.Last),
+				V:    wire.ProxyARP{VRF: vrf, First: r.First, Last: r.Last},
+				Meta: Proxy{r, noIndex},
 			})
 		}
 	}
 	for i := range there.interfaces {
 		name, ours := p.byIndex[i]
 		if _, needed := b.claims.need(Proxy{Interface: i}); ours && !needed {
-			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{Name: name + "/#", V: wire.ProxyARP{Interface: name}, Meta: Proxy{Interface: i}})
+			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{
+				Name: name + "/#",
+				V:    wire.ProxyARP{Interface: name},
+				Meta: Proxy{Interface: i},
+			})
 		}
 	}
 	return found
 }
 
-// known returns the objects by name with their desired values, or else the applied ones. It drops claims of other objects.
+// known returns the objects by name with their desired values, or else the applied ones. It drops claims of other
+// objects.
 func (b proxyARPs) known(view kvscheduler.View) map[string]wire.ProxyARP {
 	all := map[string]wire.ProxyARP{}
 	for name := range view.All(wire.KindProxyARP) {
@@ -196,8 +221,8 @@ func (b proxyARPs) parts(ctx context.Context) (proxyParts, error) {
 	return p, nil
 }
 
-// claims record which objects need which parts of the dataplane's proxy ARP, which the dataplane does not know: the last object
-// deletes the part. A stale claim keeps a part until the next dump.
+// claims record which objects need which parts of the dataplane's proxy ARP, which the dataplane does not know: the
+// last object deletes the part. A stale claim keeps a part until the next dump.
 type claims struct {
 	mu sync.Mutex
 	of map[string]claim // by object
@@ -220,7 +245,8 @@ func (c *claims) drop(name string) {
 	delete(c.of, name)
 }
 
-// keep drops the claims of objects that are unknown in two dumps in a row: one dump may run beside the transaction that creates an object.
+// keep drops the claims of objects that are unknown in two dumps in a row: one dump may run beside the transaction that
+// creates an object.
 func (c *claims) keep(known map[string]wire.ProxyARP) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,12 @@ import (
 )
 
 func proxyOn(name, first, last string) object {
-	v := wire.ProxyARP{Interface: name, VRF: wire.VRFName("pods", wire.IP4), First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
+	v := wire.ProxyARP{
+		Interface: name,
+		VRF:       wire.VRFName("pods", wire.IP4),
+		First:     netip.MustParseAddr(first),
+		Last:      netip.MustParseAddr(last),
+	}
 	return object{wire.Key(wire.KindProxyARP, wire.ProxyARPName(name, v.First)), v}
 }
 
@@ -48,14 +53,19 @@ func (l *lab) mustProxy(want ...string) {
 func TestProxyARPIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(ground()...)
-	proxy, wider := proxyOn("far", "10.5.0.0", "10.5.0.255"), proxyOn("far", "10.5.0.0", "10.5.1.255")
+	proxy := proxyOn("far", "10.5.0.0", "10.5.0.255")
+	wider := proxyOn("far", "10.5.0.0", "10.5.1.255")
 	l.mustCommit(proxy)
 	l.quiet()
 	l.mustCommit(wider)
 	l.quiet()
 	l.mustProxy("100:10.5.0.0-10.5.1.255", "far")
 	off := func() {
-		l.send(&arp.ProxyArpAddDel{Proxy: arp.ProxyArp{TableID: 100, Low: [4]byte{10, 5, 0, 0}, Hi: [4]byte{10, 5, 1, 255}}}, &arp.ProxyArpAddDelReply{})
+		l.send(
+			&arp.ProxyArpAddDel{
+				Proxy: arp.ProxyArp{TableID: 100, Low: [4]byte{10, 5, 0, 0}, Hi: [4]byte{10, 5, 1, 255}},
+			},
+			&arp.ProxyArpAddDelReply{})
 	}
 	off()
 	if got := len(l.differences()); got != 1 {
@@ -78,7 +88,8 @@ func TestProxyARPIsMadeReadBackChangedAndRemoved(t *testing.T) {
 func TestSharedPartsOfProxyARPAreRemovedWithTheLastObject(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(ground()...)
-	onFar, onGate := proxyOn("far", "10.5.0.0", "10.5.0.255"), proxyOn("gate", "10.5.0.0", "10.5.0.255")
+	onFar := proxyOn("far", "10.5.0.0", "10.5.0.255")
+	onGate := proxyOn("gate", "10.5.0.0", "10.5.0.255")
 	second := proxyOn("far", "10.6.0.0", "10.6.0.9")
 	l.mustCommit(onFar, second)
 	l.mustCommit(onGate, object{onFar.key, nil}) // in one transaction
@@ -96,10 +107,16 @@ func TestOrphanedProxyARPIsRemovedAndForeignOneKept(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(append(ground(), proxyOn("far", "10.5.0.0", "10.5.0.255"))...)
 	add := func(table uint32, n byte) {
-		l.send(&arp.ProxyArpAddDel{IsAdd: true, Proxy: arp.ProxyArp{TableID: table, Low: [4]byte{10, n, 0, 0}, Hi: [4]byte{10, n, 0, 9}}}, &arp.ProxyArpAddDelReply{})
+		l.send(
+			&arp.ProxyArpAddDel{
+				IsAdd: true,
+				Proxy: arp.ProxyArp{TableID: table, Low: [4]byte{10, n, 0, 0}, Hi: [4]byte{10, n, 0, 9}},
+			},
+			&arp.ProxyArpAddDelReply{})
 	}
 	enable := func(i Index) {
-		l.send(&arp.ProxyArpIntfcEnableDisable{SwIfIndex: i.api(), Enable: true}, &arp.ProxyArpIntfcEnableDisableReply{})
+		l.send(&arp.ProxyArpIntfcEnableDisable{SwIfIndex: i.api(), Enable: true},
+			&arp.ProxyArpIntfcEnableDisableReply{})
 	}
 	_, gate, _ := l.s.View().Applied(ref(wire.KindInterface, "gate"))
 	add(100, 7)

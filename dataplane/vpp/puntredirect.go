@@ -31,7 +31,10 @@ func puntRedirectDescriptor(c *Client) kvscheduler.Descriptor[wire.PuntRedirect,
 			return []kvscheduler.Dep{
 				{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				{Label: "interface of the next hop", On: ref(wire.KindInterface, v.Via), Mode: kvscheduler.Follow},
-				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, v.Family))},
+				{
+					Label: "VRF of the interface",
+					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, v.Family)),
+				},
 				{Label: "next hop", On: ref(wire.KindNeighbour, wire.NeighbourName(v.Via, v.NextHop))},
 			}
 		},
@@ -48,7 +51,8 @@ func validatePuntRedirect(name string, v wire.PuntRedirect) error {
 	case v.Family != wire.IP4 && v.Family != wire.IP6:
 		return fmt.Errorf("family %q is neither ip4 nor ip6", v.Family)
 	case v.Interface == "" || v.Via == "" || v.Interface == v.Via:
-		return fmt.Errorf("interface %q and interface %q of the next hop: both are needed, and they differ", v.Interface, v.Via)
+		return fmt.Errorf("interface %q and interface %q of the next hop: both are needed, and they differ",
+			v.Interface, v.Via)
 	case !v.NextHop.IsValid() || wire.FamilyOf(v.NextHop) != v.Family:
 		return fmt.Errorf("next hop %s is not of family %s", v.NextHop, v.Family)
 	case name != wire.PuntRedirectName(v.Interface, v.Family):
@@ -83,10 +87,17 @@ func addressFamily(f wire.Family) ip_types.AddressFamily {
 }
 
 func puntUDP(f wire.Family, add bool) *request {
-	return ask(fmt.Sprintf("set_punt: UDP of %s to all unused ports %v", f, add), &punt.SetPunt{IsAdd: add, Punt: punt.Punt{
-		Type: punt.PUNT_API_TYPE_L4,
-		Punt: punt.PuntUnionL4(punt.PuntL4{Af: addressFamily(f), Protocol: ip_types.IP_API_PROTO_UDP, Port: allPorts}),
-	}}, &punt.SetPuntReply{})
+	return ask(fmt.Sprintf("set_punt: UDP of %s to all unused ports %v", f, add), &punt.SetPunt{
+		IsAdd: add,
+		Punt: punt.Punt{
+			Type: punt.PUNT_API_TYPE_L4,
+			Punt: punt.PuntUnionL4(punt.PuntL4{
+				Af:       addressFamily(f),
+				Protocol: ip_types.IP_API_PROTO_UDP,
+				Port:     allPorts,
+			}),
+		},
+	}, &punt.SetPuntReply{})
 }
 
 // redirect requests a redirect by the interface via. Without an interface it requests its deletion.
@@ -101,19 +112,24 @@ func redirect(v wire.PuntRedirect, rx Index, via []Index) *request {
 		r.Paths = append(r.Paths, path)
 	}
 	r.NPaths = uint32(len(r.Paths))
-	return ask(fmt.Sprintf("add_del_ip_punt_redirect_v2: %s %s of %s", verb(len(via) > 0), v.Family, v.Interface), &ip.AddDelIPPuntRedirectV2{
-		IsAdd: len(via) > 0, Punt: r,
-	}, &ip.AddDelIPPuntRedirectV2Reply{})
+	return ask(fmt.Sprintf("add_del_ip_punt_redirect_v2: %s %s of %s", verb(len(via) > 0), v.Family, v.Interface),
+		&ip.AddDelIPPuntRedirectV2{
+			IsAdd: len(via) > 0, Punt: r,
+		}, &ip.AddDelIPPuntRedirectV2Reply{})
 }
 
-func (b puntRedirects) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.PuntRedirect, Index], error] {
+func (b puntRedirects) Dump(
+	ctx context.Context, _ kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.PuntRedirect, Index], error] {
 	p, err := b.c.ports(ctx)
 	if err != nil {
 		return yieldAll[wire.PuntRedirect, Index](nil, err)
 	}
 	var requests []*request
 	for _, f := range families {
-		requests = append(requests, askAll(&ip.IPPuntRedirectV2Dump{SwIfIndex: noIndex.api(), Af: addressFamily(f)}, &ip.IPPuntRedirectV2Details{}))
+		requests = append(requests,
+			askAll(&ip.IPPuntRedirectV2Dump{SwIfIndex: noIndex.api(), Af: addressFamily(f)},
+				&ip.IPPuntRedirectV2Details{}))
 	}
 	if err := b.c.exchangeAll(ctx, requests); err != nil {
 		return yieldAll[wire.PuntRedirect, Index](nil, err)
@@ -129,9 +145,14 @@ func (b puntRedirects) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[k
 			v := wire.PuntRedirect{Interface: name, Family: f}
 			for _, path := range withoutBackupDrop(d.Punt.Paths) {
 				to := p.path(path)
-				v.Via, v.NextHop = to.Interface, to.NextHop
+				v.Via = to.Interface
+				v.NextHop = to.NextHop
 			}
-			found = append(found, kvscheduler.Actual[wire.PuntRedirect, Index]{Name: wire.PuntRedirectName(name, f), V: v, Meta: rx})
+			found = append(found, kvscheduler.Actual[wire.PuntRedirect, Index]{
+				Name: wire.PuntRedirectName(name, f),
+				V:    v,
+				Meta: rx,
+			})
 		}
 	}
 	return yieldAll(found, nil)

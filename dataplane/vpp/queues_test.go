@@ -13,7 +13,10 @@ import (
 
 func TestRequestsHaveTheNumbersOfQueues(t *testing.T) {
 	for _, want := range []uint16{1, 3} {
-		r, release, err := newTap("a", wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: "eth0", Queues: int(want)}})
+		r, release, err := newTap("a", wire.Interface{
+			Type: wire.TypeTap,
+			Tap:  wire.Tap{Name: "eth0", Queues: int(want)},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +26,8 @@ func TestRequestsHaveTheNumbersOfQueues(t *testing.T) {
 		}
 		on := afPacket("a", wire.Interface{}).value.(wire.Interface)
 		on.AFPacket.RxQueues = int(want)
-		if m := newAFPacket("a", on, Rings{}).msg.(*af_packet.AfPacketCreateV3); m.NumRxQueues != want || m.NumTxQueues != 1 {
+		if m := newAFPacket("a", on, Rings{}).msg.(*af_packet.AfPacketCreateV3); m.NumRxQueues != want ||
+			m.NumTxQueues != 1 {
 			t.Errorf("%d to read from are asked for as %+v", want, m)
 		}
 	}
@@ -35,7 +39,16 @@ func TestTapIsRecreatedForOtherQueues(t *testing.T) {
 	l := newLab(t)
 	path := netnstest.New(t)
 	of := func(queues int) object {
-		return object{wire.InterfaceKey("a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Up: true, Tap: wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450, Queues: queues}}}
+		return object{
+			wire.InterfaceKey("a"),
+			wire.Interface{
+				Type: wire.TypeTap,
+				MAC:  mac1,
+				MTU:  1500,
+				Up:   true,
+				Tap:  wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450, Queues: queues},
+			},
+		}
 	}
 	l.mustCommit(object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, of(0))
 	for _, queues := range []int{2, 5, 1} {
@@ -54,14 +67,20 @@ func TestTapIsRecreatedForOtherQueues(t *testing.T) {
 	}
 	if ports, err := l.client.OwnPorts(t.Context()); err != nil || len(ports) != 1 {
 		t.Errorf("own ports %+v, error %v", ports, err)
-	} else if _, _, made := ports[0].Queues(wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: path, Name: "eth1"}}); made {
+	} else if _, _, made := ports[0].Queues(wire.Interface{
+		Type: wire.TypeTap,
+		Tap:  wire.Tap{Namespace: path, Name: "eth1"},
+	}); made {
 		t.Error("the queues of a tap that another program created are reported")
 	}
 }
 
 func TestAnInterfaceOnAVethTellsItsQueues(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
-	on := afPacket("a", wire.Interface{MAC: mac1, MTU: 1400, Up: true}).with(func(v *wire.Interface) { v.AFPacket.RxQueues, v.AFPacket.TxQueues = 2, 7 })
+	on := afPacket("a", wire.Interface{MAC: mac1, MTU: 1400, Up: true}).with(func(v *wire.Interface) {
+		v.AFPacket.RxQueues = 2
+		v.AFPacket.TxQueues = 7
+	})
 	l.mustCommit(append(vethOf(t, netnstest.New(t), "a"), on)...)
 	l.quiet()
 	ports, err := l.client.OwnPorts(t.Context())

@@ -32,7 +32,7 @@ func Register(s *kvscheduler.Scheduler, c *Client) error {
 }
 
 func register[V, M any](s *kvscheduler.Scheduler, d kvscheduler.Descriptor[V, M]) error {
-	_, err := kvscheduler.Register(s, d)
+	err := kvscheduler.Register(s, d)
 	return err
 }
 

@@ -21,13 +21,14 @@ import (
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/codec"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
 // request is a message to the dataplane with its answers.
 //
-// A plain request has one answer, reply. A dump has any number of answers of the type of reply, collected in details. A ping follows
-// it, and the answer to the ping ends the dump.
+// A plain request has one answer, reply. A dump has any number of answers of the type of reply, collected in details. A
+// ping follows it, and the answer to the ping ends the dump.
 type request struct {
 	what  string // the operation and its object, for errors
 	msg   api.Message
@@ -102,7 +103,8 @@ func (s *session) enlist(r *request, frames []byte) ([]byte, error) {
 		return frames, err
 	}
 	ping := newPing()
-	ping.done, ping.pingOf = make(chan struct{}), r
+	ping.done = make(chan struct{})
+	ping.pingOf = r
 	return s.enlistOne(ping, frames)
 }
 
@@ -131,7 +133,8 @@ func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
 	if r.reply.GetMessageType() == api.RequestMessage { // VPP declares some details with a client index
 		s.shifted[r.replyID] = true
 	}
-	r.context, r.sent = s.context, true
+	r.context = s.context
+	r.sent = true
 	binary.BigEndian.PutUint32(data[2:], s.index)
 	binary.BigEndian.PutUint32(data[6:], s.context)
 	return appendFrame(frames, data), nil
@@ -199,7 +202,8 @@ var errList = errors.New("a list is longer than its message")
 func decode(data []byte, m api.Message) error {
 	// The codec allocates a list before it checks the length of the message.
 	if l, ok := lists[m.GetMessageName()]; ok && len(data) >= l.count+4 {
-		if items := binary.BigEndian.Uint32(data[l.count:]); uint64(items)*uint64(l.item) > uint64(len(data)-l.count-4) {
+		if items := binary.BigEndian.Uint32(data[l.count:]); uint64(items)*uint64(l.item) > uint64(len(data)-l.count-
+			4) {
 			return fmt.Errorf("read %s: %w", m.GetMessageName(), errList)
 		}
 	}
@@ -276,9 +280,11 @@ func (s *steps) tag(n int, it *interfaceItem) {
 }
 
 func (s *steps) mac(n int, it *interfaceItem) {
-	s.add(n, ask(fmt.Sprintf("sw_interface_set_mac_address %s %s", it.Name, it.Want.MAC), &interfaces.SwInterfaceSetMacAddress{
-		SwIfIndex: it.NewMeta.api(), MacAddress: [6]byte(it.Want.MAC),
-	}, &interfaces.SwInterfaceSetMacAddressReply{}))
+	s.add(n,
+		ask(fmt.Sprintf("sw_interface_set_mac_address %s %s", it.Name, it.Want.MAC),
+			&interfaces.SwInterfaceSetMacAddress{
+				SwIfIndex: it.NewMeta.api(), MacAddress: [6]byte(it.Want.MAC),
+			}, &interfaces.SwInterfaceSetMacAddressReply{}))
 }
 
 func (s *steps) mtu(n int, it *interfaceItem) {
@@ -287,7 +293,8 @@ func (s *steps) mtu(n int, it *interfaceItem) {
 	}, &interfaces.SwInterfaceSetMtuReply{}))
 }
 
-// gso segments packets that are longer than the MTU. Without it VPP sends long packets inside VXLAN to the kernel, which drops them.
+// gso segments packets that are longer than the MTU. Without it VPP sends long packets inside VXLAN to the kernel,
+// which drops them.
 func (s *steps) gso(n int, it *interfaceItem) {
 	s.add(n, ask("feature_gso_enable_disable "+it.Name, &gso.FeatureGsoEnableDisable{
 		SwIfIndex: it.NewMeta.api(), EnableDisable: true,
@@ -298,7 +305,8 @@ func (s *steps) flags(n int, it *interfaceItem) {
 	var flags interface_types.IfStatusFlags
 	what := "down"
 	if it.Want.Up {
-		flags, what = interface_types.IF_STATUS_API_FLAG_ADMIN_UP, "up"
+		flags = interface_types.IF_STATUS_API_FLAG_ADMIN_UP
+		what = "up"
 	}
 	s.add(n, ask(fmt.Sprintf("sw_interface_set_flags %s %s", it.Name, what), &interfaces.SwInterfaceSetFlags{
 		SwIfIndex: it.NewMeta.api(), Flags: flags,
@@ -339,8 +347,19 @@ func isLinkLocal(p netip.Prefix) bool {
 }
 
 // linkLocalOf derives a link-local address from a MAC (RFC 4291, appendix A).
-func linkLocalOf(m wire.MAC) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+func linkLocalOf(m netaddr.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0:  0xfe,
+		1:  0x80,
+		8:  m[0] ^ 2,
+		9:  m[1],
+		10: m[2],
+		11: 0xff,
+		12: 0xfe,
+		13: m[3],
+		14: m[4],
+		15: m[5],
+	})
 }
 
 // prefixesOf returns the addresses in an answer, without the link-local address own of the MAC.

@@ -18,8 +18,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// sourceName is the dataplane's name of routes from the API. Routes that it derives from addresses, neighbours and tables have
-// other sources.
+// sourceName is the dataplane's name of routes from the API. Routes that it derives from addresses, neighbours and
+// tables have other sources.
 const (
 	sourceName  = "API"
 	usualSource = 8 // FIB_SOURCE_API of VPP 25.10
@@ -37,7 +37,9 @@ func routeDescriptor(c *Client) kvscheduler.Descriptor[wire.Route, Table] {
 		Deps:     routeDeps,
 		Recreate: func(have, want wire.Route) bool { return have.VRF != want.VRF || have.Prefix != want.Prefix },
 		After:    []string{wire.KindVRF, wire.KindInterface},
-		Backend:  readable[wire.Route, Table]{simple[wire.Route, Table]{c: c, create: addRoute, delete: deleteRoute, list: c.routes}},
+		Backend: readable[wire.Route, Table]{
+			simple[wire.Route, Table]{c: c, create: addRoute, delete: deleteRoute, list: c.routes},
+		},
 	}
 }
 
@@ -75,7 +77,11 @@ func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{{Label: "VRF", On: ref(wire.KindVRF, v.VRF)}}
 	for _, p := range v.Paths {
 		if p.Type != wire.PathUnreachable { // which is the only path
-			deps = append(deps, kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, p.Interface), Mode: kvscheduler.Follow})
+			deps = append(deps, kvscheduler.Dep{
+				Label: "interface",
+				On:    ref(wire.KindInterface, p.Interface),
+				Mode:  kvscheduler.Follow,
+			})
 		}
 	}
 	return deps
@@ -83,11 +89,13 @@ func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 
 // equalRoutes compares paths as a set: the dataplane keeps them in an order of its own.
 func equalRoutes(want, have wire.Route) bool {
-	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(canonicalPaths(want), canonicalPaths(have))
+	return want.VRF == have.VRF && want.Prefix == have.Prefix &&
+		slices.Equal(canonicalPaths(want), canonicalPaths(have))
 }
 
-// canonicalPaths returns the paths of a route in comparable form. A host route attached to an interface and one with the host
-// itself as next hop are the same adjacency; VPP reports both in the second form (fib_table.c, fib_table_route_path_fixup).
+// canonicalPaths returns the paths of a route in comparable form. A host route attached to an interface and one with
+// the host itself as next hop are the same adjacency; VPP reports both in the second form (fib_table.c,
+// fib_table_route_path_fixup).
 func canonicalPaths(r wire.Route) []wire.Path {
 	paths := slices.Clone(r.Paths)
 	for i := range paths {
@@ -97,7 +105,8 @@ func canonicalPaths(r wire.Route) []wire.Path {
 		}
 	}
 	slices.SortFunc(paths, func(a, b wire.Path) int {
-		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.NextHop.Compare(b.NextHop), cmp.Compare(a.Weight, b.Weight))
+		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.NextHop.Compare(b.NextHop),
+			cmp.Compare(a.Weight, b.Weight))
 	})
 	return paths
 }
@@ -115,7 +124,12 @@ func addRoute(it *routeItem) *request {
 	}
 	return ask(fmt.Sprintf("ip_route_add_del: add %s to %s", it.Want.Prefix, it.Want.VRF), &ip.IPRouteAddDel{
 		IsAdd: true,
-		Route: ip.IPRoute{TableID: it.NewMeta.ID, Prefix: apiPrefix(it.Want.Prefix), NPaths: uint8(len(paths)), Paths: paths},
+		Route: ip.IPRoute{
+			TableID: it.NewMeta.ID,
+			Prefix:  apiPrefix(it.Want.Prefix),
+			NPaths:  uint8(len(paths)),
+			Paths:   paths,
+		},
 	}, &ip.IPRouteAddDelReply{})
 }
 
@@ -132,7 +146,10 @@ var pathTypes = map[wire.PathType]fib_types.FibPathType{
 
 func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
 	path := fib_types.FibPath{
-		SwIfIndex: uint32(i), Weight: max(p.Weight, 1), Type: pathTypes[p.Type], Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4,
+		SwIfIndex: uint32(i),
+		Weight:    max(p.Weight, 1),
+		Type:      pathTypes[p.Type],
+		Proto:     fib_types.FIB_API_PATH_NH_PROTO_IP4,
 	}
 	family := destination.Addr()
 	if p.NextHop.IsValid() {
@@ -190,18 +207,24 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 	var found []kvscheduler.Actual[wire.Route, Table]
 	for i, r := range requests {
 		for _, d := range listOf[*ip.IPRouteV2Details](r) {
-			// VPP shows the prefix as the first source wrote it, which an address of an interface does with its host bits.
+			// VPP shows the prefix as the first source wrote it, which an address of an interface does with its host
+			// bits.
 			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix).Masked()}
 			for _, f := range withoutBackupDrop(d.Route.Paths) {
 				v.Paths = append(v.Paths, p.path(f))
 			}
-			found = append(found, kvscheduler.Actual[wire.Route, Table]{Name: wire.RouteName(v.VRF, v.Prefix), V: v, Meta: tables.byName[v.VRF]})
+			found = append(found, kvscheduler.Actual[wire.Route, Table]{
+				Name: wire.RouteName(v.VRF, v.Prefix),
+				V:    v,
+				Meta: tables.byName[v.VRF],
+			})
 		}
 	}
 	return found, nil
 }
 
-// routeSource is the dataplane's number of the API as a source of routes. A dataplane without a message for it uses that of VPP.
+// routeSource is the dataplane's number of the API as a source of routes. A dataplane without a message for it uses
+// that of VPP.
 func (c *Client) routeSource(ctx context.Context) (uint8, error) {
 	r := askAll(&fib.FibSourceDump{}, &fib.FibSourceDetails{})
 	err := c.exchangeAll(ctx, []*request{r})

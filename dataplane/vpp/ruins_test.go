@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/vswitch"
 )
 
-// ruins is a dataplane that the test can kill and start again at the same socket: the VPP that WEFT_VPP names, or else the embedded
-// dataplane in this process, where the race detector sees it.
+// ruins is a dataplane that the test can kill and start again at the same socket: the VPP that WEFT_VPP names, or else
+// the embedded dataplane in this process, where the race detector sees it.
 type ruins struct {
 	socket string
 	vpp    *dataplane.Dataplane // nil: embedded
@@ -50,7 +50,8 @@ func (r *ruins) start(t *testing.T) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	r.stop, r.done = stop, make(chan error, 1)
+	r.stop = stop
+	r.done = make(chan error, 1)
 	go func() { r.done <- vswitch.Run(ctx, vswitch.Config{APISocket: r.socket}) }()
 }
 

@@ -115,7 +115,9 @@ func (l memifLab) guarded() []object {
 	all := append(l.allocation("a", 5), on)
 	dir := all[0]
 	name := strings.TrimPrefix(dir.key, wire.KindFile+"/") + "/secret"
-	return append(all, object{wire.FileKey(name), wire.File{Type: wire.RegularFile, Mode: 0o400, Secret: marker, On: dir.key}})
+	return append(all, object{
+		wire.FileKey(name), wire.File{Type: wire.RegularFile, Mode: 0o400, Secret: marker, On: dir.key},
+	})
 }
 
 func TestSecretIsOnlyInTheJournal(t *testing.T) {
@@ -130,7 +132,8 @@ func TestSecretIsOnlyInTheJournal(t *testing.T) {
 	if err := l.commit(taken); err == nil || strings.Contains(err.Error(), marker) {
 		t.Errorf("an id twice: %v", err)
 	}
-	if err := l.commit(all[2].with(func(v *wire.Interface) { v.Memif.Secret += "x" })); err == nil || strings.Contains(err.Error(), marker) {
+	if err := l.commit(all[2].with(func(v *wire.Interface) { v.Memif.Secret += "x" })); err == nil ||
+		strings.Contains(err.Error(), marker) {
 		t.Errorf("a secret of 24 bytes: %v", err)
 	}
 	l.mustCommit(all[2].with(func(v *wire.Interface) { v.Memif.RingSize = 512 }))
@@ -159,7 +162,8 @@ func TestSecretIsOnlyInTheJournal(t *testing.T) {
 
 func TestMemifIsRecognisedByTheJournal(t *testing.T) {
 	var log bytes.Buffer
-	l, j := newMemifLab(t), &journal{}
+	l := newMemifLab(t)
+	j := &journal{}
 	first := l.restarted(j, &log)
 	all := l.guarded()
 	first.mustCommit(all...)
@@ -208,11 +212,14 @@ func TestMemifIsMadeInTheOrderThatVPPNeeds(t *testing.T) {
 		case *binapi.MemifSocketFilenameAddDelV2:
 			sent = append(sent, fmt.Sprintf("socket %v %d %s", m.IsAdd, m.SocketID, m.SocketFilename))
 		case *binapi.MemifCreateV2:
-			sent = append(sent, fmt.Sprintf("create %s %s %d/%d rings %d buffers %d queues %d %d no-zero-copy %v secret %v", m.Role, m.Mode, m.SocketID, m.ID,
-				m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues, m.NoZeroCopy, m.Secret == marker))
+			sent = append(sent,
+				fmt.Sprintf("create %s %s %d/%d rings %d buffers %d queues %d %d no-zero-copy %v secret %v", m.Role,
+					m.Mode, m.SocketID, m.ID,
+					m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues, m.NoZeroCopy, m.Secret == marker))
 			return []api.Message{&binapi.MemifCreateV2Reply{SwIfIndex: 77}}, false
 		}
-		if name := c.msg.GetMessageName(); strings.HasPrefix(name, "sw_interface_") && !strings.HasSuffix(name, "_dump") {
+		if name := c.msg.GetMessageName(); strings.HasPrefix(name, "sw_interface_") &&
+			!strings.HasSuffix(name, "_dump") {
 			sent = append(sent, name)
 		}
 		return obliging(c)
@@ -221,7 +228,10 @@ func TestMemifIsMadeInTheOrderThatVPPNeeds(t *testing.T) {
 	c := connect(t, p.socket, Options{})
 	socket := []memifSocketItem{{Name: "a", Want: wire.MemifSocket{ID: 5, Path: "/run/weft/memif/a/memif.sock"}}}
 	memifSockets{c: c}.Create(t.Context(), socket)
-	v := memifOn("m1", "a", 1).with(func(v *wire.Interface) { v.Memif.Secret, v.Memif.RxQueues = marker, 2 }).value.(wire.Interface)
+	v := memifOn("m1", "a", 1).with(func(v *wire.Interface) {
+		v.Memif.Secret = marker
+		v.Memif.RxQueues = 2
+	}).value.(wire.Interface)
 	on := []interfaceItem{{Name: "m1", Want: v, Handles: []any{socket[0].NewMeta}}}
 	ifaces{c}.Create(t.Context(), on)
 	if socket[0].Err != nil || on[0].Err != nil || on[0].NewMeta != 77 {

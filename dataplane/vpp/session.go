@@ -57,7 +57,13 @@ func dial(ctx context.Context, socket string) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to dataplane: %w", err)
 	}
-	s := &session{conn: conn, read: bufio.NewReaderSize(conn, 64<<10), ended: make(chan struct{}), waiting: map[uint32]*request{}, shifted: map[uint16]bool{}}
+	s := &session{
+		conn:    conn,
+		read:    bufio.NewReaderSize(conn, 64<<10),
+		ended:   make(chan struct{}),
+		waiting: map[uint32]*request{},
+		shifted: map[uint16]bool{},
+	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = s.shakeHands()
 	if !stop() && err == nil {
@@ -141,7 +147,8 @@ func (s *session) receive() {
 			s.end(fmt.Errorf("read from dataplane: %w", err))
 			return
 		}
-		id, context := binary.BigEndian.Uint16(data), binary.BigEndian.Uint32(data[2:])
+		id := binary.BigEndian.Uint16(data)
+		context := binary.BigEndian.Uint32(data[2:])
 		s.mu.Lock()
 		s.heard = time.Now()
 		if s.event != 0 && id == s.event {
@@ -232,15 +239,16 @@ var (
 	errUnsent   = errors.New("not sent")
 )
 
-// exchange sends the requests in order, pipelined, and returns when each has an answer or an error (see fault); limit bounds the wait
-// for each answer.
+// exchange sends the requests in order, pipelined, and returns when each has an answer or an error (see fault); limit
+// bounds the wait for each answer.
 //
-// After the end of ctx exchange sends no request and abandons reads. It awaits sent changes for the rest of the limit: a rollback
-// depends on their outcome, and VPP may need longer to create an interface than a caller waits.
+// After the end of ctx exchange sends no request and abandons reads. It awaits sent changes for the rest of the limit:
+// a rollback depends on their outcome, and VPP may need longer to create an interface than a caller waits.
 func (s *session) exchange(ctx context.Context, limit time.Duration, requests []*request) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	sent, ended := 0, false
+	sent := 0
+	ended := false
 	for i, r := range requests {
 		if !ended && sent-i <= window/2 {
 			sent = s.send(requests, i, sent)
@@ -279,8 +287,8 @@ const (
 	silent
 )
 
-// await waits for the answer to a request until the timer fires, and for the limit again while the dataplane answers earlier requests:
-// it handles one after the other, and a hundred interfaces may take longer than the limit.
+// await waits for the answer to a request until the timer fires, and for the limit again while the dataplane answers
+// earlier requests: it handles one after the other, and a hundred interfaces may take longer than the limit.
 func (s *session) await(stop <-chan struct{}, r *request, timer *time.Timer, limit time.Duration) awaited {
 	for {
 		select {
@@ -337,8 +345,8 @@ func (s *session) giveUp(requests []*request, n int, err error) {
 	}
 }
 
-// fault returns the error of a request for its object: an *OpError if the dataplane has not changed, another error if the outcome is
-// unknown.
+// fault returns the error of a request for its object: an *OpError if the dataplane has not changed, another error if
+// the outcome is unknown.
 func (r *request) fault() error {
 	switch retval := r.retval(); {
 	case r.err != nil && r.sent:
@@ -366,7 +374,8 @@ func (r *request) refused(retvals ...api.VPPApiError) bool {
 func isPermanent(retval api.VPPApiError) bool {
 	switch retval {
 	case api.INVALID_VALUE, api.INVALID_VALUE_2, api.UNIMPLEMENTED, api.ADDRESS_LENGTH_MISMATCH, api.INVALID_ARGUMENT,
-		api.INVALID_ADDRESS_FAMILY, api.UNSUPPORTED, api.ILLEGAL_NAME, api.FIB_PATH_UNSUPPORTED_NH_PROTO, api.INVALID_PREFIX_LENGTH:
+		api.INVALID_ADDRESS_FAMILY, api.UNSUPPORTED, api.ILLEGAL_NAME,
+		api.FIB_PATH_UNSUPPORTED_NH_PROTO, api.INVALID_PREFIX_LENGTH:
 		return true
 	}
 	return false

@@ -33,13 +33,17 @@ func FuzzReceive(f *testing.F) {
 		conn, far := net.Pipe()
 		defer far.Close()
 		s := &session{
-			conn: conn, read: bufio.NewReader(io.LimitReader(bytes.NewReader(stream), 1<<20)), ended: make(chan struct{}),
+			conn:    conn,
+			read:    bufio.NewReader(io.LimitReader(bytes.NewReader(stream), 1<<20)),
+			ended:   make(chan struct{}),
 			waiting: map[uint32]*request{},
 			ids: map[string]uint16{messageKey(&ip.IPRouteAddDel{}): 1, messageKey(&ip.IPRouteAddDelReply{}): 2,
-				messageKey(&ip.IPRouteV2Dump{}): 3, messageKey(&ip.IPRouteV2Details{}): 4, messageKey(needed[0]): 5, messageKey(needed[1]): 6},
+				messageKey(&ip.IPRouteV2Dump{}): 3, messageKey(&ip.IPRouteV2Details{}): 4, messageKey(needed[0]): 5,
+				messageKey(needed[1]): 6},
 		}
 		requests := []*request{
-			ask("plain", &ip.IPRouteAddDel{}, &ip.IPRouteAddDelReply{}), askAll(&ip.IPRouteV2Dump{}, &ip.IPRouteV2Details{}),
+			ask("plain", &ip.IPRouteAddDel{}, &ip.IPRouteAddDelReply{}),
+			askAll(&ip.IPRouteV2Dump{}, &ip.IPRouteV2Details{}),
 		}
 		for _, r := range requests {
 			if _, err := s.enlist(r, nil); err != nil {

@@ -18,7 +18,8 @@ import (
 type Counters struct {
 	Interfaces map[string]Traffic // of our interfaces, by name
 	Errors     []ErrorCount       // without zero counters
-	Refused    []ErrorCount       // refused clients of memifs, which Errors sums; the node is the interface. Only weft-vswitch counts them
+	// refused clients of memifs, which Errors sums; the node is the interface. Only weft-vswitch counts them
+	Refused []ErrorCount
 }
 
 // Traffic counts the packets of an interface since its creation, from the view of the dataplane.
@@ -31,15 +32,15 @@ type Traffic struct {
 	LinkUp bool // of a memif: its client is connected
 }
 
-// ErrorCount is an error counter of a graph node. The counters of nodes of single interfaces are summed: interface-output, and TYPE-tx
-// by type of interface.
+// ErrorCount is an error counter of a graph node. The counters of nodes of single interfaces are summed:
+// interface-output, and TYPE-tx by type of interface.
 type ErrorCount struct {
 	Node, Reason string
 	Count        uint64
 }
 
-// Counters reads the counters. They are up to a second old with weft-vswitch, and current with VPP. An error of the stats segment
-// wraps ErrStats.
+// Counters reads the counters. They are up to a second old with weft-vswitch, and current with VPP. An error of the
+// stats segment wraps ErrStats.
 func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
 	defer cancel()
@@ -104,7 +105,8 @@ func (s *stats) read(ctx context.Context) (*counted, error) {
 	return newCounted(entries), nil
 }
 
-// entries reads entries of the segment. It gets the segment from the socket each time, because the dataplane may have restarted.
+// entries reads entries of the segment. It gets the segment from the socket each time, because the dataplane may have
+// restarted.
 func (s *stats) entries(ctx context.Context, patterns ...string) ([]adapter.StatEntry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +160,10 @@ type counted struct {
 }
 
 func newCounted(entries []adapter.StatEntry) *counted {
-	c := &counted{simple: make(map[string]adapter.SimpleCounterStat), combined: make(map[string]adapter.CombinedCounterStat)}
+	c := &counted{
+		simple:   make(map[string]adapter.SimpleCounterStat),
+		combined: make(map[string]adapter.CombinedCounterStat),
+	}
 	for _, e := range entries {
 		name := strings.TrimPrefix(string(e.Name), "/if/")
 		switch data := e.Data.(type) {
@@ -213,7 +218,8 @@ func (c *counted) sumErrors(entries []adapter.StatEntry) {
 	}
 }
 
-// splitError splits NODE/REASON. It replaces a node of one interface, with a name that may have a slash, by the node of its kind.
+// splitError splits NODE/REASON. It replaces a node of one interface, with a name that may have a slash, by the node of
+// its kind.
 func splitError(path string, interfaces map[string]bool) (node, reason string) {
 	for _, side := range []string{"output", "tx"} {
 		name, reason, ok := strings.Cut(path, "-"+side+"/")
@@ -294,8 +300,8 @@ const (
 
 var errSegment = errors.New("invalid stats segment")
 
-// checkSegment checks every pointer, index and length that govpp's client follows: an invalid one would end the process. mem must be a
-// private copy, which does not change after the check.
+// checkSegment checks every pointer, index and length that govpp's client follows: an invalid one would end the
+// process. mem must be a private copy, which does not change after the check.
 func checkSegment(mem []byte) error {
 	if len(mem) < segmentHeader {
 		return fmt.Errorf("%w: %d bytes", errSegment, len(mem))
@@ -311,7 +317,8 @@ func checkSegment(mem []byte) error {
 	if at == 0 {
 		return fmt.Errorf("%w: no directory", errSegment)
 	}
-	c.directory, c.entries = at, n
+	c.directory = at
+	c.entries = n
 	for i := range n {
 		if err := c.entry(at + i*segmentEntry); err != nil {
 			return fmt.Errorf("entry %d: %w", i, err)
@@ -323,8 +330,9 @@ func checkSegment(mem []byte) error {
 // segmentBudget bounds the work of one reading, in lengths of the segment: entries can share a vector.
 const segmentBudget = 8
 
-// inGoHeap reports whether an address may be in Go's heap, which begins at 0xc000000000. govpp keeps two addresses of the dataplane as
-// Go pointers, and the garbage collector ends the process if one points into an unused part of the heap. VPP maps its segment elsewhere.
+// inGoHeap reports whether an address may be in Go's heap, which begins at 0xc000000000. govpp keeps two addresses of
+// the dataplane as Go pointers, and the garbage collector ends the process if one points into an unused part of the
+// heap. VPP maps its segment elsewhere.
 func inGoHeap(address uint64) bool { return address >= 0xc0<<32 && address < 0xd0<<32 }
 
 type segmentCheck struct {
@@ -399,8 +407,8 @@ func (c *segmentCheck) matrix(pointer, size int, cost func(length int) int) erro
 // matrixRow is the size of govpp's allocation for a vector in a vector, without its elements.
 const matrixRow = 24
 
-// symlink checks a link to an element of another entry. govpp follows it once, searches linearly for the element, and treats the
-// highest number as no element.
+// symlink checks a link to an element of another entry. govpp follows it once, searches linearly for the element, and
+// treats the highest number as no element.
 func (c *segmentCheck) symlink(at int) error {
 	entry := binary.LittleEndian.Uint32(c.mem[at+segmentEntryValue:])
 	element := binary.LittleEndian.Uint32(c.mem[at+segmentEntryValue+4:])
@@ -412,7 +420,8 @@ func (c *segmentCheck) symlink(at int) error {
 	if kind == segmentNames {
 		return fmt.Errorf("%w: link to names", errSegment)
 	}
-	if kind != segmentSimple && kind != segmentCombined || !bytes.HasPrefix(c.mem[at+segmentEntryName:], []byte(errorsPrefix)) {
+	if kind != segmentSimple && kind != segmentCombined ||
+		!bytes.HasPrefix(c.mem[at+segmentEntryName:], []byte(errorsPrefix)) {
 		return nil // govpp does not follow it, or is not asked to
 	}
 	return c.matrix(target+segmentEntryValue, 1, func(length int) int { return min(int(element), length) })

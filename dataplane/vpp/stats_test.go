@@ -27,17 +27,21 @@ func newSource(t testing.TB, socket string, reading weftstats.Reading) (stop fun
 	}
 	published := make(chan struct{})
 	once := false
-	server := weftstats.Server{Log: slog.New(slog.DiscardHandler), Interval: time.Millisecond, Source: func() weftstats.Reading {
-		if once {
-			select {
-			case <-published:
-			default:
-				close(published) // the first reading is in the segment
+	server := weftstats.Server{
+		Log:      slog.New(slog.DiscardHandler),
+		Interval: time.Millisecond,
+		Source: func() weftstats.Reading {
+			if once {
+				select {
+				case <-published:
+				default:
+					close(published) // the first reading is in the segment
+				}
 			}
-		}
-		once = true
-		return reading
-	}}
+			once = true
+			return reading
+		},
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, l) }()
@@ -71,12 +75,22 @@ func shortDir(t testing.TB) string {
 
 var oneInterface = weftstats.Reading{Workers: 2,
 	Interfaces: []weftstats.Interface{
-		{Index: 3, Name: "memif1/0", Rx: weftstats.Combined{Packets: 5, Bytes: 320}, Tx: weftstats.Combined{Packets: 7, Bytes: 640}, Drops: 2, TxErrors: 1},
+		{
+			Index:    3,
+			Name:     "memif1/0",
+			Rx:       weftstats.Combined{Packets: 5, Bytes: 320},
+			Tx:       weftstats.Combined{Packets: 7, Bytes: 640},
+			Drops:    2,
+			TxErrors: 1,
+		},
 		{Index: 4, Name: "tap4"},
 	},
 	Errors: []weftstats.Error{
 		{Name: "interface-output/interface is down", Count: 1}, {Name: "ip4-input/time_expired", Count: 0},
-		{Name: "l2-fwd/L2 forward misses", Count: 12}, {Name: "memif1/0-tx/no_free_slots", Count: 4}, {Name: "tap4-output/interface is down", Count: 2},
+		{Name: "l2-fwd/L2 forward misses", Count: 12}, {Name: "memif1/0-tx/no_free_slots", Count: 4}, {
+			Name:  "tap4-output/interface is down",
+			Count: 2,
+		},
 	},
 }
 
@@ -98,7 +112,10 @@ func TestCountersAreReadByNameAndIndex(t *testing.T) {
 				t.Errorf("counters of another interface: %+v", stranger)
 			}
 		}
-		errors := []ErrorCount{{"interface-output", "interface is down", 3}, {"l2-fwd", "L2 forward misses", 12}, {"memif-tx", "no_free_slots", 4}}
+		errors := []ErrorCount{
+			{"interface-output", "interface is down", 3}, {"l2-fwd", "L2 forward misses", 12},
+			{"memif-tx", "no_free_slots", 4},
+		}
 		if !slices.Equal(c.errors, errors) {
 			t.Errorf("%+v, want %+v", c.errors, errors)
 		}

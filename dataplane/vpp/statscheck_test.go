@@ -83,7 +83,10 @@ var lies = []struct {
 	rule  string
 	spoil func(t *testing.T, mem []byte)
 }{
-	{"directory longer than the segment", func(_ *testing.T, mem []byte) { put32(mem[pointed(mem, mem[segmentDirectory:])-8:], 1<<31) }},
+	{
+		"directory longer than the segment",
+		func(_ *testing.T, mem []byte) { put32(mem[pointed(mem, mem[segmentDirectory:])-8:], 1<<31) },
+	},
 	{"no directory", func(_ *testing.T, mem []byte) { put64(mem[segmentDirectory:], 0) }},
 	{"directory in the header", func(_ *testing.T, mem []byte) {
 		put64(mem[segmentDirectory:], binary.LittleEndian.Uint64(mem[segmentBase:])+1)
@@ -184,7 +187,8 @@ func TestRandomlyDamagedSegmentsAreHarmless(t *testing.T) {
 			case 0:
 				binary.LittleEndian.PutUint32(spoiled[at:], random.Uint32())
 			case 1:
-				binary.LittleEndian.PutUint64(spoiled[at:], binary.LittleEndian.Uint64(mem[segmentBase:])+uint64(random.IntN(len(mem)+64)))
+				binary.LittleEndian.PutUint64(spoiled[at:],
+					binary.LittleEndian.Uint64(mem[segmentBase:])+uint64(random.IntN(len(mem)+64)))
 			default:
 				spoiled[at] ^= 1 << random.IntN(8)
 			}

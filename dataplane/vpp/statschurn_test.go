@@ -17,7 +17,8 @@ func TestCountersAreReadWhileInterfacesComeAndGo(t *testing.T) {
 	client := connect(t, newRuins(t).socket, Options{})
 	c := &cable{t: t, client: client}
 	ctx, cancel := context.WithCancel(t.Context())
-	reads, done := 0, make(chan error, 1)
+	reads := 0
+	done := make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
 			read, err := client.stats.read(ctx)
@@ -68,7 +69,8 @@ func TestCountersStartAnewWithTheDataplane(t *testing.T) {
 	c.send(&interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: 77}, loop)
 	deadline := time.Now().Add(time.Minute)
 	read, err := s.read(t.Context())
-	for err == nil && int(loop.SwIfIndex) >= len(read.names) && time.Now().Before(deadline) { // the vswitch writes every second
+	// the vswitch writes every second
+	for err == nil && int(loop.SwIfIndex) >= len(read.names) && time.Now().Before(deadline) {
 		read, err = s.read(t.Context())
 	}
 	if err != nil || int(loop.SwIfIndex) >= len(read.names) || string(read.names[loop.SwIfIndex]) != "loop77" {

@@ -52,7 +52,11 @@ func (c *cable) send(m, reply api.Message) {
 
 func newCable(t *testing.T, client *Client, name string) *cable {
 	t.Helper()
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500}, PeerName: name + "p", PeerHardwareAddr: peerMAC}
+	veth := &netlink.Veth{
+		LinkAttrs:        netlink.LinkAttrs{Name: name, MTU: 1500},
+		PeerName:         name + "p",
+		PeerHardwareAddr: peerMAC,
+	}
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
@@ -79,33 +83,44 @@ func newCable(t *testing.T, client *Client, name string) *cable {
 	}
 	t.Cleanup(func() { _ = unix.Close(c.socket) })
 	created := &af_packet.AfPacketCreateV3Reply{}
-	c.send(&af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HwAddr: ethernet_types.MacAddress(cableMAC),
-		HostIfName: name, NumRxQueues: 1, NumTxQueues: 1}, created)
+	c.send(&af_packet.AfPacketCreateV3{
+		Mode:       af_packet.AF_PACKET_API_MODE_ETHERNET,
+		HwAddr:     ethernet_types.MacAddress(cableMAC),
+		HostIfName: name, NumRxQueues: 1, NumTxQueues: 1,
+	}, created)
 	t.Cleanup(func() {
 		r := ask("af_packet_delete", &af_packet.AfPacketDelete{HostIfName: name}, &af_packet.AfPacketDeleteReply{})
 		client.exchange(context.Background(), r)
 	})
 	c.index = created.SwIfIndex
-	c.send(&interfaces.SwInterfaceSetFlags{SwIfIndex: c.index, Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP}, &interfaces.SwInterfaceSetFlagsReply{})
+	c.send(&interfaces.SwInterfaceSetFlags{SwIfIndex: c.index, Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP},
+		&interfaces.SwInterfaceSetFlagsReply{})
 	return c
 }
 
 // route gives the dataplane's end addresses, neighbours and an MTU of 1300.
 func (c *cable) route() {
 	c.t.Helper()
-	c.send(&interfaces.SwInterfaceSetMtu{SwIfIndex: c.index, Mtu: []uint32{1300, 0, 0, 0}}, &interfaces.SwInterfaceSetMtuReply{})
+	c.send(&interfaces.SwInterfaceSetMtu{SwIfIndex: c.index, Mtu: []uint32{1300, 0, 0, 0}},
+		&interfaces.SwInterfaceSetMtuReply{})
 	for own, peer := range map[netip.Prefix]netip.Addr{cable4: peer4, cable6: peer6} {
 		prefix := ip_types.AddressWithPrefix{Address: ip_types.NewAddress(own.Addr().AsSlice()), Len: uint8(own.Bits())}
-		c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix}, &interfaces.SwInterfaceAddDelAddressReply{})
-		c.send(&ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: c.index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
-			MacAddress: ethernet_types.MacAddress(peerMAC), IPAddress: ip_types.NewAddress(peer.AsSlice())}}, &ip_neighbor.IPNeighborAddDelReply{})
+		c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix},
+			&interfaces.SwInterfaceAddDelAddressReply{})
+		c.send(&ip_neighbor.IPNeighborAddDel{
+			IsAdd: true,
+			Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: c.index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+				MacAddress: ethernet_types.MacAddress(peerMAC),
+				IPAddress:  ip_types.NewAddress(peer.AsSlice())},
+		}, &ip_neighbor.IPNeighborAddDelReply{})
 	}
 }
 
 // bridge puts the dataplane's end into a bridge domain.
 func (c *cable) bridge() {
 	c.t.Helper()
-	c.send(&l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 9, Flood: true, UuFlood: true, Forward: true, Learn: true}, &l2.BridgeDomainAddDelV2Reply{})
+	c.send(&l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 9, Flood: true, UuFlood: true, Forward: true, Learn: true},
+		&l2.BridgeDomainAddDelV2Reply{})
 	c.send(&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: c.index, BdID: 9, Enable: true}, &l2.SwInterfaceSetL2BridgeReply{})
 }
 
@@ -120,7 +135,8 @@ func (c *cable) put(frame []byte) {
 func frameOf(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		parts...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -139,16 +155,35 @@ func packet4(t *testing.T, to string, edit func(*layers.Ethernet, *layers.IPv4))
 func packet6(t *testing.T, hops uint8, size int) []byte {
 	t.Helper()
 	return frameOf(t, &layers.Ethernet{SrcMAC: peerMAC, DstMAC: cableMAC, EthernetType: layers.EthernetTypeIPv6},
-		&layers.IPv6{Version: 6, HopLimit: hops, NextHeader: 253, SrcIP: netip.MustParseAddr("fd00:9::3").AsSlice(), DstIP: peer6.AsSlice()},
+		&layers.IPv6{
+			Version:    6,
+			HopLimit:   hops,
+			NextHeader: 253,
+			SrcIP:      netip.MustParseAddr("fd00:9::3").AsSlice(),
+			DstIP:      peer6.AsSlice(),
+		},
 		gopacket.Payload(make([]byte, size)))
 }
 
 // arpOf is an ARP request.
 func arpOf(t *testing.T, from net.HardwareAddr, sender, target netip.Addr) []byte {
 	t.Helper()
-	return frameOf(t, &layers.Ethernet{SrcMAC: peerMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
-		&layers.ARP{AddrType: 1, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: layers.ARPRequest,
-			SourceHwAddress: from, SourceProtAddress: sender.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice()})
+	return frameOf(t, &layers.Ethernet{
+		SrcMAC:       peerMAC,
+		DstMAC:       layers.EthernetBroadcast,
+		EthernetType: layers.EthernetTypeARP,
+	},
+		&layers.ARP{
+			AddrType:          1,
+			Protocol:          layers.EthernetTypeIPv4,
+			HwAddressSize:     6,
+			ProtAddressSize:   4,
+			Operation:         layers.ARPRequest,
+			SourceHwAddress:   from,
+			SourceProtAddress: sender.AsSlice(),
+			DstHwAddress:      make([]byte, 6),
+			DstProtAddress:    target.AsSlice(),
+		})
 }
 
 func as(edit func(*layers.Ethernet, *layers.IPv4)) func(*layers.Ethernet, *layers.IPv4) { return edit }
@@ -161,34 +196,52 @@ func droppedFrames(t *testing.T) (routed, bridged map[ErrorCount][]byte) {
 		b[at] = value
 		return b
 	}
-	large := &layers.IPv4{Version: 4, TTL: 64, Flags: layers.IPv4DontFragment, Protocol: 253, SrcIP: net.IP{10, 9, 0, 3}, DstIP: peer4.AsSlice()}
+	large := &layers.IPv4{
+		Version:  4,
+		TTL:      64,
+		Flags:    layers.IPv4DontFragment,
+		Protocol: 253,
+		SrcIP:    net.IP{10, 9, 0, 3},
+		DstIP:    peer4.AsSlice(),
+	}
 	tooLong := packet4(t, "10.9.0.2", unchanged)
 	binary.BigEndian.PutUint16(tooLong[16:], 1400)
 	binary.BigEndian.PutUint16(tooLong[24:], 0)
 	binary.BigEndian.PutUint16(tooLong[24:], ^sum(tooLong[14:34]))
 	routed = map[ErrorCount][]byte{
-		{Node: "ethernet-input", Reason: "unknown ethernet type"}: spoil(spoil(packet4(t, "10.9.0.2", unchanged), 12, 0x88), 13, 0xb5),
-		{Node: "ethernet-input", Reason: "l3 mac mismatch"}:       packet4(t, "10.9.0.2", func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = net.HardwareAddr{2, 7, 7, 7, 7, 7} }),
-		{Node: "ip4-input", Reason: "bad_checksum"}:               spoil(packet4(t, "10.9.0.2", unchanged), 24, 0x55),
-		{Node: "ip4-input", Reason: "version"}:                    spoil(packet4(t, "10.9.0.2", unchanged), 14, 0x65),
-		{Node: "ip4-input", Reason: "bad_length"}:                 tooLong,
-		{Node: "ip4-input", Reason: "time_expired"}:               packet4(t, "10.9.0.2", func(_ *layers.Ethernet, p *layers.IPv4) { p.TTL = 1 }),
-		{Node: "ethernet-input", Reason: "no error"}:              packet4(t, "203.0.113.7", unchanged),
-		{Node: "ip4-local", Reason: "spoofed_local_packets"}:      packet4(t, "10.9.0.1", func(_ *layers.Ethernet, p *layers.IPv4) { p.SrcIP = cable4.Addr().AsSlice() }),
-		{Node: "ip4-input", Reason: "mtu_exceeded"}: frameOf(t, &layers.Ethernet{SrcMAC: peerMAC, DstMAC: cableMAC, EthernetType: layers.EthernetTypeIPv4},
+		{Node: "ethernet-input", Reason: "unknown ethernet type"}: spoil(
+			spoil(packet4(t, "10.9.0.2", unchanged), 12, 0x88), 13, 0xb5),
+		{Node: "ethernet-input", Reason: "l3 mac mismatch"}: packet4(t, "10.9.0.2",
+			func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = net.HardwareAddr{2, 7, 7, 7, 7, 7} }),
+		{Node: "ip4-input", Reason: "bad_checksum"}: spoil(packet4(t, "10.9.0.2", unchanged), 24, 0x55),
+		{Node: "ip4-input", Reason: "version"}:      spoil(packet4(t, "10.9.0.2", unchanged), 14, 0x65),
+		{Node: "ip4-input", Reason: "bad_length"}:   tooLong,
+		{Node: "ip4-input", Reason: "time_expired"}: packet4(t, "10.9.0.2",
+			func(_ *layers.Ethernet, p *layers.IPv4) { p.TTL = 1 }),
+		{Node: "ethernet-input", Reason: "no error"}: packet4(t, "203.0.113.7", unchanged),
+		{Node: "ip4-local", Reason: "spoofed_local_packets"}: packet4(t, "10.9.0.1",
+			func(_ *layers.Ethernet, p *layers.IPv4) { p.SrcIP = cable4.Addr().AsSlice() }),
+		{Node: "ip4-input", Reason: "mtu_exceeded"}: frameOf(t, &layers.Ethernet{
+			SrcMAC:       peerMAC,
+			DstMAC:       cableMAC,
+			EthernetType: layers.EthernetTypeIPv4,
+		},
 			large, gopacket.Payload(make([]byte, 1400))),
-		{Node: "ip6-input", Reason: "mtu_exceeded"}:             packet6(t, 64, 1400),
-		{Node: "ip6-input", Reason: "time_expired"}:             packet6(t, 1, 64),
-		{Node: "ip6-input", Reason: "version"}:                  spoil(packet6(t, 64, 64), 14, 0x50),
-		{Node: "ip6-input", Reason: "too_short"}:                packet6(t, 64, 0)[:44],
-		{Node: "arp-reply", Reason: "l3_src_address_is_local"}:  arpOf(t, peerMAC, cable4.Addr(), cable4.Addr()),
-		{Node: "arp-reply", Reason: "l3_dst_address_not_local"}: arpOf(t, peerMAC, peer4, netip.MustParseAddr("192.0.2.77")),
-		{Node: "arp-reply", Reason: "l2_address_mismatch"}:      arpOf(t, net.HardwareAddr{2, 7, 7, 7, 7, 7}, peer4, cable4.Addr()),
+		{Node: "ip6-input", Reason: "mtu_exceeded"}:            packet6(t, 64, 1400),
+		{Node: "ip6-input", Reason: "time_expired"}:            packet6(t, 1, 64),
+		{Node: "ip6-input", Reason: "version"}:                 spoil(packet6(t, 64, 64), 14, 0x50),
+		{Node: "ip6-input", Reason: "too_short"}:               packet6(t, 64, 0)[:44],
+		{Node: "arp-reply", Reason: "l3_src_address_is_local"}: arpOf(t, peerMAC, cable4.Addr(), cable4.Addr()),
+		{Node: "arp-reply", Reason: "l3_dst_address_not_local"}: arpOf(t, peerMAC, peer4,
+			netip.MustParseAddr("192.0.2.77")),
+		{Node: "arp-reply", Reason: "l2_address_mismatch"}: arpOf(t, net.HardwareAddr{2, 7, 7, 7, 7, 7}, peer4,
+			cable4.Addr()),
 	}
 	bridged = map[ErrorCount][]byte{
 		{Node: "l2-learn", Reason: "L2 learn misses"}:         arpOf(t, peerMAC, peer4, cable4.Addr()),
 		{Node: "l2-flood", Reason: "L2 replication complete"}: arpOf(t, peerMAC, peer4, cable4.Addr()),
-		{Node: "l2-fwd", Reason: "Reflection Drop"}:           packet4(t, "10.9.0.2", func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = peerMAC }),
+		{Node: "l2-fwd", Reason: "Reflection Drop"}: packet4(t, "10.9.0.2",
+			func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = peerMAC }),
 	}
 	return routed, bridged
 }
@@ -202,7 +255,8 @@ func guardedCable(t *testing.T, client *Client) *cable {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix}, &interfaces.SwInterfaceAddDelAddressReply{})
+		c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix},
+			&interfaces.SwInterfaceAddDelAddressReply{})
 	}
 	rules := []acl_types.MacipACLRule{}
 	for _, admitted := range []string{"10.10.0.99/32", "fd00:10::99/128"} {
@@ -210,12 +264,16 @@ func guardedCable(t *testing.T, client *Client) *cable {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules = append(rules, acl_types.MacipACLRule{IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcMac: ethernet_types.MacAddress(peerMAC),
-			SrcMacMask: ethernet_types.MacAddress{255, 255, 255, 255, 255, 255}, SrcPrefix: prefix})
+		rules = append(rules, acl_types.MacipACLRule{
+			IsPermit:   acl_types.ACL_ACTION_API_PERMIT,
+			SrcMac:     ethernet_types.MacAddress(peerMAC),
+			SrcMacMask: ethernet_types.MacAddress{255, 255, 255, 255, 255, 255}, SrcPrefix: prefix,
+		})
 	}
 	added := &acl.MacipACLAddReply{}
 	c.send(&acl.MacipACLAdd{Tag: "test", R: rules}, added)
-	c.send(&acl.MacipACLInterfaceAddDel{IsAdd: true, SwIfIndex: c.index, ACLIndex: added.ACLIndex}, &acl.MacipACLInterfaceAddDelReply{})
+	c.send(&acl.MacipACLInterfaceAddDel{IsAdd: true, SwIfIndex: c.index, ACLIndex: added.ACLIndex},
+		&acl.MacipACLInterfaceAddDelReply{})
 	return c
 }
 
@@ -265,7 +323,8 @@ func awaitError(t *testing.T, client *Client, want ErrorCount) (others []ErrorCo
 // mustNameErrorsAsVPP sends each frame and waits for its error.
 func mustNameErrorsAsVPP(t *testing.T, client *Client) {
 	routed, bridged := droppedFrames(t)
-	r, b := newCable(t, client, "routed"), newCable(t, client, "bridged")
+	r := newCable(t, client, "routed")
+	b := newCable(t, client, "bridged")
 	r.route()
 	b.bridge()
 	all := map[*cable]map[ErrorCount][]byte{r: routed, b: bridged, guardedCable(t, client): guardedFrames(t)}
@@ -291,7 +350,8 @@ func mustNameErrorsAsVPP(t *testing.T, client *Client) {
 		for _, frame := range frames {
 			bytes += len(frame)
 		}
-		if have := c.traffic(i, string(c.names[i])); have.RxPackets != uint64(len(frames)) || have.RxBytes != uint64(bytes) || have.RxDrops == 0 {
+		if have := c.traffic(i, string(c.names[i])); have.RxPackets != uint64(len(frames)) ||
+			have.RxBytes != uint64(bytes) || have.RxDrops == 0 {
 			t.Errorf("%s: %+v, want %d packets of %d bytes, some dropped", c.names[i], have, len(frames), bytes)
 		}
 	}

@@ -18,9 +18,9 @@ import (
 
 // mirror is a private copy of a dataplane's stats segment, which govpp's client reads instead of the segment.
 //
-// The client follows every pointer and length in the segment. The dataplane moves vectors while the client reads them, and may be
-// damaged: the client would end the process with a fault that Go cannot recover from. So each reading copies the segment, checks the
-// copy, and then lets the client read it.
+// The client follows every pointer and length in the segment. The dataplane moves vectors while the client reads them,
+// and may be damaged: the client would end the process with a fault that Go cannot recover from. So each reading copies
+// the segment, checks the copy, and then lets the client read it.
 type mirror struct {
 	source  unix.Stat_t // of the segment
 	mem     []byte      // writable; the client has a mapping of its own
@@ -77,8 +77,8 @@ func serveTo(file *os.File, dir string) (_ *statsclient.StatsClient, err error) 
 	sent := make(chan error, 1)
 	go func() { sent <- sendOnce(l, file) }()
 	statsclient.Log.SetOutput(io.Discard) // it logs to standard output; its errors are returned too
-	// The client reconnects when a watch reports that its socket's path was removed. Watches report clean paths, so this path
-	// never matches, and the mapping stays.
+	// The client reconnects when a watch reports that its socket's path was removed. Watches report clean paths, so
+	// this path never matches, and the mapping stays.
 	client := statsclient.NewStatsClient(dir + "/./s")
 	err = client.Connect()
 	err = errors.Join(err, l.Close(), <-sent)
@@ -168,7 +168,8 @@ func epochOf(segment *os.File) (uint64, error) {
 
 // copyData copies the allocated parts of the segment. Most of a segment is a hole, which stays a hole in the copy.
 func (m *mirror) copyData(segment *os.File) error {
-	fd, size := int(segment.Fd()), int64(len(m.mem))
+	fd := int(segment.Fd())
+	size := int64(len(m.mem))
 	for at := int64(0); at < size; {
 		begin, err := unix.Seek(fd, at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {

@@ -13,7 +13,9 @@ func TestTagTellsNameAndHashAndFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-z0-9/:.-]{1,48}`).Draw(t, "name")
 		v := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{
-			Namespace: rapid.String().Draw(t, "namespace"), Name: rapid.String().Draw(t, "link"), MTU: rapid.Int().Draw(t, "mtu"),
+			Namespace: rapid.String().Draw(t, "namespace"),
+			Name:      rapid.String().Draw(t, "link"),
+			MTU:       rapid.Int().Draw(t, "mtu"),
 		}}
 		tag := interfaceTag(name, v)
 		got, hash, ok := parseTag(tag)
@@ -25,7 +27,9 @@ func TestTagTellsNameAndHashAndFits(t *testing.T) {
 
 // An interface of another program must be neither changed nor deleted.
 func TestATagOfAnotherProgramIsNotWefts(t *testing.T) {
-	for _, tag := range []string{"", "name", "name#", "#0123456789ab", "port#1", "port#0123456789a", "port#0123456789abc", "port#0123456789ag"} {
+	for _, tag := range []string{
+		"", "name", "name#", "#0123456789ab", "port#1", "port#0123456789a", "port#0123456789abc", "port#0123456789ag",
+	} {
 		if name, _, ours := parseTag(tag); ours {
 			t.Errorf("tag %q is taken for that of %q", tag, name)
 		}
@@ -50,7 +54,10 @@ func TestHashChangesWithEachFieldThatCannotBeReadBack(t *testing.T) {
 		}
 	}
 	v := base
-	v.Up, v.MTU, v.MAC, v.Tap.Queues = true, 9000, mac3, 1
+	v.Up = true
+	v.MTU = 9000
+	v.MAC = mac3
+	v.Tap.Queues = 1
 	if interfaceHash(v) != interfaceHash(base) {
 		t.Error("what can be read back is in the hash")
 	}
@@ -64,9 +71,13 @@ func TestHashOfAnInterfaceOnALink(t *testing.T) {
 		t.Error("another link has the same hash")
 	}
 	queued := func(rx, tx int) uint64 {
-		return interfaceHash(wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{Link: "a", On: "linux.veth/a", RxQueues: rx, TxQueues: tx}})
+		return interfaceHash(wire.Interface{
+			Type:     wire.TypeAFPacket,
+			AFPacket: wire.AFPacket{Link: "a", On: "linux.veth/a", RxQueues: rx, TxQueues: tx},
+		})
 	}
-	if queued(1, 1) != of("a", "linux.veth/a") || queued(2, 0) == queued(0, 2) || queued(2, 1) != queued(2, 0) || queued(2, 2) == queued(2, 1) {
+	if queued(1, 1) != of("a", "linux.veth/a") || queued(2, 0) == queued(0, 2) || queued(2, 1) != queued(2, 0) ||
+		queued(2, 2) == queued(2, 1) {
 		t.Error("the queues are not in the hash, or one is another than none said")
 	}
 }
@@ -90,7 +101,11 @@ func TestHashOfAMemifChangesWithEachField(t *testing.T) {
 		}
 		seen[hash] = name
 	}
-	same := base.with(func(v *wire.Interface) { v.MAC, v.MTU, v.Up = mac2, 9000, false })
+	same := base.with(func(v *wire.Interface) {
+		v.MAC = mac2
+		v.MTU = 9000
+		v.Up = false
+	})
 	if _, is := seen[interfaceHash(same.value.(wire.Interface))]; !is {
 		t.Error("what can be read back is in the hash")
 	}

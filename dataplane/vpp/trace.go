@@ -9,23 +9,28 @@ import (
 	"strconv"
 	"strings"
 
+	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/tracedump"
 	"go.fd.io/govpp/binapi/vlib"
 
 	"github.com/weftnet/weft/wire"
 )
 
-// tracedAtOnce is the number of packets of an input node, on each thread, that are recorded before the trace is cleared and started
-// again. Packets of other interfaces of the same type count, too.
+// tracedAtOnce is the number of packets of an input node, on each thread, that are recorded before the trace is cleared
+// and started again. Packets of other interfaces of the same type count, too.
 const tracedAtOnce = 250
 
-// inputNodes are the graph nodes that receive packets of interfaces by type.
-var inputNodes = map[wire.InterfaceType]string{
-	wire.TypeTap: "virtio-input", wire.TypeAFPacket: "af-packet-input", wire.TypeMemif: "memif-input",
+// inputNodes are the names of the graph nodes that receive packets of interfaces, by type. The first that a dataplane
+// has is its node. Taps are a plugin with a node of its own since VPP 26.02, where virtio-input receives packets of
+// other interfaces.
+var inputNodes = map[wire.InterfaceType][]string{
+	wire.TypeTap: {"tap-input", "virtio-input"}, wire.TypeAFPacket: {"af-packet-input"}, wire.TypeMemif: {
+		"memif-input",
+	},
 }
 
-// Trace records the paths of packets from certain interfaces. A dataplane has one buffer of traces for all its clients: only one Trace
-// may be used at a time, and it ends a trace of VPP's command line.
+// Trace records the paths of packets from certain interfaces. A dataplane has one buffer of traces for all its clients:
+// only one Trace may be used at a time, and it ends a trace of VPP's command line.
 type Trace struct {
 	client  *Client
 	sources map[Index]string // names of the traced interfaces
@@ -42,36 +47,55 @@ type TracedPath struct {
 	Text   string
 }
 
-// OpenTrace starts the trace of interfaces, by the names of their vpp.interface. The error wraps ErrNoInterface if one is missing.
+// OpenTrace starts the trace of interfaces, by the names of their vpp.interface. The error wraps ErrNoInterface if one
+// is missing.
 func (c *Client) OpenTrace(ctx context.Context, names []string) (*Trace, error) {
 	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
 	t := &Trace{client: c, sources: map[Index]string{}, Names: map[string]string{}}
-	nodes := map[string]bool{}
+	kinds := map[wire.InterfaceType]bool{}
 	for _, name := range names {
 		d := p.byName[name]
 		if d == nil {
 			return nil, fmt.Errorf("trace %s: %w", name, ErrNoInterface)
 		}
-		node, ok := inputNodes[p.value(d).Type]
-		if !ok {
+		kind := p.value(d).Type
+		if _, ok := inputNodes[kind]; !ok {
 			return nil, fmt.Errorf("trace %s: its type has no input node", name)
 		}
-		t.sources[Index(d.SwIfIndex)], nodes[node] = name, true
+		t.sources[Index(d.SwIfIndex)] = name
+		kinds[kind] = true
 	}
 	for name, d := range p.byName {
 		t.Names[d.InterfaceName] = name
 	}
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		reply := &vlib.GetNodeIndexReply{}
-		if err := c.exchangeAll(ctx, []*request{ask("get_node_index "+node, &vlib.GetNodeIndex{NodeName: node}, reply)}); err != nil {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		node, err := c.inputNode(ctx, kind)
+		if err != nil {
 			return nil, err
 		}
-		t.nodes = append(t.nodes, reply.NodeIndex)
+		t.nodes = append(t.nodes, node)
 	}
 	return t, t.start(ctx)
+}
+
+// inputNode returns the index of the graph node that receives packets of interfaces of a type.
+func (c *Client) inputNode(ctx context.Context, kind wire.InterfaceType) (uint32, error) {
+	for _, name := range inputNodes[kind] {
+		reply := &vlib.GetNodeIndexReply{}
+		r := ask("get_node_index "+name, &vlib.GetNodeIndex{NodeName: name}, reply).fineIf(api.NO_SUCH_NODE)
+		if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+			return 0, err
+		}
+		if reply.Retval == 0 {
+			return reply.NodeIndex, nil
+		}
+	}
+	return 0, fmt.Errorf(
+		"the dataplane has no graph node that receives packets of interfaces of type %s: none of %s exists", kind,
+		strings.Join(inputNodes[kind], ", "))
 }
 
 // start clears the trace and records packets of all nodes.
@@ -88,7 +112,9 @@ func (t *Trace) start(ctx context.Context) error {
 
 // Read returns the paths since the last Read, of each thread in order. If the trace was full, it is started again.
 func (t *Trace) Read(ctx context.Context) ([]TracedPath, error) {
-	r := askAll(&tracedump.TraceV2Dump{ThreadID: ^uint32(0), Max: uint32(tracedAtOnce * len(t.nodes)), ClearCache: true}, &tracedump.TraceV2Details{})
+	r := askAll(
+		&tracedump.TraceV2Dump{ThreadID: ^uint32(0), Max: uint32(tracedAtOnce * len(t.nodes)), ClearCache: true},
+		&tracedump.TraceV2Details{})
 	if err := t.client.exchangeAll(ctx, []*request{r}); err != nil {
 		return nil, err
 	}
@@ -120,12 +146,14 @@ func (t *Trace) Others() uint64 { return t.others }
 func (t *Trace) Close(ctx context.Context) error {
 	return t.client.exchangeAll(ctx, []*request{
 		ask("trace_clear_capture", &tracedump.TraceClearCapture{}, &tracedump.TraceClearCaptureReply{}),
-		askAll(&tracedump.TraceV2Dump{ThreadID: ^uint32(0), Position: ^uint32(0), ClearCache: true}, &tracedump.TraceV2Details{}),
+		askAll(&tracedump.TraceV2Dump{ThreadID: ^uint32(0), Position: ^uint32(0), ClearCache: true},
+			&tracedump.TraceV2Details{}),
 	})
 }
 
-// receivedIndex finds the index of the interface that received a packet: ethernet-input prints it. A memif in mode ip has no
-// ethernet-input; its input node prints the hardware index, which is the same for interfaces without sub-interfaces.
+// receivedIndex finds the index of the interface that received a packet: ethernet-input prints it. A memif in mode ip
+// has no ethernet-input; its input node prints the hardware index, which is the same for interfaces without
+// sub-interfaces.
 var (
 	receivedIndex  = regexp.MustCompile(`\bsw-if-index (\d+)`)
 	receivedDevice = regexp.MustCompile(`\bhw_if_index (\d+)`)

@@ -54,9 +54,13 @@ func answerTo(t *testing.T, path string, to netip.Addr) string {
 
 func answerWithin(t *testing.T, path string, to netip.Addr, limit time.Duration) string {
 	t.Helper()
-	network, protocol, request := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho)
+	network := "ip4:icmp"
+	protocol := 1
+	request := icmp.Type(ipv4.ICMPTypeEcho)
 	if to.Is6() {
-		network, protocol, request = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest
+		network = "ip6:ipv6-icmp"
+		protocol = 58
+		request = ipv6.ICMPTypeEchoRequest
 	}
 	var conn *icmp.PacketConn
 	var err error

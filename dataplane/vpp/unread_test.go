@@ -8,8 +8,9 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Fields that the dataplane does not report decide about dependencies. If such a field changes, the dependencies must follow, although no
-// operation is needed: otherwise a pod is disconnected when its last policy ends, or a replay connects it without its ACL.
+// Fields that the dataplane does not report decide about dependencies. If such a field changes, the dependencies must
+// follow, although no operation is needed: otherwise a pod is disconnected when its last policy ends, or a replay
+// connects it without its ACL.
 func TestDependenciesFollowFieldsThatTheDataplaneDoesNotReport(t *testing.T) {
 	member := wire.InterfaceVRF{Interface: "pod", VRF: "pods/ip4", Family: wire.IP4}
 	port := wire.BridgeMember{Interface: "pod", BridgeDomain: "blue", LinuxEnd: wire.VethKey("pod")}
@@ -26,17 +27,36 @@ func TestDependenciesFollowFieldsThatTheDataplaneDoesNotReport(t *testing.T) {
 // The other kinds have no such field. A new one belongs to the test above.
 func TestOtherKindsReportWhatTheirDependenciesAreOf(t *testing.T) {
 	for kind, got := range map[string][]string{
-		wire.KindVRF:          kvschedulertest.FollowsUnread(t, vrfDescriptor(nil), "a/ip4", wire.VRF{ID: 1, Family: wire.IP4, Label: "a"}),
-		wire.KindInterface:    kvschedulertest.FollowsUnread(t, interfaceDescriptor(nil), "a", wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: "eth0"}}),
-		wire.KindAddress:      kvschedulertest.FollowsUnread(t, addressDescriptor(nil), "a", wire.Address{Interface: "a"}),
-		wire.KindUnnumbered:   kvschedulertest.FollowsUnread(t, unnumberedDescriptor(nil), "a", wire.Unnumbered{Interface: "a", Donor: "b"}),
-		wire.KindRoute:        kvschedulertest.FollowsUnread(t, routeDescriptor(nil), "a", wire.Route{VRF: "v", Paths: []wire.Path{{Interface: "a"}}}),
-		wire.KindNeighbour:    kvschedulertest.FollowsUnread(t, neighbourDescriptor(nil), "a", wire.Neighbour{Interface: "a"}),
+		wire.KindVRF: kvschedulertest.FollowsUnread(t, vrfDescriptor(nil), "a/ip4", wire.VRF{
+			ID:     1,
+			Family: wire.IP4,
+			Label:  "a",
+		}),
+		wire.KindInterface: kvschedulertest.FollowsUnread(t, interfaceDescriptor(nil), "a", wire.Interface{
+			Type: wire.TypeTap,
+			Tap:  wire.Tap{Name: "eth0"},
+		}),
+		wire.KindAddress: kvschedulertest.FollowsUnread(t, addressDescriptor(nil), "a", wire.Address{
+			Interface: "a",
+		}),
+		wire.KindUnnumbered: kvschedulertest.FollowsUnread(t, unnumberedDescriptor(nil), "a", wire.Unnumbered{
+			Interface: "a",
+			Donor:     "b",
+		}),
+		wire.KindRoute: kvschedulertest.FollowsUnread(t, routeDescriptor(nil), "a", wire.Route{
+			VRF:   "v",
+			Paths: []wire.Path{{Interface: "a"}},
+		}),
+		wire.KindNeighbour: kvschedulertest.FollowsUnread(t, neighbourDescriptor(nil), "a", wire.Neighbour{
+			Interface: "a",
+		}),
 		wire.KindBridgeDomain: kvschedulertest.FollowsUnread(t, bridgeDescriptor(nil), "a", wire.BridgeDomain{}),
 		wire.KindL2FIB:        kvschedulertest.FollowsUnread(t, l2FIBDescriptor(nil), "a", wire.L2FIB{}),
 		wire.KindMACIP:        kvschedulertest.FollowsUnread(t, macipDescriptor(nil), "a", wire.MACIP{Interface: "a"}),
-		wire.KindInterfaceACL: kvschedulertest.FollowsUnread(t, interfaceACLDescriptor(nil), "a", wire.InterfaceACL{Interface: "a"}),
-		wire.KindProxyARP:     kvschedulertest.FollowsUnread(t, proxyARPDescriptor(nil), "a", wire.ProxyARP{}),
+		wire.KindInterfaceACL: kvschedulertest.FollowsUnread(t, interfaceACLDescriptor(nil), "a", wire.InterfaceACL{
+			Interface: "a",
+		}),
+		wire.KindProxyARP: kvschedulertest.FollowsUnread(t, proxyARPDescriptor(nil), "a", wire.ProxyARP{}),
 	} {
 		if len(got) > 0 {
 			t.Errorf("%s: the fields %q decide about dependencies, and Equal ignores them", kind, got)

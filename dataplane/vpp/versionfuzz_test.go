@@ -8,7 +8,9 @@ import (
 
 // FuzzVersion parses any version. A release parses as itself, and only VPP must have VPP's messages.
 func FuzzVersion(f *testing.F) {
-	for _, version := range []string{"vpe 25.10-release", "vpe 26.02-rc0~12-g0", "vpe 25.", "vpe", "weft-vswitch v0.1.0", "vpe -1.-2", "vpe 1e9.3"} {
+	for _, version := range []string{
+		"vpe 25.10-release", "vpe 26.02-rc0~12-g0", "vpe 25.", "vpe", "weft-vswitch v0.1.0", "vpe -1.-2", "vpe 1e9.3",
+	} {
 		f.Add(version)
 	}
 	f.Fuzz(func(t *testing.T, version string) {

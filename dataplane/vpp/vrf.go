@@ -67,7 +67,8 @@ func (b vrfs) Create(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Tab
 	several(ctx, b.c, batch, func(it *kvscheduler.Item[wire.VRF, Table]) []*request {
 		it.NewMeta = Table{it.Want.ID, it.Want.Family}
 		if label, taken := owners[it.NewMeta]; taken && label != vrfPrefix+it.Want.Label {
-			it.Err = permanent(fmt.Errorf("create %s table %d: it exists and belongs to %q", it.Want.Family, it.Want.ID, label))
+			it.Err = permanent(fmt.Errorf("create %s table %d: it exists and belongs to %q", it.Want.Family, it.Want.ID,
+				label))
 			return nil
 		}
 		return []*request{addDelTable("create", it.Want)}
@@ -90,9 +91,10 @@ func (b vrfs) Delete(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Tab
 
 func addDelTable(verb string, v wire.VRF) *request {
 	table := ip.IPTable{TableID: v.ID, IsIP6: v.Family == wire.IP6, Name: vrfPrefix + v.Label}
-	return ask(fmt.Sprintf("ip_table_add_del_v2: %s %s table %d %q", verb, v.Family, v.ID, table.Name), &ip.IPTableAddDelV2{
-		Table: table, CreateMfib: true, IsAdd: verb == "create",
-	}, &ip.IPTableAddDelV2Reply{})
+	return ask(fmt.Sprintf("ip_table_add_del_v2: %s %s table %d %q", verb, v.Family, v.ID, table.Name),
+		&ip.IPTableAddDelV2{
+			Table: table, CreateMfib: true, IsAdd: verb == "create",
+		}, &ip.IPTableAddDelV2Reply{})
 }
 
 func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.VRF, Table], error] {
@@ -100,7 +102,11 @@ func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedule
 	var found []kvscheduler.Actual[wire.VRF, Table]
 	for table, name := range ours.names {
 		label := strings.TrimSuffix(name, wire.VRFName("", table.Family))
-		found = append(found, kvscheduler.Actual[wire.VRF, Table]{Name: name, V: wire.VRF{ID: table.ID, Family: table.Family, Label: label}, Meta: table})
+		found = append(found, kvscheduler.Actual[wire.VRF, Table]{
+			Name: name,
+			V:    wire.VRF{ID: table.ID, Family: table.Family, Label: label},
+			Meta: table,
+		})
 	}
 	return yieldAll(found, err)
 }
@@ -131,7 +137,8 @@ func (c *Client) tables(ctx context.Context) (tables, error) {
 	for table, owner := range owners {
 		if label, ours := strings.CutPrefix(owner, vrfPrefix); ours {
 			name := wire.VRFName(label, table.Family)
-			t.byName[name], t.names[table] = table, name
+			t.byName[name] = table
+			t.names[table] = name
 		}
 	}
 	return t, err
@@ -153,7 +160,7 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 		Equal:    sameMembership,
 		Validate: validateMembership,
 		Deps: func(_ string, v wire.InterfaceVRF) []kvscheduler.Dep {
-			deps := judged(v.AntiSpoofed, v.Interface,
+			deps := withSourceRules(v.AntiSpoofed, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
 				kvscheduler.Dep{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
 			)
@@ -178,7 +185,8 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 
 // sameMembership ignores fields that the dataplane does not report.
 func sameMembership(want, have wire.InterfaceVRF) bool {
-	have.AntiSpoofed, have.Filtered = want.AntiSpoofed, want.Filtered
+	have.AntiSpoofed = want.AntiSpoofed
+	have.Filtered = want.Filtered
 	return want == have
 }
 
@@ -199,8 +207,11 @@ func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 	}, &interfaces.SwInterfaceSetTableReply{})
 }
 
-// memberships lists our interfaces that are in another table than 0. With names it lists the interfaces of these objects.
-func (c *Client) memberships(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.InterfaceVRF, Index], error) {
+// memberships lists our interfaces that are in another table than 0. With names it lists the interfaces of these
+// objects.
+func (c *Client) memberships(
+	ctx context.Context, names []string,
+) ([]kvscheduler.Actual[wire.InterfaceVRF, Index], error) {
 	p, vrfs, err := both(ctx, c.ports, c.tables)
 	if err != nil {
 		return nil, err
@@ -213,7 +224,9 @@ func (c *Client) memberships(ctx context.Context, names []string) ([]kvscheduler
 				SwIfIndex: index.api(), IsIPv6: family == wire.IP6,
 			}, &interfaces.SwInterfaceGetTableReply{}))
 			asked = append(asked, kvscheduler.Actual[wire.InterfaceVRF, Index]{
-				Name: wire.InterfaceVRFName(name, family), V: wire.InterfaceVRF{Interface: name, Family: family}, Meta: index,
+				Name: wire.InterfaceVRFName(name, family),
+				V:    wire.InterfaceVRF{Interface: name, Family: family},
+				Meta: index,
 			})
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Kubelet is the fake kubelet of one node. The content of a real kubelet's checkpoint (the devices of each container and the
-// answers of the plugin) survives Stop.
+// Kubelet is the fake kubelet of one node. The content of a real kubelet's checkpoint (the devices of each container
+// and the answers of the plugin) survives Stop.
 type Kubelet struct {
 	pluginDir, podResources string
 
@@ -63,7 +63,8 @@ func (k *Kubelet) Start() error {
 	if err := removeSockets(k.pluginDir); err != nil {
 		return err
 	}
-	registry, lister := grpc.NewServer(), grpc.NewServer()
+	registry := grpc.NewServer()
+	lister := grpc.NewServer()
 	v1beta1.RegisterRegistrationServer(registry, &registration{kubelet: k})
 	podresources.RegisterPodResourcesListerServer(lister, &resources{kubelet: k})
 	for socket, server := range map[string]*grpc.Server{
@@ -95,8 +96,10 @@ func (k *Kubelet) serve(socket string, server *grpc.Server) error {
 // Stop ends all connections; the sockets stay.
 func (k *Kubelet) Stop() error {
 	k.mu.Lock()
-	serving, endpoints := k.serving, k.endpoints
-	k.serving, k.endpoints = nil, make(map[string]*endpoint)
+	serving := k.serving
+	endpoints := k.endpoints
+	k.serving = nil
+	k.endpoints = make(map[string]*endpoint)
 	for resource, e := range endpoints {
 		k.endpoints[resource] = e.withoutConnection()
 	}
@@ -162,7 +165,8 @@ func (k *Kubelet) Await(ctx context.Context, resource string, allocatable int) e
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%d devices %s are allocatable, want %d: %w", have, resource, allocatable, context.Cause(ctx))
+			return fmt.Errorf("%d devices %s are allocatable, want %d: %w", have, resource, allocatable,
+				context.Cause(ctx))
 		}
 	}
 }
@@ -197,7 +201,9 @@ type resources struct {
 }
 
 // List returns all admitted pods, including those without devices.
-func (r *resources) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (r *resources) List(
+	context.Context, *podresources.ListPodResourcesRequest,
+) (*podresources.ListPodResourcesResponse, error) {
 	resp := &podresources.ListPodResourcesResponse{}
 	r.kubelet.mu.Lock()
 	defer r.kubelet.mu.Unlock()
@@ -208,7 +214,9 @@ func (r *resources) List(context.Context, *podresources.ListPodResourcesRequest)
 }
 
 // Get returns one pod. It fails for an unknown pod.
-func (r *resources) Get(_ context.Context, req *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+func (r *resources) Get(
+	_ context.Context, req *podresources.GetPodResourcesRequest,
+) (*podresources.GetPodResourcesResponse, error) {
 	r.kubelet.mu.Lock()
 	defer r.kubelet.mu.Unlock()
 	if r.kubelet.get != nil {
@@ -231,10 +239,16 @@ func (a *admitted) resources() *podresources.PodResources {
 		}
 		shown := &podresources.ContainerResources{Name: c.Name}
 		for resource, devices := range c.Foreign {
-			shown.Devices = append(shown.Devices, &podresources.ContainerDevices{ResourceName: resource, DeviceIds: devices})
+			shown.Devices = append(shown.Devices, &podresources.ContainerDevices{
+				ResourceName: resource,
+				DeviceIds:    devices,
+			})
 		}
 		if len(c.Devices) > 0 {
-			shown.Devices = append(shown.Devices, &podresources.ContainerDevices{ResourceName: a.resource, DeviceIds: c.Devices})
+			shown.Devices = append(shown.Devices, &podresources.ContainerDevices{
+				ResourceName: a.resource,
+				DeviceIds:    c.Devices,
+			})
 		}
 		p.Containers = append(p.Containers, shown)
 	}

@@ -51,7 +51,9 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_List
 	return nil
 }
 
-func (p *plugin) GetPreferredAllocation(_ context.Context, req *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+func (p *plugin) GetPreferredAllocation(
+	_ context.Context, req *v1beta1.PreferredAllocationRequest,
+) (*v1beta1.PreferredAllocationResponse, error) {
 	p.called("prefer")
 	all := req.GetContainerRequests()[0].GetAvailableDeviceIDs()
 	return &v1beta1.PreferredAllocationResponse{
@@ -62,10 +64,14 @@ func (p *plugin) GetPreferredAllocation(_ context.Context, req *v1beta1.Preferre
 func (p *plugin) Allocate(_ context.Context, req *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	devices := strings.Join(req.GetContainerRequests()[0].GetDevicesIds(), "+")
 	p.called("allocate " + devices)
-	return &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{{Envs: map[string]string{"THING": devices}}}}, nil
+	return &v1beta1.AllocateResponse{
+		ContainerResponses: []*v1beta1.ContainerAllocateResponse{{Envs: map[string]string{"THING": devices}}},
+	}, nil
 }
 
-func (p *plugin) PreStartContainer(_ context.Context, req *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
+func (p *plugin) PreStartContainer(
+	_ context.Context, req *v1beta1.PreStartContainerRequest,
+) (*v1beta1.PreStartContainerResponse, error) {
 	p.called("start " + strings.Join(req.GetDevicesIds(), "+"))
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
@@ -85,7 +91,8 @@ func (p *plugin) serve(t *testing.T, k *Kubelet) {
 
 func register(t *testing.T, k *Kubelet) error {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+k.PluginDir()+"/kubelet.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+k.PluginDir()+"/kubelet.sock",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +131,13 @@ func TestPluginIsCalledInTheOrderOfARealKubelet(t *testing.T) {
 	}}
 	for range 2 {
 		containers, err := k.Admit(t.Context(), resource, pod)
-		if err != nil || containers[0].Envs["THING"] != "t-2" || containers[1].Envs["THING"] != "t-1+t-2" || containers[2].Envs != nil {
+		if err != nil || containers[0].Envs["THING"] != "t-2" || containers[1].Envs["THING"] != "t-1+t-2" ||
+			containers[2].Envs != nil {
 			t.Fatalf("containers %+v, %v", containers, err)
 		}
 	}
-	if err := errors.Join(k.StartContainer(t.Context(), "n", "a", "main"), k.StartContainer(t.Context(), "n", "a", "side")); err != nil {
+	if err := errors.Join(k.StartContainer(t.Context(), "n", "a", "main"),
+		k.StartContainer(t.Context(), "n", "a", "side")); err != nil {
 		t.Fatal(err)
 	}
 	want := "options, list, prefer, allocate t-2, prefer, allocate t-1+t-2, start t-1+t-2"
@@ -141,7 +150,10 @@ func TestPluginIsCalledInTheOrderOfARealKubelet(t *testing.T) {
 func TestAdmissionFailsWhenTooFewDevicesAreFree(t *testing.T) {
 	k, _ := start(t)
 	for range 2 {
-		_, err := k.Admit(t.Context(), resource, Pod{Name: "a", Containers: []Container{{Name: "c", Limit: 2}, {Name: "d", Limit: 2}}})
+		_, err := k.Admit(t.Context(), resource, Pod{
+			Name:       "a",
+			Containers: []Container{{Name: "c", Limit: 2}, {Name: "d", Limit: 2}},
+		})
 		if !errors.Is(err, ErrUnexpectedAdmission) || len(k.Pods()) != 0 {
 			t.Errorf("%v, pods %v", err, k.Pods())
 		}
@@ -164,13 +176,17 @@ func TestRestartRemovesSocketsAndHealthButKeepsPods(t *testing.T) {
 	if capacity, allocatable := k.Capacity(resource); capacity != 3 || allocatable != 0 {
 		t.Errorf("capacity %d, allocatable %d", capacity, allocatable)
 	}
-	if _, err := k.Admit(t.Context(), resource, Pod{Name: "b", Containers: []Container{{Name: "c", Limit: 1}}}); err == nil {
+	if _, err := k.Admit(t.Context(), resource, Pod{
+		Name:       "b",
+		Containers: []Container{{Name: "c", Limit: 1}},
+	}); err == nil {
 		t.Error("allocated by a disconnected plugin")
 	}
 	if err := k.StartContainer(t.Context(), "n", "a", "c"); err == nil {
 		t.Error("a container started without its plugin")
 	}
-	if after, err := k.Admit(t.Context(), resource, pod); err != nil || after[0].Envs["THING"] != before[0].Envs["THING"] {
+	if after, err := k.Admit(t.Context(), resource, pod); err != nil ||
+		after[0].Envs["THING"] != before[0].Envs["THING"] {
 		t.Errorf("after the restart: %v, %v", after, err)
 	}
 	p.serve(t, k)

@@ -42,8 +42,8 @@ const preStartTimeout = v1beta1.KubeletPreStartContainerRPCTimeoutInSecs * time.
 // ErrUnexpectedAdmission is the permanent failure of a pod when the node lacks devices.
 var ErrUnexpectedAdmission = errors.New("UnexpectedAdmissionError")
 
-// Admit allocates devices of the resource to each container of the pod that has a limit, as a real kubelet does before it
-// creates the sandbox, and returns the containers with their devices. For an admitted pod it returns the same result
+// Admit allocates devices of the resource to each container of the pod that has a limit, as a real kubelet does before
+// it creates the sandbox, and returns the containers with their devices. For an admitted pod it returns the same result
 // without calling the plugin.
 func (k *Kubelet) Admit(ctx context.Context, resource string, pod Pod) ([]Container, error) {
 	k.admission.Lock()
@@ -91,7 +91,8 @@ func (k *Kubelet) allocate(ctx context.Context, a *admitted, c *Container, reusa
 	must := slices.Clone(reusable[:min(len(reusable), c.Limit)])
 	available := append(slices.Clone(must), free...)
 	if len(available) < c.Limit {
-		return fmt.Errorf("requested number of devices unavailable for %s: requested: %d, available: %d", a.resource, c.Limit, len(available))
+		return fmt.Errorf("requested number of devices unavailable for %s: requested: %d, available: %d", a.resource,
+			c.Limit, len(available))
 	}
 	devices, err := e.choose(ctx, available, must, c.Limit)
 	if err != nil {
@@ -107,7 +108,10 @@ func (k *Kubelet) allocate(ctx context.Context, a *admitted, c *Container, reusa
 		return fmt.Errorf("allocate: the plugin answered for %d containers, not 1", n)
 	}
 	r := resp.GetContainerResponses()[0]
-	c.Devices, c.Envs, c.Mounts, c.Annotations = devices, r.GetEnvs(), r.GetMounts(), r.GetAnnotations()
+	c.Devices = devices
+	c.Envs = r.GetEnvs()
+	c.Mounts = r.GetMounts()
+	c.Annotations = r.GetAnnotations()
 	return nil
 }
 

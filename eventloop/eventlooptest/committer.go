@@ -26,7 +26,8 @@ type Committer struct {
 // Hook is called for a change; its error is that of the commit.
 type Hook func(ctx context.Context, c eventloop.Change) error
 
-// Before sets the hook that is called before a change is applied. If it fails an atomic change, that is reported as undone.
+// Before sets the hook that is called before a change is applied. If it fails an atomic change, that is reported as
+// undone.
 func (m *Committer) Before(h Hook) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +51,9 @@ func (m *Committer) Stuck(f func(c eventloop.Change) []string) {
 // Commit applies c.
 func (m *Committer) Commit(ctx context.Context, c eventloop.Change) (eventloop.Outcome, error) {
 	m.mu.Lock()
-	before, after, stuck := m.before, m.after, m.stuck
+	before := m.before
+	after := m.after
+	stuck := m.stuck
 	m.mu.Unlock()
 	out := eventloop.Outcome{}
 	if stuck != nil {
@@ -63,7 +66,9 @@ func (m *Committer) Commit(ctx context.Context, c eventloop.Change) (eventloop.O
 		}
 	}
 	m.apply(c)
-	out.Operations = len(c.Set)
+	for _, s := range c.Set {
+		out.Operations = append(out.Operations, s.Key)
+	}
 	out.Transactions = []uint64{c.Event}
 	if after != nil {
 		if err := after(ctx, c); err != nil {
@@ -81,7 +86,8 @@ func (m *Committer) apply(c eventloop.Change) {
 	defer m.mu.Unlock()
 	m.changes = append(m.changes, c)
 	if m.values == nil || c.Resync == eventloop.Full || c.Resync == eventloop.Upstream {
-		m.values, m.external = make(map[string]any), make(map[string]any)
+		m.values = make(map[string]any)
+		m.external = make(map[string]any)
 	}
 	for values, settings := range map[*map[string]any][]eventloop.Setting{&m.values: c.Set, &m.external: c.External} {
 		for _, s := range settings {

@@ -58,7 +58,8 @@ func AllowedCPUs() ([]int, error) {
 	return allowed, nil
 }
 
-// Detect reads the resources of the node with the given root directory, for a process that may use the allowed processors.
+// Detect reads the resources of the node with the given root directory, for a process that may use the allowed
+// processors.
 func Detect(root fs.FS, allowed []int) (Machine, error) {
 	m := Machine{files: root, Limit: map[string]int{}}
 	online, err := readList(root, "sys/devices/system/cpu/online")
@@ -126,7 +127,9 @@ func (m *Machine) addNode(id int, hugepages string, cpus []int) error {
 // detectLimits reads the hugepage limits of the container, from cgroup v2 or v1.
 func (m *Machine) detectLimits() error {
 	for _, size := range pageSizes {
-		for _, file := range []string{"sys/fs/cgroup/" + size.cgroup + ".max", "sys/fs/cgroup/hugetlb/" + size.cgroup + ".limit_in_bytes"} {
+		for _, file := range []string{
+			"sys/fs/cgroup/" + size.cgroup + ".max", "sys/fs/cgroup/hugetlb/" + size.cgroup + ".limit_in_bytes",
+		} {
 			word, err := readWord(m.files, file)
 			if errors.Is(err, fs.ErrNotExist) || word == "max" {
 				continue
@@ -165,7 +168,8 @@ func (m *Machine) pciAddress(card string) (string, error) {
 			return address, nil
 		}
 	}
-	return "", fmt.Errorf("find the PCI address of %s: /%s has no PCI_SLOT_NAME, so the card is not a PCI device", card, file)
+	return "", fmt.Errorf("find the PCI address of %s: /%s has no PCI_SLOT_NAME, so the card is not a PCI device", card,
+		file)
 }
 
 func readWord(root fs.FS, file string) (string, error) {

@@ -59,15 +59,27 @@ func TestDetectReadsTheResourcesOfTheProcess(t *testing.T) {
 		allowed []int
 		want    string
 	}{
-		{"all processors of two NUMA nodes", node("0-3", "0-1", numaNode(0, "0,2", 5, 1), numaNode(1, "1,3", 6, 0)), upTo(4),
-			"[{0 0} {1 1} {2 0} {3 1}] false [{0 map[1G:1 2M:5]} {1 map[1G:0 2M:6]}] map[] false"},
-		{"a processor that is offline", node("0,2-3", "0", numaNode(0, "0,2-3", 0, 0)), upTo(4), "[{0 0} {2 0} {3 0}] false [{0 map[1G:0 2M:0]}] map[] false"},
-		{"a part of the processors", node("0-7", "0", numaNode(0, "0-7", 0, 0)), []int{2, 3}, "[{2 0} {3 0}] true [{0 map[1G:0 2M:0]}] map[] false"},
+		{
+			"all processors of two NUMA nodes", node("0-3", "0-1", numaNode(0, "0,2", 5, 1), numaNode(1, "1,3", 6, 0)),
+			upTo(4),
+			"[{0 0} {1 1} {2 0} {3 1}] false [{0 map[1G:1 2M:5]} {1 map[1G:0 2M:6]}] map[] false",
+		},
+		{
+			"a processor that is offline", node("0,2-3", "0", numaNode(0, "0,2-3", 0, 0)), upTo(4),
+			"[{0 0} {2 0} {3 0}] false [{0 map[1G:0 2M:0]}] map[] false",
+		},
+		{
+			"a part of the processors", node("0-7", "0", numaNode(0, "0-7", 0, 0)), []int{2, 3},
+			"[{2 0} {3 0}] true [{0 map[1G:0 2M:0]}] map[] false",
+		},
 		{"a container with fewer hugepages than are free", node("0", "0", numaNode(0, "0", 100, 9), map[string]string{
 			"sys/fs/cgroup/hugetlb.2MB.max": "67108864", "sys/fs/cgroup/hugetlb.1GB.max": "max"}), upTo(1),
 			"[{0 0}] false [{0 map[1G:9 2M:100]}] map[2M:32] false"},
 		{"no NUMA, cgroup v1", files(single), upTo(1), "[{0 0}] false [{0 map[2M:30]}] map[2M:10] false"},
-		{"vhost-net", node("0", "0", numaNode(0, "0", 0, 0), map[string]string{"dev/vhost-net": ""}), upTo(1), "[{0 0}] false [{0 map[1G:0 2M:0]}] map[] true"},
+		{
+			"vhost-net", node("0", "0", numaNode(0, "0", 0, 0), map[string]string{"dev/vhost-net": ""}), upTo(1),
+			"[{0 0}] false [{0 map[1G:0 2M:0]}] map[] true",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

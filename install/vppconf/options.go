@@ -61,16 +61,20 @@ type Options struct {
 // Flags binds the options to flags and sets the defaults.
 func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.MainCore, "main-core", choose, "processor of VPP's main thread; -1: automatic")
-	fs.IntVar(&o.Workers, "workers", choose, "forwarding threads, each on a processor of its own; 0: the main thread forwards; -1: by the number of processors")
-	fs.StringVar(&o.Hugepages, "hugepages", Auto, "pages of VPP's memory: auto (hugepages if enough are free), none, 2M or 1G")
+	fs.IntVar(&o.Workers, "workers", choose,
+		"forwarding threads, each on a processor of its own; 0: the main thread forwards; -1: by the number of processors")
+	fs.StringVar(&o.Hugepages, "hugepages", Auto,
+		"pages of VPP's memory: auto (hugepages if enough are free), none, 2M or 1G")
 	fs.IntVar(&o.Buffers, "buffers", 0, "packet buffers of each NUMA node; 0: by pods, memifs and workers")
 	fs.IntVar(&o.Pods, "pods", 110, "maximum number of pods on the node")
 	fs.IntVar(&o.Memifs, "memifs", 100, "maximum number of memifs on the node")
-	fs.StringVar(&o.Uplink, "uplink", Kernel, "owner of the node's network card: kernel, or for VPP the name or PCI address of the card")
+	fs.StringVar(&o.Uplink, "uplink", Kernel,
+		"owner of the node's network card: kernel, or for VPP the name or PCI address of the card")
 	fs.StringVar(&o.UplinkMode, "uplink-mode", AFPacket, "VPP's driver for that card: af_packet, af_xdp or dpdk")
 	fs.StringVar(&o.RuntimeDir, "runtime-dir", "/run/vpp", "directory of VPP's sockets")
 	fs.StringVar(&o.PluginPath, "plugin-path", "", "directory of VPP's plugins; empty: VPP's default")
-	fs.StringVarP(&o.Output, "output", "o", "", "output file; also restricts the runtime directory to its owner; empty: print")
+	fs.StringVarP(&o.Output, "output", "o", "",
+		"output file; also restricts the runtime directory to its owner; empty: print")
 }
 
 // Validate reports every invalid option with its flag.
@@ -78,14 +82,16 @@ func (o *Options) Validate() error {
 	errs := []error{
 		within("main-core", o.MainCore, choose, maxCount), within("workers", o.Workers, choose, maxWorkers),
 		within("pods", o.Pods, 0, maxCount), within("memifs", o.Memifs, 0, maxCount),
-		oneOf("hugepages", o.Hugepages, Auto, None, Huge, Giga), oneOf("uplink-mode", o.UplinkMode, AFPacket, AFXDP, DPDK),
+		oneOf("hugepages", o.Hugepages, Auto, None, Huge, Giga),
+		oneOf("uplink-mode", o.UplinkMode, AFPacket, AFXDP, DPDK),
 		oneWord("runtime-dir", o.RuntimeDir),
 	}
 	if o.Buffers != 0 {
 		errs = append(errs, within("buffers", o.Buffers, minBuffers, maxBuffers))
 	}
 	if o.Uplink == "" || strings.ContainsAny(o.Uplink, " \t\n#{}/") {
-		errs = append(errs, fmt.Errorf("--uplink %q is neither kernel nor a network card's name or PCI address", o.Uplink))
+		errs = append(errs,
+			fmt.Errorf("--uplink %q is neither kernel nor a network card's name or PCI address", o.Uplink))
 	}
 	if o.PluginPath != "" {
 		errs = append(errs, oneWord("plugin-path", o.PluginPath))

@@ -20,10 +20,11 @@ const (
 	tapRing       = 256   // buffers in the ring of a tap
 	cardRings     = 2048  // buffers in the rings of a network card, for each queue
 
-	baseHeap      = 512 << 20 // VPP 25.10 without interfaces uses 36 MiB; the rest is for routes and traces of packets
-	interfaceHeap = 128 << 10 // a memif with an address uses 22 KiB; the rest is for neighbours, filters and other routes
-	baseStats     = 32 << 20  // VPP's default
-	counterBytes  = 512       // of an interface in the stats segment, for each thread
+	baseHeap = 512 << 20 // VPP 25.10 without interfaces uses 36 MiB; the rest is for routes and traces of packets
+	// a memif with an address uses 22 KiB; the rest is for neighbours, filters and other routes
+	interfaceHeap = 128 << 10
+	baseStats     = 32 << 20 // VPP's default
+	counterBytes  = 512      // of an interface in the stats segment, for each thread
 )
 
 // cores are the processors of VPP's threads.
@@ -32,8 +33,8 @@ type cores struct {
 	workers []CPU
 }
 
-// chooseCores gives the main thread the second processor, because most of the kernel's interrupts go to the first one. The
-// workers get processors of the same NUMA node first.
+// chooseCores gives the main thread the second processor, because most of the kernel's interrupts go to the first one.
+// The workers get processors of the same NUMA node first.
 func chooseCores(o *Options, m *Machine) (cores, error) {
 	c := cores{main: m.CPUs[0]}
 	if len(m.CPUs) > 1 && !m.Confined {
@@ -99,7 +100,8 @@ func buffersFor(o *Options, m *Machine, c cores) (count int, reason string) {
 	if o.Buffers != 0 {
 		return o.Buffers, "set by --buffers"
 	}
-	count, reason = baseBuffers, fmt.Sprintf("%d by VPP's default", baseBuffers)
+	count = baseBuffers
+	reason = fmt.Sprintf("%d by VPP's default", baseBuffers)
 	add := func(n int, what string) {
 		if n > 0 {
 			count += n
@@ -140,7 +142,14 @@ type pages struct {
 // choosePages uses hugepages only if enough are free: without them VPP fails at start or gets SIGBUS.
 func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 	asked := askOrdinary(o.bufferBytes(), buffers)
-	none := pages{buffers: ordinary, heap: ordinary, ask: asked, count: asked, bytes: ordinaryPage, reason: "set by --hugepages"}
+	none := pages{
+		buffers: ordinary,
+		heap:    ordinary,
+		ask:     asked,
+		count:   asked,
+		bytes:   ordinaryPage,
+		reason:  "set by --hugepages",
+	}
 	if o.Hugepages == None {
 		return none, o.forbidOrdinary("with --hugepages none")
 	}
@@ -153,7 +162,8 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 		p := pages{buffers: size.name, heap: ordinary, ask: buffers, count: (buffers-1)/perPage + 1, bytes: size.bytes}
 		lack := m.lacking(size.name, p.count)
 		if lack == "" {
-			p.reason = fmt.Sprintf("hugepages, %d on each NUMA node: fewer TLB misses than with ordinary pages", p.count)
+			p.reason = fmt.Sprintf("hugepages, %d on each NUMA node: fewer TLB misses than with ordinary pages",
+				p.count)
 			if size.name == Huge && m.hasRoom(c.main.Node, p.count, (heapFor(o)-1)/size.bytes+1) {
 				p.heap = Huge
 			}
@@ -162,14 +172,16 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 		missing = append(missing, lack)
 	}
 	if o.Hugepages != Auto {
-		return pages{}, fmt.Errorf("--hugepages %s: %s; reserve more (sysctl vm.nr_hugepages, or hugepages= of the kernel), or use --hugepages auto", o.Hugepages, missing[0])
+		return pages{}, fmt.Errorf(
+			"--hugepages %s: %s; reserve more (sysctl vm.nr_hugepages, or hugepages= of the kernel), or use --hugepages auto",
+			o.Hugepages, missing[0])
 	}
 	none.reason = missing[0]
 	return none, o.forbidOrdinary(missing[0])
 }
 
-// askOrdinary returns the value of buffers-per-numa for ordinary pages. VPP takes a page for each buffer, lays buffers of the
-// given size end to end, and skips those that cross a page boundary.
+// askOrdinary returns the value of buffers-per-numa for ordinary pages. VPP takes a page for each buffer, lays buffers
+// of the given size end to end, and skips those that cross a page boundary.
 func askOrdinary(size, needed int) int {
 	const lines = ordinaryPage / cacheLine
 	size /= cacheLine
@@ -191,7 +203,8 @@ func (m *Machine) lacking(size string, wanted int) string {
 		}
 	}
 	if limit, ok := m.Limit[size]; ok && limit < wanted*len(m.Nodes) {
-		return fmt.Sprintf("this container may have %d hugepages of %s, %d are needed", limit, size, wanted*len(m.Nodes))
+		return fmt.Sprintf("this container may have %d hugepages of %s, %d are needed", limit, size,
+			wanted*len(m.Nodes))
 	}
 	return ""
 }

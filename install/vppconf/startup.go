@@ -24,7 +24,9 @@ type line struct{ directive, reason string }
 // New sizes VPP for a machine. The options must be valid.
 func New(o *Options, m *Machine) (Config, error) {
 	if (o.ownsCard(AFPacket) || o.ownsCard(AFXDP)) && !m.hasInterface(o.Uplink) {
-		return Config{}, fmt.Errorf("--uplink %s: this machine has no interface of this name, and --uplink-mode %s needs one; run it on the node", o.Uplink, o.UplinkMode)
+		return Config{}, fmt.Errorf(
+			"--uplink %s: this machine has no interface of this name, and --uplink-mode %s needs one; run it on the node",
+			o.Uplink, o.UplinkMode)
 	}
 	c, err := chooseCores(o, m)
 	if err != nil {
@@ -37,10 +39,34 @@ func New(o *Options, m *Machine) (Config, error) {
 	}
 	sections := []section{
 		{"unix", unixLines(o)},
-		{"socksvr", []line{{"socket-name " + o.file("api.sock"), "API socket of the agent (dataplane.socket); owner and group of VPP only (0775)"}}},
+		{
+			"socksvr",
+			[]line{
+				{
+					"socket-name " + o.file("api.sock"),
+					"API socket of the agent (dataplane.socket); owner and group of VPP only (0775)",
+				},
+			},
+		},
 		{"statseg", statsLines(o, c)},
-		{"api-trace", []line{{"on nitems 16384", "vppctl api trace dump shows the agent's last requests; after a crash they are in /tmp/api_post_mortem.PID, with memif secrets"}}},
-		{"api-segment", []line{{"prefix " + filepath.Base(o.RuntimeDir), "name of the shared memory of other API clients, unique for each VPP on this node"}}},
+		{
+			"api-trace",
+			[]line{
+				{
+					"on nitems 16384",
+					"vppctl api trace dump shows the agent's last requests; after a crash they are in /tmp/api_post_mortem.PID, with memif secrets",
+				},
+			},
+		},
+		{
+			"api-segment",
+			[]line{
+				{
+					"prefix " + filepath.Base(o.RuntimeDir),
+					"name of the shared memory of other API clients, unique for each VPP on this node",
+				},
+			},
+		},
 		{"memory", memoryLines(o, p)}, {"buffers", bufferLines(p, buffers, why)},
 		{"cpu", cpuLines(m, c)}, {"plugins", pluginLines(o)},
 	}
@@ -61,7 +87,10 @@ func unixLines(o *Options) []line {
 		{"nodaemon", "kubelet or systemd supervises VPP and sees its exit code"},
 		{"nosyslog", "log to standard error, which the supervisor keeps"},
 		{"nocolor", "no colours in the supervisor's log"},
-		{"runtime-dir " + o.RuntimeDir, "for root only (0700) if weft-agent vpp-config -o created it; VPP would create it open to all users"},
+		{
+			"runtime-dir " + o.RuntimeDir,
+			"for root only (0700) if weft-agent vpp-config -o created it; VPP would create it open to all users",
+		},
 		{"cli-listen " + o.file("cli.sock"), "for vppctl; write access to it controls the node's network"},
 		{"pidfile " + o.file("vpp.pid"), "must be in runtime-dir, otherwise VPP does not start"},
 	}
@@ -70,7 +99,11 @@ func unixLines(o *Options) []line {
 func statsLines(o *Options, c cores) []line {
 	return []line{
 		{"socket-name " + o.file("stats.sock"), "the agent reads counters of interfaces and drops here"},
-		{"size " + mebibytes(statsFor(o, c)), fmt.Sprintf("counters of %d interfaces, threads: %d; VPP ends if they do not fit", o.interfaces(), 1+len(c.workers))},
+		{
+			"size " + mebibytes(statsFor(o, c)),
+			fmt.Sprintf("counters of %d interfaces, threads: %d; VPP ends if they do not fit", o.interfaces(),
+				1+len(c.workers)),
+		},
 	}
 }
 
@@ -80,7 +113,10 @@ func memoryLines(o *Options, p pages) []line {
 		reason = "enough hugepages are free for the heap, too"
 	}
 	return []line{
-		{"main-heap-size " + mebibytes(heapFor(o)), fmt.Sprintf("routes, neighbours and filters of %d interfaces; VPP ends if it is full", o.interfaces())},
+		{
+			"main-heap-size " + mebibytes(heapFor(o)),
+			fmt.Sprintf("routes, neighbours and filters of %d interfaces; VPP ends if it is full", o.interfaces()),
+		},
 		{"main-heap-page-size " + p.heap, reason},
 	}
 }
@@ -92,7 +128,10 @@ func bufferLines(p pages, buffers int, why string) []line {
 	return []line{
 		{"page-size " + p.buffers, p.reason},
 		{"buffers-per-numa " + strconv.Itoa(p.ask), why},
-		{"default data-size " + strconv.Itoa(dataSize), "a packet of 1500 bytes takes one buffer, one of 9000 takes five"},
+		{
+			"default data-size " + strconv.Itoa(dataSize),
+			"a packet of 1500 bytes takes one buffer, one of 9000 takes five",
+		},
 	}
 }
 
@@ -100,7 +139,12 @@ func cpuLines(m *Machine, c cores) []line {
 	var lines []line
 	number := byID
 	if m.Confined {
-		lines = append(lines, line{"relative", fmt.Sprintf("VPP may use the processors %s only; the numbers below are indexes into these, so the file stays valid if they change", listed(m.CPUs, byID))})
+		lines = append(lines, line{
+			"relative",
+			fmt.Sprintf(
+				"VPP may use the processors %s only; the numbers below are indexes into these, so the file stays valid if they change",
+				listed(m.CPUs, byID)),
+		})
 		number = func(cpu CPU) int { return slices.Index(m.CPUs, cpu) }
 	}
 	reason := "API, CLI and timers"
@@ -116,7 +160,10 @@ func cpuLines(m *Machine, c cores) []line {
 		if slices.ContainsFunc(c.workers, func(cpu CPU) bool { return cpu.Node != c.main.Node }) {
 			where = "of several NUMA nodes, because that of the main thread has too few"
 		}
-		lines = append(lines, line{"corelist-workers " + listed(c.workers, number), "to forward packets, " + where + "; a polling worker uses all of its processor"})
+		lines = append(lines, line{
+			"corelist-workers " + listed(c.workers, number),
+			"to forward packets, " + where + "; a polling worker uses all of its processor",
+		})
 	}
 	return lines
 }
@@ -127,13 +174,18 @@ func pluginLines(o *Options) []line {
 		lines = append(lines, line{"path " + o.PluginPath, "set by --plugin-path"})
 	}
 	lines = append(lines,
-		line{"vat-path " + o.file("none"), "a missing directory, because VPP's test plugins log errors if their plugins are disabled"},
+		line{
+			"vat-path " + o.file("none"),
+			"a missing directory, because VPP's test plugins log errors if their plugins are disabled",
+		},
 		line{"plugin default { disable }", "the agent needs few; every other one uses memory and is attack surface"},
 		enabled("acl", "anti-spoofing: pods send from their own MAC and addresses only"),
-		enabled("af_packet", "veths of pods, the node's own link if there are no taps, network cards in mode af_packet"),
+		enabled("af_packet",
+			"veths of pods, the node's own link if there are no taps, network cards in mode af_packet"),
 		enabled("memif", "shared-memory interfaces of pods"),
 		enabled("ping", "answers echo requests to VPP's addresses, such as the gateways of networks"),
-		enabled("tap", "taps of pods; a plugin since VPP 26.02, before that a part of VPP, and this line has no effect"),
+		enabled("tap",
+			"taps of pods; a plugin since VPP 26.02, before that a part of VPP, and this line has no effect"),
 		enabled("tracedump", "weftctl trace; without it VPP has no message to start a trace or to read one"),
 		enabled("vxlan", "tunnels to other nodes"),
 	)
@@ -161,7 +213,10 @@ func dpdkLines(o *Options, m *Machine, c cores) ([]line, error) {
 	}
 	return []line{
 		{"uio-driver vfio-pci", "the kernel's driver for cards that programs own; needs an IOMMU"},
-		{fmt.Sprintf("dev %s { name %s num-rx-queues %d }", address, name, c.threads()), "the node's network card, with a queue for each forwarding thread; no other card is touched"},
+		{
+			fmt.Sprintf("dev %s { name %s num-rx-queues %d }", address, name, c.threads()),
+			"the node's network card, with a queue for each forwarding thread; no other card is touched",
+		},
 	}, nil
 }
 
@@ -188,7 +243,9 @@ func describe(o *Options, m *Machine, p pages) []string {
 	return []string{
 		"VPP's startup configuration, written by weft-agent vpp-config for this machine:",
 		fmt.Sprintf("processors %s; %s; free hugepages: %s", listed(m.CPUs, byID), taps, strings.Join(nodes, "; ")),
-		fmt.Sprintf("VPP takes %s of hugepages and, with all interfaces, about %s of other memory, without the rings of veths.", mebibytes(huge), mebibytes(memory)),
+		fmt.Sprintf(
+			"VPP takes %s of hugepages and, with all interfaces, about %s of other memory, without the rings of veths.",
+			mebibytes(huge), mebibytes(memory)),
 	}
 }
 

@@ -91,7 +91,8 @@ func start(t *testing.T, i installation, args ...string) running {
 	}
 	cmd := i.command(context.Background(), "vpp", "-c", o.Output)
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout = &said
+	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,8 @@ func connect(t *testing.T, socket string) {
 // cli runs a command of VPP.
 func (r running) cli(t *testing.T, words ...string) string {
 	t.Helper()
-	out, err := r.command(t.Context(), "vppctl", append([]string{"-s", r.dir + "/cli.sock"}, words...)...).CombinedOutput()
+	out, err := r.command(t.Context(), "vppctl",
+		append([]string{"-s", r.dir + "/cli.sock"}, words...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("vppctl %v: %v\n%s", words, err, out)
 	}
@@ -149,7 +151,8 @@ func TestVPPRunsWithThePrintedConfiguration(t *testing.T) {
 		want = []string{"acl", "af_packet", "memif", "ping", "tap", "tracedump", "vxlan"}
 	}
 	var loaded []string
-	for _, match := range regexp.MustCompile(`(\S+)_plugin\.so`).FindAllStringSubmatch(r.cli(t, "show", "plugins"), -1) {
+	for _, match := range regexp.MustCompile(`(\S+)_plugin\.so`).FindAllStringSubmatch(r.cli(t, "show", "plugins"),
+		-1) {
 		loaded = append(loaded, match[1])
 	}
 	if slices.Sort(loaded); !slices.Equal(loaded, want) {
@@ -194,7 +197,8 @@ func (r running) isClosed(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		owner, group := info.Sys().(*syscall.Stat_t).Uid, info.Sys().(*syscall.Stat_t).Gid
+		owner := info.Sys().(*syscall.Stat_t).Uid
+		group := info.Sys().(*syscall.Stat_t).Gid
 		if info.Mode() != fs.ModeSocket|0o775 || int(owner) != os.Getuid() || int(group) != os.Getgid() {
 			t.Errorf("%s: %v of %d:%d", name, info.Mode(), owner, group)
 		}
@@ -209,7 +213,8 @@ func TestVPPRunsWithWorkersOnTheirOwnProcessors(t *testing.T) {
 	if len(allowed) < 2 {
 		t.Skip("needs two processors")
 	}
-	r := start(t, requireVPP(t), "--hugepages=none", "--buffers=4096", "--workers=1", fmt.Sprint("--main-core=", allowed[0]))
+	r := start(t, requireVPP(t), "--hugepages=none", "--buffers=4096", "--workers=1",
+		fmt.Sprint("--main-core=", allowed[0]))
 	shown := r.cli(t, "show", "threads")
 	for name, core := range map[string]int{"vpp_main": allowed[0], "vpp_wk_0": allowed[1]} {
 		if !regexp.MustCompile(name + `.* ` + strconv.Itoa(core) + ` +\d+ +\d+`).MatchString(shown) {
@@ -245,10 +250,12 @@ func TestVPPRunsInAContainerWithFewerProcessors(t *testing.T) {
 		}
 	}()
 	r := start(t, i, "--hugepages=none", "--buffers=4096")
-	if text, err := os.ReadFile(r.dir + "/startup.conf"); err != nil || !regexp.MustCompile(`(?m)^  relative .*\n  main-core 0 `).Match(text) {
+	if text, err := os.ReadFile(r.dir + "/startup.conf"); err != nil ||
+		!regexp.MustCompile(`(?m)^  relative .*\n  main-core 0 `).Match(text) {
 		t.Errorf("processors do not count within those that are allowed (%v):\n%s", err, text)
 	}
-	if shown := r.cli(t, "show", "threads"); !regexp.MustCompile(`vpp_main.* ` + strconv.Itoa(core) + ` +\d+ +\d+`).MatchString(shown) {
+	if shown := r.cli(t, "show", "threads"); !regexp.MustCompile(`vpp_main.* ` + strconv.Itoa(core) +
+		` +\d+ +\d+`).MatchString(shown) {
 		t.Errorf("the main thread is not on processor %d:\n%s", core, shown)
 	}
 }
@@ -290,7 +297,9 @@ func TestVPPFailsAsTheReasonsSay(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := runtimeDir(t)
 			file := filepath.Join(dir, "startup.conf")
-			text := fmt.Sprintf("unix { nodaemon nosyslog runtime-dir %s %s } api-segment { prefix %s } buffers { page-size 4k } %s\n", dir, tt.unix, filepath.Base(dir), tt.rest)
+			text := fmt.Sprintf(
+				"unix { nodaemon nosyslog runtime-dir %s %s } api-segment { prefix %s } buffers { page-size 4k } %s\n",
+				dir, tt.unix, filepath.Base(dir), tt.rest)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

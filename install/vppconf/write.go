@@ -11,8 +11,8 @@ import (
 	"github.com/weftnet/weft/internal/privatedir"
 )
 
-// Run writes the configuration for this node to o.Output, or to stdout. It replaces the file atomically, and restricts the runtime
-// directory to the caller (0700): its sockets control VPP.
+// Run writes the configuration for this node to o.Output, or to stdout. It replaces the file atomically, and restricts
+// the runtime directory to the caller (0700): its sockets control VPP.
 func Run(o *Options, stdout io.Writer) error {
 	allowed, err := AllowedCPUs()
 	if err != nil {

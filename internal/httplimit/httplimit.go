@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// Connections returns a function for http.Server.ConnState that bounds the open connections. A new connection is always served: above the
-// bound one of the client with the most connections is closed instead, so a client that keeps connections open takes them from itself. Of the
-// connections of that client one without a request is closed before one with a request, and of these the one whose state changed
-// first. A client is an IP address; all clients of a unix socket are one.
+// Connections returns a function for http.Server.ConnState that bounds the open connections. A new connection is always
+// served: above the bound one of the client with the most connections is closed instead, so a client that keeps
+// connections open takes them from itself. Of the connections of that client one without a request is closed before one
+// with a request, and of these the one whose state changed first. A client is an IP address; all clients of a unix
+// socket are one.
 func Connections(most int) func(net.Conn, http.ConnState) {
 	t := &table{most: most, open: make(map[net.Conn]*connection)}
 	return t.changed
@@ -82,7 +83,9 @@ func (t *table) victimLocked(newest net.Conn) (victim net.Conn) {
 
 // goesBefore reports whether a connection is closed rather than another one.
 func (c *connection) goesBefore(other *connection, counts map[string]int) bool {
-	if mine, others := counts[c.client], counts[other.client]; mine != others {
+	mine := counts[c.client]
+	others := counts[other.client]
+	if mine != others {
 		return mine > others
 	}
 	if c.isActive != other.isActive {

@@ -36,18 +36,64 @@ func TestTheConnectionThatIsClosed(t *testing.T) {
 		changes []string // NAME CLIENT STATE
 		want    []string
 	}{
-		"at the bound none":                       {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new"}, nil},
-		"the oldest one of a client":              {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.1 new"}, []string{"a"}},
-		"of the client with the most":             {[]string{"a 10.0.0.2 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.2 new", "e 10.0.0.1 new"}, []string{"a", "b"}},
-		"a new client is served":                  {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.2 new"}, []string{"a"}},
-		"one without a request first":             {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "a 10.0.0.1 active", "d 10.0.0.1 new"}, []string{"b"}},
-		"one whose request has ended":             {[]string{"a 10.0.0.1 new", "a 10.0.0.1 active", "b 10.0.0.1 new", "b 10.0.0.1 active", "c 10.0.0.1 new", "c 10.0.0.1 active", "b 10.0.0.1 idle", "d 10.0.0.1 new"}, []string{"b"}},
-		"one with a request if all have one":      {[]string{"a 10.0.0.1 new", "a 10.0.0.1 active", "b 10.0.0.1 new", "b 10.0.0.1 active", "c 10.0.0.1 new", "c 10.0.0.1 active", "d 10.0.0.1 new"}, []string{"a"}},
-		"those that were used last stay":          {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "a 10.0.0.1 active", "a 10.0.0.1 idle", "d 10.0.0.1 new", "e 10.0.0.1 new"}, []string{"b", "c"}},
-		"one that is closed makes room":           {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "b 10.0.0.1 closed", "d 10.0.0.1 new"}, nil},
-		"one that a handler took over makes room": {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "b 10.0.0.1 active", "b 10.0.0.1 hijacked", "d 10.0.0.1 new"}, nil},
-		"one that was closed is not closed again": {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.1 new", "a 10.0.0.1 active", "a 10.0.0.1 closed", "e 10.0.0.1 new"}, []string{"a", "b"}},
-		"clients of a unix socket":                {[]string{"a - new", "b - new", "c - new", "d - new"}, []string{"a"}},
+		"at the bound none": {
+			[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new"}, nil,
+		},
+		"the oldest one of a client": {
+			[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.1 new"}, []string{"a"},
+		},
+		"of the client with the most": {
+			[]string{"a 10.0.0.2 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.2 new", "e 10.0.0.1 new"},
+			[]string{"a", "b"},
+		},
+		"a new client is served": {
+			[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.2 new"}, []string{"a"},
+		},
+		"one without a request first": {
+			[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "a 10.0.0.1 active", "d 10.0.0.1 new"},
+			[]string{"b"},
+		},
+		"one whose request has ended": {
+			[]string{
+				"a 10.0.0.1 new", "a 10.0.0.1 active", "b 10.0.0.1 new", "b 10.0.0.1 active", "c 10.0.0.1 new",
+				"c 10.0.0.1 active", "b 10.0.0.1 idle", "d 10.0.0.1 new",
+			},
+			[]string{"b"},
+		},
+		"one with a request if all have one": {
+			[]string{
+				"a 10.0.0.1 new", "a 10.0.0.1 active", "b 10.0.0.1 new", "b 10.0.0.1 active", "c 10.0.0.1 new",
+				"c 10.0.0.1 active", "d 10.0.0.1 new",
+			},
+			[]string{"a"},
+		},
+		"those that were used last stay": {
+			[]string{
+				"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "a 10.0.0.1 active", "a 10.0.0.1 idle",
+				"d 10.0.0.1 new", "e 10.0.0.1 new",
+			},
+			[]string{"b", "c"},
+		},
+		"one that is closed makes room": {
+			[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "b 10.0.0.1 closed", "d 10.0.0.1 new"}, nil,
+		},
+		"one that a handler took over makes room": {
+			[]string{
+				"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "b 10.0.0.1 active", "b 10.0.0.1 hijacked",
+				"d 10.0.0.1 new",
+			},
+			nil,
+		},
+		"one that was closed is not closed again": {
+			[]string{
+				"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.1 new", "a 10.0.0.1 active",
+				"a 10.0.0.1 closed", "e 10.0.0.1 new",
+			},
+			[]string{"a", "b"},
+		},
+		"clients of a unix socket": {
+			[]string{"a - new", "b - new", "c - new", "d - new"}, []string{"a"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var closed []string
@@ -68,7 +114,9 @@ func TestTheConnectionThatIsClosed(t *testing.T) {
 }
 
 func stateNamed(name string) http.ConnState {
-	for _, s := range []http.ConnState{http.StateNew, http.StateActive, http.StateIdle, http.StateHijacked, http.StateClosed} {
+	for _, s := range []http.ConnState{
+		http.StateNew, http.StateActive, http.StateIdle, http.StateHijacked, http.StateClosed,
+	} {
 		if s.String() == name {
 			return s
 		}
@@ -76,10 +124,14 @@ func stateNamed(name string) http.ConnState {
 	panic(name)
 }
 
-// Whatever clients do, open connections are bounded, the newest one is served, and a client with a fair share loses none.
+// Whatever clients do, open connections are bounded, the newest one is served, and a client with a fair share loses
+// none.
 func TestConnectionsAreBoundedAndFair(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		const most, clients = 8, 3
+		const (
+			most    = 8
+			clients = 3
+		)
 		var closed []string
 		changed := Connections(most)
 		open := make(map[string]*conn)
@@ -91,13 +143,18 @@ func TestConnectionsAreBoundedAndFair(t *testing.T) {
 			slices.Sort(names)
 			if len(names) > 0 && rapid.Bool().Draw(r, "an open one changes") {
 				c := open[rapid.SampledFrom(names).Draw(r, "which")]
-				state := rapid.SampledFrom([]http.ConnState{http.StateActive, http.StateIdle, http.StateClosed}).Draw(r, "state")
+				state := rapid.SampledFrom([]http.ConnState{http.StateActive, http.StateIdle, http.StateClosed}).Draw(r,
+					"state")
 				if changed(c, state); state == http.StateClosed {
 					delete(open, c.name)
 				}
 				continue
 			}
-			c := &conn{name: fmt.Sprint(step), client: fmt.Sprintf("10.0.0.%d", rapid.IntRange(1, clients).Draw(r, "client")), closed: &closed}
+			c := &conn{
+				name:   fmt.Sprint(step),
+				client: fmt.Sprintf("10.0.0.%d", rapid.IntRange(1, clients).Draw(r, "client")),
+				closed: &closed,
+			}
 			closed = nil
 			open[c.name] = c
 			changed(c, http.StateNew)

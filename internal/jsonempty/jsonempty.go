@@ -3,8 +3,8 @@ package jsonempty
 
 import "encoding/json"
 
-// Is reports whether the value of an optional key is empty, which is the same as no key: null, "", [] or {}, or no text. Templates leave such
-// values behind.
+// Is reports whether the value of an optional key is empty, which is the same as no key: null, "", [] or {}, or no
+// text. Templates leave such values behind.
 func Is(raw json.RawMessage) bool {
 	if len(raw) == 0 {
 		return true

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Maximum lengths in bytes. Each outer layer allows more, so that it keeps the mark of an inner cut. Errors quote texts of users, such as
-// annotations of 16 KiB, and are kept in events, logs, the runtime and Kubernetes.
+// Maximum lengths in bytes. Each outer layer allows more, so that it keeps the mark of an inner cut. Errors quote texts
+// of users, such as annotations of 16 KiB, and are kept in events, logs, the runtime and Kubernetes.
 const (
 	Cause = 1536 // an error of a handler
 	Error = 2048 // an error that a program returns
@@ -27,8 +27,8 @@ func Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Of returns text as one line of at most limit bytes; limit must be more than 48. It cuts a longer text between two runes and appends the
-// number of missing bytes. It replaces invalid UTF-8.
+// Of returns text as one line of at most limit bytes; limit must be more than 48. It cuts a longer text between two
+// runes and appends the number of missing bytes. It replaces invalid UTF-8.
 func Of(text string, limit int) string {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")

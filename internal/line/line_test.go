@@ -10,7 +10,8 @@ import (
 
 func TestShortTextsAreNotCut(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "pod a/b": "pod a/b", "a\nb\r\nc": "a; b; c", "\xffx": "\uFFFDx", strings.Repeat("é", 50): strings.Repeat("é", 50),
+		"": "", "pod a/b": "pod a/b", "a\nb\r\nc": "a; b; c", "\xffx": "\uFFFDx",
+		strings.Repeat("é", 50): strings.Repeat("é", 50),
 	} {
 		if got := Of(text, 100); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
@@ -26,7 +27,8 @@ func TestLongTextsAreCutBetweenRunes(t *testing.T) {
 		if len(got) > most || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r") {
 			t.Errorf("%d bytes of at most %d, valid %t", len(got), most, utf8.ValidString(got))
 		}
-		if kept, mark, cut := strings.Cut(got, " ... ("); cut != strings.HasSuffix(mark, " bytes cut)") || cut && len(kept) < most-100 {
+		if kept, mark, cut := strings.Cut(got, " ... ("); cut != strings.HasSuffix(mark, " bytes cut)") ||
+			cut && len(kept) < most-100 {
 			t.Errorf("%d of %d bytes are kept with the mark %q", len(kept), len(text), mark)
 		}
 	})

@@ -1,5 +1,5 @@
-// Package loopback protects an HTTP server on loopback TCP against the other users of the node and against foreign web pages: a token,
-// a session cookie, and checks of the headers Host and Sec-Fetch-Site.
+// Package loopback protects an HTTP server on loopback TCP against the other users of the node and against foreign web
+// pages: a token, a session cookie, and checks of the headers Host and Sec-Fetch-Site.
 package loopback
 
 import (
@@ -49,8 +49,8 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback() && ip.Zone() == ""
 }
 
-// Guard protects a handler. A client exchanges the token for a session with GET /session and the header Authorization. The session is a
-// cookie that scripts cannot read. Its methods are safe for concurrent use.
+// Guard protects a handler. A client exchanges the token for a session with GET /session and the header Authorization.
+// The session is a cookie that scripts cannot read. Its methods are safe for concurrent use.
 type Guard struct {
 	cookie string
 	once   bool
@@ -61,19 +61,20 @@ type Guard struct {
 	sessions [][sha256.Size]byte // oldest first
 }
 
-// New returns a guard with a token. With once, the token is valid for one exchange. The cookie's name has a suffix, because browsers
-// send a cookie to all ports of a host.
+// New returns a guard with a token. With once, the token is valid for one exchange. The cookie's name has a suffix,
+// because browsers send a cookie to all ports of a host.
 func New(token, suffix string, once bool) *Guard {
 	return &Guard{cookie: "weft-ui-" + suffix, once: once, token: sha256.Sum256([]byte(token))}
 }
 
-// Protect returns a handler that serves paths below /api only to clients with a session. All other paths must contain nothing about the
-// node: every client with a valid Host may read them.
+// Protect returns a handler that serves paths below /api only to clients with a session. All other paths must contain
+// nothing about the node: every client with a valid Host may read them.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !hasLoopbackHost(r):
-			http.Error(w, "the header Host is not a loopback address: open the URL that was printed", http.StatusMisdirectedRequest)
+			http.Error(w, "the header Host is not a loopback address: open the URL that was printed",
+				http.StatusMisdirectedRequest)
 		case isForeign(r):
 			http.Error(w, "the request comes from another web page", http.StatusForbidden)
 		case r.URL.Path == "/session":
@@ -87,7 +88,8 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// hasLoopbackHost rejects names that an attacker's DNS server points to a loopback address. The port may differ: ssh -L changes it.
+// hasLoopbackHost rejects names that an attacker's DNS server points to a loopback address. The port may differ: ssh -L
+// changes it.
 func hasLoopbackHost(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -124,7 +126,13 @@ func (g *Guard) exchange(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the token is wrong or was already used: run weftctl ui again", http.StatusUnauthorized)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{
+		Name:     g.cookie,
+		Value:    session,
+		Path:     "/",
+		HttpOnly: true,
+		SameSite: http.SameSiteStrictMode,
+	})
 	w.WriteHeader(http.StatusNoContent)
 }
 

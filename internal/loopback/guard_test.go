@@ -34,7 +34,9 @@ func TestOnlyASessionReadsTheAPI(t *testing.T) {
 	token := NewToken()
 	h := protected(New(token, "1234", false))
 	for _, path := range []string{"/api/state", "/api", "//api/state", "/x/../api/state", "/./api/state"} {
-		if code := do(h, "GET", "/", func(r *http.Request) { r.URL.Path = path }).StatusCode; code != http.StatusUnauthorized {
+		if code := do(h, "GET", "/", func(r *http.Request) {
+			r.URL.Path = path
+		}).StatusCode; code != http.StatusUnauthorized {
 			t.Errorf("%s without a session: %d", path, code)
 		}
 	}
@@ -42,7 +44,8 @@ func TestOnlyASessionReadsTheAPI(t *testing.T) {
 		t.Errorf("a file of the page without a session: %d", code)
 	}
 	for _, wrong := range []string{"", "x", token + "x", token[:42]} {
-		if r := do(h, "GET", "/session", bearer(wrong)); r.StatusCode != http.StatusUnauthorized || len(r.Cookies()) > 0 {
+		if r := do(h, "GET", "/session", bearer(wrong)); r.StatusCode != http.StatusUnauthorized ||
+			len(r.Cookies()) > 0 {
 			t.Errorf("token %q: %d", wrong, r.StatusCode)
 		}
 	}
@@ -57,11 +60,15 @@ func TestOnlyASessionReadsTheAPI(t *testing.T) {
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Value == token {
 		t.Errorf("cookie %v", cookie)
 	}
-	if code := do(h, "GET", "/api/state", func(r *http.Request) { r.AddCookie(cookie) }).StatusCode; code != http.StatusOK {
+	if code := do(h, "GET", "/api/state", func(r *http.Request) {
+		r.AddCookie(cookie)
+	}).StatusCode; code != http.StatusOK {
 		t.Errorf("with a session, and without its cookie for the agent: %d", code)
 	}
 	cookie.Value = NewToken()
-	if code := do(h, "GET", "/api/state", func(r *http.Request) { r.AddCookie(cookie) }).StatusCode; code != http.StatusUnauthorized {
+	if code := do(h, "GET", "/api/state", func(r *http.Request) {
+		r.AddCookie(cookie)
+	}).StatusCode; code != http.StatusUnauthorized {
 		t.Errorf("with an invented session: %d", code)
 	}
 }
@@ -81,7 +88,8 @@ func TestNamesInHostAreRejected(t *testing.T) {
 	h := protected(New(NewToken(), "1", true))
 	for host, want := range map[string]int{
 		"127.0.0.1:80": 200, "localhost:9": 200, "[::1]:80": 200, "localhost": 200, "127.8.0.1": 200,
-		"attacker.example:80": 421, "127.0.0.1.attacker.example": 421, "10.0.0.1:80": 421, "": 421, "localhost.attacker.example:1": 421,
+		"attacker.example:80": 421, "127.0.0.1.attacker.example": 421, "10.0.0.1:80": 421, "": 421,
+		"localhost.attacker.example:1": 421,
 	} {
 		if code := do(h, "GET", "/", func(r *http.Request) { r.Host = host }).StatusCode; code != want {
 			t.Errorf("Host %q: %d, want %d", host, code, want)
@@ -108,7 +116,8 @@ func TestRequestsOfOtherPagesAreRejected(t *testing.T) {
 func TestAddressMustBeLoopback(t *testing.T) {
 	for address, valid := range map[string]bool{
 		"127.0.0.1:9466": true, "[::1]:1": true, "localhost:0": true,
-		"0.0.0.0:9466": false, ":9466": false, "10.0.0.1:1": false, "node:1": false, "127.0.0.1": false, "[fe80::1%lo]:1": false,
+		"0.0.0.0:9466": false, ":9466": false, "10.0.0.1:1": false, "node:1": false, "127.0.0.1": false,
+		"[fe80::1%lo]:1": false,
 	} {
 		if err := Address(address); (err == nil) != valid {
 			t.Errorf("%s: %v", address, err)
@@ -117,7 +126,8 @@ func TestAddressMustBeLoopback(t *testing.T) {
 }
 
 func TestTokensHave256RandomBits(t *testing.T) {
-	a, b := NewToken(), NewToken()
+	a := NewToken()
+	b := NewToken()
 	if len(a) != 43 || a == b {
 		t.Errorf("%q %q", a, b)
 	}

@@ -13,10 +13,12 @@ const least = 0.5
 
 // Of returns the known name that is most similar to a name, without regard to case; "" if none is similar.
 func Of(name string, known []string) string {
-	best, most := "", least
+	best := ""
+	most := least
 	for _, k := range known {
 		if m := levenshtein.Match(strings.ToLower(name), strings.ToLower(k), nil); m > most {
-			best, most = k, m
+			best = k
+			most = m
 		}
 	}
 	return best

@@ -9,7 +9,8 @@ import (
 func TestHintNamesTheMostSimilarNameOrNone(t *testing.T) {
 	known := []string{"cidrs", "mtu", "antiSpoof", "namespaces"}
 	for name, want := range map[string]string{
-		"cidr": "; did you mean cidrs?", "MTU": "; did you mean mtu?", "antispof": "; did you mean antiSpoof?", "zzz": "", "": "",
+		"cidr": "; did you mean cidrs?", "MTU": "; did you mean mtu?", "antispof": "; did you mean antiSpoof?",
+		"zzz": "", "": "",
 	} {
 		if got := nearest.Hint(name, known); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)

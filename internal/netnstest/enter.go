@@ -27,8 +27,9 @@ func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(m, options...)
 }
 
-// Enter runs the test binary again in private namespaces (netns.Rerun): in the first process it does not return but exits with the
-// second's code. Where the machine forbids namespaces it returns, and Require skips. It is for a TestMain that needs more than Main.
+// Enter runs the test binary again in private namespaces (netns.Rerun): in the first process it does not return but
+// exits with the second's code. Where the machine forbids namespaces it returns, and Require skips. It is for a
+// TestMain that needs more than Main.
 func Enter() {
 	if os.Getenv(marker) != "" {
 		errUnable = netns.Settle()

@@ -17,7 +17,8 @@ import (
 
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// Require skips the test where namespaces are not available; it fails the test if the comma-separated list WEFT_REQUIRE contains netns.
+// Require skips the test where namespaces are not available; it fails the test if the comma-separated list WEFT_REQUIRE
+// contains netns.
 func Require(t testing.TB) {
 	t.Helper()
 	if errors.Is(errUnable, errNotEntered) {
@@ -26,8 +27,8 @@ func Require(t testing.TB) {
 	need(t, "netns", "network namespaces", errUnable)
 }
 
-// RequireTap skips the test where /dev/net/tun is missing or not accessible. It fails the test if WEFT_REQUIRE contains netns, because
-// most tests in namespaces need taps.
+// RequireTap skips the test where /dev/net/tun is missing or not accessible. It fails the test if WEFT_REQUIRE contains
+// netns, because most tests in namespaces need taps.
 func RequireTap(t testing.TB) {
 	t.Helper()
 	Require(t)
@@ -45,8 +46,8 @@ func need(t testing.TB, word, what string, err error) {
 	t.Skipf("needs %s: %v", what, err)
 }
 
-// New makes a network namespace with lo up and returns its path, which is short enough for all programs (VPP's limit is 63 bytes). It is
-// removed when the test ends. New calls Require.
+// New makes a network namespace with lo up and returns its path, which is short enough for all programs (VPP's limit is
+// 63 bytes). It is removed when the test ends. New calls Require.
 func New(t testing.TB) (path string) {
 	t.Helper()
 	Require(t)
@@ -67,8 +68,8 @@ func New(t testing.TB) (path string) {
 	return path
 }
 
-// Remove unmounts and deletes the path of a namespace, as a runtime does when a pod ends. The namespace itself lasts until its last user
-// ends. A missing path is no error.
+// Remove unmounts and deletes the path of a namespace, as a runtime does when a pod ends. The namespace itself lasts
+// until its last user ends. A missing path is no error.
 func Remove(t testing.TB, path string) {
 	t.Helper()
 	if err := netns.Remove(path); err != nil {
@@ -76,8 +77,8 @@ func Remove(t testing.TB, path string) {
 	}
 }
 
-// Do runs f in the namespace at path, on the calling goroutine, so that f may end the test. Goroutines that f starts run outside of the
-// namespace.
+// Do runs f in the namespace at path, on the calling goroutine, so that f may end the test. Goroutines that f starts
+// run outside of the namespace.
 func Do(t testing.TB, path string, f func()) {
 	t.Helper()
 	if err := inside(path, func() error { f(); return nil }); err != nil {
@@ -85,8 +86,8 @@ func Do(t testing.TB, path string, f func()) {
 	}
 }
 
-// inside runs f on a locked thread, in the namespace at path unless that is empty, and returns the thread to its own namespace, however f
-// ends. A thread that cannot return stays locked and ends with its goroutine.
+// inside runs f on a locked thread, in the namespace at path unless that is empty, and returns the thread to its own
+// namespace, however f ends. A thread that cannot return stays locked and ends with its goroutine.
 func inside(path string, f func() error) (err error) {
 	runtime.LockOSThread()
 	own, err := os.Open(threadNamespace)

@@ -23,7 +23,8 @@ func inode(t *testing.T, path string) uint64 {
 }
 
 func TestNewNamespaceIsDifferentAndHasAShortPath(t *testing.T) {
-	a, b := netnstest.New(t), netnstest.New(t)
+	a := netnstest.New(t)
+	b := netnstest.New(t)
 	if inode(t, a) == inode(t, b) || inode(t, a) == inode(t, "/proc/self/ns/net") {
 		t.Error("two namespaces are the same")
 	}

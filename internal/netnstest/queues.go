@@ -12,7 +12,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// Queues is CountQueues for a test. Where only root may mount a sysfs it skips the test, or fails it if WEFT_REQUIRE contains root.
+// Queues is CountQueues for a test. Where only root may mount a sysfs it skips the test, or fails it if WEFT_REQUIRE
+// contains root.
 func Queues(t testing.TB, path, link string) (rx, tx int) {
 	t.Helper()
 	rx, tx, err := CountQueues(path, link)
@@ -25,8 +26,8 @@ func Queues(t testing.TB, path, link string) (rx, tx int) {
 	return rx, tx
 }
 
-// CountQueues counts the queues that the kernel uses of a link in the namespace at path, or in the caller's if path is empty. Netlink
-// reports only the maximum.
+// CountQueues counts the queues that the kernel uses of a link in the namespace at path, or in the caller's if path is
+// empty. Netlink reports only the maximum.
 func CountQueues(path, link string) (rx, tx int, err error) {
 	err = WithSysfs(path, func() error {
 		all, err := os.ReadDir("/sys/class/net/" + link + "/queues")
@@ -42,8 +43,8 @@ func CountQueues(path, link string) (rx, tx int, err error) {
 	return rx, tx, err
 }
 
-// WithSysfs runs f on a thread in the namespace at path, or in the caller's if path is empty, with a new sysfs: an existing one shows
-// the links of another namespace. Only root may mount a sysfs.
+// WithSysfs runs f on a thread in the namespace at path, or in the caller's if path is empty, with a new sysfs: an
+// existing one shows the links of another namespace. Only root may mount a sysfs.
 func WithSysfs(path string, f func() error) error {
 	if path == "" {
 		path = threadNamespace

@@ -14,9 +14,10 @@ import (
 // mode is the mode of a private directory.
 const mode = 0o700
 
-// Make creates a directory that only the user of this process may enter, with its parents, or restricts an existing one. Links in the parents
-// are followed, but the directory itself is not a link: Make returns an error for a link, another file and a directory of another user, who
-// could replace each file in it. Make does not look at the content of an existing directory.
+// Make creates a directory that only the user of this process may enter, with its parents, or restricts an existing
+// one. Links in the parents are followed, but the directory itself is not a link: Make returns an error for a link,
+// another file and a directory of another user, who could replace each file in it. Make does not look at the content of
+// an existing directory.
 func Make(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

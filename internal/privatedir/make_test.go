@@ -24,9 +24,11 @@ func modeOf(path string) string {
 
 func TestDirectoryIsCreatedOrRestricted(t *testing.T) {
 	for name, prepare := range map[string]func(path string) error{
-		"missing":                 func(string) error { return nil },
-		"private":                 func(path string) error { return os.MkdirAll(path, 0o700) },
-		"open to all users":       func(path string) error { return errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o777)) },
+		"missing": func(string) error { return nil },
+		"private": func(path string) error { return os.MkdirAll(path, 0o700) },
+		"open to all users": func(path string) error {
+			return errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o777))
+		},
 		"open to the group":       func(path string) error { return os.MkdirAll(path, 0o750) },
 		"closed to its own owner": func(path string) error { return os.MkdirAll(path, 0o500) },
 	} {
@@ -68,8 +70,10 @@ func TestForeignFilesAreRefusedAndUnchanged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, outside := filepath.Join(t.TempDir(), "private"), t.TempDir()
-			err := errors.Join(os.Chmod(outside, 0o755), os.WriteFile(outside+"/victim", nil, 0o644), prepare(path, outside))
+			path := filepath.Join(t.TempDir(), "private")
+			outside := t.TempDir()
+			err := errors.Join(os.Chmod(outside, 0o755), os.WriteFile(outside+"/victim", nil, 0o644),
+				prepare(path, outside))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,8 +88,10 @@ func TestForeignFilesAreRefusedAndUnchanged(t *testing.T) {
 			if after := modeOf(path); after != before {
 				t.Errorf("the file was %s and is %s", before, after)
 			}
-			if modeOf(outside) != "drwxr-xr-x" || modeOf(outside+"/victim") != "-rw-r--r--" || modeOf(outside+"/missing") != "" {
-				t.Errorf("changed outside: %s, %s, %s", modeOf(outside), modeOf(outside+"/victim"), modeOf(outside+"/missing"))
+			if modeOf(outside) != "drwxr-xr-x" || modeOf(outside+"/victim") != "-rw-r--r--" ||
+				modeOf(outside+"/missing") != "" {
+				t.Errorf("changed outside: %s, %s, %s", modeOf(outside), modeOf(outside+"/victim"),
+					modeOf(outside+"/missing"))
 			}
 		})
 	}

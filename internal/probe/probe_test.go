@@ -41,7 +41,8 @@ func serve(t *testing.T) uint16 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := strconv.ParseUint(strings.TrimSpace(string(line[strings.LastIndexByte(string(line[:n]), ':')+1:n])), 10, 16)
+	port, err := strconv.ParseUint(strings.TrimSpace(string(line[strings.LastIndexByte(string(line[:n]), ':')+1:n])),
+		10, 16)
 	if err != nil {
 		t.Fatalf("%q: %v", line[:n], err)
 	}
@@ -69,11 +70,16 @@ func TestEachProbeIsAnswered(t *testing.T) {
 }
 
 func TestPingsAreAnswered(t *testing.T) {
-	if raw, err := os.ReadFile("/proc/sys/net/ipv4/ping_group_range"); err != nil || strings.HasPrefix(string(raw), "1\t0") {
+	if raw, err := os.ReadFile("/proc/sys/net/ipv4/ping_group_range"); err != nil ||
+		strings.HasPrefix(string(raw), "1\t0") {
 		t.Skip("needs a net.ipv4.ping_group_range with this group")
 	}
 	for _, text := range []string{"127.0.0.1", "::1"} {
-		if o := send(t, probe.Probe{Kind: probe.Ping, To: netip.MustParseAddr(text), Timeout: 3 * time.Second}); o.Error != "" {
+		if o := send(t, probe.Probe{
+			Kind:    probe.Ping,
+			To:      netip.MustParseAddr(text),
+			Timeout: 3 * time.Second,
+		}); o.Error != "" {
 			t.Errorf("%s: %+v", text, o)
 		}
 	}
@@ -93,7 +99,11 @@ func TestFailuresHaveAReason(t *testing.T) {
 	_ = other.Close()
 	here := netip.MustParseAddr("127.0.0.1")
 	for want, p := range map[string]probe.Probe{
-		"no reply within 90ms":     {Kind: probe.UDP, To: here, Port: silent.LocalAddr().(*net.UDPAddr).AddrPort().Port()},
+		"no reply within 90ms": {
+			Kind: probe.UDP,
+			To:   here,
+			Port: silent.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
+		},
 		"connection refused":       {Kind: probe.TCP, To: here, Port: closed},
 		"interface nope: ":         {Kind: probe.Full, To: here, Port: closed, Via: "nope"},
 		`unknown probe "frob"`:     {Kind: "frob"},
@@ -112,7 +122,12 @@ func TestFailuresHaveAReason(t *testing.T) {
 
 // A refusal is an answer of the host.
 func TestRefusedConnectionReachesTheHost(t *testing.T) {
-	if o := send(t, probe.Probe{Kind: probe.Connect, To: netip.MustParseAddr("127.0.0.1"), Port: 1, Timeout: time.Second}); o.Error != "" {
+	if o := send(t, probe.Probe{
+		Kind:    probe.Connect,
+		To:      netip.MustParseAddr("127.0.0.1"),
+		Port:    1,
+		Timeout: time.Second,
+	}); o.Error != "" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -131,7 +146,8 @@ func TestInterfacesIncludeMemifs(t *testing.T) {
 		t.Fatalf("%v (%v)", found, err)
 	}
 	last := found[len(found)-1]
-	if last.Name != "m1" || !last.Memif || last.MTU != 1450 || len(last.Addresses) != 1 || last.Addresses[0].String() != "10.5.0.7" {
+	if last.Name != "m1" || !last.Memif || last.MTU != 1450 || len(last.Addresses) != 1 ||
+		last.Addresses[0].String() != "10.5.0.7" {
 		t.Errorf("%+v", last)
 	}
 }

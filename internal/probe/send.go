@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts is the number of packets of a probe that may be lost: the first packets wait for ARP and neighbour discovery.
+// attempts is the number of packets of a probe that may be lost: the first packets wait for ARP and neighbour
+// discovery.
 const attempts = 3
 
 // Send sends the probes one after the other, and calls report with each outcome.
@@ -136,7 +137,8 @@ func (p Probe) datagram(ctx context.Context, size int, whole bool) error {
 		return err
 	}
 	defer conn.Close()
-	sent, back := pattern(size), make([]byte, maxDatagram)
+	sent := pattern(size)
+	back := make([]byte, maxDatagram)
 	for range attempts {
 		if err = conn.SetDeadline(time.Now().Add(p.Timeout / attempts)); err != nil {
 			return err
@@ -157,12 +159,18 @@ func (p Probe) datagram(ctx context.Context, size int, whole bool) error {
 
 // neverFragment forbids the kernel to fragment the packets of a socket.
 func neverFragment(_ context.Context, network, _ string, raw syscall.RawConn) error {
-	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+	level := unix.IPPROTO_IP
+	option := unix.IP_MTU_DISCOVER
+	value := unix.IP_PMTUDISC_PROBE
 	if network == "udp6" {
-		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+		level = unix.IPPROTO_IPV6
+		option = unix.IPV6_MTU_DISCOVER
+		value = unix.IPV6_PMTUDISC_PROBE
 	}
 	var failure error
-	if err := raw.Control(func(fd uintptr) { failure = unix.SetsockoptInt(int(fd), level, option, value) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		failure = unix.SetsockoptInt(int(fd), level, option, value)
+	}); err != nil {
 		return err
 	}
 	return failure
@@ -170,9 +178,15 @@ func neverFragment(_ context.Context, network, _ string, raw syscall.RawConn) er
 
 // ping sends echo requests by a socket that needs no capability (sysctl net.ipv4.ping_group_range).
 func (p Probe) ping(ctx context.Context) error {
-	network, protocol, request, reply := "udp4", 1, icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
+	network := "udp4"
+	protocol := 1
+	request := icmp.Type(ipv4.ICMPTypeEcho)
+	reply := icmp.Type(ipv4.ICMPTypeEchoReply)
 	if p.To.Is6() {
-		network, protocol, request, reply = "udp6", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+		network = "udp6"
+		protocol = 58
+		request = ipv6.ICMPTypeEchoRequest
+		reply = ipv6.ICMPTypeEchoReply
 	}
 	any4or6 := netip.IPv4Unspecified()
 	if p.To.Is6() {

@@ -24,8 +24,8 @@ const (
 	maxDatagram    = 64 << 10
 )
 
-// Serve echoes TCP and UDP on a port of all addresses, and answers pings on the memifs of the container, until ctx ends. It writes
-// "serving" when it does.
+// Serve echoes TCP and UDP on a port of all addresses, and answers pings on the memifs of the container, until ctx
+// ends. It writes "serving" when it does.
 func Serve(ctx context.Context, port uint16, out io.Writer) error {
 	address := fmt.Sprintf(":%d", port)
 	streams, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -37,12 +37,16 @@ func Serve(ctx context.Context, port uint16, out io.Writer) error {
 		_ = streams.Close()
 		return err
 	}
-	end := context.AfterFunc(ctx, func() { _, _ = streams.Close(), datagrams.Close() })
+	end := context.AfterFunc(ctx, func() {
+		_ = streams.Close()
+		_ = datagrams.Close()
+	})
 	defer end()
 	var running sync.WaitGroup
 	defer running.Wait()
 	if err := serveMemifs(ctx, &running, out); err != nil {
-		_, _ = streams.Close(), datagrams.Close()
+		_ = streams.Close()
+		_ = datagrams.Close()
 		return err
 	}
 	running.Go(func() { echoDatagrams(datagrams) })

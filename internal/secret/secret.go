@@ -3,8 +3,8 @@ package secret
 
 import "log/slog"
 
-// Text is a secret. Printing, logging and encoding redact it. Code that needs the secret converts it to string, which is easy to find in
-// the sources. Compare it with text of a client in constant time.
+// Text is a secret. Printing, logging and encoding redact it. Code that needs the secret converts it to string, which
+// is easy to find in the sources. Compare it with text of a client in constant time.
 type Text string
 
 // Hidden replaces a secret in output.

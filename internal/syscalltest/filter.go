@@ -27,7 +27,8 @@ type (
 	}
 )
 
-// listener is the file descriptor of a seccomp filter. A thread with the filter waits before a filtered system call until it is answered.
+// listener is the file descriptor of a seccomp filter. A thread with the filter waits before a filtered system call
+// until it is answered.
 type listener int
 
 // filter installs a filter for system calls with the given flags, and returns its listener.
@@ -43,7 +44,8 @@ func filter(flags uintptr, calls ...uint32) (listener, error) {
 	}
 	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(&f)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(&f)))
 	if errno != 0 {
 		return 0, errno
 	}

@@ -21,7 +21,8 @@ var steps = []uint32{
 
 // ofFiles are those with a descriptor as the first argument. The others have a path, and count wherever it is.
 var ofFiles = map[int32]bool{
-	unix.SYS_WRITE: true, unix.SYS_PWRITE64: true, unix.SYS_FTRUNCATE: true, unix.SYS_FALLOCATE: true, unix.SYS_FSYNC: true,
+	unix.SYS_WRITE: true, unix.SYS_PWRITE64: true, unix.SYS_FTRUNCATE: true, unix.SYS_FALLOCATE: true,
+	unix.SYS_FSYNC:     true,
 	unix.SYS_FDATASYNC: true, unix.SYS_FCHMOD: true,
 }
 
@@ -31,8 +32,8 @@ const victim = "WEFT_TEST_VICTIM"
 // handover is the descriptor by which a victim hands over its listener.
 const handover = 3
 
-// Main makes the process a victim if [Walk] has started it: it calls do with the argument of the walk, and ends the process. It returns in
-// all other processes. Tests with a walk call it first in TestMain.
+// Main makes the process a victim if [Walk] has started it: it calls do with the argument of the walk, and ends the
+// process. It returns in all other processes. Tests with a walk call it first in TestMain.
 func Main(do func(argument string) error) {
 	argument, is := os.LookupEnv(victim)
 	if !is {
@@ -65,11 +66,13 @@ func announce() error {
 	return errors.Join(unix.Close(int(l)), unix.Close(handover))
 }
 
-// Walk runs the test binary as a victim with an argument, again and again. It kills the first one (SIGKILL) before its first system call that
-// changes a file below dir(), the second one before its second one, and so on, until one ends without being killed. prepare is called before
-// each victim and returns the folder that it changes, and check after it. Walk returns the number of kills. It skips the test where
-// seccomp notifications are not available.
-func Walk(t *testing.T, prepare func(step int) (dir, argument string), check func(t *testing.T, dir string, killed bool)) (kills int) {
+// Walk runs the test binary as a victim with an argument, again and again. It kills the first one (SIGKILL) before its
+// first system call that changes a file below dir(), the second one before its second one, and so on, until one ends
+// without being killed. prepare is called before each victim and returns the folder that it changes, and check after
+// it. Walk returns the number of kills. It skips the test where seccomp notifications are not available.
+func Walk(
+	t *testing.T, prepare func(step int) (dir, argument string), check func(t *testing.T, dir string, killed bool),
+) (kills int) {
 	t.Helper()
 	for killed := true; killed; {
 		dir, argument := prepare(kills + 1)
@@ -89,13 +92,15 @@ func kill(t *testing.T, dir, argument string, step int) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, theirs := pair[0], os.NewFile(uintptr(pair[1]), "handover")
+	ours := pair[0]
+	theirs := os.NewFile(uintptr(pair[1]), "handover")
 	defer unix.Close(ours)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), victim+"="+argument)
 	cmd.ExtraFiles = []*os.File{theirs}
 	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	if err := errors.Join(cmd.Start(), theirs.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +124,8 @@ func kill(t *testing.T, dir, argument string, step int) bool {
 
 // receive receives the listener of a victim.
 func receive(from int) (listener, error) {
-	buffer, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	buffer := make([]byte, 1)
+	rights := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(from, buffer, rights, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return 0, fmt.Errorf("receive the listener: %w", err)

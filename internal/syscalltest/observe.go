@@ -13,8 +13,8 @@ import (
 // Syncs are the system calls that make a file durable.
 var Syncs = []uint32{unix.SYS_FSYNC, unix.SYS_FDATASYNC}
 
-// Observe calls do on a thread of its own. Before each of the system calls that do makes on this thread it calls look with the path of the
-// file in the first argument. It skips the test where seccomp notifications are not available.
+// Observe calls do on a thread of its own. Before each of the system calls that do makes on this thread it calls look
+// with the path of the file in the first argument. It skips the test where seccomp notifications are not available.
 func Observe(t *testing.T, calls []uint32, do func() error, look func(path string)) error {
 	t.Helper()
 	type filtered struct {
@@ -22,7 +22,8 @@ func Observe(t *testing.T, calls []uint32, do func() error, look func(path strin
 
 		err error
 	}
-	ready, done := make(chan filtered, 1), make(chan error, 1)
+	ready := make(chan filtered, 1)
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread keeps the filter and ends with this goroutine
 		l, err := filter(0, calls...)

@@ -20,11 +20,13 @@ var ErrInUse = errors.New("another process listens on the socket")
 // dialTimeout is the timeout of the connection that shows whether a socket is stale.
 const dialTimeout = time.Second
 
-// Listen creates a socket at path. The network is unix or unixpacket. Listen replaces a stale socket. It fails with ErrInUse if
-// another process listens on the socket, and it fails if path is another file. A client that finds the socket can connect: it
-// listens under a temporary name first. Closing the listener removes the socket unless another file replaced it.
+// Listen creates a socket at path. The network is unix or unixpacket. Listen replaces a stale socket. It fails with
+// ErrInUse if another process listens on the socket, and it fails if path is another file. A client that finds the
+// socket can connect: it listens under a temporary name first. Closing the listener removes the socket unless another
+// file replaced it.
 func Listen(ctx context.Context, network, path string) (net.Listener, error) {
-	// Always the same temporary name: the next Listen removes the socket of a process that was killed before the rename.
+	// Always the same temporary name: the next Listen removes the socket of a process that was killed before the
+	// rename.
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	for _, name := range []string{path, temp} {
 		if err := checkStale(ctx, network, name); err != nil {
@@ -80,8 +82,8 @@ func (l *listener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// checkStale returns nil if path does not exist or is a socket without a listener. It completes if ctx ends: the caller of Listen then gets
-// a listener to close, not an error to report.
+// checkStale returns nil if path does not exist or is a socket without a listener. It completes if ctx ends: the caller
+// of Listen then gets a listener to close, not an error to report.
 func checkStale(ctx context.Context, network, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -102,8 +104,8 @@ func checkStale(ctx context.Context, network, path string) error {
 	return fmt.Errorf("check for another listener: %w", err)
 }
 
-// restrict sets the mode of a socket before bind. The file inherits it, less the umask: no other user can connect before a chmod,
-// and no other user can replace the path of a chmod.
+// restrict sets the mode of a socket before bind. The file inherits it, less the umask: no other user can connect
+// before a chmod, and no other user can replace the path of a chmod.
 func restrict(_, _ string, socket syscall.RawConn) error {
 	var failed error
 	if err := socket.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) }); err != nil {

@@ -55,7 +55,8 @@ func TestListenReplacesAStaleSocketButNotALiveOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		listen(t, network, path)
-		if _, err := Listen(t.Context(), network, path); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
+		if _, err := Listen(t.Context(), network, path); !errors.Is(err, ErrInUse) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: with a live socket Listen returns %v", network, err)
 		}
 		conn, err := net.Dial(network, path)
@@ -71,7 +72,8 @@ func TestListenFailsForAnotherFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(t.Context(), "unix", path); err == nil || !strings.Contains(err.Error(), "the path is not a socket") {
+	if _, err := Listen(t.Context(), "unix", path); err == nil ||
+		!strings.Contains(err.Error(), "the path is not a socket") {
 		t.Errorf("Listen returns %v", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "content" {
@@ -100,7 +102,8 @@ func TestFailedListenLeavesNoFile(t *testing.T) {
 	if _, err := Listen(t.Context(), "unix", long); err == nil {
 		t.Error("no error")
 	}
-	if _, err := Listen(t.Context(), "unix", filepath.Join(dir, "missing", "agent.sock")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Listen(t.Context(), "unix", filepath.Join(dir, "missing", "agent.sock")); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("in a missing directory Listen returns %v", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {

@@ -28,7 +28,13 @@ func newCheckout(t *testing.T) checkout {
 
 func (c checkout) git(args ...string) string {
 	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), "git", append([]string{"-C", c.dir, "-c", "user.name=weft", "-c", "user.email=weft@localhost", "-c", "tag.gpgSign=false", "-c", "commit.gpgSign=false"}, args...)...)
+	cmd := exec.CommandContext(c.t.Context(), "git",
+		append(
+			[]string{
+				"-C", c.dir, "-c", "user.name=weft", "-c", "user.email=weft@localhost", "-c", "tag.gpgSign=false", "-c",
+				"commit.gpgSign=false",
+			},
+			args...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("git %v: %v\n%s", args, err, out)
@@ -58,7 +64,8 @@ func (c checkout) objects() string {
 // version runs tools/version.sh, and checks that the output is a semantic version and a tag of an image.
 func (c checkout) version() string { return versionOf(c.t, c.dir) }
 
-var valid = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-((0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?$`)
+var valid = regexp.MustCompile(
+	`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-((0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?$`)
 
 func versionOf(t *testing.T, dir string) string {
 	t.Helper()
@@ -100,7 +107,9 @@ func TestChangedFilesHaveVersionsOfTheirOwn(t *testing.T) {
 	c.git("tag", "v1.0.0")
 	seen := map[string]string{c.version(): "unchanged"}
 	before := c.objects()
-	for _, change := range []struct{ file, text string }{{"file", "changed"}, {"file", "changed again"}, {"new", "untracked"}} {
+	for _, change := range []struct{ file, text string }{
+		{"file", "changed"}, {"file", "changed again"}, {"new", "untracked"},
+	} {
 		c.write(change.file, change.text)
 		got := c.version()
 		if other, is := seen[got]; is || !strings.Contains(got, ".dirty.") {

@@ -12,13 +12,15 @@ var version string
 // unreleased is the version of programs that were built without make: the next release.
 const unreleased = "v0.1.0-dev"
 
-// String returns the version with the commit, for example "weft v0.1.0 (3f2a9c1d0b4e)". It is the same for all programs of one build.
+// String returns the version with the commit, for example "weft v0.1.0 (3f2a9c1d0b4e)". It is the same for all programs
+// of one build.
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return describe(version, info)
 }
 
-// Number returns the version alone, for example "v0.1.0". It is the tag of the image of the same build, and a semantic version.
+// Number returns the version alone, for example "v0.1.0". It is the tag of the image of the same build, and a semantic
+// version.
 func Number() string {
 	info, _ := debug.ReadBuildInfo()
 	return number(version, info)
@@ -26,7 +28,8 @@ func Number() string {
 
 // describe adds the commit to the version, unless the version has it; info may be nil.
 func describe(linked string, info *debug.BuildInfo) string {
-	version, commit := number(linked, info), recorded(info)
+	version := number(linked, info)
+	commit := recorded(info)
 	hash, _, _ := strings.Cut(commit, "-")
 	if hash == "" || strings.Contains(version, ".g"+hash) {
 		return "weft " + version
@@ -45,7 +48,8 @@ func number(linked string, info *debug.BuildInfo) string {
 	return unreleased
 }
 
-// recorded returns the first twelve digits of the commit in the build information, with a suffix if the sources differ from it.
+// recorded returns the first twelve digits of the commit in the build information, with a suffix if the sources differ
+// from it.
 func recorded(info *debug.BuildInfo) string {
 	if info == nil {
 		return ""

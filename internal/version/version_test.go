@@ -20,11 +20,20 @@ func TestDescribe(t *testing.T) {
 		want   string
 	}{
 		{"a release by make", "v0.1.0", build("(devel)", revision, "false"), "weft v0.1.0 (3f2a9c1d0b4e)"},
-		{"a commit after a release by make", "v0.1.1-dev.3.g3f2a9c1d0b4e", build("(devel)", revision, "false"), "weft v0.1.1-dev.3.g3f2a9c1d0b4e"},
-		{"changed sources", "v0.1.1-dev.3.g3f2a9c1d0b4e.dirty.0123456789ab", build("(devel)", revision, "true"), "weft v0.1.1-dev.3.g3f2a9c1d0b4e.dirty.0123456789ab"},
+		{
+			"a commit after a release by make", "v0.1.1-dev.3.g3f2a9c1d0b4e", build("(devel)", revision, "false"),
+			"weft v0.1.1-dev.3.g3f2a9c1d0b4e",
+		},
+		{
+			"changed sources", "v0.1.1-dev.3.g3f2a9c1d0b4e.dirty.0123456789ab", build("(devel)", revision, "true"),
+			"weft v0.1.1-dev.3.g3f2a9c1d0b4e.dirty.0123456789ab",
+		},
 		{"make without git", "v0.1.0-dev.src.0123456789ab", nil, "weft v0.1.0-dev.src.0123456789ab"},
 		{"go install of a release", "", build("v0.2.0", "", ""), "weft v0.2.0"},
-		{"go build of a checkout without tags", "", build("v0.0.0-20260301120000-3f2a9c1d0b4e", revision, "false"), "weft v0.1.0-dev (3f2a9c1d0b4e)"},
+		{
+			"go build of a checkout without tags", "", build("v0.0.0-20260301120000-3f2a9c1d0b4e", revision, "false"),
+			"weft v0.1.0-dev (3f2a9c1d0b4e)",
+		},
 		{"go test", "", build("(devel)", "", ""), "weft v0.1.0-dev"},
 		{"no build information", "", nil, "weft v0.1.0-dev"},
 	}

@@ -22,8 +22,8 @@ type Checker struct {
 	Omitted []string
 }
 
-// Check lists the parts of a value, as encoding/json decodes it into an any, that the type cannot have, in the order of the keys. The
-// problems have no line.
+// Check lists the parts of a value, as encoding/json decodes it into an any, that the type cannot have, in the order of
+// the keys. The problems have no line.
 func (c Checker) Check(v any, t reflect.Type, at Path) (problems []Problem) {
 	say := func(format string, args ...any) {
 		problems = append(problems, Problem{Path: at, Reason: fmt.Sprintf(format, args...)})
@@ -86,7 +86,10 @@ func (c Checker) checkStruct(m map[string]any, t reflect.Type, at Path) (problem
 			problems = append(problems, c.Check(m[k], f, at.With(k))...)
 			continue
 		}
-		problems = append(problems, Problem{Path: at.With(k), Reason: Unknown(k, slices.Sorted(maps.Keys(fields)), c.Renamed)})
+		problems = append(problems, Problem{
+			Path:   at.With(k),
+			Reason: Unknown(k, slices.Sorted(maps.Keys(fields)), c.Renamed),
+		})
 	}
 	return problems
 }

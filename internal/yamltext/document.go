@@ -1,4 +1,5 @@
-// Package yamltext reads texts of YAML and JSON documents and finds the lines of their values, for errors that name them.
+// Package yamltext reads texts of YAML and JSON documents and finds the lines of their values, for errors that name
+// them.
 package yamltext
 
 import (
@@ -31,8 +32,8 @@ type SyntaxError struct {
 // Error returns the reason without the line.
 func (e *SyntaxError) Error() string { return e.Reason }
 
-// Documents splits a text of YAML documents, or of JSON objects one after the other. Documents that are empty or have only comments are
-// omitted.
+// Documents splits a text of YAML documents, or of JSON objects one after the other. Documents that are empty or have
+// only comments are omitted.
 func Documents(text []byte) []Document {
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		if objects, err := jsonObjects(text); err == nil {
@@ -51,8 +52,8 @@ func Documents(text []byte) []Document {
 	return all
 }
 
-// endOfDocument returns the end of the document at an offset, and the beginning of the next one. Like kubectl it takes each line that begins
-// with --- as a separator; a line of three dots ends a document, too.
+// endOfDocument returns the end of the document at an offset, and the beginning of the next one. Like kubectl it takes
+// each line that begins with --- as a separator; a line of three dots ends a document, too.
 func endOfDocument(text []byte, begin int) (end, next int) {
 	for at := begin; at < len(text); {
 		rest := text[at:]
@@ -105,29 +106,33 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!
 // inSyntaxError matches the lines of the YAML parser's errors.
 var inSyntaxError = regexp.MustCompile(`line (\d+): (?s)(.*)`)
 
-// Decode returns the value of the document with the types of encoding/json, as the API server and the agent read it. It uses the last value
-// of a repeated key, see [Document.Repeated]. Its error is a *SyntaxError.
+// Decode returns the value of the document with the types of encoding/json, as the API server and the agent read it. It
+// uses the last value of a repeated key, see [Document.Repeated]. Its error is a *SyntaxError.
 func (d *Document) Decode() (any, error) {
 	var v any
 	err := sigsyaml.Unmarshal(d.raw, &v)
 	if err == nil {
 		return v, nil
 	}
-	line, reason := d.first, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
+	line := d.first
+	reason := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
 	if found := inSyntaxError.FindStringSubmatch(err.Error()); found != nil {
 		n, _ := strconv.Atoi(found[1])
-		line, reason = d.first+n-1, found[2]
+		line = d.first + n - 1
+		reason = found[2]
 	}
 	return nil, &SyntaxError{Line: line, Reason: "invalid YAML: " + withoutGo(reason)}
 }
 
 // goTypes matches what errors of the libraries say about types of Go.
-var goTypes = regexp.MustCompile(`(?is)(json: )?cannot unmarshal .*|json: unsupported .*|.*(invalid|unsupported) [a-z ]*key.*|.*(map\[|interface \{).*`)
+var goTypes = regexp.MustCompile(
+	`(?is)(json: )?cannot unmarshal .*|json: unsupported .*|.*(invalid|unsupported) [a-z ]*key.*|.*(map\[|interface \{).*`)
 
 // withoutGo replaces errors that name types of Go: only keys of another type than text have some.
 func withoutGo(reason string) string { return goTypes.ReplaceAllString(reason, "a key is not a text") }
 
-// Line returns the line of a value, that of its key if it has one. If the value is missing, it is the line of the closest value around it.
+// Line returns the line of a value, that of its key if it has one. If the value is missing, it is the line of the
+// closest value around it.
 func (d *Document) Line(path Path) int {
 	line := d.first
 	if d.root == nil {
@@ -139,7 +144,8 @@ func (d *Document) Line(path Path) int {
 		if value == nil {
 			return line
 		}
-		line, n = d.lineOf(key), value
+		line = d.lineOf(key)
+		n = value
 	}
 	return line
 }
@@ -226,7 +232,9 @@ func (d *Document) Repeated() (problems []Problem) {
 				walk(c, at.With(n.Content[i-1].Value))
 			case n.Kind == yaml.MappingNode && c.Kind == yaml.ScalarNode && c.Value != "<<":
 				if first, is := seen[c.Value]; is {
-					problems = append(problems, Problem{at.With(c.Value), d.lineOf(c), fmt.Sprintf("the key is already set in line %d", first)})
+					problems = append(problems, Problem{
+						at.With(c.Value), d.lineOf(c), fmt.Sprintf("the key is already set in line %d", first),
+					})
 				} else {
 					seen[c.Value] = d.lineOf(c)
 				}

@@ -22,7 +22,9 @@ func TestLinesOfValues(t *testing.T) {
 		path     yamltext.Path
 		line     int
 	}{
-		{0, nil, 2}, {0, yamltext.Path{"a"}, 2}, {0, yamltext.Path{"a", "b"}, 3}, {0, yamltext.Path{"a", "c", 1, "e"}, 7},
+		{0, nil, 2}, {0, yamltext.Path{"a"}, 2}, {0, yamltext.Path{"a", "b"}, 3}, {
+			0, yamltext.Path{"a", "c", 1, "e"}, 7,
+		},
 		{0, yamltext.Path{"a", "c", 5}, 4}, {0, yamltext.Path{"a", "missing", "x"}, 2},
 		{1, yamltext.Path{"h", "g"}, 9}, {1, yamltext.Path{"i", "g"}, 9}, {1, yamltext.Path{"i", "j"}, 13},
 		{2, yamltext.Path{"k"}, 19},
@@ -51,7 +53,8 @@ func TestSyntaxErrorsAndRepeatedKeysHaveLines(t *testing.T) {
 		t.Errorf("%#v", err)
 	}
 	repeated := documents[2].Repeated()
-	if len(repeated) != 1 || repeated[0].Line != 9 || repeated[0].Path.String() != "d.e" || repeated[0].Reason != "the key is already set in line 7" {
+	if len(repeated) != 1 || repeated[0].Line != 9 || repeated[0].Path.String() != "d.e" ||
+		repeated[0].Reason != "the key is already set in line 7" {
 		t.Errorf("%+v", repeated)
 	}
 }
@@ -108,7 +111,10 @@ var ofGo = regexp.MustCompile(`Go (struct|value)|cannot unmarshal|map\[|interfac
 
 // FuzzDocuments reads any text: lines are within the text, and errors do not name types of Go.
 func FuzzDocuments(f *testing.F) {
-	for _, text := range []string{"a: 1\n---\nb: 2\n", "{\"a\": [1]}{}", "&a [*a]", "a: &x {<<: *x}", "? [a]\n: 1", "a: 1\na: 2", "--- x\n...\n", "\t", "1: 2\ntrue: 3", "{a: 1}"} {
+	for _, text := range []string{
+		"a: 1\n---\nb: 2\n", "{\"a\": [1]}{}", "&a [*a]", "a: &x {<<: *x}", "? [a]\n: 1", "a: 1\na: 2", "--- x\n...\n",
+		"\t", "1: 2\ntrue: 3", "{a: 1}",
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

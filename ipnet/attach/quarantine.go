@@ -3,6 +3,7 @@ package attach
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -10,36 +11,39 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// SetWithheld sets the attachments whose objects in the dataplane are not desired. It is called before the loop runs; Withhold
-// changes them later.
-func (ps *Pods) SetWithheld(keys []pod.Key) { ps.withheld.Store(setOf(keys)) }
-
-// WithholdsOthers reports whether the withheld attachments differ from these.
-func (ps *Pods) WithholdsOthers(keys []pod.Key) bool {
-	return !maps.Equal(*ps.withheld.Load(), *setOf(keys))
+// withheld are the attachments with objects that the dataplane must not get: it crashed while they were created. The
+// set is replaced, never changed, so any goroutine may read it.
+type withheld struct {
+	keys atomic.Pointer[map[pod.Key]bool]
 }
 
-// Withhold withholds the objects of these attachments from the dataplane, and desires those of all other attachments.
-func (ps *Pods) Withhold(keys []pod.Key, t *eventloop.Txn) {
-	before := ps.withheld.Swap(setOf(keys))
-	t.OnRollback(func() error { ps.withheld.Store(before); return nil })
+// set replaces the set before the loop runs.
+func (w *withheld) set(keys []pod.Key) { w.keys.Store(setOf(keys)) }
+
+// equals reports whether these are the withheld attachments.
+func (w *withheld) equals(keys []pod.Key) bool { return maps.Equal(*w.keys.Load(), *setOf(keys)) }
+
+// replace replaces the set.
+func (w *withheld) replace(keys []pod.Key, t *eventloop.Txn) {
+	before := w.keys.Swap(setOf(keys))
+	t.OnRollback(func() error { w.keys.Store(before); return nil })
 }
 
-// forget ends the withholding of an attachment that is deleted.
-func (ps *Pods) forget(key pod.Key, t *eventloop.Txn) {
-	before := ps.withheld.Load()
+// remove ends the withholding of an attachment that is deleted.
+func (w *withheld) remove(key pod.Key, t *eventloop.Txn) {
+	before := w.keys.Load()
 	if !(*before)[key] {
 		return
 	}
 	after := maps.Clone(*before)
 	delete(after, key)
-	ps.withheld.Store(&after)
-	t.OnRollback(func() error { ps.withheld.Store(before); return nil })
+	w.keys.Store(&after)
+	t.OnRollback(func() error { w.keys.Store(before); return nil })
 }
 
-// desirable returns the values of an attachment without those that are withheld.
-func (ps *Pods) desirable(key pod.Key, v desired.Values) desired.Values {
-	if !(*ps.withheld.Load())[key] {
+// permitted returns the values of an attachment without the withheld ones.
+func (w *withheld) permitted(key pod.Key, v desired.Values) desired.Values {
+	if !(*w.keys.Load())[key] {
 		return v
 	}
 	return slices.DeleteFunc(v, func(s eventloop.Setting) bool { return wire.IsDataplane(s.Key) })

@@ -9,28 +9,35 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
-// Found is an interface of the machine whose record is lost.
+// Found is an interface of the machine without a record.
 type Found struct {
-	Object     string    // name in the dataplane
-	Type       string    // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
-	Labels     []string  // of its VRF or bridge domain in the dataplane
-	Netns      pod.Netns // of the Linux end
-	Name       string    // of the Linux end
-	Alias      string    // of the Linux end
-	MAC        wire.MAC  // of the Linux end
-	MTU        int       // bytes
-	RxQueues   int       // of the Linux end
-	TxQueues   int
-	Neighbours []netip.Addr   // of the dataplane: the addresses that were allocated to the Linux end
-	Memif      *pod.Memif     // of a memif, whose other end is a program
-	Pod        pod.ID         // if known
-	Addresses  []netip.Prefix // of the Linux end; used without Neighbours only, because the pod may have changed them
+	Object     string       // name in the dataplane
+	Type       string       // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
+	Labels     []string     // of its VRF or bridge domain in the dataplane
+	Neighbours []netip.Addr // of the dataplane: the addresses that were allocated to the pod's end
+	Memif      *pod.Memif   // of type memif
+	Pod        pod.ID       // if known
+	PodEnd
+}
+
+// PodEnd is the pod's end of an interface: a link of the kernel, or the memif of a program.
+type PodEnd struct {
+	Netns     pod.Netns
+	Name      string
+	Alias     string
+	MAC       netaddr.MAC
+	MTU       int // bytes
+	RxQueues  int
+	TxQueues  int
+	Addresses []netip.Prefix // used without Neighbours only, because the pod may have changed them
 }
 
 // All lists every address that the interface may have.
@@ -42,7 +49,7 @@ func (f Found) All() []netip.Addr {
 	return addresses
 }
 
-// whole lists the addresses of full length: those of the dataplane if it knows any, else those of the pod.
+// whole lists the addresses of full length: by the dataplane if it knows any, else by the pod.
 func (f Found) whole() []netip.Addr {
 	if len(f.Neighbours) > 0 {
 		return f.Neighbours
@@ -56,11 +63,15 @@ func (f Found) whole() []netip.Addr {
 	return addresses
 }
 
-// Reconstruct returns attachments for interfaces without a record, or adds missing interfaces to known attachments. The machine does not
-// know the name of a pod without memifs, its annotations, the time of its ADD (now), and the order of its extra interfaces (that of their
-// names). Restore adopts the attachments. Reconstruct refuses, by object, an ambiguous interface, and extra interfaces whose main
-// interface is lost or refused.
-func (ps *Pods) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map[string]error) {
+// reconstruction makes records of interfaces that were found on the machine without one.
+type reconstruction struct {
+	networks      *networks.Networks
+	connections   connections
+	defaultRoutes bool // main interfaces have default routes
+}
+
+// attachments returns the attachments of found interfaces, and the refused interfaces by object.
+func (r *reconstruction) attachments(found []Found, lost []Found) ([]*pod.Attachment, map[string]error) {
 	refused := make(map[string]error)
 	for _, f := range lost {
 		refused[f.Object] = errors.New("it was not read")
@@ -73,10 +84,10 @@ func (ps *Pods) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map
 		}
 		a := attachments[key]
 		if a == nil && err == nil {
-			a = ps.reconstructed(key, f)
+			a = r.attachment(key, f)
 		}
 		if err == nil {
-			err = ps.reconstruct(f, a, slices.AppendSeq(ps.siblings(key, a.Netns), maps.Values(attachments)))
+			err = r.add(f, a, slices.AppendSeq(r.connections.siblings(key, a.Netns), maps.Values(attachments)))
 		}
 		if err != nil {
 			refused[f.Object] = err
@@ -87,7 +98,9 @@ func (ps *Pods) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map
 	for _, f := range lost {
 		delete(refused, f.Object)
 	}
-	return slices.SortedFunc(maps.Values(attachments), func(a, b *pod.Attachment) int { return cmp.Compare(a.Key.String(), b.Key.String()) }), refused
+	return slices.SortedFunc(maps.Values(attachments), func(a, b *pod.Attachment) int {
+		return cmp.Compare(a.Key.String(), b.Key.String())
+	}), refused
 }
 
 // mainFirst orders main interfaces before extra ones, then by name.
@@ -96,41 +109,56 @@ func mainFirst(a, b Found) int {
 	return cmp.Or(cmp.Compare(isExtra(a), isExtra(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Object, b.Object))
 }
 
-// reconstructed returns a copy of a known attachment, or a new one.
-func (ps *Pods) reconstructed(key pod.Key, f Found) *pod.Attachment {
-	if c := ps.wired[key]; c != nil {
+// attachment returns a copy of a known attachment, or a new one.
+func (r *reconstruction) attachment(key pod.Key, f Found) *pod.Attachment {
+	if c := r.connections[key]; c != nil {
 		return newConnection(c.Attachment).Attachment
 	}
-	return &pod.Attachment{Key: key, Netns: f.Netns, Created: ps.networks.Config.Now().UTC()}
+	return &pod.Attachment{Key: key, Netns: f.Netns, Created: r.networks.Config.Now().UTC()}
 }
 
-// reconstruct adds an interface to its attachment. others may belong to the same sandbox.
-func (ps *Pods) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachment) error {
+// add adds an interface to its attachment. others may belong to the same sandbox.
+func (r *reconstruction) add(f Found, a *pod.Attachment, others []*pod.Attachment) error {
 	if f.Netns.Inode != a.Netns.Inode || f.Netns.Device != a.Netns.Device {
-		return fmt.Errorf("link %s is in network namespace %s, and the attachment in %s", f.Name, f.Netns.Path, a.Netns.Path)
+		return fmt.Errorf("link %s is in network namespace %s, and the attachment in %s", f.Name, f.Netns.Path,
+			a.Netns.Path)
 	}
 	if !f.MAC.IsUnicast() || f.MTU <= 0 {
-		return fmt.Errorf("link %s has MAC %q and MTU %d: not what was given to it", f.Name, f.MAC, f.MTU)
+		return fmt.Errorf("link %s has MAC %q and MTU %d: Weft configured other values", f.Name, f.MAC, f.MTU)
 	}
 	if a.Pod.IsZero() {
 		a.Pod = f.Pod
 	}
-	s := spec{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU, memif: f.Memif}
-	s.rxQueues, s.txQueues = several(f.RxQueues), several(f.TxQueues)
-	delegates := f.Name != desired.RuntimesName && (len(f.Labels) > 0 || len(f.Neighbours) == 0) // which may be on any network
-	if f.Name != a.Key.IfName || delegates {
-		if err := ps.locate(&s, f); err != nil {
+	s := spec{
+		name:    f.Name,
+		kind:    f.Type,
+		object:  f.Object,
+		mac:     f.MAC,
+		mtu:     f.MTU,
+		queues:  queues{rx: recordedQueues(f.RxQueues), tx: recordedQueues(f.TxQueues)},
+		network: networkNamed(pod.DefaultNetwork, r.networks),
+		memif:   memifChoice{assigned: f.Memif},
+	}
+	isMain := f.Name == a.Key.IfName
+	// the main interface of a delegate may be on any network
+	isDelegates := f.Name != desired.RuntimesName && (len(f.Labels) > 0 || len(f.Neighbours) == 0)
+	if !isMain || isDelegates {
+		network, err := r.networkOf(f)
+		if err != nil {
 			return err
 		}
+		s.network = network
 	}
-	s.defaults = !ps.config.NoDefaultRoutes && f.Name == a.Key.IfName && f.Name == desired.RuntimesName
 	others = slices.DeleteFunc(others, func(o *pod.Attachment) bool { return o.Netns != a.Netns })
-	s.leads = s.kind == pod.TypeMemif || !hasNetworkRoute(append(others, a), s.network)
-	leases, err := ps.leasesFound(s, f)
+	s.routes = routeChoice{
+		toNetwork: s.kind == pod.TypeMemif || !hasNetworkRoute(append(others, a), s.network.name),
+		isDefault: r.defaultRoutes && isMain && f.Name == desired.RuntimesName,
+	}
+	leases, err := r.leases(s.network, f)
 	if err != nil {
 		return err
 	}
-	a.Interfaces = append(a.Interfaces, ps.interfaceOf(s, leases))
+	a.Interfaces = append(a.Interfaces, s.record(leases))
 	return nil
 }
 
@@ -141,48 +169,50 @@ func keyOf(f Found) (pod.Key, error) {
 		return pod.Key{}, err
 	}
 	if f.Alias != desired.AliasOf(key, f.Name) || desired.ObjectName(key, f.Name) != f.Object {
-		return pod.Key{}, fmt.Errorf("link %s of %s bears the alias of another interface: %q", f.Name, f.Object, f.Alias)
+		return pod.Key{}, fmt.Errorf("link %s of %s has the alias of another interface: %q", f.Name, f.Object,
+			f.Alias)
 	}
 	return key, nil
 }
 
-// locate finds the network of an extra interface.
-func (ps *Pods) locate(s *spec, f Found) error {
+// networkOf finds the network of an interface by the label of its VRF or bridge domain.
+func (r *reconstruction) networkOf(f Found) (network, error) {
 	switch {
 	case len(f.Labels) == 0 && len(f.Neighbours) == 0:
-		s.network = pod.StubNetwork
-		return nil
+		return networkNamed(pod.StubNetwork, r.networks), nil
 	case len(f.Labels) != 1:
-		return fmt.Errorf("link %s is in %q: one network is possible", f.Name, f.Labels)
+		return network{}, fmt.Errorf("link %s is in %q: expected one network", f.Name, f.Labels)
 	case f.Labels[0] == desired.PodsLabel:
-		return nil
+		return networkNamed(pod.DefaultNetwork, r.networks), nil
 	}
-	for name, c := range ps.networks.Customs() {
+	for name, c := range r.networks.Customs() {
 		if c.Label == f.Labels[0] {
-			s.network, s.custom = name, c
-			return nil
+			return networkNamed(name, r.networks), nil
 		}
 	}
-	return fmt.Errorf("link %s is in %s, which is of no network that is known", f.Name, f.Labels[0])
+	return network{}, fmt.Errorf("link %s is in %s, which belongs to no known network", f.Name, f.Labels[0])
 }
 
-// leasesFound returns the addresses that were allocated to an interface, IPv4 first.
-func (ps *Pods) leasesFound(s spec, f Found) ([]ipam.Lease, error) {
+// leases returns the addresses of a network that were allocated to an interface, IPv4 first.
+func (r *reconstruction) leases(n network, f Found) ([]ipam.Lease, error) {
 	switch {
-	case s.network == "":
-		return ps.leased(f)
-	case s.custom == nil:
+	case n.name == "":
+		return r.leasesOnDefault(f)
+	case n.custom == nil:
 		return nil, nil
 	}
 	var leases []ipam.Lease
-	for _, p := range s.custom.Pools() {
+	for _, p := range n.pools() {
 		candidates := f.whole()
-		if s.custom.Network.Type == pod.L2 {
+		if n.isBridged() {
 			candidates = onLinkOf(f, p)
 		}
-		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a netip.Addr) bool { return !p.Prefix.Contains(a) })
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a netip.Addr) bool {
+			return !p.Prefix.Contains(a)
+		})
 		if len(candidates) != 1 {
-			return nil, fmt.Errorf("link %s has addresses %v of %s: no telling which of them was given", f.Name, candidates, p.Prefix)
+			return nil, fmt.Errorf("link %s has addresses %v of %s: cannot tell which one was allocated", f.Name,
+				candidates, p.Prefix)
 		}
 		leases = append(leases, ipam.Lease{Address: candidates[0], Pool: p.Name})
 	}
@@ -200,16 +230,16 @@ func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
 	return addresses
 }
 
-// leased returns the addresses of the network default that were allocated to an interface, IPv4 first.
-func (ps *Pods) leased(f Found) ([]ipam.Lease, error) {
+// leasesOnDefault returns the addresses of the network default that were allocated to an interface, IPv4 first.
+func (r *reconstruction) leasesOnDefault(f Found) ([]ipam.Lease, error) {
 	var leases []ipam.Lease
 	for _, family := range []wire.Family{wire.IP4, wire.IP6} {
-		address, err := ps.given(family, f.whole())
+		address, err := r.given(family, f.whole())
 		if err != nil {
 			return nil, fmt.Errorf("link %s: %w", f.Name, err)
 		}
 		if address.IsValid() {
-			leases = append(leases, ipam.Lease{Address: address, Pool: ps.networks.Pools().Of(address)})
+			leases = append(leases, ipam.Lease{Address: address, Pool: r.networks.Pools().Of(address)})
 		}
 	}
 	if len(leases) == 0 {
@@ -218,16 +248,16 @@ func (ps *Pods) leased(f Found) ([]ipam.Lease, error) {
 	return leases, nil
 }
 
-// given returns the one address of a family that Weft can have allocated: an address of a pool, or, since pools change, the only address;
-// not valid if there is none.
-func (ps *Pods) given(family wire.Family, addresses []netip.Addr) (netip.Addr, error) {
+// given returns the one address of a family that Weft can have allocated: an address of a pool, or, since pools change,
+// the only address; not valid if there is no such address.
+func (r *reconstruction) given(family wire.Family, addresses []netip.Addr) (netip.Addr, error) {
 	var ofPools, all []netip.Addr
 	for _, a := range addresses {
 		if wire.FamilyOf(a) != family || a.IsLinkLocalUnicast() || a.IsLoopback() {
 			continue
 		}
 		all = append(all, a)
-		if ps.networks.Pools().Of(a) != "" {
+		if r.networks.Pools().Of(a) != "" {
 			ofPools = append(ofPools, a)
 		}
 	}
@@ -240,5 +270,6 @@ func (ps *Pods) given(family wire.Family, addresses []netip.Addr) (netip.Addr, e
 	case 1:
 		return all[0], nil
 	}
-	return netip.Addr{}, errors.New("several addresses of one family, and no telling which of them was given: " + fmt.Sprint(all))
+	return netip.Addr{}, errors.New("several addresses of one family, and cannot tell which one was allocated: " +
+		fmt.Sprint(all))
 }

@@ -3,6 +3,7 @@ package desired
 import (
 	"net/netip"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -16,8 +17,8 @@ type Link struct {
 	Namespace string // path; "" = the node's
 	Name      string // in the namespace
 	Alias     string
-	MAC       wire.MAC // of the dataplane's end
-	PeerMAC   wire.MAC // of the Linux end
+	MAC       netaddr.MAC // of the dataplane's end
+	PeerMAC   netaddr.MAC // of the Linux end
 	MTU       int
 
 	MaxSegment int // of a veth, bytes; 0 = the kernel's
@@ -44,9 +45,9 @@ func (l Link) LinuxKey() string {
 	return wire.TapPeerKey(l.Object)
 }
 
-// LinuxEnd is the key of the object that must exist before neighbours on a layer 2 network reach the link; "" if there is none. The
-// dataplane sets a tap up in the pod when it creates the tap, and the kernel there accepts router advertisements until the object
-// disables them.
+// LinuxEnd is the key of the object that must exist before neighbours on a layer 2 network reach the link; "" if there
+// is none. The dataplane sets a tap up in the pod when it creates the tap, and the kernel there accepts router
+// advertisements until the object disables them.
 func (l Link) LinuxEnd() string {
 	if l.Kind == pod.TypeTap {
 		return l.LinuxKey()
@@ -54,18 +55,70 @@ func (l Link) LinuxEnd() string {
 	return ""
 }
 
-// Ends lists the values of both ends and of the addresses of the Linux end.
+// Ends lists the values of both ends of a tap or veth of the node, and of the addresses of the Linux end.
 func (l Link) Ends() Values {
 	var v Values
-	switch l.Kind {
-	case pod.TypeMemif:
-		return l.memifEnd()
-	case pod.TypeVeth:
-		v = l.veth()
-	default:
-		v = l.tap()
+	if l.Kind == pod.TypeVeth {
+		v.Add(l.DataplaneVeth())
+		v.Add(l.LinuxVeth())
+	} else {
+		v.Add(l.DataplaneTap())
+		v.Add(l.LinuxTap())
 	}
-	v.Add(wire.HardeningKey(l.LinuxKey()), wire.Hardening{On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name})
+	v.Add(l.LinuxHardening())
+	v = append(v, l.LinuxSysctls()...)
+	return append(v, l.LinuxAddresses()...)
+}
+
+// DataplaneTap is the dataplane's end of a tap. The dataplane creates both ends.
+func (l Link) DataplaneTap() (string, wire.Interface) {
+	return wire.InterfaceKey(l.Object), wire.Interface{
+		Type: wire.TypeTap, MAC: l.MAC, MTU: l.MTU, Up: true, GSO: l.GSO,
+		Tap: wire.Tap{Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, MTU: l.MTU, Queues: l.RxQueues},
+	}
+}
+
+// LinuxTap is the Linux end of a tap, which the object configures.
+func (l Link) LinuxTap() (string, wire.TapPeer) {
+	return l.LinuxKey(), wire.TapPeer{
+		Interface: l.Object, Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, MTU: l.MTU, Alias: l.Alias, Up: true,
+	}
+}
+
+// DataplaneVeth is the interface by which the dataplane reads and writes the node's end of a veth.
+func (l Link) DataplaneVeth() (string, wire.Interface) {
+	return wire.InterfaceKey(l.Object), wire.Interface{
+		Type: wire.TypeAFPacket, MAC: l.MAC, MTU: l.MTU, Up: true, GSO: l.GSO,
+		AFPacket: wire.AFPacket{
+			Link: HostName(l.Object), On: l.LinuxKey(), RxQueues: l.TxQueues, TxQueues: l.RxQueues,
+		},
+	}
+}
+
+// LinuxVeth is a veth, which the kernel creates: the end in the namespace of the link, and the node's end.
+func (l Link) LinuxVeth() (string, wire.Veth) {
+	return l.LinuxKey(), wire.Veth{
+		Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC,
+		HostName: HostName(l.Object), HostMAC: MACOf(l.Object, HostEnd),
+		MTU: l.MTU, Alias: l.Alias, Up: true, RxQueues: l.RxQueues, TxQueues: l.TxQueues, MaxSegment: l.MaxSegment,
+	}
+}
+
+// DataplaneMemif is the end of a memif that the dataplane serves. The other end is the pod's program.
+func (l Link) DataplaneMemif() (string, wire.Interface) {
+	return wire.InterfaceKey(l.Object), wire.Interface{
+		Type: wire.TypeMemif, MAC: l.MAC, MTU: l.MTU, Up: true, Memif: MemifOf(l.Memif, l.Secret),
+	}
+}
+
+// LinuxHardening hardens the Linux end.
+func (l Link) LinuxHardening() (string, wire.Hardening) {
+	return wire.HardeningKey(l.LinuxKey()), wire.Hardening{On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name}
+}
+
+// LinuxSysctls lists the sysctls of the Linux end's namespace.
+func (l Link) LinuxSysctls() Values {
+	var v Values
 	if HasFamily(l.Addresses, wire.IP6) {
 		l.Setting(&v, "net/ipv6/conf/"+l.Name+"/accept_dad", "0") // addresses are known to be unique
 	}
@@ -74,6 +127,12 @@ func (l Link) Ends() Values {
 			l.Setting(&v, Forwarding[f], "1")
 		}
 	}
+	return v
+}
+
+// LinuxAddresses lists the addresses of the Linux end.
+func (l Link) LinuxAddresses() Values {
+	var v Values
 	for _, p := range l.Addresses {
 		v.Add(wire.LinuxAddressKey(l.LinuxKey(), p), wire.LinuxAddress{
 			On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Prefix: p,
@@ -82,9 +141,20 @@ func (l Link) Ends() Values {
 	return v
 }
 
+// Forward adds the settings with which the kernel at the Linux end forwards packets of a family from the link.
+func (l Link) Forward(v *Values, f wire.Family) {
+	l.Setting(v, Forwarding[f], "1")
+	l.Setting(v, ForwardingFrom(l.Name, f), "1")
+}
+
 // Setting adds a sysctl of the Linux end's namespace.
 func (l Link) Setting(v *Values, name, value string) {
-	v.Add(wire.SysctlKey(l.LinuxKey(), name), wire.Sysctl{On: l.LinuxKey(), Namespace: l.Namespace, Name: name, Value: value})
+	v.Add(wire.SysctlKey(l.LinuxKey(), name), wire.Sysctl{
+		On:        l.LinuxKey(),
+		Namespace: l.Namespace,
+		Name:      name,
+		Value:     value,
+	})
 }
 
 // LinuxNeighbour adds a static neighbour of the Linux end with the MAC of the dataplane's end.
@@ -97,44 +167,13 @@ func (l Link) LinuxNeighbour(v *Values, a netip.Addr) {
 // LinuxRoute adds a route through the Linux end. Without a valid gateway the destination is on the link.
 func (l Link) LinuxRoute(v *Values, destination netip.Prefix, gateway, source netip.Addr) {
 	v.Add(wire.LinuxRouteKey(l.LinuxKey(), destination), wire.LinuxRoute{
-		On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Destination: destination, Gateway: gateway, Source: source,
+		On:          l.LinuxKey(),
+		Namespace:   l.Namespace,
+		Link:        l.Name,
+		Destination: destination,
+		Gateway:     gateway,
+		Source:      source,
 	})
-}
-
-// tap lists both ends of a tap, which the dataplane creates.
-func (l Link) tap() Values {
-	var v Values
-	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
-		Type: wire.TypeTap, MAC: l.MAC, MTU: l.MTU, Up: true, GSO: l.GSO,
-		Tap: wire.Tap{Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, MTU: l.MTU, Queues: l.RxQueues},
-	})
-	v.Add(l.LinuxKey(), wire.TapPeer{
-		Interface: l.Object, Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, MTU: l.MTU, Alias: l.Alias, Up: true,
-	})
-	return v
-}
-
-// veth lists both ends of a veth, which the kernel creates; the dataplane reads and writes the node's end.
-func (l Link) veth() Values {
-	var v Values
-	host := HostName(l.Object)
-	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
-		Type: wire.TypeAFPacket, MAC: l.MAC, MTU: l.MTU, Up: true, GSO: l.GSO,
-		AFPacket: wire.AFPacket{Link: host, On: l.LinuxKey(), RxQueues: l.TxQueues, TxQueues: l.RxQueues},
-	})
-	v.Add(l.LinuxKey(), wire.Veth{
-		Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, HostName: host, HostMAC: MACOf(l.Object, HostEnd),
-		MTU: l.MTU, Alias: l.Alias, Up: true, RxQueues: l.RxQueues, TxQueues: l.TxQueues, MaxSegment: l.MaxSegment,
-	})
-	return v
-}
-
-// memifEnd lists the end of a memif that the dataplane serves; the other end is the pod's program.
-func (l Link) memifEnd() (v Values) {
-	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
-		Type: wire.TypeMemif, MAC: l.MAC, MTU: l.MTU, Up: true, Memif: MemifOf(l.Memif, l.Secret),
-	})
-	return v
 }
 
 // MemifOf returns a memif from the side of the dataplane, whose receive queues are the pod's transmit queues.
@@ -144,9 +183,6 @@ func MemifOf(m *pod.Memif, s secret.Text) wire.Memif {
 		RingSize: m.RingSize, BufferSize: m.BufferSize, RxQueues: m.TxQueues, TxQueues: m.RxQueues,
 	}
 }
-
-// IsLinux reports whether the pod's end is a link of the kernel.
-func (l Link) IsLinux() bool { return l.Kind != pod.TypeMemif }
 
 // HasMACs reports whether packets on the link begin with an Ethernet header.
 func (l Link) HasMACs() bool { return l.Memif == nil || l.Memif.Mode != pod.MemifIP }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -54,8 +55,8 @@ const (
 	PuntingObject = "weft-punt"
 )
 
-// RuntimesName is the name that runtimes choose for an interface. Plugins that delegate choose other names; so a name identifies the
-// interface of a delegate if no record exists.
+// RuntimesName is the name that runtimes choose for an interface. Plugins that delegate choose other names; so a name
+// identifies the interface of a delegate if no record exists.
 const RuntimesName = "eth0"
 
 // Lengths of names, bytes.
@@ -65,15 +66,16 @@ const (
 	maxLabel  = 58  // of the name of a table in VPP
 )
 
-// The gateways of every pod. They are link-local and the same on each interface, so they need no address of a pool and the routes of a
-// pod never change.
+// The gateways of every pod. They are link-local and the same on each interface, so they need no address of a pool and
+// the routes of a pod never change.
 var (
 	Gateway4 = netip.AddrFrom4([4]byte{169, 254, 1, 1})
 	Gateway6 = netip.AddrFrom16([16]byte{0xfe, 0x80, 15: 1})
 )
 
-// ErrorSource6 is the source of the ICMPv6 errors that the dataplane sends to pods, an address of the gateway's loopback. VPP does not
-// use a link-local address as source. Like the gateways it is the same on each node; it is from a unique local prefix.
+// ErrorSource6 is the source of the ICMPv6 errors that the dataplane sends to pods, an address of the gateway's
+// loopback. VPP does not use a link-local address as source. Like the gateways it is the same on each node; it is from
+// a unique local prefix.
 var ErrorSource6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 2, 15: 1})
 
 // GatewayOf is the gateway of every pod for a family.
@@ -104,8 +106,8 @@ func HostName(object string) string {
 	return "weft" + hex.EncodeToString(sum[:])[:11]
 }
 
-// AliasOf returns the alias of a link: its attachment, and its name if it is not the main interface. A hash replaces an alias that is
-// too long for the kernel; it identifies a link of Weft but not its attachment.
+// AliasOf returns the alias of a link: its attachment, and its name if it is not the main interface. A hash replaces an
+// alias that is too long for the kernel; it identifies a link of Weft but not its attachment.
 func AliasOf(k pod.Key, ifName string) string {
 	alias := wire.AliasPrefix + HolderOf(k, ifName)
 	if len(alias) > maxAlias {
@@ -123,9 +125,9 @@ func LabelOf(network string) string {
 	return shortened("weft:", network, maxLabel)
 }
 
-// IsShared reports whether all pods of the node or of one of its networks need the object of a key: the host link, the gateway,
-// the uplink in the dataplane, and the VRF tables, bridge domains and gateways of networks. Tunnels to other nodes are not shared
-// objects.
+// IsShared reports whether all pods of the node or of one of its networks need the object of a key: the host link, the
+// gateway, the uplink in the dataplane, and the VRF tables, bridge domains and gateways of networks. Tunnels to other
+// nodes are not shared objects.
 func IsShared(key string) bool {
 	kind, name, _ := strings.Cut(key, "/")
 	if kind == wire.KindUplink {
@@ -138,7 +140,8 @@ func IsShared(key string) bool {
 		name = strings.TrimPrefix(name, on)
 	}
 	object, _, _ := strings.Cut(name, "/")
-	return object == HostObject || object == GatewayObject || object == UplinkObject || object == PuntingObject || strings.HasPrefix(object, LoopbackOf(""))
+	return object == HostObject || object == GatewayObject || object == UplinkObject || object == PuntingObject ||
+		strings.HasPrefix(object, LoopbackOf(""))
 }
 
 // IsNodes reports whether an interface of the dataplane is a link to the node's kernel, or the node's network card.
@@ -198,14 +201,15 @@ func TunnelOf(network string, node uint32) string {
 const MaxNode = 1<<16 - 1
 
 // MeshMAC is the MAC of a node's loopbacks in the mesh: locally administered, unicast and unique.
-func MeshMAC(node uint32) wire.MAC {
-	return wire.MAC{0x12, 0x2b, byte(node >> 24), byte(node >> 16), byte(node >> 8), byte(node)}
+func MeshMAC(node uint32) netaddr.MAC {
+	return netaddr.MAC{0x12, 0x2b, byte(node >> 24), byte(node >> 16), byte(node >> 8), byte(node)}
 }
 
-// MeshAddress is the address of a node on the bridge domains of tunnels. It is link-local, so it needs no address of a pool; that of
-// IPv4 only identifies a neighbour. It never equals the gateway of pods.
+// MeshAddress is the address of a node on the bridge domains of tunnels. It is link-local, so it needs no address of a
+// pool; that of IPv4 only identifies a neighbour. It never equals the gateway of pods.
 func MeshAddress(node uint32, f wire.Family) netip.Addr {
-	high, low := byte(node>>8), byte(node)
+	high := byte(node >> 8)
+	low := byte(node)
 	if f == wire.IP6 {
 		return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 13: 0x2b, 14: high, 15: low})
 	}
@@ -216,7 +220,8 @@ func MeshAddress(node uint32, f wire.Family) netip.Addr {
 	return a
 }
 
-// shortened replaces the end of a name by a hash. No name of a network contains a dot, so a shortened name equals no other name.
+// shortened replaces the end of a name by a hash. No name of a network contains a dot, so a shortened name equals no
+// other name.
 func shortened(prefix, name string, most int) string {
 	sum := sha256.Sum256([]byte(name))
 	end := "." + hex.EncodeToString(sum[:8])
@@ -235,27 +240,48 @@ func NetworkOfPool(pool string) string {
 	return network
 }
 
-// An end of a link. The value is the first octet of the end's MAC, locally administered and unicast; it differs from those of the other
-// ends.
+// An end of a link. The value is the first octet of the end's MAC, locally administered and unicast; it differs from
+// those of the other ends.
 type end byte
 
 const (
-	LinuxEnd     end = 0x02
+	// LinuxEnd is the kernel's end of a link to the dataplane.
+	LinuxEnd end = 0x02
+	// DataplaneEnd is the dataplane's end of a link.
 	DataplaneEnd end = 0x06
-	HostEnd      end = 0x0a // of a veth; with the dataplane's MAC the kernel would receive the packets of the pod itself
+	// HostEnd is the host's end of a veth; with the dataplane's MAC the kernel would receive the packets of the pod
+	// itself
+	HostEnd end = 0x0a
 )
 
-// MACOf derives the MAC of one end of an interface from its name in the dataplane. So a pod's gateway has the same MAC after a restart.
-func MACOf(object string, e end) wire.MAC {
+// MACOf derives the MAC of one end of an interface from its name in the dataplane. So a pod's gateway has the same MAC
+// after a restart.
+func MACOf(object string, e end) netaddr.MAC {
 	sum := sha256.Sum256([]byte(object))
-	mac := wire.MAC(sum[:6])
+	mac := netaddr.MAC(sum[:6])
 	mac[0] = byte(e)
 	return mac
 }
 
+// MACOfAddress derives the MAC of a pod's end from an address on a network.
+func MACOfAddress(network string, a netip.Addr) netaddr.MAC {
+	return MACOf(network+"/"+a.String(), LinuxEnd)
+}
+
 // LinkLocalOf is the address that the kernel derives from the MAC of a link (RFC 4291, appendix A).
-func LinkLocalOf(m wire.MAC) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+func LinkLocalOf(m netaddr.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0:  0xfe,
+		1:  0x80,
+		8:  m[0] ^ 2,
+		9:  m[1],
+		10: m[2],
+		11: 0xff,
+		12: 0xfe,
+		13: m[3],
+		14: m[4],
+		15: m[5],
+	})
 }
 
 // HolderOf returns the holder of the addresses of one interface of an attachment.
@@ -291,10 +317,22 @@ var Forwarding = map[wire.Family]string{
 	wire.IP6: "net/ipv6/conf/all/forwarding",
 }
 
-// VethObject returns the name of the dataplane's interface that the veth of a pod or of the tunnels belongs to, from the name and
-// the alias of the dataplane's end; ok is false for any other link, and for an alias that is a hash.
+// ForwardingFrom returns the sysctl that enables the forwarding of a family's packets that come from a link.
+func ForwardingFrom(link string, f wire.Family) string {
+	if f == wire.IP4 {
+		return "net/ipv4/conf/" + link + "/forwarding"
+	}
+	return "net/ipv6/conf/" + link + "/forwarding"
+}
+
+// VethObject returns the name of the dataplane's interface that the veth of a pod, of the node or of the tunnels
+// belongs to, from the name and the alias of the dataplane's end; ok is false for any other link, and for an alias that
+// is a hash.
 func VethObject(host, alias string) (object, ifName string, ok bool) {
-	if alias == TunnelAlias {
+	switch alias {
+	case HostAlias:
+		return HostObject, DefaultHostLink, host == HostName(HostObject)
+	case TunnelAlias:
 		return TunnelObject, DefaultTunnelLink, host == HostName(TunnelObject)
 	}
 	key, ifName, err := ParseAlias(alias)
@@ -321,10 +359,11 @@ func ParseAlias(alias string) (key pod.Key, ifName string, err error) {
 //	                                                                               ||
 //	                    uplink (node) - node's kernel, which translates - TunnelLink
 //
-// The dataplane sends from an address that it has (VPP drops everything else), and the kernel, which keeps the uplink, puts
-// the node's address in its place (wire.TunnelNAT). Peers see tunnels between the addresses of nodes. The VRF has only the routes to
-// the peers: pods are in other VRFs, and a packet to any other machine is dropped.
+// The dataplane sends from an address that it has (VPP drops everything else), and the kernel, which keeps the uplink,
+// puts the node's address in its place (wire.TunnelNAT). Peers see tunnels between the addresses of nodes. The VRF has
+// only the routes to the peers: pods are in other VRFs, and a packet to any other machine is dropped.
 const (
+	DefaultHostLink   = "weft0"
 	DefaultTunnelLink = "weft-vtep0"
 	TunnelAlias       = wire.AliasPrefix + "vtep"
 	TunnelLabel       = "weft:vxlan:.ends" // begins as meshLabelOf does; no name of a network begins with a dot

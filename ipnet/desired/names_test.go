@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 func anyKey(r *rapid.T) pod.Key {
@@ -18,15 +18,19 @@ func anyKey(r *rapid.T) pod.Key {
 // TestNamesOfDifferentKeysDiffer also draws keys that differ in where a part ends only.
 func TestNamesOfDifferentKeysDiffer(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		a, b := anyKey(r), anyKey(r)
+		a := anyKey(r)
+		b := anyKey(r)
 		if rapid.Bool().Draw(r, "alike") {
 			b = a
 			cut := rapid.IntRange(0, len(a.ContainerID)-1).Draw(r, "cut")
-			b.Network, b.ContainerID = a.Network+a.ContainerID[:cut], a.ContainerID[cut:]
+			b.Network = a.Network + a.ContainerID[:cut]
+			b.ContainerID = a.ContainerID[cut:]
 		}
-		nameA, nameB := ObjectName(a, a.IfName), ObjectName(b, b.IfName)
+		nameA := ObjectName(a, a.IfName)
+		nameB := ObjectName(b, b.IfName)
 		if (a == b) != (nameA == nameB) || (a == b) != (AliasOf(a, a.IfName) == AliasOf(b, b.IfName)) {
-			r.Fatalf("%v and %v: names %s and %s, aliases %s and %s", a, b, nameA, nameB, AliasOf(a, a.IfName), AliasOf(b, b.IfName))
+			r.Fatalf("%v and %v: names %s and %s, aliases %s and %s", a, b, nameA, nameB, AliasOf(a, a.IfName),
+				AliasOf(b, b.IfName))
 		}
 		if a != b && MACOf(nameA, LinuxEnd) == MACOf(nameB, LinuxEnd) {
 			r.Fatalf("%v and %v: the same MAC", a, b)
@@ -45,7 +49,8 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 		if alias := AliasOf(k, k.IfName); len(alias) > 255 || !strings.HasPrefix(alias, "weft:") {
 			r.Errorf("alias %q", alias)
 		}
-		linux, dataplane := MACOf(name, LinuxEnd), MACOf(name, DataplaneEnd)
+		linux := MACOf(name, LinuxEnd)
+		dataplane := MACOf(name, DataplaneEnd)
 		for _, mac := range [][6]byte{linux, dataplane} {
 			if mac[0]&3 != 2 {
 				r.Errorf("MAC %v is not locally administered unicast", mac)
@@ -60,7 +65,8 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 func TestNamesAreThoseOfEarlierVersions(t *testing.T) {
 	k := pod.Key{Network: "weft", ContainerID: "0123456789ab", IfName: "eth0"}
 	name := ObjectName(k, k.IfName)
-	got := strings.Join([]string{name, AliasOf(k, k.IfName), MACOf(name, LinuxEnd).String(), MACOf(name, DataplaneEnd).String()}, " ")
+	got := strings.Join(
+		[]string{name, AliasOf(k, k.IfName), MACOf(name, LinuxEnd).String(), MACOf(name, DataplaneEnd).String()}, " ")
 	if want := "weft-06658372a50578ef-eth0 weft:weft/0123456789ab/eth0 02:8c:90:cf:64:60 06:8c:90:cf:64:60"; got != want {
 		t.Errorf("names %s, want %s", got, want)
 	}
@@ -70,7 +76,8 @@ func TestNamesAreThoseOfEarlierVersions(t *testing.T) {
 func TestNamesOfNetworksDifferAndFit(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		name := rapid.StringMatching(`[a-z]([a-z0-9-]{0,61}[a-z0-9])?`)
-		a, b := name.Draw(r, "a"), name.Draw(r, "b")
+		a := name.Draw(r, "a")
+		b := name.Draw(r, "b")
 		if rapid.Bool().Draw(r, "alike") {
 			b = a[:len(a)-1] + "x"
 		}
@@ -81,7 +88,8 @@ func TestNamesOfNetworksDifferAndFit(t *testing.T) {
 			r.Fatalf("%s: pool %s", a, PoolOfNetwork(a, "ip4"))
 		}
 		if (a == b) != (LabelOf(a) == LabelOf(b)) || (a == b) != (LoopbackOf(a) == LoopbackOf(b)) {
-			r.Fatalf("%s and %s: labels %s and %s, loopbacks %s and %s", a, b, LabelOf(a), LabelOf(b), LoopbackOf(a), LoopbackOf(b))
+			r.Fatalf("%s and %s: labels %s and %s, loopbacks %s and %s", a, b, LabelOf(a), LabelOf(b), LoopbackOf(a),
+				LoopbackOf(b))
 		}
 	})
 }
@@ -96,13 +104,16 @@ func TestANetworkCalledPodsIsNotThePods(t *testing.T) {
 // rows: CAL-09
 func TestNamesOfInterfacesDiffer(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		k, other := anyKey(r), anyKey(r)
+		k := anyKey(r)
+		other := anyKey(r)
 		name := rapid.StringMatching(`[a-z0-9._-]{1,15}`).Draw(r, "interface")
 		object := ObjectName(k, name)
 		if len(object) > maxObject || len(HostName(object)) != 15 || len(AliasOf(k, name)) > maxAlias {
 			r.Fatalf("object %s, host name %s, alias %s", object, HostName(object), AliasOf(k, name))
 		}
-		if name != k.IfName && (object == ObjectName(k, k.IfName) || HolderOf(k, name) == HolderOf(k, k.IfName) || HostName(object) == HostName(ObjectName(k, k.IfName))) {
+		if name != k.IfName &&
+			(object == ObjectName(k, k.IfName) || HolderOf(k, name) == HolderOf(k, k.IfName) ||
+				HostName(object) == HostName(ObjectName(k, k.IfName))) {
 			r.Fatalf("interface %s of %s is its main one", name, k)
 		}
 		if k != other && (object == ObjectName(other, name) || HolderOf(k, name) == HolderOf(other, name)) {
@@ -112,7 +123,7 @@ func TestNamesOfInterfacesDiffer(t *testing.T) {
 }
 
 func TestTheLinkLocalAddressIsTheKernels(t *testing.T) {
-	mac, err := wire.ParseMAC("02:8c:90:cf:64:60")
+	mac, err := netaddr.ParseMAC("02:8c:90:cf:64:60")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,16 +18,12 @@ const (
 	icmpv6Advertisement  = 136 // RFC 4861 4.4
 )
 
-// ACLsOf returns the ACLs of an interface with these rules of policies; none without rules. GuardACL is not one of them: a guarded interface
-// has its rules in the ACL for what it sends.
-func ACLsOf(lists policy.Lists, isGuarded bool) []wire.ACL {
-	return new(ACLs).Of(lists, isGuarded)
-}
-
-// ACLs keep the ACLs of the interfaces of a node: each list of rules is converted once while it is in use. The zero value has none.
+// ACLs keep the ACLs of the interfaces of a node: each list of rules is converted once while it is in use. The zero
+// value has none.
 type ACLs struct{ made, used map[string]wire.ACL }
 
-// Of is ACLsOf for lists in use.
+// Of returns the ACLs of an interface with these rules of policies; none without rules. GuardACL is not one of them: a
+// guarded interface has its rules in the ACL for what it sends. The lists are in use from now on.
 func (k *ACLs) Of(lists policy.Lists, isGuarded bool) []wire.ACL {
 	if lists == (policy.Lists{}) {
 		return nil
@@ -68,7 +64,9 @@ func (k *ACLs) Forget() {
 func namesOfACLs(lists policy.Lists, isGuarded bool) (input, output []string) {
 	switch {
 	case lists != policy.Lists{}:
-		return []string{nameOfPolicy(lists[policy.Egress], policy.Egress, isGuarded)}, []string{nameOfPolicy(lists[policy.Ingress], policy.Ingress, false)}
+		return []string{nameOfPolicy(lists[policy.Egress], policy.Egress, isGuarded)}, []string{
+			nameOfPolicy(lists[policy.Ingress], policy.Ingress, false),
+		}
 	case isGuarded:
 		return []string{GuardACL}, nil
 	}
@@ -83,8 +81,8 @@ func nameOfPolicy(l *policy.List, d policy.Direction, isGuarded bool) string {
 	return "weft:" + d.String() + ":" + l.Name
 }
 
-// policyACL converts a list. Neighbour discovery and, towards the pod, ICMP errors are permitted whatever policies say: they belong to
-// connections that policies permit.
+// policyACL converts a list. Neighbour discovery and, towards the pod, ICMP errors are permitted whatever policies say:
+// they belong to connections that policies permit.
 func policyACL(l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
 	rules := permitted(d)
 	rules = slices.Grow(rules, len(l.Rules))
@@ -102,7 +100,13 @@ func permitted(d policy.Direction) []wire.ACLRule {
 	icmp := func(f wire.Family, protocol, first, last uint16) wire.ACLRule {
 		return wire.ACLRule{
 			Permit: true, Family: f,
-			Ports: []wire.ACLPorts{{Protocols: wire.Single(protocol), Sources: wire.Range{First: first, Last: last}, Destinations: allTypes}},
+			Ports: []wire.ACLPorts{
+				{
+					Protocols:    wire.Single(protocol),
+					Sources:      wire.Range{First: first, Last: last},
+					Destinations: allTypes,
+				},
+			},
 		}
 	}
 	rules := []wire.ACLRule{icmp(wire.IP6, protocolICMPv6, icmpv6Solicitation, icmpv6Advertisement)}
@@ -127,7 +131,9 @@ func (k portsOf) of(ranges []policy.PortRange) []wire.ACLPorts {
 	ports := make([]wire.ACLPorts, 0, len(ranges))
 	for _, p := range ranges {
 		ports = append(ports, wire.ACLPorts{
-			Protocols: wire.Single(uint16(p.Protocol)), Sources: allPorts, Destinations: wire.Range{First: p.First, Last: p.Last},
+			Protocols:    wire.Single(uint16(p.Protocol)),
+			Sources:      allPorts,
+			Destinations: wire.Range{First: p.First, Last: p.Last},
 		})
 	}
 	switch len(ranges) {
@@ -145,7 +151,13 @@ func rulesOf(r policy.Rule, d policy.Direction, shared portsOf) []wire.ACLRule {
 	ports := shared.of(r.Ports)
 	var rules []wire.ACLRule
 	for _, remotes := range policy.ByFamily(r.Remotes) {
-		out := wire.ACLRule{Permit: permit, Reflect: permit, Family: wire.FamilyOf(remotes[0].Addr()), Ports: ports, Origin: r.Origin}
+		out := wire.ACLRule{
+			Permit:  permit,
+			Reflect: permit,
+			Family:  wire.FamilyOf(remotes[0].Addr()),
+			Ports:   ports,
+			Origin:  r.Origin,
+		}
 		if remotes[0].Bits() == 0 {
 			remotes = nil
 		}
@@ -159,8 +171,9 @@ func rulesOf(r policy.Rule, d policy.Direction, shared portsOf) []wire.ACLRule {
 	return rules
 }
 
-// behind returns the rules that permit what both lists permit. The rules of one policy stay together, so that the first rule of a protocol
-// that matches a later fragment is the one of the guard that permits it. Rules that deny need no guard.
+// behind returns the rules that permit what both lists permit. The rules of one policy stay together, so that the first
+// rule of a protocol that matches a later fragment is the one of the guard that permits it. Rules that deny need no
+// guard.
 func behind(guard, rules []wire.ACLRule) []wire.ACLRule {
 	var all []wire.ACLRule
 	for _, r := range rules {
@@ -174,7 +187,9 @@ func behind(guard, rules []wire.ACLRule) []wire.ACLRule {
 				continue
 			}
 			if !g.Permit {
-				both.Permit, both.Reflect, both.Origin = false, false, "only routers and DHCP servers send it"
+				both.Permit = false
+				both.Reflect = false
+				both.Origin = "only routers and DHCP servers send it"
 			}
 			all = append(all, both)
 		}

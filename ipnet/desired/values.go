@@ -1,5 +1,5 @@
-// Package desired makes desired values: their names, and the values of a link between the dataplane and a namespace and of a VRF. It has
-// no state.
+// Package desired makes desired values: their names, and the values of a link between the dataplane and a namespace and
+// of a VRF. It has no state.
 package desired
 
 import (

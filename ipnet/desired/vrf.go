@@ -33,15 +33,17 @@ func (r VRF) Membership(object string, f wire.Family) wire.InterfaceVRF {
 	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f)}
 }
 
-// Attach makes the dataplane's end of a link the gateway of the addresses of the Linux end, and routes these addresses to it. families
-// are the families of the VRF.
+// Attach makes the dataplane's end of a link the gateway of the addresses of the Linux end. It lists the addresses that
+// the dataplane's end borrows, its VRFs, its IPv6 gateway address, and for each address of the Linux end the
+// dataplane's static neighbour and route to it. families are the families of the VRF.
 func (r VRF) Attach(l Link, families []wire.Family) Values {
 	var v Values
 	// An unnumbered interface is in all VRFs of its donor, whatever addresses the link has.
 	v.Add(wire.UnnumberedKey(l.Object), r.Borrowed(l.Object, families))
 	for _, f := range families {
 		member := r.Membership(l.Object, f)
-		member.AntiSpoofed, member.Filtered = l.AntiSpoofed, l.IsFiltered()
+		member.AntiSpoofed = l.AntiSpoofed
+		member.Filtered = l.IsFiltered()
 		v.Add(wire.InterfaceVRFKey(l.Object, f), member)
 	}
 	if HasFamily(l.Addresses, wire.IP6) {
@@ -62,12 +64,15 @@ func (r VRF) Attach(l Link, families []wire.Family) Values {
 // Borrowed makes an interface use the addresses of the loopback.
 func (r VRF) Borrowed(object string, families []wire.Family) wire.Unnumbered {
 	return wire.Unnumbered{
-		Interface: object, Donor: r.Loopback, IP4: slices.Contains(families, wire.IP4), IP6: slices.Contains(families, wire.IP6),
+		Interface: object,
+		Donor:     r.Loopback,
+		IP4:       slices.Contains(families, wire.IP4),
+		IP6:       slices.Contains(families, wire.IP6),
 	}
 }
 
-// Unreachable adds the route for the unused addresses of a prefix. Without it packets to them would take the default route to the
-// node, whose route to the pool leads back, until their TTL ends.
+// Unreachable adds the route for the unused addresses of a prefix. Without it packets to them would take the default
+// route to the node, whose route to the pool leads back, until their TTL ends.
 func (r VRF) Unreachable(v *Values, p netip.Prefix) {
 	r.Route(v, p, wire.Path{Type: wire.PathUnreachable})
 }
@@ -81,8 +86,8 @@ func (r VRF) Route(v *Values, p netip.Prefix, path wire.Path) {
 // MacAge is the number of minutes without a frame after which a bridge domain forgets a learned MAC.
 const MacAge = 5
 
-// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end, and one of these sources or the
-// IPv6 link-local address of the end.
+// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end, and one of these
+// sources or the IPv6 link-local address of the end.
 func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
 	rules := wire.MACIP{Interface: l.Object}
 	for _, p := range append(sources, Single(LinkLocalOf(l.PeerMAC))) {
@@ -107,25 +112,39 @@ const (
 	portDHCPv6Client   = 546 // RFC 8415 7.2
 )
 
-// notExtensions are the protocols of IPv6 without ICMPv6, UDP, and the extension headers of VPP: 0, 43, 44, 60, 135, 139, 140, 253, 254.
+// notExtensions are the protocols of IPv6 without ICMPv6, UDP, and the extension headers of VPP: 0, 43, 44, 60, 135,
+// 139, 140, 253, 254.
 var notExtensions = []wire.Range{
-	{First: 1, Last: 16}, {First: 18, Last: 42}, {First: 45, Last: 57}, {First: 59, Last: 59}, {First: 61, Last: 134}, {First: 136, Last: 138},
+	{First: 1, Last: 16}, {First: 18, Last: 42}, {First: 45, Last: 57}, {First: 59, Last: 59}, {First: 61, Last: 134}, {
+		First: 136,
+		Last:  138,
+	},
 	{First: 141, Last: 252}, {First: 255, Last: 255},
 }
 
-// Guard makes the dataplane drop packets that only routers and DHCP servers send: advertisements, redirects, and packets to the ports of DHCP
-// clients, whatever their source port, which clients do not check (RFC 7610 3).
+// Guard makes the dataplane drop packets that only routers and DHCP servers send: advertisements, redirects, and
+// packets to the ports of DHCP clients, whatever their source port, which clients do not check (RFC 7610 3).
 //
-// The first rule of a protocol applies to later fragments, which have no ports. It permits them: a packet without its first fragment is
-// never reassembled. No rule permits all protocols of IPv6, because it would permit a first fragment whose chain of headers ends in the
-// next fragment (RFC 7113 2).
+// The first rule of a protocol applies to later fragments, which have no ports. It permits them: a packet without its
+// first fragment is never reassembled. No rule permits all protocols of IPv6, because it would permit a first fragment
+// whose chain of headers ends in the next fragment (RFC 7113 2).
 func Guard() wire.ACL {
-	icmp, icmpv6, udp := wire.Single(protocolICMP), wire.Single(protocolICMPv6), wire.Single(protocolUDP)
+	icmp := wire.Single(protocolICMP)
+	icmpv6 := wire.Single(protocolICMPv6)
+	udp := wire.Single(protocolUDP)
 	types := func(f wire.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
-		return wire.ACLRule{Permit: permit, Family: f, Ports: []wire.ACLPorts{{Protocols: protocol, Sources: types, Destinations: allTypes}}}
+		return wire.ACLRule{
+			Permit: permit,
+			Family: f,
+			Ports:  []wire.ACLPorts{{Protocols: protocol, Sources: types, Destinations: allTypes}},
+		}
 	}
 	ports := func(f wire.Family, protocols, destinations wire.Range, permit bool) wire.ACLRule {
-		return wire.ACLRule{Permit: permit, Family: f, Ports: []wire.ACLPorts{{Protocols: protocols, Sources: allPorts, Destinations: destinations}}}
+		return wire.ACLRule{
+			Permit: permit,
+			Family: f,
+			Ports:  []wire.ACLPorts{{Protocols: protocols, Sources: allPorts, Destinations: destinations}},
+		}
 	}
 	rules := []wire.ACLRule{
 		types(wire.IP4, icmp, above(icmpRedirect, allTypes), true),
@@ -150,7 +169,10 @@ func Guard() wire.ACL {
 	return wire.ACL{Label: GuardACL, Rules: rules}
 }
 
-var allPorts, allTypes = wire.Range{Last: 65535}, wire.Range{Last: 255}
+var (
+	allPorts = wire.Range{Last: 65535}
+	allTypes = wire.Range{Last: 255}
+)
 
 func below(n uint16) wire.Range { return wire.Range{Last: n - 1} }
 

@@ -8,7 +8,8 @@
 //	  |<---- Undo ------+                                    |
 //	  +<------------------- end of the cool-down -------------+
 //
-// The node's own address has the state Internal. An address that a machine has (Occupy) is not granted, in whatever state it is.
+// The node's own address has the state Internal. An address that a machine has (Occupy) is not granted, in whatever
+// state it is.
 package ipam
 
 import (
@@ -22,7 +23,8 @@ import (
 	"time"
 )
 
-// DefaultCoolDown is the time between the release of an address and its reuse: caches of other hosts keep the old holder that long.
+// DefaultCoolDown is the time between the release of an address and its reuse: caches of other hosts keep the old
+// holder that long.
 const DefaultCoolDown = 30 * time.Second
 
 // Config configures an [Allocator].
@@ -42,8 +44,8 @@ type Allocator struct {
 	*shared
 }
 
-// New returns an allocator whose addresses are free, except the node's own address of each pool. A pool that nodes share has no addresses
-// before AddBlock.
+// New returns an allocator whose addresses are free, except the node's own address of each pool. A pool that nodes
+// share has no addresses before AddBlock.
 func New(c Config) (*Allocator, error) {
 	if err := validPools(c.Pools); err != nil {
 		return nil, err
@@ -66,16 +68,18 @@ func New(c Config) (*Allocator, error) {
 type Request struct {
 	Holder    string
 	Namespace string       // of the pod; "" if there is none
+	Pod       string       // its name in the namespace
 	Addresses []netip.Addr // static addresses, at most one per family; a family without one gets any address
 	Pools     []string     // for any address, best first; nil: all enabled pools without namespaces
 	From      []string     // holders whose static address may be taken over; they lose it at the Commit
 }
 
-// Lease grants all requested addresses, IPv4 first, or none. A holder gets the addresses that it already has. A lease is pending until
-// Commit or Undo of its holder.
+// Lease grants all requested addresses, IPv4 first, or none. A holder gets the addresses that it already has. A lease
+// is pending until Commit or Undo of its holder.
 //
-// The error is an [ErrExhausted], [ErrInUse], [ErrOccupied], [ErrCooling] or [ErrOutside], or the request is invalid. A cooling address is granted only as a
-// static address, and only to a pod of the namespace of its last holder: others still send to that one.
+// The error is an [ErrExhausted], [ErrInUse], [ErrOccupied], [ErrCooling] or [ErrOutside], or the request is invalid. A
+// cooling address is granted only as a static address, and only to a pod of the namespace of its last holder: others
+// still send to that one.
 func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,18 +104,19 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 			}
 			return nil, err
 		}
-		granted, undo = append(granted, l), append(undo, back)
+		granted = append(granted, l)
+		undo = append(undo, back)
 	}
 	return granted, nil
 }
 
 // lease returns a lease of an address for the request.
 func (r *Request) lease(address netip.Addr, now time.Time) Lease {
-	return Lease{Address: address, Holder: r.Holder, Namespace: r.Namespace, Since: now}
+	return Lease{Address: address, Holder: r.Holder, Namespace: r.Namespace, Pod: r.Pod, Since: now}
 }
 
-// grantLocked grants the wanted address, or any address of pools. The returned function undoes the grant. Blocks are filled one after the
-// other, so that the last ones become empty and can be released.
+// grantLocked grants the wanted address, or any address of pools. The returned function undoes the grant. Blocks are
+// filled one after the other, so that the last ones become empty and can be released.
 func (a *Allocator) grantLocked(pools []*poolState, r Request, wanted netip.Addr) (Lease, func(), error) {
 	now := a.now()
 	blocks := blocksOf(pools)
@@ -259,9 +264,10 @@ func exhausted(pools []*poolState) ErrExhausted {
 	return e
 }
 
-// Restore restores the leases of an earlier run, before the first Lease. Of leases of one address the first wins. Used and leased addresses
-// are used afterwards. Cooling addresses are free after at most one cool-down from now, even if the clock was changed. The pool of an
-// address is the one whose prefix contains it now. The error lists leases that are skipped because they are invalid.
+// Restore restores the leases of an earlier run, before the first Lease. Of leases of one address the first wins. Used
+// and leased addresses are used afterwards. Cooling addresses are free after at most one cool-down from now, even if
+// the clock was changed. The pool of an address is the one whose prefix contains it now. The error lists leases that
+// are skipped because they are invalid.
 func (a *Allocator) Restore(leases []Lease) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

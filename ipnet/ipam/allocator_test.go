@@ -97,14 +97,32 @@ func TestStaticAddressIsGrantedOrRefused(t *testing.T) {
 	}{
 		{"a free one is granted", []string{"10.1.0.5"}, nil},
 		{"one of each family is granted", []string{"10.1.0.5", "2001:db8::7"}, nil},
-		{"one that is used names its holder", []string{"10.1.0.2"}, ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.2"), Holder: "used"}},
-		{"one that is leased names its holder", []string{"10.1.0.3"}, ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.3"), Holder: "leased"}},
+		{
+			"one that is used names its holder", []string{"10.1.0.2"},
+			ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.2"), Holder: "used"},
+		},
+		{
+			"one that is leased names its holder", []string{"10.1.0.3"},
+			ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.3"), Holder: "leased"},
+		},
 		{"a cooling address is granted if it is requested", []string{"10.1.0.4"}, nil},
-		{"the node's own is the node's", []string{"10.1.0.1"}, ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.1"), Holder: ipam.InternalHolder}},
-		{"the network's is reserved", []string{"10.1.0.0"}, ipam.ErrOutside{Address: netip.MustParseAddr("10.1.0.0"), Pool: "four"}},
-		{"the broadcast is reserved", []string{"10.1.0.7"}, ipam.ErrOutside{Address: netip.MustParseAddr("10.1.0.7"), Pool: "four"}},
+		{
+			"the node's own is the node's", []string{"10.1.0.1"},
+			ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.1"), Holder: ipam.InternalHolder},
+		},
+		{
+			"the network's is reserved", []string{"10.1.0.0"},
+			ipam.ErrOutside{Address: netip.MustParseAddr("10.1.0.0"), Pool: "four"},
+		},
+		{
+			"the broadcast is reserved", []string{"10.1.0.7"},
+			ipam.ErrOutside{Address: netip.MustParseAddr("10.1.0.7"), Pool: "four"},
+		},
 		{"one of no pool is outside", []string{"10.9.0.2"}, ipam.ErrOutside{Address: netip.MustParseAddr("10.9.0.2")}},
-		{"a mapped one is outside", []string{"::ffff:10.1.0.5"}, ipam.ErrOutside{Address: netip.MustParseAddr("::ffff:10.1.0.5")}},
+		{
+			"a mapped one is outside", []string{"::ffff:10.1.0.5"},
+			ipam.ErrOutside{Address: netip.MustParseAddr("::ffff:10.1.0.5")},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 //	none ----------> open <----------> closed ----------------------------------------> none
 //	                       AddBlock
 
-// AddBlock opens a block of a pool that nodes share, and withholds addresses. It may be repeated, and reopens a closed block. Restored
-// addresses stay with their holders.
+// AddBlock opens a block of a pool that nodes share, and withholds addresses. It may be repeated, and reopens a closed
+// block. Restored addresses stay with their holders.
 func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +73,9 @@ func (s *poolState) adopt(b *blockState) {
 				stray.unbind(e.Holder)
 				b.bind(e.Holder, address)
 			}
-			b.leased, b.used, b.reserved = b.leased+stray.leased, b.used+stray.used, b.reserved+stray.reserved
+			b.leased = b.leased + stray.leased
+			b.used = b.used + stray.used
+			b.reserved = b.reserved + stray.reserved
 		}
 		return true
 	})
@@ -90,8 +92,8 @@ func (a *Allocator) CloseBlock(block netip.Prefix) bool {
 	return false
 }
 
-// RemoveBlock removes a block without addresses that are held or cool down, and reports whether it is gone. A block with such addresses is
-// closed. A borrowed single address may cool down: its owner applies the cool-down.
+// RemoveBlock removes a block without addresses that are held or cool down, and reports whether it is gone. A block
+// with such addresses is closed. A borrowed single address may cool down: its owner applies the cool-down.
 func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,11 +148,18 @@ func (a *Allocator) Blocks() []Block {
 }
 
 func (b *blockState) standing(now time.Time) Block {
-	return Block{Pool: b.Name, Prefix: b.block, Closed: b.closed, Empty: b.isEmpty(now), Internal: b.internal(), Stats: b.stats(now)}
+	return Block{
+		Pool:     b.Name,
+		Prefix:   b.block,
+		Closed:   b.closed,
+		Empty:    b.isEmpty(now),
+		Internal: b.internal(),
+		Stats:    b.stats(now),
+	}
 }
 
-// ClaimInternal makes an address of a block the node's own: the given one, also of a closed block, or, if it is invalid, the lowest that
-// was never used. The address is never granted, and its block is never removed.
+// ClaimInternal makes an address of a block the node's own: the given one, also of a closed block, or, if it is
+// invalid, the lowest that was never used. The address is never granted, and its block is never removed.
 func (a *Allocator) ClaimInternal(block netip.Prefix, address netip.Addr) (netip.Addr, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,8 +187,9 @@ func (a *Allocator) ReturnInternal(address netip.Addr) {
 	a.unreserveLocked(address, Internal)
 }
 
-// Withhold excludes an address of a block from allocation: the wanted one, unless a pod or a machine has it, or it cools down and a pod of another namespace
-// than this one had it; or any free one if wanted is invalid. It returns an invalid address if there is none.
+// Withhold excludes an address of a block from allocation: the wanted one, unless a pod or a machine has it, or it
+// cools down and a pod of another namespace than this one had it; or any free one if wanted is invalid. It returns an
+// invalid address if there is none.
 func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace string) netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,7 +200,8 @@ func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace st
 	if !wanted.IsValid() {
 		wanted, _ = b.pick(a.now())
 	}
-	if !wanted.IsValid() || b.isOccupied(wanted) || b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
+	if !wanted.IsValid() || b.isOccupied(wanted) || b.restsFor(wanted, namespace, a.now()) != nil ||
+		a.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}
 	return wanted

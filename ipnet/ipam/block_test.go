@@ -87,7 +87,11 @@ func TestBlockWithAddressesInUseIsNotRemoved(t *testing.T) {
 	if _, err := a.Lease(request("b")); !errors.Is(err, ipam.ErrExhausted{Pool: "cluster", NoBlock: true}) {
 		t.Errorf("a closed block grants an address: %v", err)
 	}
-	if _, err := a.Lease(request("b", "10.8.7.3")); !errors.Is(err, ipam.ErrOutside{Address: netip.MustParseAddr("10.8.7.3"), Pool: "cluster", Elsewhere: true}) {
+	if _, err := a.Lease(request("b", "10.8.7.3")); !errors.Is(err, ipam.ErrOutside{
+		Address:   netip.MustParseAddr("10.8.7.3"),
+		Pool:      "cluster",
+		Elsewhere: true,
+	}) {
 		t.Errorf("a closed block grants a static address: %v", err)
 	}
 	handed := request("again", "10.8.7.0")
@@ -180,7 +184,10 @@ func TestInternalAddressKeepsItsBlock(t *testing.T) {
 	if b, _ := a.Block(lowest); b.Internal != own || b.Empty || b.Stats.Free != 1 {
 		t.Errorf("block %+v", b)
 	}
-	if _, err := a.Lease(request("a", own.String())); !errors.Is(err, ipam.ErrInUse{Address: own, Holder: ipam.InternalHolder}) {
+	if _, err := a.Lease(request("a", own.String())); !errors.Is(err, ipam.ErrInUse{
+		Address: own,
+		Holder:  ipam.InternalHolder,
+	}) {
 		t.Errorf("a pod got the internal address: %v", err)
 	}
 	if a.RemoveBlock(lowest) {
@@ -203,7 +210,9 @@ func TestInternalAddressKeepsItsBlock(t *testing.T) {
 func TestUsedAddressOutsideOfBlocksStaysWithItsHolder(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, cluster)
-	if err := a.Restore([]ipam.Lease{{Address: netip.MustParseAddr("10.8.7.1"), Holder: "old", State: ipam.Used}}); err != nil {
+	if err := a.Restore([]ipam.Lease{
+		{Address: netip.MustParseAddr("10.8.7.1"), Holder: "old", State: ipam.Used},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	checkStats(t, a, ipam.Stats{Pool: cluster, Used: 1})
@@ -227,12 +236,14 @@ type tenants struct {
 	withheld map[netip.Addr]bool
 }
 
-// TestBlockProperties adds, closes and removes blocks, and withholds addresses, while pods lease and release. No address is granted twice, or
-// from a block that is not open, and a block with pods is never removed.
+// TestBlockProperties adds, closes and removes blocks, and withholds addresses, while pods lease and release. No
+// address is granted twice, or from a block that is not open, and a block with pods is never removed.
 func TestBlockProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
-		a := &tenants{newAllocator(t, c, cluster), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{}}
+		a := &tenants{
+			newAllocator(t, c, cluster), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{},
+		}
 		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		block := rapid.SampledFrom([]netip.Prefix{lowest, middle, highest})
 		t.Repeat(map[string]func(*rapid.T){
@@ -245,13 +256,16 @@ func TestBlockProperties(t *testing.T) {
 				}
 			},
 			"return": func(t *rapid.T) {
-				address := rapid.SampledFrom([]string{"10.8.0.2", "10.8.7.0", "10.8.7.1", "10.8.255.252"}).Draw(t, "address")
+				address := rapid.SampledFrom([]string{"10.8.0.2", "10.8.7.0", "10.8.7.1", "10.8.255.252"}).Draw(t,
+					"address")
 				a.Return(netip.MustParseAddr(address))
 				delete(a.withheld, netip.MustParseAddr(address))
 			},
 			"lease":   func(t *rapid.T) { a.lease(t, holder.Draw(t, "holder")) },
 			"release": func(t *rapid.T) { h := holder.Draw(t, "holder"); a.Release(h); delete(a.held, h) },
-			"wait":    func(t *rapid.T) { c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second) },
+			"wait": func(t *rapid.T) {
+				c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+			},
 			"": func(t *rapid.T) {
 				if s := a.Stats()[0]; int(s.Used) != len(a.held) || s.Leased != 0 || s.Free > 9 {
 					t.Fatalf("stats %+v, held %v", s, a.held)

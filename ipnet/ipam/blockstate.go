@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// reuseAfter is the number of released addresses at which a block reuses them before addresses that were never used. It bounds the memory
-// for a large IPv6 pool. At one pod per second an address is still idle for more than an hour.
+// reuseAfter is the number of released addresses at which a block reuses them before addresses that were never used. It
+// bounds the memory for a large IPv6 pool. At one pod per second an address is still idle for more than an hour.
 const reuseAfter = 4096
 
-// blockState has the addresses of one block. Its memory grows with the addresses that were used, not with the size of the block.
+// blockState has the addresses of one block. Its memory grows with the addresses that were used, not with the size of
+// the block.
 type blockState struct {
 	Pool
 	block           netip.Prefix
@@ -120,8 +121,8 @@ func (b *blockState) grantable(address netip.Addr, from []string) error {
 	return nil
 }
 
-// restsFor returns an error while an address cools down and its last holder was of another namespace. A holder whose namespace is not known was
-// on another node, whose agent has waited, or is of an earlier version.
+// restsFor returns an error while an address cools down and its last holder was of another namespace. A holder whose
+// namespace is not known was on another node, whose agent has waited, or is of an earlier version.
 func (b *blockState) restsFor(address netip.Addr, namespace string, now time.Time) error {
 	e, known := b.entries[address]
 	if !known || e.held() || !e.FreeAt.After(now) || e.Namespace == "" || e.Namespace == namespace {
@@ -143,7 +144,15 @@ func (b *blockState) grant(l Lease) Lease {
 		prior := e.Lease
 		e.prior = &prior
 	}
-	e.Lease = Lease{Pool: b.Name, Address: address, Holder: l.Holder, Namespace: l.Namespace, State: Leased, Since: l.Since}
+	e.Lease = Lease{
+		Pool:      b.Name,
+		Address:   address,
+		Holder:    l.Holder,
+		Namespace: l.Namespace,
+		Pod:       l.Pod,
+		State:     Leased,
+		Since:     l.Since,
+	}
 	b.bind(l.Holder, address)
 	b.leased++
 	return e.Lease
@@ -174,7 +183,8 @@ func (b *blockState) commit(holder string) {
 	if e == nil || e.State != Leased {
 		return
 	}
-	e.State, e.prior = Used, nil
+	e.State = Used
+	e.prior = nil
 	b.leased--
 	b.used++
 }
@@ -188,7 +198,8 @@ func (b *blockState) undo(holder string) {
 	b.unbind(holder)
 	b.leased--
 	if e.prior != nil {
-		e.Lease, e.prior = *e.prior, nil
+		e.Lease = *e.prior
+		e.prior = nil
 		b.place(e)
 		return
 	}
@@ -250,7 +261,9 @@ func (b *blockState) release(holder string, now, freeAt time.Time) {
 // cool adds an entry to the queue of released entries.
 func (b *blockState) cool(e *entry, l Lease) {
 	b.releases++
-	e.Lease, e.prior, e.order = l, nil, b.releases
+	e.Lease = l
+	e.prior = nil
+	e.order = b.releases
 	b.enqueue(e)
 }
 
@@ -269,7 +282,8 @@ func (b *blockState) heldBy(holder string) *entry {
 	return nil
 }
 
-// leases lists the leases of addresses that are not free, by address. An address that no pod has is a machine's if one has it.
+// leases lists the leases of addresses that are not free, by address. An address that no pod has is a machine's if one
+// has it.
 func (b *blockState) leases(now time.Time) []Lease {
 	leases := b.occupiedLeases()
 	for _, e := range b.entries {
@@ -298,7 +312,8 @@ func (q queue) Less(i, j int) bool {
 // Swap swaps two entries and their indexes.
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
+	q[i].index = i
+	q[j].index = j
 }
 
 // Push is for container/heap; use put.

@@ -26,7 +26,10 @@ func TestAddressesComeFromNamedPools(t *testing.T) {
 		{"none named: the first that is for everybody", nil, nil, []string{"10.1.0.2", "2001:db8::2"}},
 		{"the order of the names counts", []string{"b", "six", "a"}, nil, []string{"10.3.0.2", "2001:db8::2"}},
 		{"a family without a named pool gets none", []string{"theirs"}, nil, []string{"10.4.0.2"}},
-		{"a wanted address need not be of a named pool", []string{"six"}, []string{"10.1.0.4"}, []string{"10.1.0.4", "2001:db8::2"}},
+		{
+			"a wanted address need not be of a named pool", []string{"six"}, []string{"10.1.0.4"},
+			[]string{"10.1.0.4", "2001:db8::2"},
+		},
 		{"no pool at all is no address", []string{}, nil, nil},
 	}
 	for _, tt := range tests {

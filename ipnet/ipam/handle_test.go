@@ -15,7 +15,8 @@ func (a *Allocator) Faults() []string {
 		count += len(b.holders)
 		for holder := range b.holders {
 			if there := times(a.ofHolderLocked(holder), b); there != 1 {
-				faults = append(faults, fmt.Sprintf("%s is known %d times to hold an address of %s", holder, there, b.block))
+				faults = append(faults,
+					fmt.Sprintf("%s is known %d times to hold an address of %s", holder, there, b.block))
 			}
 		}
 	}
@@ -45,7 +46,11 @@ func times(blocks []*blockState, b *blockState) (n int) {
 func TestReleaseSearchesOnlyTheBlocksOfItsHolder(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := New(Config{Now: func() time.Time { return now }, Pools: []Pool{
-		{Name: "four", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}, {Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64"), Blocks: true},
+		{Name: "four", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}, {
+			Name:   "six",
+			Prefix: netip.MustParsePrefix("2001:db8::/64"),
+			Blocks: true,
+		},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +87,12 @@ func TestReleaseSearchesOnlyTheBlocksOfItsHolder(t *testing.T) {
 		}
 		a.Commit(holder)
 	}
-	if _, err := a.Lease(Request{Holder: "young", Addresses: []netip.Addr{stray.Address}, Pools: []string{"four"}, From: []string{"early"}}); err != nil {
+	if _, err := a.Lease(Request{
+		Holder:    "young",
+		Addresses: []netip.Addr{stray.Address},
+		Pools:     []string{"four"},
+		From:      []string{"early"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	sound("with an address that changes hands")

@@ -13,12 +13,17 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// TestLockIsHeldForAShortTime measures uncontended calls, which hold the lock for nearly all of their time. It measures CPU time, which does
-// not depend on other load. The node has ten times the usual number of pods, and as many cooling addresses.
+// TestLockIsHeldForAShortTime measures uncontended calls, which hold the lock for nearly all of their time. It measures
+// CPU time, which does not depend on other load. The node has ten times the usual number of pods, and as many cooling
+// addresses.
 //
 // rows: AWS-18
 func TestLockIsHeldForAShortTime(t *testing.T) {
-	const pods, rounds, most = 1000, 5000, time.Millisecond
+	const (
+		pods   = 1000
+		rounds = 5000
+		most   = time.Millisecond
+	)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/20")}
@@ -43,7 +48,8 @@ func TestLockIsHeldForAShortTime(t *testing.T) {
 		held = append(held, cpuTime(t)-began)
 	}
 	for i := range rounds {
-		holder, asked := "young", ipam.Request{Holder: "young"}
+		holder := "young"
+		asked := ipam.Request{Holder: "young"}
 		measure(func() { _, err = a.Lease(asked) })
 		if err != nil {
 			t.Fatal(err)

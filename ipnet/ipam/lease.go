@@ -29,8 +29,8 @@ const (
 	OtherHolder    = "other" // another node that borrows the address or may borrow it
 )
 
-// Lease names the holder of an address, or its last holder. Leases are stored as JSON, also those of free addresses, because they order
-// addresses by idle time.
+// Lease names the holder of an address, or its last holder. Leases are stored as JSON, also those of free addresses,
+// because they order addresses by idle time.
 type Lease struct {
 	Pool    string     `json:"pool"`
 	Address netip.Addr `json:"address"`
@@ -39,8 +39,10 @@ type Lease struct {
 	Since   time.Time  `json:"since"`
 	FreeAt  time.Time  `json:"freeAt,omitzero"` // of a cooling address
 
-	// Namespace is that of the pod that has the address or had it last; "" if it is not known, as of a container without a pod.
+	// Namespace is that of the pod that has the address or had it last; "" if it is not known, as of a container
+	// without a pod.
 	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"` // its name in the namespace
 }
 
 // Key returns the key under which the lease is stored.
@@ -48,7 +50,9 @@ func (l Lease) Key() string { return l.Pool + "/" + l.Address.String() }
 
 // cooled returns the lease after its release.
 func (l Lease) cooled(now, freeAt time.Time) Lease {
-	l.State, l.Since, l.FreeAt = Cooling, now, freeAt
+	l.State = Cooling
+	l.Since = now
+	l.FreeAt = freeAt
 	return l
 }
 
@@ -79,7 +83,8 @@ func (e ErrExhausted) Error() string {
 		e.Pool, e.Cooling, e.Skipped(), e.NextFree.Format(time.RFC3339))
 }
 
-// Skipped says how many addresses no pod can have because a machine has them, in parentheses after a blank; "" if there are none.
+// Skipped says how many addresses no pod can have because a machine has them, in parentheses after a blank; "" if there
+// are none.
 func (e ErrExhausted) Skipped() string {
 	if e.Occupied == 0 {
 		return ""
@@ -106,7 +111,7 @@ type ErrOccupied struct {
 }
 
 // Error names the machine.
-func (e ErrOccupied) Error() string { return fmt.Sprintf("address %s is that of %s", e.Address, e.By) }
+func (e ErrOccupied) Error() string { return fmt.Sprintf("address %s belongs to %s", e.Address, e.By) }
 
 // ErrCooling means that a pod of another namespace had the address until now.
 type ErrCooling struct {
@@ -116,7 +121,8 @@ type ErrCooling struct {
 
 // Error does not name the other namespace: the pod's owner may not know it.
 func (e ErrCooling) Error() string {
-	return fmt.Sprintf("address %s was released by a pod of another namespace and cools down until %s", e.Address, e.FreeAt.Format(time.RFC3339))
+	return fmt.Sprintf("address %s was released by a pod of another namespace and cools down until %s", e.Address,
+		e.FreeAt.Format(time.RFC3339))
 }
 
 // ErrOutside means that this node cannot grant the address to pods.

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// occupied are the addresses that machines have, such as this node on one of its links. They are granted to no pod. A pod that had the address
-// first keeps it. An entry of such an address that no holder has is in no queue of released entries.
+// occupied are the addresses that machines have, such as this node on one of its links. They are granted to no pod. A
+// pod that had the address first keeps it. An entry of such an address that no holder has is in no queue of released
+// entries.
 type occupied struct {
 	by     map[netip.Addr]string // who has the address, in words
 	sorted []netip.Addr
@@ -23,9 +24,9 @@ func (o *occupied) within(lowest, highest netip.Addr) []netip.Addr {
 	return o.sorted[from:max(from, to)]
 }
 
-// Occupy replaces the addresses that machines have: none is granted until a later call lacks it. Values say who has the address, such as "link
-// eth1 of this node". Leases stay, also their cool-downs. The costs are those of the difference to the last call; a lease does not depend on
-// the number of addresses. The map must not change afterwards.
+// Occupy replaces the addresses that machines have: none is granted until a later call lacks it. Values say who has the
+// address, such as "link eth1 of this node". Leases stay, also their cool-downs. The costs are those of the difference
+// to the last call; a lease does not depend on the number of addresses. The map must not change afterwards.
 func (a *Allocator) Occupy(by map[netip.Addr]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,11 +31,13 @@ func TestAddressOfAMachineIsGrantedToNoPod(t *testing.T) {
 		t.Errorf("pods got %v, want %v", got, want)
 	}
 	_, err := a.Lease(request("d"))
-	if !errors.Is(err, ipam.ErrExhausted{Pool: "four", Occupied: 2}) || !strings.Contains(err.Error(), "2 are skipped because a node has them") {
+	if !errors.Is(err, ipam.ErrExhausted{Pool: "four", Occupied: 2}) ||
+		!strings.Contains(err.Error(), "2 are skipped because a node has them") {
 		t.Errorf("error of a fourth pod: %v", err)
 	}
 	_, err = a.Lease(request("d", "10.1.0.4"))
-	if !errors.Is(err, ipam.ErrOccupied{Address: netip.MustParseAddr("10.1.0.4"), By: eth1}) || err.Error() != "address 10.1.0.4 is that of link eth1 of this node" {
+	if !errors.Is(err, ipam.ErrOccupied{Address: netip.MustParseAddr("10.1.0.4"), By: eth1}) ||
+		err.Error() != "address 10.1.0.4 belongs to link eth1 of this node" {
 		t.Errorf("error of a static address: %v", err)
 	}
 	checkStats(t, a, ipam.Stats{Pool: four, Used: 3, Occupied: 2})
@@ -134,7 +136,8 @@ func TestBlocksExcludeAddressesOfMachines(t *testing.T) {
 		t.Errorf("another node was offered %s", got)
 	}
 	occupy(a)
-	if got := slices.Concat(use(t, a, "a"), use(t, a, "b"), use(t, a, "c"), use(t, a, "d")); !slices.Equal(got, []string{"10.3.0.64", "10.3.0.65", "10.3.0.67", "10.3.0.70"}) {
+	if got := slices.Concat(use(t, a, "a"), use(t, a, "b"), use(t, a, "c"), use(t, a, "d")); !slices.Equal(got,
+		[]string{"10.3.0.64", "10.3.0.65", "10.3.0.67", "10.3.0.70"}) {
 		t.Errorf("pods got %v", got)
 	}
 	if !a.RemoveBlock(netip.MustParsePrefix("10.3.1.0/28")) || a.RemoveBlock(block) {

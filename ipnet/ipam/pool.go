@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Pool is a prefix of one address family. Its first address (the network's), the next one (the node's own) and in IPv4 the last one
-// (broadcast) are not for pods.
+// Pool is a prefix of one address family. Its first address (the network's), the next one (the node's own) and in IPv4
+// the last one (broadcast) are not for pods.
 type Pool struct {
 	Name   string       `json:"name"` // unique, no slash
 	Prefix netip.Prefix `json:"prefix"`
@@ -129,8 +129,8 @@ func (a *Allocator) poolOfLocked(address netip.Addr) *poolState {
 	return nil
 }
 
-// blockOf returns the smallest block that contains an address; nil if there is none. A block of one address is borrowed from another node
-// and takes precedence over a block around it.
+// blockOf returns the smallest block that contains an address; nil if there is none. A block of one address is borrowed
+// from another node and takes precedence over a block around it.
 func (s *poolState) blockOf(address netip.Addr) *blockState {
 	var found *blockState
 	for _, b := range s.blocks {
@@ -165,8 +165,8 @@ func blocksOf(pools []*poolState) []*blockState {
 	return blocks
 }
 
-// SetPools replaces the pools. A pool with used addresses keeps its prefix; if it was removed or its prefix changed, it stays as the last
-// one, disabled. The result has an error for each pool that was refused, by name.
+// SetPools replaces the pools. A pool with used addresses keeps its prefix; if it was removed or its prefix changed, it
+// stays as the last one, disabled. The result has an error for each pool that was refused, by name.
 func (a *Allocator) SetPools(pools []Pool) map[string]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,7 +244,8 @@ func admissible(p Pool, lists ...[]*poolState) error {
 	for _, pools := range lists {
 		for _, s := range pools {
 			if !seen[s.Name] {
-				seen[s.Name], all = true, append(all, s.Pool)
+				seen[s.Name] = true
+				all = append(all, s.Pool)
 			}
 		}
 	}

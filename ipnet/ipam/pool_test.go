@@ -25,7 +25,10 @@ func TestInvalidPoolsAreRefused(t *testing.T) {
 		{"the pool needs a name", []ipam.Pool{pool("", "10.0.0.0/24")}, "name"},
 		{"a slash would break the keys of leases", []ipam.Pool{pool("a/b", "10.0.0.0/24")}, "slash"},
 		{"no prefix", []ipam.Pool{pool("a", "")}, "not an IPv4 or IPv6 prefix"},
-		{"an IPv4-mapped prefix is neither family", []ipam.Pool{pool("a", "::ffff:10.0.0.0/120")}, "not an IPv4 or IPv6 prefix"},
+		{
+			"an IPv4-mapped prefix is neither family", []ipam.Pool{pool("a", "::ffff:10.0.0.0/120")},
+			"not an IPv4 or IPv6 prefix",
+		},
 		{"host bits name the right prefix", []ipam.Pool{pool("a", "10.0.0.5/24")}, "did you mean 10.0.0.0/24?"},
 		{"a /31 has no room for a pod", []ipam.Pool{pool("a", "10.0.0.0/31")}, "too small"},
 		{"a /127 has no room for a pod", []ipam.Pool{pool("a", "2001:db8::/127")}, "too small"},
@@ -35,7 +38,10 @@ func TestInvalidPoolsAreRefused(t *testing.T) {
 		{"link-local of IPv4", []ipam.Pool{pool("a", "169.254.0.0/16")}, "unicast"},
 		{"all of IPv4", []ipam.Pool{pool("a", "0.0.0.0/0")}, "unicast"},
 		{"a name twice", []ipam.Pool{pool("a", "10.0.0.0/24"), pool("a", "10.1.0.0/24")}, "two pools"},
-		{"an overlap names both", []ipam.Pool{pool("a", "10.0.0.0/16"), pool("b", "10.0.7.0/24")}, "a (10.0.0.0/16) and b (10.0.7.0/24) overlap"},
+		{
+			"an overlap names both", []ipam.Pool{pool("a", "10.0.0.0/16"), pool("b", "10.0.7.0/24")},
+			"a (10.0.0.0/16) and b (10.0.7.0/24) overlap",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -74,7 +80,9 @@ func TestNetworkNodeAndBroadcastAddressesAreNotForPods(t *testing.T) {
 }
 
 func TestEachAddressForPodsIsGrantedOnce(t *testing.T) {
-	for _, pool := range []ipam.Pool{four, six, next, tiny, {Name: "top", Prefix: netip.MustParsePrefix("255.255.255.248/29")}} {
+	for _, pool := range []ipam.Pool{
+		four, six, next, tiny, {Name: "top", Prefix: netip.MustParsePrefix("255.255.255.248/29")},
+	} {
 		a := newAllocator(t, newClock(), pool)
 		seen := map[string]bool{pool.Node().String(): true, pool.Prefix.Addr().String(): true}
 		for free := a.Stats()[0].Free; free > 0; free-- {

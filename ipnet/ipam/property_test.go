@@ -42,7 +42,8 @@ func (m *model) of(holder string) (netip.Addr, bool) {
 func (m *model) neverUsed() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(m.pods), func(a netip.Addr) bool {
 		_, held := m.held[a]
-		return held || m.occupied[a] != "" || slices.ContainsFunc(m.released, func(i idle) bool { return i.address == a })
+		return held || m.occupied[a] != "" ||
+			slices.ContainsFunc(m.released, func(i idle) bool { return i.address == a })
 	})
 }
 
@@ -58,7 +59,12 @@ func (m *model) expected(now time.Time) (netip.Addr, error) {
 	}
 	first := released[0]
 	if first.freeAt.After(now) {
-		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name, Cooling: uint64(len(released)), NextFree: first.freeAt, Occupied: skipped}
+		return netip.Addr{}, ipam.ErrExhausted{
+			Pool:     m.pool.Name,
+			Cooling:  uint64(len(released)),
+			NextFree: first.freeAt,
+			Occupied: skipped,
+		}
 	}
 	return first.address, nil
 }
@@ -121,9 +127,9 @@ func (m *model) stats(now time.Time) ipam.Stats {
 	return s
 }
 
-// TestAllocatorProperties applies the same operations to an allocator and its model. No address has two holders, the counters are correct,
-// the longest idle address is granted first, a cooling address is granted only as a static address, and an address that a machine has is
-// granted to no pod.
+// TestAllocatorProperties applies the same operations to an allocator and its model. No address has two holders, the
+// counters are correct, the longest idle address is granted first, a cooling address is granted only as a static
+// address, and an address that a machine has is granted to no pod.
 func TestAllocatorProperties(t *testing.T) {
 	pods := make([]netip.Addr, 0, 6)
 	for a := six.Node().Next(); six.Prefix.Contains(a); a = a.Next() {
@@ -132,12 +138,20 @@ func TestAllocatorProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
 		a := newAllocator(t, c, six)
-		m := &model{clock: c, pool: six, pods: pods, held: map[netip.Addr]string{}, committed: map[string]bool{}, beforeOf: map[string]*idle{}}
+		m := &model{
+			clock:     c,
+			pool:      six,
+			pods:      pods,
+			held:      map[netip.Addr]string{},
+			committed: map[string]bool{},
+			beforeOf:  map[string]*idle{},
+		}
 		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
 		t.Repeat(map[string]func(*rapid.T){
 			"lease": func(t *rapid.T) { m.leaseAny(t, a, holder.Draw(t, "holder")) },
 			"lease this one": func(t *rapid.T) {
-				m.leaseThis(t, a, request(holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address").String()))
+				m.leaseThis(t, a,
+					request(holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address").String()))
 			},
 			"commit": func(t *rapid.T) {
 				h := holder.Draw(t, "holder")
@@ -204,13 +218,15 @@ func (m *model) leaseAny(t *rapid.T, a *ipam.Allocator, holder string) {
 }
 
 func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
-	holder, address := r.Holder, r.Addresses[0]
+	holder := r.Holder
+	address := r.Addresses[0]
 	_, err := a.Lease(r)
 	own, holds := m.of(holder)
 	other, taken := m.held[address]
 	switch {
 	case holds && own != address:
-		other, taken = holder, true
+		other = holder
+		taken = true
 		address = own
 	case holds:
 		taken = false
@@ -258,7 +274,8 @@ func (m *model) takeOver(t *rapid.T, a *ipam.Allocator, from, to string) {
 		return
 	}
 	a.Commit(to)
-	m.held[address], m.committed[to] = to, true
+	m.held[address] = to
+	m.committed[to] = true
 	delete(m.committed, from)
 }
 

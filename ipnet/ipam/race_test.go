@@ -22,10 +22,15 @@ func (o *owners) take(l ipam.Lease) error {
 
 func (o *owners) leave(l ipam.Lease) { o.byAddress.Delete(l.Address) }
 
-// TestConcurrentLeasesNeverShareAnAddress runs 64 goroutines that lease and release 10 000 times each, in a pool of 61 addresses.
+// TestConcurrentLeasesNeverShareAnAddress runs 64 goroutines that lease and release 10 000 times each, in a pool of 61
+// addresses.
+//
 // rows: AWS-18
 func TestConcurrentLeasesNeverShareAnAddress(t *testing.T) {
-	const workers, rounds = 64, 10_000
+	const (
+		workers = 64
+		rounds  = 10_000
+	)
 	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
 	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}, CoolDown: -1})
 	if err != nil {

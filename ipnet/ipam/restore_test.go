@@ -42,7 +42,12 @@ func TestRestoreKeepsAddressesStatesAndOrder(t *testing.T) {
 	c.pass(time.Second)
 	kept := a.Leases()
 	for _, address := range []string{"10.1.0.4", "2001:db8::4"} { // leases of idle addresses are stored too
-		kept = append(kept, ipam.Lease{Address: netip.MustParseAddr(address), Holder: "c", State: ipam.Cooling, FreeAt: c.now.Add(-time.Second)})
+		kept = append(kept, ipam.Lease{
+			Address: netip.MustParseAddr(address),
+			Holder:  "c",
+			State:   ipam.Cooling,
+			FreeAt:  c.now.Add(-time.Second),
+		})
 	}
 	slices.Reverse(kept)
 
@@ -68,17 +73,35 @@ func TestRestoreKeepsAddressesStatesAndOrder(t *testing.T) {
 func TestRestoreSkipsInvalidLeases(t *testing.T) {
 	c := newClock()
 	at := func(address, holder string, state ipam.State) ipam.Lease {
-		return ipam.Lease{Address: netip.MustParseAddr(address), Holder: holder, State: state, Since: c.now, FreeAt: c.now.Add(time.Second)}
+		return ipam.Lease{
+			Address: netip.MustParseAddr(address),
+			Holder:  holder,
+			State:   state,
+			Since:   c.now,
+			FreeAt:  c.now.Add(time.Second),
+		}
 	}
 	tests := []struct {
 		name  string
 		lease ipam.Lease
 		want  string
 	}{
-		{"an address that another has", at("10.1.0.2", "b", ipam.Used), "restore lease of b: address 10.1.0.2 is held by a"},
-		{"a second address of a holder", at("10.1.0.3", "a", ipam.Used), `restore lease of "a" on 10.1.0.3: it holds 10.1.0.2`},
-		{"an address whose pool is gone", at("10.9.0.2", "b", ipam.Used), "restore lease of b: address 10.9.0.2 is in no pool"},
-		{"a cooling address whose pool is gone", at("10.9.0.2", "b", ipam.Cooling), "restore cooling lease of b: address 10.9.0.2 is in no pool"},
+		{
+			"an address that another has", at("10.1.0.2", "b", ipam.Used),
+			"restore lease of b: address 10.1.0.2 is held by a",
+		},
+		{
+			"a second address of a holder", at("10.1.0.3", "a", ipam.Used),
+			`restore lease of "a" on 10.1.0.3: it holds 10.1.0.2`,
+		},
+		{
+			"an address whose pool is gone", at("10.9.0.2", "b", ipam.Used),
+			"restore lease of b: address 10.9.0.2 is in no pool",
+		},
+		{
+			"a cooling address whose pool is gone", at("10.9.0.2", "b", ipam.Cooling),
+			"restore cooling lease of b: address 10.9.0.2 is in no pool",
+		},
 		{"the node's own", at("10.1.0.1", "b", ipam.Used), "restore lease of b: address 10.1.0.1 is held by node"},
 		{"a state of a later version", at("10.1.0.4", "b", "frozen"), `restore 10.1.0.4: unknown state "frozen"`},
 		{"no holder", at("10.1.0.4", "", ipam.Used), `restore lease of "" on 10.1.0.4: it holds invalid IP`},
@@ -101,10 +124,16 @@ func TestClockSetBackDoesNotProlongTheCoolDown(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, next)
 	tomorrow := c.now.Add(24 * time.Hour)
-	if err := a.Restore([]ipam.Lease{{Address: netip.MustParseAddr("10.2.0.2"), Holder: "a", State: ipam.Cooling, FreeAt: tomorrow}}); err != nil {
+	if err := a.Restore([]ipam.Lease{
+		{Address: netip.MustParseAddr("10.2.0.2"), Holder: "a", State: ipam.Cooling, FreeAt: tomorrow},
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Lease(request("b")); !errors.Is(err, ipam.ErrExhausted{Pool: "next", Cooling: 1, NextFree: c.now.Add(coolDown)}) {
+	if _, err := a.Lease(request("b")); !errors.Is(err, ipam.ErrExhausted{
+		Pool:     "next",
+		Cooling:  1,
+		NextFree: c.now.Add(coolDown),
+	}) {
 		t.Errorf("error %#v", err)
 	}
 }

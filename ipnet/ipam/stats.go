@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Stats has the counts of one pool or block; their sum is the number of its addresses for pods. Free saturates at the largest uint64.
-// An occupied address that a pod has too counts as the pod's.
+// Stats has the counts of one pool or block; their sum is the number of its addresses for pods. Free saturates at the
+// largest uint64. An occupied address that a pod has too counts as the pod's.
 type Stats struct {
 	Pool
 	Free, Leased, Used, Cooling, Occupied uint64
@@ -33,7 +33,10 @@ func (s *poolState) stats(now time.Time) Stats {
 	sum := Stats{Pool: s.Pool}
 	for _, b := range s.blocks {
 		of := b.stats(now)
-		sum.Leased, sum.Used, sum.Cooling, sum.Occupied = sum.Leased+of.Leased, sum.Used+of.Used, sum.Cooling+of.Cooling, sum.Occupied+of.Occupied
+		sum.Leased = sum.Leased + of.Leased
+		sum.Used = sum.Used + of.Used
+		sum.Cooling = sum.Cooling + of.Cooling
+		sum.Occupied = sum.Occupied + of.Occupied
 		if sum.Free+of.Free < sum.Free {
 			sum.Free = math.MaxUint64
 			continue

@@ -12,14 +12,16 @@ import (
 
 // Config configures [Host], [Mesh] and [Externals].
 type Config struct {
-	LinkTypes  LinkTypes // until SetLinkTypes says what the dataplane can make
-	HostLink   string    // the name that the link to the dataplane has on the node; default weft0
-	MaxSegment int       // the largest packet that veths carry for segmentation by the dataplane, bytes; 0: the kernel's
+	LinkTypes LinkTypes // until SetLinkTypes says what the dataplane can make
+	HostLink  string    // the name that the link to the dataplane has on the node; default weft0
+	// the largest packet that veths carry for segmentation by the dataplane, bytes; 0: the kernel's
+	MaxSegment int
 
 	IPMasq        bool           // packets of pods that leave the cluster get the node's address
 	IPMasqExclude []netip.Prefix // destinations outside the cluster that see pods' own addresses, masked
 
-	Uplink         string // without tunnels: the link of the node's kernel towards other nodes; "": they are not reached
+	// Uplink is the link of the node's kernel towards other nodes, without tunnels; "": they are not reached.
+	Uplink         string
 	VXLANPort      uint16 // default wire.VXLANPort
 	TunnelLink     string // the name that the link for tunnel packets has on the node; default weft-vtep0
 	TunnelVRFTable uint32 // table of the VRF that routes tunnel packets; default 2
@@ -29,7 +31,8 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.LinkTypes = c.LinkTypes.withDefaults()
-	c.HostLink, c.TunnelLink = cmp.Or(c.HostLink, "weft0"), cmp.Or(c.TunnelLink, desired.DefaultTunnelLink)
+	c.HostLink = cmp.Or(c.HostLink, desired.DefaultHostLink)
+	c.TunnelLink = cmp.Or(c.TunnelLink, desired.DefaultTunnelLink)
 	c.VXLANPort = cmp.Or(c.VXLANPort, wire.VXLANPort)
 	c.TunnelVRFTable = cmp.Or(c.TunnelVRFTable, 2)
 	return c
@@ -53,7 +56,8 @@ type LinkTypes struct {
 }
 
 func (t LinkTypes) withDefaults() LinkTypes {
-	t.Pod, t.Host = cmp.Or(t.Pod, pod.TypeTap), cmp.Or(t.Host, pod.TypeTap)
+	t.Pod = cmp.Or(t.Pod, pod.TypeTap)
+	t.Host = cmp.Or(t.Host, pod.TypeTap)
 	return t
 }
 
@@ -69,8 +73,8 @@ func (t LinkTypes) validate() error {
 // LinkTypes returns the link types that are in use.
 func (h *Host) LinkTypes() LinkTypes { return *h.linkTypes.Load() }
 
-// SetLinkTypes replaces the link types of the configuration, once the dataplane's abilities are known. Pods that are connected
-// keep their links; the host link changes with the next full resync.
+// SetLinkTypes replaces the link types of the configuration, once the dataplane's abilities are known. Pods that are
+// connected keep their links; the host link changes with the next full resync.
 func (h *Host) SetLinkTypes(t LinkTypes) error {
 	t = t.withDefaults()
 	if err := t.validate(); err != nil {

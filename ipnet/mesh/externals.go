@@ -17,8 +17,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Externals holds the interfaces of the node that connect networks with the outside. Set belongs to the event loop; the methods
-// that read may be called from any goroutine.
+// Externals holds the interfaces of the node that connect networks with the outside. Set belongs to the event loop; the
+// methods that read may be called from any goroutine.
 type Externals struct {
 	networks *networks.Networks
 	mesh     *Mesh
@@ -32,11 +32,13 @@ func NewExternals(mesh *Mesh, networks *networks.Networks) *Externals {
 	return es
 }
 
-// Set replaces the external interfaces by those of the event. An interface that cannot be connected is skipped, and Refused says
-// why; of interfaces that exclude each other the one stays that was connected before, or has the lower name.
+// Set replaces the external interfaces by those of the event. An interface that cannot be connected is skipped, and
+// Refused says why; of interfaces that exclude each other the one stays that was connected before, or has the lower
+// name.
 func (es *Externals) Set(ev *pod.SetExternals, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
-	before, after := *es.all.Load(), es.validate(ev.Externals, ev.Refused)
+	before := *es.all.Load()
+	after := es.validate(ev.Externals, ev.Refused)
 	es.all.Store(&after)
 	t.OnRollback(func() error { es.all.Store(&before); return nil })
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -86,18 +88,33 @@ func (es *Externals) valuesOf(e pod.External) desired.Values {
 		return nil
 	}
 	var v desired.Values
-	object, link, on := desired.ExternalOf(e.Name), e.Interface, wire.LinkKey(e.Interface)
+	object := desired.ExternalOf(e.Name)
+	link := e.Interface
+	on := wire.LinkKey(e.Interface)
 	v.Add(on, wire.Link{Name: e.Interface, Up: true, Unmerged: es.mesh.config.MaxSegment != 0})
 	if e.VLAN != 0 {
-		link, on = desired.HostName(object), wire.VLANKey(object)
-		v.Add(on, wire.VLAN{Parent: e.Interface, ID: e.VLAN, Name: link, Alias: desired.ExternalAlias(e.Name), Up: true})
+		link = desired.HostName(object)
+		on = wire.VLANKey(object)
+		v.Add(on, wire.VLAN{
+			Parent: e.Interface,
+			ID:     e.VLAN,
+			Name:   link,
+			Alias:  desired.ExternalAlias(e.Name),
+			Up:     true,
+		})
 	}
-	mtu, in := es.networks.Config.MTU, desired.PodsVRF
+	mtu := es.networks.Config.MTU
+	in := desired.PodsVRF
 	if c != nil {
-		mtu, in = es.networks.MTUOf(c), c.VRF
+		mtu = es.networks.MTUOf(c)
+		in = c.VRF
 	}
 	v.Add(wire.InterfaceKey(object), wire.Interface{
-		Type: wire.TypeAFPacket, MAC: desired.MACOf(object+"@"+e.Node, desired.DataplaneEnd), MTU: mtu, Up: true, AFPacket: wire.AFPacket{Link: link, On: on},
+		Type:     wire.TypeAFPacket,
+		MAC:      desired.MACOf(object+"@"+e.Node, desired.DataplaneEnd),
+		MTU:      mtu,
+		Up:       true,
+		AFPacket: wire.AFPacket{Link: link, On: on},
 	})
 	if c != nil && c.Network.Type == pod.L2 {
 		v.Add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: c.Label, Interface: object})
@@ -140,13 +157,14 @@ const (
 	maxLinkName = 15 // bytes
 )
 
-// validate returns the interfaces that can be connected together, by name. Those that were connected before without a change are
-// validated first.
+// validate returns the interfaces that can be connected together, by name. Those that were connected before without a
+// change are validated first.
 func (es *Externals) validate(wanted []pod.External, refused map[string]string) map[string]pod.External {
-	before, all := *es.all.Load(), make(map[string]pod.External)
+	before := *es.all.Load()
+	all := make(map[string]pod.External)
 	for _, e := range wanted {
 		if _, twice := all[e.Name]; twice {
-			refused[e.Name] = "it is there twice"
+			refused[e.Name] = "it is given twice"
 		}
 		e.Addresses = slices.SortedFunc(slices.Values(e.Addresses), netip.Prefix.Compare)
 		all[e.Name] = e
@@ -209,7 +227,7 @@ func (es *Externals) unusable(e pod.External) string {
 	case name == es.mesh.config.HostLink || strings.HasPrefix(name, "weft"):
 		return fmt.Sprintf("interface %s is Weft's own", name)
 	case name == es.mesh.config.Uplink && e.VLAN == 0:
-		return fmt.Sprintf("interface %s is the node's uplink: only a VLAN of it can be a network's", name)
+		return fmt.Sprintf("interface %s is the node's uplink: only a VLAN of it can be attached to a network", name)
 	case e.VLAN < 0 || e.VLAN > maxVLAN:
 		return fmt.Sprintf("VLAN %d is not within 1 and %d", e.VLAN, maxVLAN)
 	}
@@ -222,12 +240,14 @@ func (es *Externals) collides(e, other pod.External) string {
 	case e.Interface != other.Interface:
 		return ""
 	case e.VLAN == other.VLAN && e.VLAN == 0:
-		return fmt.Sprintf("interface %s is that of external interface %s", e.Interface, other.Name)
+		return fmt.Sprintf("interface %s is already used by external interface %s", e.Interface, other.Name)
 	case e.VLAN == other.VLAN:
-		return fmt.Sprintf("VLAN %d of interface %s is that of external interface %s", e.VLAN, e.Interface, other.Name)
+		return fmt.Sprintf("VLAN %d of interface %s is already used by external interface %s", e.VLAN, e.Interface, other.Name)
 	case e.VLAN == 0 && es.isBridged(e) || other.VLAN == 0 && es.isBridged(other):
 		// A bridge receives all frames of its link, including tagged ones.
-		return fmt.Sprintf("interface %s is that of external interface %s too: of a bridged network it is the only one, or all have a VLAN", e.Interface, other.Name)
+		return fmt.Sprintf(
+			"interface %s is already used by external interface %s too: on a bridged network, external interfaces share a card only by VLANs",
+			e.Interface, other.Name)
 	}
 	return ""
 }
@@ -237,14 +257,17 @@ func (es *Externals) isBridged(e pod.External) bool {
 	return c != nil && c.Network.Type == pod.L2
 }
 
-// wrongAddresses says what is wrong with the addresses of an interface of a routed network; c is nil for the network default.
+// wrongAddresses says what is wrong with the addresses of an interface of a routed network; c is nil for the network
+// default.
 func (es *Externals) wrongAddresses(e pod.External, c *networks.Custom, others map[string]pod.External) string {
 	if len(e.Addresses) == 0 {
 		return fmt.Sprintf("network %s is routed: the interface needs an address", e.Network)
 	}
-	ranges, families := es.rangesOfPods(), es.networks.Pools().Families()
+	ranges := es.rangesOfPods()
+	families := es.networks.Pools().Families()
 	if c != nil {
-		ranges, families = c.Network.CIDRs, desired.FamiliesOf(c.Network.CIDRs)
+		ranges = c.Network.CIDRs
+		families = desired.FamiliesOf(c.Network.CIDRs)
 	}
 	taken := make(map[netip.Prefix]string)
 	for _, r := range ranges {
@@ -260,7 +283,7 @@ func (es *Externals) wrongAddresses(e pod.External, c *networks.Custom, others m
 	for _, p := range e.Addresses {
 		a := p.Addr()
 		if !networks.IsHost(a) || a.IsLinkLocalUnicast() {
-			return fmt.Sprintf("%s is no address that others could reach", p)
+			return fmt.Sprintf("%s is not an address that other machines can reach", p)
 		}
 		if !slices.Contains(families, wire.FamilyOf(a)) {
 			return fmt.Sprintf("network %s has no %s", e.Network, wire.FamilyOf(a))

@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Host makes the values of this node without pods and other nodes: the VRF and gateway of pods, the link between the node's kernel
-// and the dataplane, the link for tunnels, and the network card if the dataplane owns it.
+// Host makes the values of this node without pods and other nodes: the VRF and gateway of pods, the link between the
+// node's kernel and the dataplane, the link for tunnels, and the network card if the dataplane owns it.
 type Host struct {
 	Config    Config
 	networks  *networks.Networks
@@ -36,7 +36,11 @@ func (h *Host) Values() desired.Values {
 	var v desired.Values
 	families := h.networks.Pools().Families()
 	for _, f := range families {
-		v.Add(wire.VRFKey(desired.PodsLabel, f), wire.VRF{ID: h.networks.Config.PodVRFTable, Family: f, Label: desired.PodsLabel})
+		v.Add(wire.VRFKey(desired.PodsLabel, f), wire.VRF{
+			ID:     h.networks.Config.PodVRFTable,
+			Family: f,
+			Label:  desired.PodsLabel,
+		})
 	}
 	v = append(v, desired.PodsVRF.InterfaceOf(h.networks.Config.MTU, families)...)
 	v.Add(wire.ACLKey(desired.GuardACL), desired.Guard())
@@ -51,7 +55,8 @@ func (h *Host) Values() desired.Values {
 	v = append(v, host.Ends()...)
 	v = append(v, desired.PodsVRF.Attach(host, families)...)
 	for _, f := range families {
-		host.Setting(&v, desired.Forwarding[f], "1") // the kernel routes between its link to the dataplane and the network
+		// the kernel routes between its link to the dataplane and the network
+		host.Forward(&v, f)
 	}
 	for _, f := range families {
 		if own := h.networks.NodeAddress(f); own.IsValid() {
@@ -78,8 +83,9 @@ func (h *Host) HostLink() desired.Link {
 	}
 	return desired.Link{
 		Kind: h.LinkTypes().Host, Object: desired.HostObject, Name: h.Config.HostLink, Alias: desired.HostAlias,
-		MAC: desired.MACOf(desired.HostObject, desired.DataplaneEnd), PeerMAC: desired.MACOf(desired.HostObject, desired.LinuxEnd),
-		MTU: h.networks.Config.MTU, MaxSegment: h.Config.MaxSegment, Addresses: addresses,
+		MAC:     desired.MACOf(desired.HostObject, desired.DataplaneEnd),
+		PeerMAC: desired.MACOf(desired.HostObject, desired.LinuxEnd),
+		MTU:     h.networks.Config.MTU, MaxSegment: h.Config.MaxSegment, Addresses: addresses,
 	}
 }
 
@@ -89,36 +95,44 @@ func (h *Host) HostLink() desired.Link {
 //	                                                              |
 //	                          node's kernel (node) === punting (cardGateway)
 //
-// The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and passes all other
-// packets for the node to the kernel. The kernel has the node's addresses at its end of the link, and its routes of the card lead to
-// the dataplane, which has the routes themselves. The link shares nothing with the link for tunnels where the kernel keeps the card, so
-// a node can change from one to the other.
+// The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and
+// passes all other packets for the node to the kernel. The kernel has the node's addresses at its end of the link, and
+// its routes of the card lead to the dataplane, which has the routes themselves. The link shares nothing with the link
+// for tunnels where the kernel keeps the card, so a node can change from one to the other.
 const puntingAlias = wire.AliasPrefix + "punt"
 
 // The addresses of the link, chosen like those of the link for tunnels.
 var (
 	cardKernelEnd = map[wire.Family]netip.Addr{
-		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
+		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}),
+		wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
 	}
 	cardGateway = map[wire.Family]netip.Addr{
-		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 2}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 2}),
+		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 2}),
+		wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 2}),
 	}
 )
 
 // uplinkVRFs adds the VRFs of the card and the tunnels, one for each family.
 func (h *Host) uplinkVRFs(v *desired.Values, families []wire.Family) {
 	for _, f := range families {
-		v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{ID: h.Config.TunnelVRFTable, Family: f, Label: desired.TunnelLabel})
+		v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{
+			ID:     h.Config.TunnelVRFTable,
+			Family: f,
+			Label:  desired.TunnelLabel,
+		})
 	}
 }
 
-// cardLink is the link between the card's VRF and the node's kernel. It is always a veth: the kernel's end has the node's addresses, and
-// must stay when the dataplane ends.
+// cardLink is the link between the card's VRF and the node's kernel. It is always a veth: the kernel's end has the
+// node's addresses, and must stay when the dataplane ends.
 func (h *Host) cardLink() desired.Link {
 	return desired.Link{
 		Kind: pod.TypeVeth, Object: desired.PuntingObject, Name: desired.UplinkLink, Alias: puntingAlias,
-		MAC: desired.MACOf(desired.PuntingObject, desired.DataplaneEnd), PeerMAC: desired.MACOf(desired.PuntingObject, desired.LinuxEnd), MTU: h.Config.Card.MTU,
-		GSO: true, MaxSegment: h.Config.MaxSegment,
+		MAC:     desired.MACOf(desired.PuntingObject, desired.DataplaneEnd),
+		PeerMAC: desired.MACOf(desired.PuntingObject, desired.LinuxEnd),
+		MTU:     h.Config.Card.MTU,
+		GSO:     true, MaxSegment: h.Config.MaxSegment,
 	}
 }
 
@@ -127,7 +141,8 @@ func (h *Host) uplinkValues() desired.Values {
 	if !h.Config.ownsCard() {
 		return nil
 	}
-	card, l := *h.Config.Card, h.cardLink()
+	card := *h.Config.Card
+	l := h.cardLink()
 	families := card.Families()
 	var v desired.Values
 	h.uplinkVRFs(&v, families)
@@ -135,7 +150,12 @@ func (h *Host) uplinkValues() desired.Values {
 	on := wire.LinkKey(card.Link)
 	v.Add(on, wire.Link{Name: card.Link, Up: true})
 	v.Add(wire.InterfaceKey(desired.UplinkObject), wire.Interface{
-		Type: wire.TypeAFPacket, MAC: card.MAC, MTU: card.MTU, Up: true, GSO: true, AFPacket: wire.AFPacket{Link: card.Link, On: on},
+		Type:     wire.TypeAFPacket,
+		MAC:      card.MAC,
+		MTU:      card.MTU,
+		Up:       true,
+		GSO:      true,
+		AFPacket: wire.AFPacket{Link: card.Link, On: on},
 	})
 	uplink := wire.Uplink{Card: card, On: l.LinuxKey(), To: l.Name, MAC: l.MAC}
 	for _, f := range families {
@@ -148,7 +168,8 @@ func (h *Host) uplinkValues() desired.Values {
 	}
 	for _, r := range cardRoutes(card) {
 		desired.TunnelVRF.Route(&v, r.Destination, wire.Path{Interface: desired.UplinkObject, NextHop: r.Gateway})
-		uplink.Needs = append(uplink.Needs, wire.RouteKey(wire.VRFName(desired.TunnelLabel, wire.FamilyOf(r.Destination.Addr())), r.Destination))
+		uplink.Needs = append(uplink.Needs,
+			wire.RouteKey(wire.VRFName(desired.TunnelLabel, wire.FamilyOf(r.Destination.Addr())), r.Destination))
 	}
 	v.Add(wire.UplinkKey(card.Link), uplink)
 	return v
@@ -156,19 +177,33 @@ func (h *Host) uplinkValues() desired.Values {
 
 // cardFamily adds the values of one family between card and kernel.
 func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink) {
-	l, gateway, end := h.cardLink(), cardGateway[f], cardKernelEnd[f]
+	l := h.cardLink()
+	gateway := cardGateway[f]
+	end := cardKernelEnd[f]
 	for _, object := range []string{desired.UplinkObject, l.Object} {
 		v.Add(wire.InterfaceVRFKey(object, f), desired.TunnelVRF.Membership(object, f))
 	}
-	v.Add(wire.AddressKey(l.Object, desired.Single(gateway)), wire.Address{Interface: l.Object, Prefix: desired.Single(gateway)})
+	v.Add(wire.AddressKey(l.Object, desired.Single(gateway)), wire.Address{
+		Interface: l.Object,
+		Prefix:    desired.Single(gateway),
+	})
 	v.Add(wire.NeighbourKey(l.Object, end), wire.Neighbour{Interface: l.Object, Address: end, MAC: l.PeerMAC})
-	v.Add(wire.PuntRedirectKey(desired.UplinkObject, f), wire.PuntRedirect{Interface: desired.UplinkObject, Family: f, Via: l.Object, NextHop: end})
+	v.Add(wire.PuntRedirectKey(desired.UplinkObject, f), wire.PuntRedirect{
+		Interface: desired.UplinkObject,
+		Family:    f,
+		Via:       l.Object,
+		NextHop:   end,
+	})
+	if slices.Contains(h.networks.Pools().Families(), f) { // replies to pods come from the link
+		l.Forward(v, f)
+	}
 	uplink.Gateways = append(uplink.Gateways, gateway)
-	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, desired.Single(gateway)), wire.PuntRedirectKey(desired.UplinkObject, f))
+	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, desired.Single(gateway)),
+		wire.PuntRedirectKey(desired.UplinkObject, f))
 }
 
-// cardRoutes lists the routes of a card that the dataplane needs, for each destination the route with the lowest metric. The dataplane
-// has the subnets of its addresses already.
+// cardRoutes lists the routes of a card that the dataplane needs, for each destination the route with the lowest
+// metric. The dataplane has the subnets of its addresses already.
 func cardRoutes(card wire.Card) []wire.CardRoute {
 	best := make(map[netip.Prefix]wire.CardRoute)
 	for _, a := range card.Addresses {
@@ -196,11 +231,15 @@ func (h *Host) cardRoute(v *desired.Values, block netip.Prefix, node netip.Addr)
 	desired.TunnelVRF.Route(v, block, wire.Path{Interface: desired.UplinkObject, NextHop: node})
 }
 
-// masquerade translates the sources of packets that leave the cluster. Pods of other nodes see the addresses of pods. Without tunnels the
-// nodes see them too, because they have routes back. With tunnels no route of a node leads into a tunnel, so packets to nodes are
-// translated and replies return the same way.
+// masquerade translates the sources of packets that leave the cluster. Pods of other nodes see the addresses of pods.
+// Without tunnels the nodes see them too, because they have routes back. With tunnels no route of a node leads into a
+// tunnel, so packets to nodes are translated and replies return the same way.
 func (m *Mesh) masquerade() desired.Values {
-	is := wire.Masquerade{Link: m.config.HostLink, Egress: m.config.IPMasq, Exclude: slices.Clone(m.config.IPMasqExclude)}
+	is := wire.Masquerade{
+		Link:    m.config.HostLink,
+		Egress:  m.config.IPMasq,
+		Exclude: slices.Clone(m.config.IPMasqExclude),
+	}
 	for _, p := range m.networks.Pools().All {
 		is.Pods = append(is.Pods, p.Prefix)
 	}
@@ -220,8 +259,9 @@ func (m *Mesh) masquerade() desired.Values {
 	return v
 }
 
-// serviceClients gives the pods of this node client addresses at the pods of this node and, by tunnels, of nodes that route the replies to this
-// node. Without tunnels the connections to pods of other nodes leave by the uplink with the address of the pod.
+// serviceClients gives the pods of this node client addresses at the pods of this node and, by tunnels, of nodes that
+// route the replies to this node. Without tunnels the connections to pods of other nodes leave by the uplink with the
+// address of the pod.
 func (m *Mesh) serviceClients() wire.ServiceClients {
 	self := clientRangesOf(m.nodes.self)
 	var is wire.ServiceClients
@@ -231,24 +271,30 @@ func (m *Mesh) serviceClients() wire.ServiceClients {
 		}
 		for _, block := range part.Blocks {
 			if addresses, has := self.Of(block); has {
-				is.Pods, is.Addresses = append(is.Pods, block), append(is.Addresses, addresses)
+				is.Pods = append(is.Pods, block)
+				is.Addresses = append(is.Addresses, addresses)
 			}
 		}
 	}
 	if len(is.Pods) == 0 {
 		return is
 	}
-	is.Ranges, is.Endpoints = self.Prefixes(), slices.Clone(is.Pods)
+	is.Ranges = self.Prefixes()
+	is.Endpoints = slices.Clone(is.Pods)
 	if m.networks.Config.HasTunnels() {
 		for _, name := range m.others() {
-			peer, common := m.nodes.peers[name], m.clientRangesWith(m.nodes.peers[name])
-			is.Endpoints = append(is.Endpoints, slices.DeleteFunc(m.defaultOverlay().blocksOf(peer), func(block netip.Prefix) bool {
-				_, has := common.Of(block)
-				return !has
-			})...)
+			peer := m.nodes.peers[name]
+			common := m.clientRangesWith(m.nodes.peers[name])
+			is.Endpoints = append(is.Endpoints,
+				slices.DeleteFunc(m.defaultOverlay().blocksOf(peer), func(block netip.Prefix) bool {
+					_, has := common.Of(block)
+					return !has
+				})...)
 		}
 	}
-	is.Pods, is.Addresses, is.Endpoints = outermost(is.Pods), outermost(is.Addresses), outermost(is.Endpoints)
+	is.Pods = outermost(is.Pods)
+	is.Addresses = outermost(is.Addresses)
+	is.Endpoints = outermost(is.Endpoints)
 	return is
 }
 
@@ -261,14 +307,14 @@ func clientRangesOf(node pod.Node) policy.ClientRanges {
 	return r
 }
 
-// clientRangesWith returns the ranges of client addresses that this node and another one have in common: each uses them only for connections
-// to the other that routes the replies.
+// clientRangesWith returns the ranges of client addresses that this node and another one have in common: each uses them
+// only for connections to the other that routes the replies.
 func (m *Mesh) clientRangesWith(node pod.Node) policy.ClientRanges {
 	return clientRangesOf(m.nodes.self).Common(clientRangesOf(node))
 }
 
-// tunnelGuard drops packets of pods to the tunnels of all nodes. Pods of this dataplane cannot reach the port even before the other
-// nodes are known.
+// tunnelGuard drops packets of pods to the tunnels of all nodes. Pods of this dataplane cannot reach the port even
+// before the other nodes are known.
 func (m *Mesh) tunnelGuard() wire.TunnelGuard {
 	if !m.networks.Config.HasTunnels() {
 		return wire.TunnelGuard{}

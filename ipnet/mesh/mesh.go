@@ -1,5 +1,5 @@
-// Package mesh makes the desired values of this node without pods (Host), of the tunnels and routes to other nodes (Mesh), and of the
-// interfaces that connect networks with the outside (Externals).
+// Package mesh makes the desired values of this node without pods (Host), of the tunnels and routes to other nodes
+// (Mesh), and of the interfaces that connect networks with the outside (Externals).
 package mesh
 
 import (
@@ -25,6 +25,8 @@ const (
 type SavedNode struct {
 	Node pod.Node `json:"node"`
 	Self bool     `json:"self,omitempty"` // it is this node
+
+	PathMTU int `json:"pathMTU,omitempty"` // of this node, see SetPathMTU
 }
 
 // Mesh holds the nodes of the cluster and makes the tunnels and routes to them. It belongs to the event loop.
@@ -33,6 +35,7 @@ type Mesh struct {
 	networks *networks.Networks
 	host     *Host
 	nodes    *nodes
+	pathMTU  int // of packets of pods, bytes; 0: no limit
 }
 
 // New returns a mesh without other nodes.
@@ -46,18 +49,37 @@ type nodes struct {
 	peers map[string]pod.Node // by name: the nodes that can be reached, with the blocks that only they have
 }
 
+// SetPathMTU limits the packets of pods that are routed into tunnels: the sender of a longer one gets an ICMP error
+// from its gateway, or the dataplane fragments it.
+func (m *Mesh) SetPathMTU(ev *pod.SetPathMTU, t *eventloop.Txn) {
+	before := m.pathMTU
+	was := m.enterValues(m.overlays())
+	m.pathMTU = ev.MTU
+	t.OnRollback(func() error { m.pathMTU = before; return nil })
+	if m.nodes.self.Name != "" {
+		m.saveSelf(t, m.nodes.self)
+	}
+	desired.Replace(t, was, m.enterValues(m.overlays()))
+}
+
+// PathMTU is the limit of SetPathMTU; 0: none.
+func (m *Mesh) PathMTU() int { return m.pathMTU }
+
 // Holders knows which pods of this node have an address.
 type Holders interface {
 	// HolderOn names the pod of this node that has an address on a network; "" if no pod has it.
 	HolderOn(network string, a netip.Addr) string
 }
 
-// Set replaces the nodes that are reached by those of the event. An invalid or unreachable node is skipped, and Refused says why;
-// of nodes that exclude each other the one stays that was reached before, or else the one whose Node is older.
+// Set replaces the nodes that are reached by those of the event. An invalid or unreachable node is skipped, and Refused
+// says why; of nodes that exclude each other the one stays that was reached before, or else the one whose Node is
+// older.
 func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
-	before, after := m.nodes, m.validate(ev, holders)
-	moved := before.self.ID != after.self.ID || m.networks.Config.EndOf(before.self) != m.networks.Config.EndOf(after.self) ||
+	before := m.nodes
+	after := m.validate(ev, holders)
+	moved := before.self.ID != after.self.ID ||
+		m.networks.Config.EndOf(before.self) != m.networks.Config.EndOf(after.self) ||
 		!slices.Equal(before.self.ClientRanges, after.self.ClientRanges)
 	changed := slices.DeleteFunc(before.names(after), func(name string) bool {
 		return !moved && reflect.DeepEqual(before.peers[name], after.peers[name])
@@ -65,7 +87,7 @@ func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	was := m.valuesOf(changed)
 	m.nodes = after
 	t.OnRollback(func() error { m.nodes = before; return nil })
-	saveNodes(t, before, after)
+	m.saveNodes(t, before, after)
 	desired.Replace(t, was, m.valuesOf(changed))
 }
 
@@ -81,12 +103,12 @@ func (m *Mesh) Addresses() map[netip.Addr]string {
 }
 
 // saveNodes saves the nodes that changed.
-func saveNodes(t *eventloop.Txn, before, after *nodes) {
+func (m *Mesh) saveNodes(t *eventloop.Txn, before, after *nodes) {
 	if !reflect.DeepEqual(before.self, after.self) {
 		if before.self.Name != after.self.Name {
 			t.Save(nodesBucket, before.self.Name, nil)
 		}
-		t.Save(nodesBucket, after.self.Name, SavedNode{Node: after.self, Self: true})
+		m.saveSelf(t, after.self)
 	}
 	for _, name := range before.names(after) {
 		was, had := before.peers[name]
@@ -100,6 +122,10 @@ func saveNodes(t *eventloop.Txn, before, after *nodes) {
 	}
 }
 
+func (m *Mesh) saveSelf(t *eventloop.Txn, self pod.Node) {
+	t.Save(nodesBucket, self.Name, SavedNode{Node: self, Self: true, PathMTU: m.pathMTU})
+}
+
 // names lists the names of the peers of both, in order.
 func (n *nodes) names(other *nodes) []string {
 	all := make(map[string]pod.Node)
@@ -111,7 +137,8 @@ func (n *nodes) names(other *nodes) []string {
 // isPart reports whether this node is a member of the mesh.
 func (m *Mesh) isPart() bool {
 	self := m.nodes.self
-	return self.ID != 0 && self.ID <= desired.MaxNode && m.networks.Config.EndOf(self).IsValid() && (m.networks.Config.HasTunnels() || m.config.Uplink != "")
+	return self.ID != 0 && self.ID <= desired.MaxNode && m.networks.Config.EndOf(self).IsValid() &&
+		(m.networks.Config.HasTunnels() || m.config.Uplink != "")
 }
 
 // Values lists all values of the mesh.
@@ -150,7 +177,8 @@ func (m *Mesh) reachValues(node pod.Node, overlays []overlay) desired.Values {
 	if !m.networks.Config.HasTunnels() {
 		return m.kernelRoutes(node)
 	}
-	tunnel, main := m.tunnelTo(node), m.defaultOverlay()
+	tunnel := m.tunnelTo(node)
+	main := m.defaultOverlay()
 	v := append(m.host.routeToPeer(m.networks.Config.EndOf(node)), main.reach(tunnel, node)...)
 	v = append(v, m.hostRoutes(node)...)
 	common := m.clientRangesWith(node)
@@ -165,7 +193,8 @@ func (m *Mesh) reachValues(node pod.Node, overlays []overlay) desired.Values {
 	return v
 }
 
-// reachIfThere returns the values that lead to a node on a custom network; none for a routed network without a block on that node.
+// reachIfThere returns the values that lead to a node on a custom network; none for a routed network without a block on
+// that node.
 func (o overlay) reachIfThere(t wire.VXLAN, node pod.Node) desired.Values {
 	if !o.isBridged() && len(o.blocksOf(node)) == 0 {
 		return nil
@@ -180,7 +209,8 @@ func (m *Mesh) tunnelTo(node pod.Node) wire.VXLAN {
 	}
 }
 
-// hostRoutes routes blocks of another node from the node's kernel into the dataplane, unless the routes to its pools do.
+// hostRoutes routes blocks of another node from the node's kernel into the dataplane, unless the routes to its pools
+// do.
 func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
@@ -193,14 +223,15 @@ func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 	return v
 }
 
-// kernelRoutes routes the blocks of a node without a tunnel: packets leave the dataplane through the host link, and the node through its
-// uplink.
+// kernelRoutes routes the blocks of a node without a tunnel: packets leave the dataplane through the host link, and the
+// node through its uplink.
 func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
 	for _, block := range m.defaultOverlay().blocksOf(node) {
 		family := wire.FamilyOf(block.Addr())
-		own, gateway := m.networks.NodeAddress(family), addressOf(node, family)
+		own := m.networks.NodeAddress(family)
+		gateway := addressOf(node, family)
 		if !own.IsValid() || !gateway.IsValid() {
 			continue
 		}
@@ -216,8 +247,8 @@ func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 	return v
 }
 
-// clientRoutes routes replies to clients of Services on this node to the node's kernel, which translates them. An address that this node
-// has borrowed is within a block of another node.
+// clientRoutes routes replies to clients of Services on this node to the node's kernel, which translates them. An
+// address that this node has borrowed is within a block of another node.
 func (m *Mesh) clientRoutes() desired.Values {
 	var v desired.Values
 	for _, p := range m.serviceClients().Addresses {
@@ -247,6 +278,7 @@ func (m *Mesh) Restore(saved []SavedNode) {
 	for _, s := range saved {
 		if s.Self {
 			m.nodes.self = s.Node
+			m.pathMTU = s.PathMTU
 		} else {
 			m.nodes.peers[s.Node.Name] = s.Node
 		}

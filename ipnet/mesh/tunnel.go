@@ -37,12 +37,15 @@ func (m *Mesh) overlays() []overlay {
 // defaultOverlay is the overlay of the network default.
 func (m *Mesh) defaultOverlay() overlay {
 	o := overlay{
-		network: pod.DefaultNetwork, label: desired.MeshLabelOf(pod.DefaultNetwork), bvi: desired.BVIOf(pod.DefaultNetwork),
-		domain: m.networks.Config.MeshDomain, vni: m.networks.Config.VNI, mtu: m.networks.Config.MTU, vrf: desired.PodsVRF,
+		network: pod.DefaultNetwork,
+		label:   desired.MeshLabelOf(pod.DefaultNetwork),
+		bvi:     desired.BVIOf(pod.DefaultNetwork),
+		domain:  m.networks.Config.MeshDomain, vni: m.networks.Config.VNI, vrf: desired.PodsVRF,
 	}
 	for _, p := range m.networks.Pools().All {
 		o.own = append(o.own, p.Prefix)
 	}
+	o.mtu = m.carried(m.networks.Config.MTU, o.own)
 	return o
 }
 
@@ -52,12 +55,28 @@ func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 		return overlay{}, false
 	}
 	o := overlay{
-		network: c.Network.Name, label: c.Label, domain: c.BridgeDomain, vni: c.VNI, mtu: m.networks.MTUOf(c), vrf: c.VRF, own: c.Network.CIDRs,
+		network: c.Network.Name,
+		label:   c.Label,
+		domain:  c.BridgeDomain,
+		vni:     c.VNI,
+		mtu:     m.carried(m.networks.MTUOf(c), c.Network.CIDRs),
+		vrf:     c.VRF,
+		own:     c.Network.CIDRs,
 	}
 	if c.Network.Type == pod.L3 {
-		o.label, o.bvi = desired.MeshLabelOf(o.network), desired.BVIOf(o.network)
+		o.label = desired.MeshLabelOf(o.network)
+		o.bvi = desired.BVIOf(o.network)
 	}
 	return o, true
+}
+
+// carried returns the MTU of an overlay with these prefixes: that of its network, or the one that the paths to other
+// nodes carry. A link with IPv6 has at least pod.MinMTU.
+func (m *Mesh) carried(mtu int, own []netip.Prefix) int {
+	if m.pathMTU == 0 {
+		return mtu
+	}
+	return min(mtu, max(m.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), wire.IP6))))
 }
 
 func (o overlay) isBridged() bool { return o.bvi == "" }
@@ -69,7 +88,12 @@ func (o overlay) enter(self pod.Node) desired.Values {
 		return v
 	}
 	v.Add(wire.BridgeDomainKey(o.label), wire.BridgeDomain{ID: o.domain, Label: o.label, Forward: true})
-	v.Add(wire.InterfaceKey(o.bvi), wire.Interface{Type: wire.TypeLoopback, MAC: desired.MeshMAC(self.ID), MTU: o.mtu, Up: true})
+	v.Add(wire.InterfaceKey(o.bvi), wire.Interface{
+		Type: wire.TypeLoopback,
+		MAC:  desired.MeshMAC(self.ID),
+		MTU:  o.mtu,
+		Up:   true,
+	})
 	families := desired.FamiliesOf(o.own)
 	v.Add(wire.UnnumberedKey(o.bvi), o.vrf.Borrowed(o.bvi, families))
 	for _, f := range families {
@@ -84,16 +108,22 @@ func (o overlay) enter(self pod.Node) desired.Values {
 	return v
 }
 
-// split is the split-horizon group of all tunnels: a packet from one tunnel has reached all nodes, and leaves through no other tunnel.
+// split is the split-horizon group of all tunnels: a packet from one tunnel has reached all nodes, and leaves through
+// no other tunnel.
 const split = 1
 
 // reach lists the values that lead to a node: a tunnel, and for a routed network the routes into it.
 func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 	var v desired.Values
-	object, mac := desired.TunnelOf(o.network, node.ID), desired.MeshMAC(node.ID)
+	object := desired.TunnelOf(o.network, node.ID)
+	mac := desired.MeshMAC(node.ID)
 	t.VNI = o.vni
 	v.Add(wire.InterfaceKey(object), wire.Interface{Type: wire.TypeVXLAN, Up: true, VXLAN: t})
-	v.Add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: o.label, Interface: object, SplitHorizonGroup: split})
+	v.Add(wire.BridgeMemberKey(object), wire.BridgeMember{
+		BridgeDomain:      o.label,
+		Interface:         object,
+		SplitHorizonGroup: split,
+	})
 	if o.isBridged() {
 		return v
 	}
@@ -144,8 +174,8 @@ func (o overlay) unroutable(block netip.Prefix) string {
 	return ""
 }
 
-// The addresses of the link. No other machine sees them, so they are the same on all nodes. The kernel does not have the address of its
-// end, which it could choose as a source; it only identifies the dataplane's neighbour.
+// The addresses of the link. No other machine sees them, so they are the same on all nodes. The kernel does not have
+// the address of its end, which it could choose as a source; it only identifies the dataplane's neighbour.
 var (
 	kernelEnd4    = netip.AddrFrom4([4]byte{169, 254, 43, 1})
 	dataplaneEnd4 = netip.AddrFrom4([4]byte{169, 254, 43, 2})
@@ -153,8 +183,8 @@ var (
 	dataplaneEnd6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 15: 2})
 )
 
-// innerEnd is the address of the dataplane's end for a node's address. In IPv6 its last but one word makes the sums of both addresses
-// equal, so that the translation changes no checksum (RFC 6296, 3.1).
+// innerEnd is the address of the dataplane's end for a node's address. In IPv6 its last but one word makes the sums of
+// both addresses equal, so that the translation changes no checksum (RFC 6296, 3.1).
 func innerEnd(node netip.Addr) netip.Addr {
 	if node.Is4() {
 		return dataplaneEnd4
@@ -162,7 +192,8 @@ func innerEnd(node netip.Addr) netip.Addr {
 	inner := dataplaneEnd6.As16()
 	const modulus = 1<<16 - 1 // of sums with end-around carry
 	word := (uint32(wire.AddressSum(node)) + modulus - uint32(wire.AddressSum(dataplaneEnd6))) % modulus
-	inner[12], inner[13] = byte(word>>8), byte(word)
+	inner[12] = byte(word >> 8)
+	inner[13] = byte(word)
 	return netip.AddrFrom16(inner)
 }
 
@@ -178,12 +209,15 @@ func kernelEnd(f wire.Family) netip.Addr {
 func (h *Host) tunnelLink() desired.Link {
 	return desired.Link{
 		Kind: h.HostLink().Kind, Object: desired.TunnelObject, Name: h.Config.TunnelLink, Alias: desired.TunnelAlias,
-		MAC: desired.MACOf(desired.TunnelObject, desired.DataplaneEnd), PeerMAC: desired.MACOf(desired.TunnelObject, desired.LinuxEnd), MTU: h.networks.Config.PathMTU(),
-		GSO: true, MaxSegment: h.Config.MaxSegment,
+		MAC:     desired.MACOf(desired.TunnelObject, desired.DataplaneEnd),
+		PeerMAC: desired.MACOf(desired.TunnelObject, desired.LinuxEnd),
+		MTU:     h.networks.Config.PathMTU(),
+		GSO:     true, MaxSegment: h.Config.MaxSegment,
 	}
 }
 
-// tunnelSource is the source of the dataplane's tunnel packets: the node's address, or innerEnd where the kernel has the card.
+// tunnelSource is the source of the dataplane's tunnel packets: the node's address, or innerEnd where the kernel has
+// the card.
 func (h *Host) tunnelSource(self netip.Addr) netip.Addr {
 	if h.Config.ownsCard() {
 		return self
@@ -191,19 +225,33 @@ func (h *Host) tunnelSource(self netip.Addr) netip.Addr {
 	return innerEnd(self)
 }
 
-// tunnelEnd lists the values of the dataplane's end of all tunnels; none where the dataplane owns the card, which has the node's address.
+// tunnelEnd lists the values of the dataplane's end of all tunnels; none where the dataplane owns the card, which has
+// the node's address.
 func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return nil
 	}
-	f, inner, l := wire.FamilyOf(self), innerEnd(self), h.tunnelLink()
+	f := wire.FamilyOf(self)
+	inner := innerEnd(self)
+	l := h.tunnelLink()
 	var v desired.Values
-	v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{ID: h.Config.TunnelVRFTable, Family: f, Label: desired.TunnelLabel})
+	v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{
+		ID:     h.Config.TunnelVRFTable,
+		Family: f,
+		Label:  desired.TunnelLabel,
+	})
 	v = append(v, l.Ends()...)
 	v.Add(wire.InterfaceVRFKey(l.Object, f), desired.TunnelVRF.Membership(l.Object, f))
-	v.Add(wire.AddressKey(l.Object, desired.Single(inner)), wire.Address{Interface: l.Object, Prefix: desired.Single(inner)})
-	v.Add(wire.NeighbourKey(l.Object, kernelEnd(f)), wire.Neighbour{Interface: l.Object, Address: kernelEnd(f), MAC: l.PeerMAC})
-	l.Setting(&v, desired.Forwarding[f], "1")
+	v.Add(wire.AddressKey(l.Object, desired.Single(inner)), wire.Address{
+		Interface: l.Object,
+		Prefix:    desired.Single(inner),
+	})
+	v.Add(wire.NeighbourKey(l.Object, kernelEnd(f)), wire.Neighbour{
+		Interface: l.Object,
+		Address:   kernelEnd(f),
+		MAC:       l.PeerMAC,
+	})
+	l.Forward(&v, f)
 	l.LinuxNeighbour(&v, inner)
 	l.LinuxRoute(&v, desired.Single(inner), netip.Addr{}, netip.Addr{})
 	return v
@@ -215,8 +263,21 @@ func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return v
 	}
-	desired.TunnelVRF.Route(&v, desired.Single(peer), wire.Path{Interface: desired.TunnelObject, NextHop: kernelEnd(wire.FamilyOf(peer))})
+	desired.TunnelVRF.Route(&v, desired.Single(peer), wire.Path{
+		Interface: desired.TunnelObject,
+		NextHop:   kernelEnd(wire.FamilyOf(peer)),
+	})
 	return v
+}
+
+// vnis lists the VNIs of the networks that span several nodes.
+func (m *Mesh) vnis() []uint32 {
+	vnis := []uint32{m.defaultOverlay().vni}
+	for _, o := range m.overlays() {
+		vnis = append(vnis, o.vni)
+	}
+	slices.Sort(vnis)
+	return slices.Compact(vnis)
 }
 
 // tunnelNAT translates the addresses of all tunnels; nothing where there are none, or the dataplane owns the card.
@@ -230,6 +291,7 @@ func (m *Mesh) tunnelNAT() desired.Values {
 		is.Peers = append(is.Peers, m.networks.Config.EndOf(node))
 	}
 	slices.SortFunc(is.Peers, netip.Addr.Compare)
+	is.VNIs = m.vnis()
 	var v desired.Values
 	v.Add(wire.TunnelNATKey(), is)
 	return v

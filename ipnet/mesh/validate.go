@@ -52,13 +52,14 @@ func (m *Mesh) validate(ev *pod.SetNodes, holders Holders) *nodes {
 	return after
 }
 
-// wanted are the nodes of the event, in the order of validation, without those that are there twice. Nodes that were reached before are first,
-// then older ones: the API server writes the time, while the name of a node that an attacker has is no evidence.
+// wanted are the nodes of the event, in the order of validation, without those that are there twice. Nodes that were
+// reached before are first, then older ones: the API server writes the time, while the name of a node that an attacker
+// has is no evidence.
 func (v *validation) wanted() []pod.Node {
 	nodes := make(map[string]pod.Node)
 	for _, node := range v.ev.Nodes {
 		if _, twice := nodes[node.Name]; twice {
-			v.ev.Refused[node.Name] = "it is there twice"
+			v.ev.Refused[node.Name] = "it is given twice"
 		}
 		nodes[node.Name] = normalised(node)
 	}
@@ -102,7 +103,8 @@ func (v *validation) validateSelf(self pod.Node) {
 	case self.ID == 0:
 		v.ev.Refused[self.Name] = "it is this node, and has no ID yet: no other node is reached"
 	case self.ID > desired.MaxNode:
-		v.ev.Refused[self.Name] = fmt.Sprintf("it is this node, and its ID %d is above %d: no other node is reached", self.ID, desired.MaxNode)
+		v.ev.Refused[self.Name] = fmt.Sprintf("it is this node, and its ID %d is above %d: no other node is reached",
+			self.ID, desired.MaxNode)
 	case !v.networks.Config.EndOf(self).IsValid():
 		v.ev.Refused[self.Name] = "it is this node, and " + v.lacksAddress() + ": no other node is reached"
 	case !v.networks.Config.HasTunnels() && v.config.Uplink == "":
@@ -136,13 +138,13 @@ func (v *validation) unreachable(node pod.Node) string {
 	case node.ID > desired.MaxNode:
 		return fmt.Sprintf("its ID %d is above %d", node.ID, desired.MaxNode)
 	case other != "":
-		return fmt.Sprintf("its ID %d is that of node %s", node.ID, other)
+		return fmt.Sprintf("its ID %d is already used by node %s", node.ID, other)
 	case !v.networks.Config.EndOf(node).IsValid():
 		return v.lacksAddress()
 	}
 	for _, a := range node.Addresses {
 		if other := v.addresses[a]; other != "" {
-			return fmt.Sprintf("its address %s is that of node %s", a, other)
+			return fmt.Sprintf("its address %s is already used by node %s", a, other)
 		}
 	}
 	return ""
@@ -215,7 +217,8 @@ func (v *validation) measure(node pod.Node) {
 	}
 }
 
-// claims records the owners of the blocks of a network. A single address inside a block is no conflict: one node lends it to another.
+// claims records the owners of the blocks of a network. A single address inside a block is no conflict: one node lends
+// it to another.
 type claims struct {
 	lengths map[int]bool            // of all prefixes that are claimed later
 	taken   map[netip.Prefix]string // by block, its node
@@ -223,7 +226,11 @@ type claims struct {
 }
 
 func newClaims() *claims {
-	return &claims{lengths: make(map[int]bool), taken: make(map[netip.Prefix]string), around: make(map[netip.Prefix]string)}
+	return &claims{
+		lengths: make(map[int]bool),
+		taken:   make(map[netip.Prefix]string),
+		around:  make(map[netip.Prefix]string),
+	}
 }
 
 func (c *claims) take(block netip.Prefix, node string) {

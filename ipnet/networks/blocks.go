@@ -21,10 +21,11 @@ type SavedBlock struct {
 	Draining bool       `json:"draining,omitempty"` // to be released, but still in use
 }
 
-// SetBlocks replaces the blocks that addresses are allocated from by those of the event. The first block of a family holds the
-// node's own address from then on, and is never released.
+// SetBlocks replaces the blocks that addresses are allocated from by those of the event. The first block of a family
+// holds the node's own address from then on, and is never released.
 func (n *Networks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
-	ev.Refused, ev.Draining = make(map[string]string), nil
+	ev.Refused = make(map[string]string)
+	ev.Draining = nil
 	before := n.blocks
 	n.blocks = maps.Clone(before)
 	t.OnRollback(func() error { n.blocks = before; return nil })
@@ -72,10 +73,12 @@ func (n *Networks) open(b pod.Block, t *eventloop.Txn) error {
 	return nil
 }
 
-// drain stops the allocation from a block, and removes a block without pods. It reports whether the block still has pods.
+// drain stops the allocation from a block, and removes a block without pods. It reports whether the block still has
+// pods.
 func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 	was := n.blocks[name]
-	addresses, prefix := n.Allocator(was.Block.Network), was.Block.Prefix
+	addresses := n.Allocator(was.Block.Network)
+	prefix := was.Block.Prefix
 	if addresses == nil {
 		delete(n.blocks, name)
 		return false
@@ -166,7 +169,7 @@ func (n *Networks) blocksOf(network string, addresses *ipam.Allocator) {
 			continue
 		}
 		if err := addresses.AddBlock(s.Block.Prefix, s.Block.Withheld...); err != nil {
-			n.Config.Log.Warn("block not given out", "block", name, "err", err)
+			n.Config.Log.Warn("block not used for addresses", "block", name, "err", err)
 		}
 		if s.Draining {
 			addresses.CloseBlock(s.Block.Prefix)

@@ -18,9 +18,9 @@ type Users interface {
 	UsersOf(network string) string
 }
 
-// SetNetworks replaces the custom networks by those of the event, as far as their users allow it. A network that cannot change
-// stays as it was, and Refused says why. Numbers are allocated in the order of the names. Numbers that an event frees are not
-// allocated again by the same event, because the dataplane uses them until the commit.
+// SetNetworks replaces the custom networks by those of the event, as far as their users allow it. A network that cannot
+// change stays as it was, and Refused says why. Numbers are allocated in the order of the names. Numbers that an event
+// frees are not allocated again by the same event, because the dataplane uses them until the commit.
 func (n *Networks) SetNetworks(ev *pod.SetNetworks, users Users, t *eventloop.Txn) {
 	ch := &change{
 		Networks: n, ev: ev, users: users, t: t,
@@ -67,7 +67,7 @@ func (ch *change) wanted() map[string]pod.Network {
 	wanted := make(map[string]pod.Network)
 	for _, w := range ch.ev.Networks {
 		if _, twice := wanted[w.Name]; twice {
-			ch.ev.Refused[w.Name] = "it is there twice"
+			ch.ev.Refused[w.Name] = "it is given twice"
 		} else if err := ch.validate(w); err != nil && !(w.Closed && ch.before[w.Name] != nil) {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
@@ -89,7 +89,9 @@ func (ch *change) validate(w pod.Network) error {
 
 // ordered returns a network with its CIDRs in the order of records, IPv4 first.
 func ordered(w pod.Network) pod.Network {
-	w.CIDRs = slices.SortedFunc(slices.Values(w.CIDRs), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	w.CIDRs = slices.SortedFunc(slices.Values(w.CIDRs), func(a, b netip.Prefix) int {
+		return a.Addr().Compare(b.Addr())
+	})
 	return w
 }
 
@@ -103,15 +105,17 @@ func (ch *change) remove(name string) {
 	delete(ch.after, name)
 }
 
-// isolate closes a network that pods use although the cluster has deleted it or changed its VNI. It also removes the tunnels: another
-// network may have the old VNI now.
+// isolate closes a network that pods use although the cluster has deleted it or changed its VNI. It also removes the
+// tunnels: another network may have the old VNI now.
 func (ch *change) isolate(was *Custom) {
 	if was.Network.VNI == 0 {
 		ch.close(was)
 		return
 	}
 	c := *was
-	c.Network.VNI, c.VNI, c.Network.Closed = 0, 0, true
+	c.Network.VNI = 0
+	c.VNI = 0
+	c.Network.Closed = true
 	ch.after[c.Network.Name] = &c
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 }
@@ -129,7 +133,8 @@ func (ch *change) set(w pod.Network) error {
 		was = &Custom{}
 	case reflect.DeepEqual(was.Network, w) && needsBridge == (was.BridgeDomain != 0):
 		return nil
-	case was.Network.Type == w.Type && was.Network.Direct == w.Direct && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI || was.Network.VNI == 0):
+	case was.Network.Type == w.Type && was.Network.Direct == w.Direct && slices.Equal(was.Network.CIDRs, w.CIDRs) &&
+		(w.VNI == 0 || w.VNI == was.VNI || was.Network.VNI == 0):
 		return ch.alter(was, w)
 	}
 	if users := ch.users.UsersOf(w.Name); users != "" {
@@ -161,13 +166,15 @@ func (ch *change) close(was *Custom) {
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 }
 
-// alter changes properties of a network that its pods do not depend on. A VNI of the node's own choice is one of them, because such a
-// network has no tunnels yet.
+// alter changes properties of a network that its pods do not depend on. A VNI of the node's own choice is one of them,
+// because such a network has no tunnels yet.
 func (ch *change) alter(was *Custom, w pod.Network) (err error) {
 	s := was.SavedNetwork
 	s.Network = w
 	if w.VNI != 0 {
-		if s.VNI, err = w.VNI, ch.checkVNI(w.VNI, w.Name); err != nil {
+		s.VNI = w.VNI
+		err = ch.checkVNI(w.VNI, w.Name)
+		if err != nil {
 			return err
 		}
 	}
@@ -232,7 +239,8 @@ func (ch *change) number(what string, had uint32, from IDs, of func(*Custom) uin
 func (n *Networks) ofDefault() SavedNetwork {
 	s := SavedNetwork{Table: n.Config.PodVRFTable}
 	if n.Config.HasTunnels() {
-		s.BridgeDomain, s.VNI = n.Config.MeshDomain, n.Config.VNI
+		s.BridgeDomain = n.Config.MeshDomain
+		s.VNI = n.Config.VNI
 	}
 	return s
 }
@@ -251,7 +259,7 @@ func (ch *change) checkVNI(vni uint32, name string) error {
 	if other == "" {
 		return nil
 	}
-	return fmt.Errorf("VNI %d is that of network %s", vni, other)
+	return fmt.Errorf("VNI %d is already used by network %s", vni, other)
 }
 
 // forget removes the records of a network and of its addresses.

@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // Config configures [Networks]. Only Pools are needed, or Blocks: pods then wait for SetPools and SetBlocks.
@@ -21,7 +22,8 @@ type Config struct {
 	Pools          []ipam.Pool         // a pod gets an address of each family that has pools
 	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
 	NodePools      []string            // names of the pools for pods whose namespace has none
-	Blocks         bool                // nodes share the addresses of custom networks, and this node allocates from blocks
+	// nodes share the addresses of custom networks, and this node allocates from blocks
+	Blocks bool
 
 	// Ranges for the numbers of custom networks; default 100 to 2^32-2, 1 to 2^24-1, 100 to 2^24-1.
 	Tables, BridgeDomains, VNIs IDs
@@ -30,11 +32,11 @@ type Config struct {
 	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
-	// How pods of other nodes are reached. Only custom networks whose VNI the cluster chose reach them: other nodes do not
-	// know a VNI that a node chooses for itself.
+	// How pods of other nodes are reached. Only custom networks whose VNI the cluster chose reach them: other nodes do
+	// not know a VNI that a node chooses for itself.
 	Tunnel     string // TunnelVXLAN4, TunnelVXLAN6, or TunnelNone, the default
 	UplinkMTU  int    // of the path to other nodes, bytes; default 1500
-	VNI        uint32 // of the network default; default 10
+	VNI        uint32 // of the network default; default [DefaultVNI]
 	MeshDomain uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
 
 	Now func() time.Time // default time.Now
@@ -44,7 +46,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Tunnel = cmp.Or(c.Tunnel, TunnelNone)
 	c.MTU = cmp.Or(c.MTU, c.PathMTU()-encapsulation[c.Tunnel])
-	c.VNI = cmp.Or(c.VNI, 10)
+	c.VNI = cmp.Or(c.VNI, DefaultVNI)
 	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
 	c.Tables = cmp.Or(c.Tables, IDs{100, 1<<32 - 2})
 	c.BridgeDomains = cmp.Or(c.BridgeDomains, IDs{1, 1<<24 - 1})
@@ -109,8 +111,14 @@ const (
 	TunnelNone   = "none"   // routed by the node's kernel on a shared subnet; the network default only
 )
 
+// DefaultVNI is the VNI of the network default, unless the configuration has another one.
+const DefaultVNI = 10
+
 // encapsulation is the size of the headers of a tunnel, bytes: Ethernet, VXLAN, UDP and the outer IP.
 var encapsulation = map[string]int{TunnelNone: 0, TunnelVXLAN4: 14 + 8 + 8 + 20, TunnelVXLAN6: 14 + 8 + 8 + 40}
+
+// Encapsulation is the number of bytes that a tunnel adds to a packet of a pod.
+func (c Config) Encapsulation() int { return encapsulation[c.Tunnel] }
 
 // HasTunnels reports whether packets to other nodes are encapsulated.
 func (c Config) HasTunnels() bool { return c.Tunnel != TunnelNone }
@@ -128,10 +136,10 @@ func (c Config) PathMTU() int { return cmp.Or(c.UplinkMTU, 1500) }
 
 func (c Config) validateTunnel() error {
 	if _, known := encapsulation[c.Tunnel]; !known {
-		return fmt.Errorf("tunnel %q is none of %s, %s, %s", c.Tunnel, TunnelVXLAN4, TunnelVXLAN6, TunnelNone)
+		return fmt.Errorf("tunnel %q must be %s, %s or %s", c.Tunnel, TunnelVXLAN4, TunnelVXLAN6, TunnelNone)
 	}
-	if c.VNI >= 1<<24 {
-		return fmt.Errorf("VNI %d is above 16777215", c.VNI)
+	if c.VNI > wire.MaxVNI {
+		return fmt.Errorf("VNI %d is above %d", c.VNI, wire.MaxVNI)
 	}
 	return c.carries("the node's interfaces", c.MTU)
 }
@@ -146,8 +154,8 @@ func (c Config) carries(what string, mtu int) error {
 		mtu, what, most, c.Tunnel, most+encapsulation[c.Tunnel])
 }
 
-// EndOf returns the tunnel endpoint of a node; not valid if the node has no address of that family. Without tunnels it is any address
-// of the node.
+// EndOf returns the tunnel endpoint of a node; not valid if the node has no address of that family. Without tunnels it
+// is any address of the node.
 func (c Config) EndOf(n pod.Node) netip.Addr {
 	for _, a := range n.Addresses {
 		if !IsHost(a) {

@@ -1,5 +1,5 @@
-// Package networks holds the networks of one node: the pools of the network default, custom networks with their numbers, and the blocks
-// of addresses that this node allocates from.
+// Package networks holds the networks of one node: the pools of the network default, custom networks with their
+// numbers, and the blocks of addresses that this node allocates from.
 package networks
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Buckets of the state file. Leases are stored under their own keys, networks under their names, blocks under network and prefix.
+// Buckets of the state file. Leases are stored under their own keys, networks under their names, blocks under network
+// and prefix.
 const (
 	LeasesBucket   = "leases"
 	networksBucket = "networks"
@@ -25,8 +26,8 @@ const (
 	poolsKey       = "default"
 )
 
-// Networks holds the pools of the network default, the custom networks, and the blocks that this node allocates from. Its Set
-// methods belong to the event loop; the methods that read may be called from any goroutine.
+// Networks holds the pools of the network default, the custom networks, and the blocks that this node allocates from.
+// Its Set methods belong to the event loop; the methods that read may be called from any goroutine.
 type Networks struct {
 	Config    Config
 	addresses *ipam.Allocator       // of the network default
@@ -35,13 +36,16 @@ type Networks struct {
 	occupants occupants
 
 	// Each value behind a pointer never changes: a new one replaces it.
-	customs atomic.Pointer[map[string]*Custom]         // by name
-	pools   atomic.Pointer[PoolSet]                    // of the network default
-	own     atomic.Pointer[map[wire.Family]netip.Addr] // the node's addresses in families whose pools are all shared with other nodes
-	refused atomic.Pointer[map[string]string]          // by network, why it is missing or not as the cluster specifies it
+	customs atomic.Pointer[map[string]*Custom] // by name
+	pools   atomic.Pointer[PoolSet]            // of the network default
+	// the node's addresses in families whose pools are all shared with other nodes
+	own atomic.Pointer[map[wire.Family]netip.Addr]
+	// by network, why it is missing or not as the cluster specifies it
+	refused atomic.Pointer[map[string]string]
 }
 
-// New returns the network default with the pools of the configuration. Each pool's node address is the node's from now on.
+// New returns the network default with the pools of the configuration. Each pool's node address is the node's from now
+// on.
 func New(c Config) (*Networks, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -69,13 +73,15 @@ func (n *Networks) Values() desired.Values {
 	return v
 }
 
-// Addresses returns the counts of each pool and the addresses that are not free, of the network default and then of each custom
-// network.
+// Addresses returns the counts of each pool and the addresses that are not free, of the network default and then of
+// each custom network.
 func (n *Networks) Addresses() ([]ipam.Stats, []ipam.Lease) {
-	stats, leases := n.addresses.Stats(), n.addresses.Leases()
+	stats := n.addresses.Stats()
+	leases := n.addresses.Leases()
 	for _, s := range n.Saved() {
 		if addresses := n.Allocator(s.Network.Name); addresses != nil {
-			stats, leases = append(stats, addresses.Stats()...), append(leases, addresses.Leases()...)
+			stats = append(stats, addresses.Stats()...)
+			leases = append(leases, addresses.Leases()...)
 		}
 	}
 	return stats, leases
@@ -109,8 +115,9 @@ func (n *Networks) IsClosed(network string) bool {
 	return c == nil || c.Network.Closed
 }
 
-// Allocator allocates the addresses of a network, "" or "default" being the network default; nil if the network has no addresses.
-// Any goroutine may call it. Blocks that are added to it directly are not saved, and give the node no address of its own: SetBlocks does.
+// Allocator allocates the addresses of a network, "" or "default" being the network default; nil if the network has no
+// addresses. Any goroutine may call it. Blocks that are added to it directly are not saved, and give the node no
+// address of its own: SetBlocks does.
 func (n *Networks) Allocator(network string) *ipam.Allocator {
 	if network = desired.NetworkOf(network); network == "" {
 		return n.addresses
@@ -138,12 +145,19 @@ type Custom struct {
 
 // newCustom returns a network whose addresses are all free.
 func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
-	c := &Custom{SavedNetwork: s, VRF: desired.VRF{Label: desired.LabelOf(s.Network.Name), Loopback: desired.LoopbackOf(s.Network.Name)}}
+	c := &Custom{
+		SavedNetwork: s,
+		VRF:          desired.VRF{Label: desired.LabelOf(s.Network.Name), Loopback: desired.LoopbackOf(s.Network.Name)},
+	}
 	if len(s.Network.CIDRs) == 0 {
 		return c, nil
 	}
 	var err error
-	c.addresses, err = ipam.New(ipam.Config{Pools: c.shared(n.Config.Blocks), CoolDown: n.Config.CoolDown, Now: n.Config.Now})
+	c.addresses, err = ipam.New(ipam.Config{
+		Pools:    c.shared(n.Config.Blocks),
+		CoolDown: n.Config.CoolDown,
+		Now:      n.Config.Now,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +181,10 @@ func (c *Custom) shared(blocks bool) []ipam.Pool {
 func (c *Custom) Pools() []ipam.Pool {
 	var pools []ipam.Pool
 	for _, cidr := range c.Network.CIDRs {
-		pools = append(pools, ipam.Pool{Name: desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())), Prefix: cidr})
+		pools = append(pools, ipam.Pool{
+			Name:   desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())),
+			Prefix: cidr,
+		})
 	}
 	return pools
 }
@@ -190,7 +207,11 @@ func (c *Custom) values(mtu int) desired.Values {
 	}
 	v = append(v, c.InterfaceOf(mtu, families)...)
 	if c.Network.Type == pod.L2 {
-		v.Add(wire.BridgeMemberKey(c.Loopback), wire.BridgeMember{BridgeDomain: c.Label, Interface: c.Loopback, BVI: true})
+		v.Add(wire.BridgeMemberKey(c.Loopback), wire.BridgeMember{
+			BridgeDomain: c.Label,
+			Interface:    c.Loopback,
+			BVI:          true,
+		})
 	}
 	for _, p := range c.Pools() {
 		own := desired.Single(p.Node())
@@ -204,30 +225,6 @@ func (c *Custom) values(mtu int) desired.Values {
 	return v
 }
 
-// Attach connects a link to the network.
-func (c *Custom) Attach(l desired.Link) desired.Values {
-	var v desired.Values
-	l.Guarded = c.IsGuarded()
-	l.Filter(&v)
-	if c.Network.Type == pod.L2 {
-		v.Add(wire.BridgeMemberKey(l.Object), wire.BridgeMember{
-			BridgeDomain: c.Label, Interface: l.Object, AntiSpoofed: l.AntiSpoofed, Filtered: l.IsFiltered(), LinuxEnd: l.LinuxEnd(),
-		})
-		c.introduce(&v, l)
-		c.own(&v, l)
-		announce(&v, l)
-	} else {
-		v = append(v, c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))...)
-	}
-	switch {
-	case l.AntiSpoofed && len(c.Network.CIDRs) == 0: // only the MAC of the pod is known
-		l.OnlyFrom(&v, desired.DefaultOf(wire.IP4), desired.DefaultOf(wire.IP6))
-	case l.AntiSpoofed:
-		l.OnlyFrom(&v, desired.Singles(l.Addresses)...)
-	}
-	return v
-}
-
 // domain adds the bridge domain of an L2 network.
 func (c *Custom) domain(v *desired.Values) {
 	v.Add(wire.BridgeDomainKey(c.Label), wire.BridgeDomain{
@@ -235,43 +232,8 @@ func (c *Custom) domain(v *desired.Values) {
 	})
 }
 
-// introduce adds static neighbours for the addresses of a member to the BVI, if there is one. So the BVI sends no ARP or ND
-// requests, and forgets a member that is gone.
-func (c *Custom) introduce(v *desired.Values, l desired.Link) {
-	if len(c.Network.CIDRs) == 0 {
-		return
-	}
-	addresses := desired.Singles(l.Addresses)
-	if desired.HasFamily(l.Addresses, wire.IP6) {
-		addresses = append(addresses, desired.Single(desired.LinkLocalOf(l.PeerMAC))) // the source of neighbour solicitations
-	}
-	for _, p := range addresses {
-		v.Add(wire.NeighbourKey(c.Loopback, p.Addr()), wire.Neighbour{Interface: c.Loopback, Address: p.Addr(), MAC: l.PeerMAC})
-	}
-}
-
-// own adds a static entry for the MAC that Weft gave to a member. So no other member can take it over, and a MAC flood cannot push it out of
-// the table. A program in the pod may use further MACs: the dataplane learns these.
-func (c *Custom) own(v *desired.Values, l desired.Link) {
-	if l.HasMACs() && l.PeerMAC.IsUnicast() {
-		v.Add(wire.L2FIBKey(c.Label, l.PeerMAC), wire.L2FIB{BridgeDomain: c.Label, MAC: l.PeerMAC, Interface: l.Object})
-	}
-}
-
-// announce adds the announcements of a member's addresses to its neighbours, which may have entries of an earlier pod with them. The program
-// of a memif announces its addresses itself.
-func announce(v *desired.Values, l desired.Link) {
-	if l.Kind == pod.TypeMemif {
-		return
-	}
-	for _, p := range l.Addresses {
-		v.Add(wire.AnnouncementKey(l.LinuxKey(), p.Addr()), wire.Announcement{
-			On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Address: p.Addr(), Member: wire.BridgeMemberKey(l.Object),
-		})
-	}
-}
-
-// IsGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
+// IsGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its
+// addresses.
 func (c *Custom) IsGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
 
 // validate checks the specification of a network.

@@ -18,9 +18,9 @@ type occupants struct {
 	of map[string]map[netip.Addr]string
 }
 
-// Occupy replaces the addresses of a source that no pod on the network default gets: machines have them, and the node routes packets of pods
-// there. Values say who has the address. Other networks have no route to the node, so a pod there may have such an address. Any goroutine may
-// call it. The map must not change afterwards.
+// Occupy replaces the addresses of a source that no pod on the network default gets: machines have them, and the node
+// routes packets of pods there. Values say who has the address. Other networks have no route to the node, so a pod
+// there may have such an address. Any goroutine may call it. The map must not change afterwards.
 func (n *Networks) Occupy(source string, by map[netip.Addr]string) {
 	n.occupants.mu.Lock()
 	defer n.occupants.mu.Unlock()

@@ -21,15 +21,16 @@ type SavedPools struct {
 	NodePools      []string            `json:"nodePools,omitempty"`
 }
 
-// PoolSet holds the pools of the network default, and which namespaces use which. It never changes: a new one replaces it.
+// PoolSet holds the pools of the network default, and which namespaces use which. It never changes: a new one replaces
+// it.
 type PoolSet struct {
 	All         []ipam.Pool
 	ofNamespace map[string][]string // by namespace of Kubernetes, names
 	ofNode      []string            // names
 }
 
-// SetPools replaces the pools of the node by those of the event, as far as their addresses allow it; Refused says why not.
-// The blocks of a new pool are set after it.
+// SetPools replaces the pools of the node by those of the event, as far as their addresses allow it; Refused says why
+// not. The blocks of a new pool are set after it.
 func (n *Networks) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
 	t.Save(poolsBucket, poolsKey, n.setPools(ev))
@@ -43,7 +44,13 @@ func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
 			ev.Refused[p.Name] = err.Error()
 			continue
 		}
-		wanted = append(wanted, ipam.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces, Blocks: p.Blocks})
+		wanted = append(wanted, ipam.Pool{
+			Name:       p.Name,
+			Prefix:     p.Prefix,
+			Disabled:   p.Disabled,
+			Namespaces: p.Namespaces,
+			Blocks:     p.Blocks,
+		})
 	}
 	for name, err := range n.addresses.SetPools(wanted) {
 		ev.Refused[name] = err.Error()
@@ -52,7 +59,13 @@ func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
 	n.pools.Store(set)
 	saved := SavedPools{NamespacePools: set.ofNamespace, NodePools: set.ofNode}
 	for _, p := range set.All {
-		saved.Pools = append(saved.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces, Blocks: p.Blocks})
+		saved.Pools = append(saved.Pools, pod.Pool{
+			Name:       p.Name,
+			Prefix:     p.Prefix,
+			Disabled:   p.Disabled,
+			Namespaces: p.Namespaces,
+			Blocks:     p.Blocks,
+		})
 	}
 	return saved
 }
@@ -64,7 +77,7 @@ func (c Config) possible(p pod.Pool, others []ipam.Pool) error {
 		return err
 	}
 	if slices.ContainsFunc(others, func(o ipam.Pool) bool { return o.Name == p.Name }) {
-		return errors.New("it is there twice")
+		return errors.New("it is given twice")
 	}
 	if strings.Contains(p.Name, ":") {
 		return fmt.Errorf("pool %s: a name without colons is needed", p.Name)
@@ -80,7 +93,12 @@ func (n *Networks) restorePools(saved *SavedPools) {
 	if saved == nil {
 		return
 	}
-	ev := &pod.SetPools{Pools: saved.Pools, NamespacePools: saved.NamespacePools, NodePools: saved.NodePools, Refused: make(map[string]string)}
+	ev := &pod.SetPools{
+		Pools:          saved.Pools,
+		NamespacePools: saved.NamespacePools,
+		NodePools:      saved.NodePools,
+		Refused:        make(map[string]string),
+	}
 	n.setPools(ev)
 	for name, why := range ev.Refused {
 		n.Config.Log.Warn("pool not restored", "pool", name, "err", why)
@@ -112,8 +130,8 @@ type choice struct {
 	names []string
 }
 
-// ForPod lists the names of the pools for the pod of an event. For each family the first choice counts that names a pool of the
-// family: the pod, its namespace, the node, and all pools that are enabled and for all namespaces.
+// ForPod lists the names of the pools for the pod of an event. For each family the first choice counts that names a
+// pool of the family: the pod, its namespace, the node, and all pools that are enabled and for all namespaces.
 func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
 	asked, err := pod.ParsePools(ev.Annotations)
 	if err != nil {
@@ -142,7 +160,8 @@ func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: no pool of the node is enabled for namespace %q", ev, ev.ID.Namespace)
+		return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: no pool of the node is enabled for namespace %q", ev,
+			ev.ID.Namespace)
 	}
 	return names, nil
 }
@@ -159,7 +178,8 @@ func (p *PoolSet) configuredPools(ev *pod.AddPod) ([]string, error) {
 	}
 	for _, asked := range ev.Requested.Addresses {
 		if name := p.Of(asked.Addr()); !slices.Contains(names, name) {
-			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: address %s is not in the pools of the IPAM configuration, %v", ev, asked.Addr(), names)
+			return nil, pod.Errorf(pod.CodeUnknownNetwork,
+				"%s: address %s is not in the pools of the IPAM configuration, %v", ev, asked.Addr(), names)
 		}
 	}
 	return names, nil
@@ -171,7 +191,8 @@ func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string
 	for _, name := range c.names {
 		pool := p.pool(name)
 		if pool == nil {
-			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: there is no pool %q; there are %v", ev, c.from, name, p.unrestricted())
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: unknown pool %q; known pools: %v", ev, c.from,
+				name, p.unrestricted())
 		}
 		if err := p.Usable(ev, c.from, pool.Node()); err != nil {
 			return nil, err
@@ -183,11 +204,12 @@ func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string
 	return names, nil
 }
 
-// Usable rejects an address whose pool does not serve the pod. An address outside all pools passes; the allocator rejects it with
-// more detail.
+// Usable rejects an address whose pool does not serve the pod. An address outside all pools passes; the allocator
+// rejects it with more detail.
 func (p *PoolSet) Usable(ev *pod.AddPod, from string, a netip.Addr) error {
 	if pool := p.pool(p.Of(a)); pool != nil && pool.Disabled {
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", ev, from, pool.Name)
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", ev, from,
+			pool.Name)
 	}
 	return p.Serves(ev, from, a)
 }
@@ -195,12 +217,14 @@ func (p *PoolSet) Usable(ev *pod.AddPod, from string, a netip.Addr) error {
 // Serves rejects an address whose pool is for other namespaces. The pool may be disabled.
 func (p *PoolSet) Serves(ev *pod.AddPod, from string, a netip.Addr) error {
 	if pool := p.pool(p.Of(a)); pool != nil && !pool.Admits(ev.ID.Namespace) {
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", ev, from, pool.Name, ev.ID.Namespace)
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", ev, from, pool.Name,
+			ev.ID.Namespace)
 	}
 	return nil
 }
 
-// namesFor lists the pools that are configured for a namespace, then the pools that are restricted to some namespaces and admit it.
+// namesFor lists the pools that are configured for a namespace, then the pools that are restricted to some namespaces
+// and admit it.
 func (p *PoolSet) namesFor(namespace string) []string {
 	names := slices.Clone(p.ofNamespace[namespace])
 	for _, pool := range p.All {
@@ -232,8 +256,8 @@ func (p *PoolSet) Of(a netip.Addr) string {
 	return ""
 }
 
-// NodeAddress returns the node's own address of a family: from the first pool that only this node has, else from a block; not valid if
-// there is none.
+// NodeAddress returns the node's own address of a family: from the first pool that only this node has, else from a
+// block; not valid if there is none.
 func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
 	for _, p := range n.pools.Load().All {
 		if !p.Blocks && wire.FamilyOf(p.Prefix.Addr()) == f {

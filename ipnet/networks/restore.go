@@ -32,8 +32,8 @@ func (n *Networks) restoreNetworks(saved []SavedNetwork) {
 	n.customs.Store(&customs)
 }
 
-// WithholdAddresses prevents the allocation of addresses until the agent ends: the addresses of an interface that could not be
-// reconstructed, and that a pod may be using. Current leases stay.
+// WithholdAddresses prevents the allocation of addresses until the agent ends: the addresses of an interface that could
+// not be reconstructed, and that a pod may be using. Current leases stay.
 func (n *Networks) WithholdAddresses(object string, addresses []netip.Addr) {
 	for _, a := range addresses {
 		l := ipam.Lease{Address: a, Holder: object + "/" + a.String(), State: ipam.Used, Since: n.Config.Now().UTC()}
@@ -53,15 +53,17 @@ func (n *Networks) withhold(c *Custom, l ipam.Lease) {
 		return
 	}
 	if err := c.addresses.Restore([]ipam.Lease{l}); err != nil {
-		n.Config.Log.Debug("address needs not be withheld", "network", c.Network.Name, "address", l.Address.String(), "err", err)
+		n.Config.Log.Debug("address needs not be withheld", "network", c.Network.Name, "address", l.Address.String(),
+			"err", err)
 	}
 }
 
 // Numbers are the numbers of tables and bridge domains in the dataplane, by label.
 type Numbers struct{ Tables, BridgeDomains map[string]uint32 }
 
-// Recognise adopts the wanted networks that have no record and that exist in the dataplane as specified, with their numbers there, and
-// returns their records. The dataplane has no VNI: a VNI of the node's own choice is allocated again.
+// Recognise adopts the wanted networks that have no record and that exist in the dataplane as specified, with their
+// numbers there, and returns their records. The dataplane has no VNI: a VNI of the node's own choice is allocated
+// again.
 func (n *Networks) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork {
 	taken := make(map[uint32]bool)
 	for _, c := range n.Customs() {
@@ -91,7 +93,7 @@ func (n *Networks) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork
 }
 
 // errNew means that the dataplane has nothing of a network.
-var errNew = errors.New("nothing of it is there")
+var errNew = errors.New("it has no objects in the dataplane")
 
 func (n *Networks) recognise(w pod.Network, there Numbers, taken map[uint32]bool) (s SavedNetwork, err error) {
 	label := desired.LabelOf(w.Name)

@@ -32,9 +32,9 @@ type Announcement struct {
 	NotReady  string // why the node does not serve pods; "": it does
 }
 
-// Announcer is the only writer of the NodeNetwork of its node. It chooses the node's number by a write and a read: if two nodes write the
-// same number, at least one of them reads the other's, because it reads after both writes, and chooses another one. A confirmed number is
-// final.
+// Announcer is the only writer of the NodeNetwork of its node. It chooses the node's number by a write and a read: if
+// two nodes write the same number, at least one of them reads the other's, because it reads after both writes, and
+// chooses another one. A confirmed number is final.
 type Announcer struct {
 	Client *client.Client
 	Node   string
@@ -78,10 +78,15 @@ func (a *Announcer) write(ctx context.Context, content Announcement) (*v1.NodeNe
 	if exists {
 		next = there.DeepCopy()
 	}
-	id, confirmed := next.Spec.NodeID, next.Spec.NodeIDConfirmed
-	next.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(content.UID)}}
+	id := next.Spec.NodeID
+	confirmed := next.Spec.NodeIDConfirmed
+	next.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(content.UID)},
+	}
 	next.Spec = *content.Spec.DeepCopy()
-	if next.Spec.NodeID, next.Spec.NodeIDConfirmed = id, confirmed; id == 0 {
+	next.Spec.NodeID = id
+	next.Spec.NodeIDConfirmed = confirmed
+	if id == 0 {
 		if next.Spec.NodeID, err = a.choose(ctx); err != nil {
 			return nil, err
 		}
@@ -89,7 +94,8 @@ func (a *Announcer) write(ctx context.Context, content Announcement) (*v1.NodeNe
 	switch {
 	case !exists:
 		return a.Client.NodeNetworks().Create(ctx, next, metav1.CreateOptions{})
-	case equality.Semantic.DeepEqual(there.Spec, next.Spec) && equality.Semantic.DeepEqual(there.OwnerReferences, next.OwnerReferences):
+	case equality.Semantic.DeepEqual(there.Spec, next.Spec) &&
+		equality.Semantic.DeepEqual(there.OwnerReferences, next.OwnerReferences):
 		return there, nil
 	}
 	return a.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
@@ -157,17 +163,31 @@ func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.Nod
 // writeStatus writes the status if it differs.
 func (a *Announcer) writeStatus(ctx context.Context, there *v1.NodeNetwork, content Announcement) error {
 	next := there.DeepCopy()
-	next.Status.Version, next.Status.Refused = content.Version, content.Refused
-	next.Status.Networks, next.Status.Externals = content.Networks, content.Externals
-	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "ServesPods", Message: "the node serves pods"}
+	next.Status.Version = content.Version
+	next.Status.Refused = content.Refused
+	next.Status.Networks = content.Networks
+	next.Status.Externals = content.Externals
+	ready := metav1.Condition{
+		Type:    v1.ConditionReady,
+		Status:  metav1.ConditionTrue,
+		Reason:  "ServesPods",
+		Message: "the node serves pods",
+	}
 	if content.NotReady != "" {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotServing", content.NotReady
+		ready.Status = metav1.ConditionFalse
+		ready.Reason = "NotServing"
+		ready.Message = content.NotReady
 	}
 	addresses := metav1.Condition{
-		Type: v1.ConditionAddresses, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "all addresses of pods belong to blocks of this node",
+		Type:    v1.ConditionAddresses,
+		Status:  metav1.ConditionTrue,
+		Reason:  v1.ReasonInUse,
+		Message: "all addresses of pods belong to blocks of this node",
 	}
 	if content.Taken != "" {
-		addresses.Status, addresses.Reason, addresses.Message = metav1.ConditionFalse, v1.ReasonOverlap, content.Taken
+		addresses.Status = metav1.ConditionFalse
+		addresses.Reason = v1.ReasonOverlap
+		addresses.Message = content.Taken
 	}
 	next.Status.Conditions.Set(there.Generation, ready, addresses)
 	if equality.Semantic.DeepEqual(there.Status, next.Status) {

@@ -37,7 +37,8 @@ func TestNodesThatJoinTogetherGetDifferentNumbers(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if random.IntN(4) == 0 {
-			return []int{http.StatusConflict, http.StatusInternalServerError, http.StatusTooManyRequests}[random.IntN(3)]
+			return []int{http.StatusConflict, http.StatusInternalServerError, http.StatusTooManyRequests}[random.IntN(
+				3)]
 		}
 		return 0
 	})
@@ -46,7 +47,8 @@ func TestNodesThatJoinTogetherGetDifferentNumbers(t *testing.T) {
 		name := fmt.Sprintf("n%02d", i)
 		a := l.announcer(name)
 		joining.Go(func() {
-			for a.Announce(t.Context(), announcement.Announcement{UID: "uid of " + name}) != nil && t.Context().Err() == nil {
+			for a.Announce(t.Context(), announcement.Announcement{UID: "uid of " + name}) != nil &&
+				t.Context().Err() == nil {
 				continue
 			}
 		})
@@ -57,7 +59,8 @@ func TestNodesThatJoinTogetherGetDifferentNumbers(t *testing.T) {
 	for i := range nodes {
 		n := l.nodeNetwork(fmt.Sprintf("n%02d", i))
 		if id := n.Spec.NodeID; id < 1 || !n.Spec.NodeIDConfirmed || by[id] != "" {
-			t.Errorf("node %s has number %d (made sure of: %v), as has node %q", n.Name, id, n.Spec.NodeIDConfirmed, by[id])
+			t.Errorf("node %s has number %d (made sure of: %v), as has node %q", n.Name, id, n.Spec.NodeIDConfirmed,
+				by[id])
 		}
 		by[n.Spec.NodeID] = n.Name
 	}
@@ -78,19 +81,22 @@ func TestAnnouncementIsWrittenIfItDiffers(t *testing.T) {
 		return l.nodeNetwork("n1")
 	}
 	first := announce()
-	if first.Status.Version != "v1" || len(first.Status.Networks) != 1 || !meta.IsStatusConditionTrue(first.Status.Conditions, v1.ConditionReady) {
+	if first.Status.Version != "v1" || len(first.Status.Networks) != 1 ||
+		!meta.IsStatusConditionTrue(first.Status.Conditions, v1.ConditionReady) {
 		t.Errorf("status %+v", first.Status)
 	}
 	before := len(l.Requests())
 	if again := announce(); again.ResourceVersion != first.ResourceVersion {
 		t.Errorf("what is said already was written again: %v", l.Requests()[before:])
 	}
-	said.Spec.Addresses, said.NotReady = []v1.IP{"10.200.0.99"}, "the dataplane is away"
+	said.Spec.Addresses = []v1.IP{"10.200.0.99"}
+	said.NotReady = "the dataplane is away"
 	next := announce()
 	if next.Spec.NodeID != first.Spec.NodeID || next.Spec.Addresses[0] != "10.200.0.99" {
 		t.Errorf("after a change: %+v, before: %+v", next.Spec, first.Spec)
 	}
-	if c := meta.FindStatusCondition(next.Status.Conditions, v1.ConditionReady); c == nil || c.Status != "False" || c.Message != said.NotReady {
+	if c := meta.FindStatusCondition(next.Status.Conditions, v1.ConditionReady); c == nil || c.Status != "False" ||
+		c.Message != said.NotReady {
 		t.Errorf("condition %+v", c)
 	}
 	said.UID = "" // the Node is gone

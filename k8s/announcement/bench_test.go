@@ -27,9 +27,15 @@ func BenchmarkCluster(b *testing.B) {
 			c.Blocks = append(c.Blocks, block("pods", cidr, name, nil))
 			part.CIDRs = append(part.CIDRs, v1.CIDR(cidr))
 		}
-		announced = append(announced, &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeNetworkSpec{
-			NodeID: int32(i + 1), NodeIDConfirmed: true, Addresses: []v1.IP{v1.IP(address.String())}, Networks: []v1.NodePart{part},
-		}})
+		announced = append(announced, &v1.NodeNetwork{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1.NodeNetworkSpec{
+				NodeID:          int32(i + 1),
+				NodeIDConfirmed: true,
+				Addresses:       []v1.IP{v1.IP(address.String())},
+				Networks:        []v1.NodePart{part},
+			},
+		})
 	}
 	for b.Loop() {
 		c.Former = c.Former.Learn(c)

@@ -10,11 +10,12 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// Former is the grants of deleted objects that pods still use: the blocks of a deleted pool exist until they are empty, and a node that joined
-// again with other podCIDRs still has pods with addresses of the earlier ones. Only this node's own observations add grants, announcements
-// never do.
+// Former is the grants of deleted objects that pods still use: the blocks of a deleted pool exist until they are empty,
+// and a node that joined again with other podCIDRs still has pods with addresses of the earlier ones. Only this node's
+// own observations add grants, announcements never do.
 type Former struct {
-	Blocks map[string]string         `json:"blocks,omitempty"` // UIDs of former blocks of a pool, by name of the IPBlock
+	// UIDs of former blocks of a pool, by name of the IPBlock
+	Blocks map[string]string         `json:"blocks,omitempty"`
 	Ranges map[string][]netip.Prefix `json:"ranges,omitempty"` // former podCIDRs, by node
 }
 
@@ -70,7 +71,9 @@ func (v *Validator) wasBlock(b *v1.IPBlock, prefix netip.Prefix) bool {
 
 // wasRange reports whether an address is in a former podCIDR of a node, and in no current podCIDR or pool.
 func (v *Validator) wasRange(node string, address netip.Prefix) bool {
-	i := slices.IndexFunc(v.cluster.Former.Ranges[node], func(r netip.Prefix) bool { return r.Contains(address.Addr()) })
+	i := slices.IndexFunc(v.cluster.Former.Ranges[node], func(r netip.Prefix) bool {
+		return r.Contains(address.Addr())
+	})
 	if i < 0 || v.isPooled("", address) {
 		return false
 	}
@@ -90,5 +93,7 @@ func (v *Validator) wasRange(node string, address netip.Prefix) bool {
 
 // isPooled reports whether a prefix overlaps a pool or a network.
 func (v *Validator) isPooled(network string, p netip.Prefix) bool {
-	return slices.ContainsFunc(v.cluster.Pools, func(o blocks.Pool) bool { return o.Network == network && o.Prefix.Overlaps(p) })
+	return slices.ContainsFunc(v.cluster.Pools, func(o blocks.Pool) bool {
+		return o.Network == network && o.Prefix.Overlaps(p)
+	})
 }

@@ -15,9 +15,12 @@ import (
 // FuzzAccept makes node n2 of the cluster known() announce anything. Only the prefixes of this list are accepted.
 func FuzzAccept(f *testing.F) {
 	granted := map[string][]netip.Prefix{ // by network; of single addresses of podCIDRs also every part
-		"default": {prefix("10.244.2.0/24"), prefix("fd00:244:2::/64"), prefix("10.9.2.0/26"), prefix("fd00:9::40/122"), prefix("10.9.3.7/32")},
-		"blue":    {prefix("10.5.2.0/26")},
-		"reuse":   {prefix("192.0.2.0/28")},
+		"default": {
+			prefix("10.244.2.0/24"), prefix("fd00:244:2::/64"), prefix("10.9.2.0/26"), prefix("fd00:9::40/122"),
+			prefix("10.9.3.7/32"),
+		},
+		"blue":  {prefix("10.5.2.0/26")},
+		"reuse": {prefix("192.0.2.0/28")},
 	}
 	for _, a := range attacks {
 		f.Add(a.network, a.cidr, "192.0.2.2")
@@ -29,7 +32,8 @@ func FuzzAccept(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, network, cidr, address string) {
 		n := &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Spec: v1.NodeNetworkSpec{
-			Addresses: []v1.IP{v1.IP(address)}, Networks: []v1.NodePart{{Name: network, CIDRs: []v1.CIDR{v1.CIDR(cidr)}}},
+			Addresses: []v1.IP{v1.IP(address)},
+			Networks:  []v1.NodePart{{Name: network, CIDRs: []v1.CIDR{v1.CIDR(cidr)}}},
 		}}
 		node, rejected := announcement.NewValidator(known()).Accept(n)
 		for _, a := range node.Addresses {

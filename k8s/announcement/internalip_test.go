@@ -27,7 +27,10 @@ func reporting(addresses ...string) announcement.Cluster {
 // announcement of a node with an address of its own, and with prefixes of the default network.
 func announcedBy(node string, addresses []v1.IP, cidrs ...v1.CIDR) *v1.NodeNetwork {
 	return &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1.NodeNetworkSpec{
-		NodeID: 3, NodeIDConfirmed: true, Addresses: addresses, Networks: []v1.NodePart{{Name: "default", CIDRs: cidrs}},
+		NodeID:          3,
+		NodeIDConfirmed: true,
+		Addresses:       addresses,
+		Networks:        []v1.NodePart{{Name: "default", CIDRs: cidrs}},
 	}}
 }
 
@@ -39,11 +42,23 @@ func TestAnInternalIPInAPrefixOfAnotherNodeHarmsTheNodeThatReportsItOnly(t *test
 		cidr          v1.CIDR // that the victim announces
 		reason        string
 	}{
-		{"an address of a podCIDR", "10.244.3.7", "n3", "10.244.3.0/24", "it is in the podCIDR 10.244.3.0/24 of node n3"},
-		{"an address of a podCIDR, of which a part is announced", "10.244.3.7", "n3", "10.244.3.7/32", "it is in the podCIDR 10.244.3.0/24 of node n3"},
+		{
+			"an address of a podCIDR", "10.244.3.7", "n3", "10.244.3.0/24",
+			"it is in the podCIDR 10.244.3.0/24 of node n3",
+		},
+		{
+			"an address of a podCIDR, of which a part is announced", "10.244.3.7", "n3", "10.244.3.7/32",
+			"it is in the podCIDR 10.244.3.0/24 of node n3",
+		},
 		{"an address of a block", "10.9.3.5", "n3", "10.9.3.0/26", "it is in IPBlock 10.9.3.0-26 of node n3"},
-		{"an address that another node borrows", "10.9.3.8", "n1", "10.9.3.8/32", "it is in a loan of IPBlock 10.9.3.0-26 of node n1"},
-		{"an address that it borrows itself", "10.9.3.7", "n3", "10.9.3.0/26", "it is in IPBlock 10.9.3.0-26 of node n3"},
+		{
+			"an address that another node borrows", "10.9.3.8", "n1", "10.9.3.8/32",
+			"it is in a loan of IPBlock 10.9.3.0-26 of node n1",
+		},
+		{
+			"an address that it borrows itself", "10.9.3.7", "n3", "10.9.3.0/26",
+			"it is in IPBlock 10.9.3.0-26 of node n3",
+		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			v := announcement.NewValidator(reporting(tt.address))
@@ -102,7 +117,8 @@ func TestInternalIPsInNoPrefixOfAnotherNodeHaveNoRoutes(t *testing.T) {
 	}
 }
 
-// Of two nodes with the same address the older is reached, so the age must be that of the Node: the announcement is written by the node.
+// Of two nodes with the same address the older is reached, so the age must be that of the Node: the announcement is
+// written by the node.
 func TestTheAgeOfANodeIsThatOfItsNode(t *testing.T) {
 	created := time.Unix(1_700_000_000, 0).UTC()
 	c := known()

@@ -1,7 +1,8 @@
-// Package announcement writes the NodeNetwork of this node, and decides what this node accepts of the NodeNetworks of other nodes.
+// Package announcement writes the NodeNetwork of this node, and decides what this node accepts of the NodeNetworks of
+// other nodes.
 //
-// The agent of a node writes its NodeNetwork, so with a stolen token of an agent an attacker announces anything. A route needs a grant by an
-// object that this token cannot write, or cannot write in another node's name:
+// The agent of a node writes its NodeNetwork, so with a stolen token of an agent an attacker announces anything. A
+// route needs a grant by an object that this token cannot write, or cannot write in another node's name:
 //
 //	tunnel endpoint   an InternalIP of the Node, in no prefix of another node
 //	default network   the Node's podCIDRs, or an IPBlock of the node that is cut from a known IPPool
@@ -9,9 +10,9 @@
 //	single address    an IPBlock of another node that offers the address and lends it to the node
 //	client addresses  no grant: the ranges only say what this node may send to that one
 //
-// Addresses that no pod can have are always rejected. The kubelet of a node writes its InternalIPs, so they are its word only: an InternalIP in a
-// prefix that another node is granted is no evidence against that node, and is not used. Validation has no clock and no I/O: it does not depend
-// on the order of the objects.
+// Addresses that no pod can have are always rejected. The kubelet of a node writes its InternalIPs, so they are its
+// word only: an InternalIP in a prefix that another node is granted is no evidence against that node, and is not used.
+// Validation has no clock and no I/O: it does not depend on the order of the objects.
 package announcement
 
 import (
@@ -153,8 +154,8 @@ func (v *Validator) indexMachines() {
 	}
 }
 
-// ofOther says which prefix of another node has an InternalIP that a node reports; "" if none has. The node is not believed: one kubelet
-// could take the routes of any other node.
+// ofOther says which prefix of another node has an InternalIP that a node reports; "" if none has. The node is not
+// believed: one kubelet could take the routes of any other node.
 func (v *Validator) ofOther(node string, a netip.Addr) string {
 	for _, nodes := range v.granted.Supernets(single(a)) {
 		for _, other := range slices.Sorted(maps.Keys(nodes)) {
@@ -261,8 +262,8 @@ func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 	return p, v.grant(node, network, p)
 }
 
-// reserved says which addresses of nodes, Services or the API server a prefix of the default network contains. Custom networks are separate
-// and may use the same addresses.
+// reserved says which addresses of nodes, Services or the API server a prefix of the default network contains. Custom
+// networks are separate and may use the same addresses.
 func (v *Validator) reserved(p netip.Prefix) string {
 	for _, s := range v.cluster.Services {
 		if s.Overlaps(p) {
@@ -324,12 +325,16 @@ func (v *Validator) ofPool(b *v1.IPBlock, prefix netip.Prefix) string {
 
 // lentTo reports whether a block lends an address to a node.
 func lentTo(b *v1.IPBlock, a netip.Addr, node string) bool {
-	return slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Address) == a.String() && string(l.Node) == node })
+	return slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool {
+		return string(l.Address) == a.String() && string(l.Node) == node
+	})
 }
 
 // within reports whether a prefix is one of the ranges or a part of one.
 func within(ranges []netip.Prefix, p netip.Prefix) bool {
-	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
+		return r.Bits() <= p.Bits() && r.Contains(p.Addr())
+	})
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -19,14 +19,21 @@ func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 // block is a valid IPBlock of a pool, or of "network NAME".
 func block(of, cidr, node string, set func(*v1.IPBlockSpec)) *v1.IPBlock {
-	network, pool := "", of
+	network := ""
+	pool := of
 	if name, is := strings.CutPrefix(of, "network "); is {
-		network, pool = name, ""
+		network = name
+		pool = ""
 	}
 	name := blocks.Name(network, prefix(cidr))
 	b := &v1.IPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)},
-		Spec:       v1.IPBlockSpec{CIDR: v1.CIDR(cidr), Pool: pool, Network: v1.NetworkName(network), Node: v1.NodeName(node)},
+		Spec: v1.IPBlockSpec{
+			CIDR:    v1.CIDR(cidr),
+			Pool:    pool,
+			Network: v1.NetworkName(network),
+			Node:    v1.NodeName(node),
+		},
 	}
 	if set != nil {
 		set(&b.Spec)
@@ -48,22 +55,38 @@ func lends(offered []v1.IP, borrowed map[v1.IP]v1.NodeName) func(*v1.IPBlockSpec
 func known() announcement.Cluster {
 	return announcement.Cluster{
 		Nodes: map[string]announcement.Node{
-			"n1": {Ranges: []netip.Prefix{prefix("10.244.1.0/24")}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+			"n1": {
+				Ranges:    []netip.Prefix{prefix("10.244.1.0/24")},
+				Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+			},
 			"n2": {
 				Ranges:    []netip.Prefix{prefix("10.244.2.0/24"), prefix("fd00:244:2::/64")},
 				Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")},
 			},
-			"n3": {Ranges: []netip.Prefix{prefix("10.244.3.0/24")}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("2001:db8::3")}},
+			"n3": {
+				Ranges:    []netip.Prefix{prefix("10.244.3.0/24")},
+				Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("2001:db8::3")},
+			},
 		},
 		Pools: []blocks.Pool{
-			{Name: "pods", Prefix: prefix("10.9.0.0/16"), Bits: 26}, {Name: "six", Prefix: prefix("fd00:9::/64"), Bits: 122},
-			{Name: "careless", Prefix: prefix("10.96.0.0/11"), Bits: 26}, // has the Service range and addresses of machines
+			{Name: "pods", Prefix: prefix("10.9.0.0/16"), Bits: 26}, {
+				Name:   "six",
+				Prefix: prefix("fd00:9::/64"),
+				Bits:   122,
+			},
+			// has the Service range and addresses of machines
+			{Name: "careless", Prefix: prefix("10.96.0.0/11"), Bits: 26},
 			{Network: "blue", Prefix: prefix("10.5.0.0/16"), Bits: 26},
-			{Network: "reuse", Prefix: prefix("192.0.2.0/24"), Bits: 28}, // the addresses of the machines, in a network of its own
+			// the addresses of the machines, in a network of its own
+			{Network: "reuse", Prefix: prefix("192.0.2.0/24"), Bits: 28},
 		},
 		Blocks: []*v1.IPBlock{
 			block("pods", "10.9.2.0/26", "n2", nil), block("six", "fd00:9::40/122", "n2", nil),
-			block("pods", "10.9.3.0/26", "n3", lends([]v1.IP{"10.9.3.7", "10.9.3.8", "10.9.3.9"}, map[v1.IP]v1.NodeName{"10.9.3.7": "n2", "10.9.3.8": "n1"})),
+			block("pods", "10.9.3.0/26", "n3",
+				lends([]v1.IP{"10.9.3.7", "10.9.3.8", "10.9.3.9"}, map[v1.IP]v1.NodeName{
+					"10.9.3.7": "n2",
+					"10.9.3.8": "n1",
+				})),
 			block("pods", "10.9.4.0/26", "n3", lends(nil, map[v1.IP]v1.NodeName{"10.9.4.7": "n2"})),
 			block("pods", "10.9.5.0/26", "", nil),
 			block("network blue", "10.5.2.0/26", "n2", nil), block("network blue", "10.5.3.0/26", "n3", nil),
@@ -74,7 +97,10 @@ func known() announcement.Cluster {
 			block("pods", "10.9.128.0/20", "n2", nil),         // larger than the pool's blocks
 			block("network ghost", "10.66.0.0/26", "n2", nil), // a network that does not exist
 			block("six", "fe80::40/122", "n2", nil),           // link-local
-			{ObjectMeta: metav1.ObjectMeta{Name: "any-name"}, Spec: v1.IPBlockSpec{CIDR: "10.9.7.0/26", Pool: "pods", Node: "n2"}},
+			{
+				ObjectMeta: metav1.ObjectMeta{Name: "any-name"},
+				Spec:       v1.IPBlockSpec{CIDR: "10.9.7.0/26", Pool: "pods", Node: "n2"},
+			},
 		},
 		Services: []netip.Prefix{prefix("10.96.0.0/16"), prefix("fd00:96::/108")},
 		Servers:  []netip.Addr{netip.MustParseAddr("10.100.0.5"), netip.MustParseAddr("203.0.113.6")},
@@ -84,7 +110,10 @@ func known() announcement.Cluster {
 // announced is the NodeNetwork of n2 with prefixes of one network.
 func announced(network string, cidrs ...v1.CIDR) *v1.NodeNetwork {
 	return &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Spec: v1.NodeNetworkSpec{
-		NodeID: 2, NodeIDConfirmed: true, Addresses: []v1.IP{"192.0.2.2"}, Networks: []v1.NodePart{{Name: network, CIDRs: cidrs}},
+		NodeID:          2,
+		NodeIDConfirmed: true,
+		Addresses:       []v1.IP{"192.0.2.2"},
+		Networks:        []v1.NodePart{{Name: network, CIDRs: cidrs}},
 	}}
 }
 
@@ -94,7 +123,10 @@ var attacks = []struct{ name, network, cidr, reason string }{
 	{"half of the Internet", "default", "128.0.0.0/1", "it has link-local addresses"},
 	{"all addresses", "default", "0.0.0.0/0", "it has unspecified addresses"},
 	{"all IPv6 addresses", "default", "::/0", "it has unspecified addresses"},
-	{"a resolver of the Internet", "default", "8.8.8.8/32", "it is not in the Node's podCIDRs, and no IPBlock lends it"},
+	{
+		"a resolver of the Internet", "default", "8.8.8.8/32",
+		"it is not in the Node's podCIDRs, and no IPBlock lends it",
+	},
 	{"a range of the Internet", "default", "8.8.0.0/16", "it is neither in the Node's podCIDRs nor an IPBlock"},
 	{"the Service range", "default", "10.96.0.0/16", "it overlaps the Service range 10.96.0.0/16"},
 	{"a Service", "default", "10.96.0.10/32", "it overlaps the Service range"},
@@ -123,7 +155,10 @@ var attacks = []struct{ name, network, cidr, reason string }{
 	{"a block larger than its pool's", "default", "10.9.128.0/20", "is not a block of pool pods"},
 	{"a block with another name", "default", "10.9.7.0/26", "it is neither in the Node's podCIDRs"},
 	{"a link-local block", "default", "fe80::40/122", "it has link-local addresses"},
-	{"a block of a custom network on the default network", "default", "10.5.2.0/26", "it is neither in the Node's podCIDRs"},
+	{
+		"a block of a custom network on the default network", "default", "10.5.2.0/26",
+		"it is neither in the Node's podCIDRs",
+	},
 	{"a podCIDR on a custom network", "blue", "10.244.2.0/24", "it is neither in the Node's podCIDRs"},
 	{"a pod of another node on a custom network", "blue", "10.5.3.9/32", "no IPBlock lends it"},
 	{"a block of another node on a custom network", "blue", "10.5.3.0/26", "belongs to node n3"},
@@ -149,10 +184,12 @@ func TestStolenTokenDivertsNoPrefix(t *testing.T) {
 			object.Spec.Networks = append(object.Spec.Networks, v1.NodePart{Name: "other", CIDRs: nil})
 			object.Spec.Networks[0].CIDRs = append(object.Spec.Networks[0].CIDRs, good(tt.network))
 			node, rejected := validator.Accept(object)
-			if want := fmt.Sprintf("[{%s [%s]} {other []}]", tt.network, orNothing(good(tt.network))); fmt.Sprint(node.Parts) != want {
+			if want := fmt.Sprintf("[{%s [%s]} {other []}]", tt.network, orNothing(good(tt.network))); fmt.Sprint(
+				node.Parts) != want {
 				t.Errorf("accepted %v, want %s", node.Parts, want)
 			}
-			if len(rejected) == 0 || rejected[0].What != tt.cidr || rejected[0].Node != "n2" || !strings.Contains(rejected[0].Reason, tt.reason) {
+			if len(rejected) == 0 || rejected[0].What != tt.cidr || rejected[0].Node != "n2" ||
+				!strings.Contains(rejected[0].Reason, tt.reason) {
 				t.Errorf("rejected %v, want the reason %q", rejected, tt.reason)
 			}
 			if node.ID != 2 || fmt.Sprint(node.Addresses) != "[192.0.2.2]" {
@@ -176,8 +213,10 @@ func orNothing(c v1.CIDR) string {
 
 func TestStolenTokenDivertsNoTunnel(t *testing.T) {
 	for text, reason := range map[v1.IP]string{
-		"192.0.2.3": "it is not an InternalIP of the Node", "192.0.2.1": "it is not an InternalIP of the Node", "203.0.113.6": "it is not an InternalIP",
-		"127.0.0.1": "it is loopback", "169.254.169.254": "it is link-local", "224.0.0.1": "it is multicast", "0.0.0.0": "it is unspecified",
+		"192.0.2.3": "it is not an InternalIP of the Node", "192.0.2.1": "it is not an InternalIP of the Node",
+		"203.0.113.6": "it is not an InternalIP",
+		"127.0.0.1":   "it is loopback", "169.254.169.254": "it is link-local", "224.0.0.1": "it is multicast",
+		"0.0.0.0": "it is unspecified",
 		"fe80::1": "it is link-local", "::ffff:192.0.2.2": "it is IPv4-mapped", "here": "it is not an IP address",
 	} {
 		object := announced("default")
@@ -186,7 +225,8 @@ func TestStolenTokenDivertsNoTunnel(t *testing.T) {
 		if fmt.Sprint(node.Addresses) != "[2001:db8::2]" {
 			t.Errorf("of %s and 2001:db8::2 tunnels lead to %v", text, node.Addresses)
 		}
-		if len(rejected) != 1 || !strings.HasPrefix(rejected[0].String(), "node n2: address "+string(text)+": "+reason) {
+		if len(rejected) != 1 ||
+			!strings.HasPrefix(rejected[0].String(), "node n2: address "+string(text)+": "+reason) {
 			t.Errorf("%s: rejected %v, want %q", text, rejected, reason)
 		}
 	}
@@ -208,7 +248,8 @@ func TestGrantedPrefixesAreAccepted(t *testing.T) {
 		{"addresses of machines in a custom network", "reuse", "192.0.2.0/28"},
 	} {
 		node, rejected := announcement.NewValidator(known()).Accept(announced(tt.network, tt.cidr))
-		if len(rejected) > 0 || len(node.Parts) != 1 || len(node.Parts[0].Blocks) != 1 || node.Parts[0].Blocks[0] != prefix(string(tt.cidr)) {
+		if len(rejected) > 0 || len(node.Parts) != 1 || len(node.Parts[0].Blocks) != 1 ||
+			node.Parts[0].Blocks[0] != prefix(string(tt.cidr)) {
 			t.Errorf("%s: accepted %+v, rejected %v", tt.name, node.Parts, rejected)
 		}
 	}
@@ -218,7 +259,8 @@ func TestAnnouncementWithoutNodeIsRejected(t *testing.T) {
 	object := announced("default", "10.9.2.0/26")
 	object.Name = "n9"
 	node, rejected := announcement.NewValidator(known()).Accept(object)
-	if node.ID != 0 || len(node.Addresses)+len(node.Parts) > 0 || fmt.Sprint(rejected) != "[node n9: there is no Node of this name]" {
+	if node.ID != 0 || len(node.Addresses)+len(node.Parts) > 0 ||
+		fmt.Sprint(rejected) != "[node n9: there is no Node of this name]" {
 		t.Errorf("accepted %+v, rejected %v", node, rejected)
 	}
 }
@@ -282,7 +324,10 @@ func TestFormerPodCIDRsAreAcceptedUntilAnotherNodeHasThem(t *testing.T) {
 	c.Former = announcement.Former{}.Learn(c)
 	delete(c.Nodes, "n2")
 	c.Former = c.Former.Learn(c) // in between there is no such Node
-	c.Nodes["n2"] = announcement.Node{Ranges: []netip.Prefix{prefix("10.244.7.0/24")}, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}
+	c.Nodes["n2"] = announcement.Node{
+		Ranges:    []netip.Prefix{prefix("10.244.7.0/24")},
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")},
+	}
 	c.Former = c.Former.Learn(c)
 	isAccepted, used := accepts(c, "10.244.2.9/32")
 	if !isAccepted || fmt.Sprint(used.Ranges) != "map[n2:[10.244.2.0/24]]" {

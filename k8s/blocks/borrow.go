@@ -54,7 +54,8 @@ type loans struct {
 	unanswered map[string]time.Time // by pool, when a write of a loan got no answer
 }
 
-// borrow borrows addresses on offer if no block is left for this node. It fails with [ErrNoBlocks] if that is disabled or there is none.
+// borrow borrows addresses on offer if no block is left for this node. It fails with [ErrNoBlocks] if that is disabled
+// or there is none.
 func (ls *loans) borrow(ctx context.Context, p Pool) error {
 	if !p.Borrowing {
 		return ErrNoBlocks{Pool: p}
@@ -80,9 +81,12 @@ func (ls *loans) borrow(ctx context.Context, p Pool) error {
 	return nil
 }
 
-// borrowFrom borrows an address of another node's block, and returns the updated block; nil: there is no offer, or another node was faster.
+// borrowFrom borrows an address of another node's block, and returns the updated block; nil: there is no offer, or
+// another node was faster.
 func (ls *loans) borrowFrom(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	free := slices.IndexFunc(v1.Addresses(b.Spec.Offered), func(a netip.Addr) bool { return loanOf(b, a) == nil && requestOf(b, a) == nil })
+	free := slices.IndexFunc(v1.Addresses(b.Spec.Offered), func(a netip.Addr) bool {
+		return loanOf(b, a) == nil && requestOf(b, a) == nil
+	})
 	if string(b.Spec.Node) == ls.config.Node || free < 0 {
 		return nil, nil
 	}
@@ -116,7 +120,11 @@ func (ls *loans) take(b *v1.IPBlock) error {
 }
 
 func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
-	block := Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: netip.PrefixFrom(address, address.BitLen())}
+	block := Block{
+		Pool:    b.Spec.Pool,
+		Network: string(b.Spec.Network),
+		Prefix:  netip.PrefixFrom(address, address.BitLen()),
+	}
 	around, err := Parse(b)
 	if err != nil {
 		return err
@@ -135,8 +143,8 @@ func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
 	return nil
 }
 
-// repay returns borrowed addresses without a pod: at once if the pool has free addresses without them, or another node requests them, else
-// after the grace. Own is the level of the node's blocks.
+// repay returns borrowed addresses without a pod: at once if the pool has free addresses without them, or another node
+// requests them, else after the grace. Own is the level of the node's blocks.
 func (ls *loans) repay(ctx context.Context, p Pool, own level, marks Marks) error {
 	var errs []error
 	if ls.mayOwe(p) {
@@ -154,8 +162,8 @@ func (ls *loans) repay(ctx context.Context, p Pool, own level, marks Marks) erro
 	return errors.Join(errs...)
 }
 
-// mayPass reports whether a borrowed address may go to the pod of a request at once: not while it cools down and the loan is not for a pod of the
-// same namespace. Others still send to its last pod.
+// mayPass reports whether a borrowed address may go to the pod of a request at once: not while it cools down and the
+// loan is not for a pod of the same namespace. Others still send to its last pod.
 func (ls *loans) mayPass(l *loan, r *v1.AddressRequest) bool {
 	if l.usage.Cooling == 0 {
 		return true
@@ -164,8 +172,8 @@ func (ls *loans) mayPass(l *loan, r *v1.AddressRequest) bool {
 	return own != nil && own.Namespace != "" && own.Namespace == r.Namespace
 }
 
-// isDue reports whether a borrowed address is returned. The pod that it was requested for has some time to start. A cooling address rests
-// with its lender, unless the lender must have it.
+// isDue reports whether a borrowed address is returned. The pod that it was requested for has some time to start; if
+// the address cools down, that pod has ended. A cooling address rests with its lender, unless the lender must have it.
 func (ls *loans) isDue(loan *loan, claimed, enough bool, grace time.Duration) bool {
 	now := ls.config.Now()
 	switch {
@@ -173,14 +181,14 @@ func (ls *loans) isDue(loan *loan, claimed, enough bool, grace time.Duration) bo
 		return true
 	case loan.closed || loan.taken:
 		return false // takeOver decides
-	case loan.usage.Held > 0 || now.Sub(loan.requested) < requestTime:
+	case loan.usage.Held > 0, loan.usage.Cooling == 0 && now.Sub(loan.requested) < requestTime:
 		return false
 	}
 	return claimed || loan.usage.empty() && (enough || now.Sub(loan.emptySince) >= grace)
 }
 
-// mayOwe reports whether to search unknown loans to this node: those of an earlier run, whose state may be lost, and those of writes without
-// an answer.
+// mayOwe reports whether to search unknown loans to this node: those of an earlier run, whose state may be lost, and
+// those of writes without an answer.
 func (ls *loans) mayOwe(p Pool) bool {
 	now := ls.config.Now()
 	if unanswered, is := ls.unanswered[p.Key()]; is {
@@ -263,7 +271,8 @@ func (ls *loans) free(p Pool) int {
 	return free
 }
 
-// isLent reports whether a block lends this node an address. Without its offer the address belongs to the block's node again.
+// isLent reports whether a block lends this node an address. Without its offer the address belongs to the block's node
+// again.
 func (ls *loans) isLent(b *v1.IPBlock, l *loan) bool {
 	if b == nil || b.DeletionTimestamp != nil || !slices.Contains(v1.Addresses(b.Spec.Offered), l.address) {
 		return false

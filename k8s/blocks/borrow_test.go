@@ -19,7 +19,8 @@ func borrowable(prefix string, bits int) blocks.Pool {
 // rows: IPM-11
 func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.step(lender)
 	l.step(borrower)
 	a := l.lease(borrower, 1)[0]
@@ -39,7 +40,8 @@ func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 
 func TestABorrowedAddressIsReturnedAfterTheGrace(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.step(lender)
 	l.step(borrower)
 	a := l.lease(borrower, 1)[0]
@@ -65,7 +67,8 @@ func TestABorrowedAddressIsReturnedAfterTheGrace(t *testing.T) {
 // rows: IPM-11
 func TestStrictAffinityRefusesToBorrow(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	lender, other := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	other := l.node("n2")
 	l.step(lender)
 	if err := other.Step(t.Context()); !errors.As(err, &blocks.ErrNoBlocks{}) {
 		t.Errorf("error %v, want that no block is left", err)
@@ -81,7 +84,8 @@ func TestStrictAffinityRefusesToBorrow(t *testing.T) {
 
 func TestAnOfferStaysWithheldWhenTheAnswerIsLost(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.fail("update", blockstest.Lost)
 	if err := lender.Step(t.Context()); err == nil {
 		t.Error("no error for an offer without an answer")
@@ -99,7 +103,8 @@ func TestAnOfferStaysWithheldWhenTheAnswerIsLost(t *testing.T) {
 
 func TestLoansOfAnEarlierRunAreFound(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.step(lender)
 	l.step(borrower)
 	borrower.local = &blockstest.Node{Name: "n2", Judge: l.judge, Now: l.clock}
@@ -111,11 +116,13 @@ func TestLoansOfAnEarlierRunAreFound(t *testing.T) {
 
 func TestLoansAreKnownOverARestart(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.step(lender)
 	l.step(borrower)
 	known := borrower.kept
-	borrower.local, borrower.away = &blockstest.Node{Name: "n2", Judge: l.judge, Now: l.clock}, true
+	borrower.local = &blockstest.Node{Name: "n2", Judge: l.judge, Now: l.clock}
+	borrower.away = true
 	l.restart(borrower, known...)
 	l.lease(borrower, 2)
 	l.sound(lender, borrower)
@@ -123,7 +130,8 @@ func TestLoansAreKnownOverARestart(t *testing.T) {
 
 func TestAnOfferIsStoredBeforeItIsWritten(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.fail("update", blockstest.Lost)
 	_ = lender.Step(t.Context()) // ends before its answer, and the node crashes
 	l.store.Fault = nil
@@ -138,10 +146,12 @@ func TestAnOfferIsStoredBeforeItIsWritten(t *testing.T) {
 	l.sound(lender, borrower)
 }
 
-// A borrower that restarts without an API server uses what it has kept, so the lender must not have the address back before.
+// A borrower that restarts without an API server uses what it has kept, so the lender must not have the address back
+// before.
 func TestALoanIsNotReturnedBeforeThatIsStored(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.step(lender)
 	l.step(borrower)
 	l.now = l.now.Add(2 * l.marks.Grace)
@@ -153,7 +163,8 @@ func TestALoanIsNotReturnedBeforeThatIsStored(t *testing.T) {
 		t.Error("a loan is returned although the next run needs it")
 	}
 	borrower.local.Crash()
-	borrower.keepFails, borrower.away = false, true
+	borrower.keepFails = false
+	borrower.away = true
 	l.restart(borrower, borrower.kept...)
 	l.lease(borrower, 1)
 	l.step(lender)

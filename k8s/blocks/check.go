@@ -14,19 +14,21 @@ type Rule string
 
 // The rules, most severe first: two pods may have one address, then addresses are lost.
 const (
-	RuleOverlap    Rule = "blocks-overlap"      // an address is in two blocks of a network
-	RuleTwice      Rule = "address-twice"       // two blocks list an address
-	RuleLease      Rule = "address-of-no-block" // a node allocated an address without a block
-	RuleOutside    Rule = "address-outside"     // a block lists an address outside of it
-	RuleLoan       Rule = "loan"                // an address was not offered, or its own node borrows it
-	RuleNamed      Rule = "block-named"         // the name of a block does not follow from its CIDR: it could be claimed twice
-	RulePools      Rule = "pools-overlap"       // an address is in two pools
-	RulePool       Rule = "block-of-no-pool"    // a block is not a block of its pool
-	RuleNode       Rule = "block-of-no-node"    // a block's node is deleted: a leak
-	RuleOwner      Rule = "block-owned"         // a block has an owner: Kubernetes deletes it with the owner, while pods use it
-	RuleTaken      Rule = "address-taken"       // pods of a node use addresses that another node owns
-	RuleBorrower   Rule = "loan-of-no-node"     // a borrower is deleted: a leak
-	RuleAccounting Rule = "count-of-addresses"  // the counts of a block differ from its list
+	RuleOverlap Rule = "blocks-overlap"      // an address is in two blocks of a network
+	RuleTwice   Rule = "address-twice"       // two blocks list an address
+	RuleLease   Rule = "address-of-no-block" // a node allocated an address without a block
+	RuleOutside Rule = "address-outside"     // a block lists an address outside of it
+	RuleLoan    Rule = "loan"                // an address was not offered, or its own node borrows it
+	// the name of a block does not follow from its CIDR: it could be claimed twice
+	RuleNamed Rule = "block-named"
+	RulePools Rule = "pools-overlap"    // an address is in two pools
+	RulePool  Rule = "block-of-no-pool" // a block is not a block of its pool
+	RuleNode  Rule = "block-of-no-node" // a block's node is deleted: a leak
+	// a block has an owner: Kubernetes deletes it with the owner, while pods use it
+	RuleOwner      Rule = "block-owned"
+	RuleTaken      Rule = "address-taken"      // pods of a node use addresses that another node owns
+	RuleBorrower   Rule = "loan-of-no-node"    // a borrower is deleted: a leak
+	RuleAccounting Rule = "count-of-addresses" // the counts of a block differ from its list
 )
 
 // Violation is a violated rule.
@@ -42,8 +44,8 @@ func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.
 // Nodes holds the UIDs of the existing nodes, by name.
 type Nodes map[string]string
 
-// Check returns the violations in the cluster's addresses; nil: all are valid. It does no I/O. A claim or a release in progress is no violation if
-// the lists were read in the order blocks, nodes.
+// Check returns the violations in the cluster's addresses; nil: all are valid. It does no I/O. A claim or a release in
+// progress is no violation if the lists were read in the order blocks, nodes.
 func Check(pools []Pool, blocks []v1.IPBlock, nodes Nodes) []Violation {
 	c := checker{pools: pools, nodes: nodes, holders: make(map[addressKey]string)}
 	c.overlappingPools()
@@ -111,7 +113,8 @@ func (c *checker) node(b *v1.IPBlock, object string) {
 		return
 	}
 	for _, owner := range b.OwnerReferences {
-		c.add(RuleOwner, object, "it has the owner %s %s; Kubernetes deletes it together with that", owner.Kind, owner.Name)
+		c.add(RuleOwner, object, "it has the owner %s %s; Kubernetes deletes it together with that", owner.Kind,
+			owner.Name)
 	}
 }
 
@@ -153,8 +156,8 @@ func (c *checker) allocations(b *v1.IPBlock, object string, prefix netip.Prefix)
 	}
 }
 
-// overlappingBlocks compares neighbours only: of prefixes sorted by address, the shorter first, one overlaps an earlier one only if it is within
-// the last one that is not within another.
+// overlappingBlocks compares neighbours only: of prefixes sorted by address, the shorter first, one overlaps an earlier
+// one only if it is within the last one that is not within another.
 func (c *checker) overlappingBlocks() {
 	slices.SortFunc(c.placed, func(x, y placed) int {
 		return cmp.Or(cmp.Compare(x.network, y.network), x.prefix.Addr().Compare(y.prefix.Addr()),
@@ -178,8 +181,8 @@ type Lease struct {
 	Holder  string
 }
 
-// CheckLeases returns the leases of a node that are neither in its blocks nor lent to it: another node could allocate them too. Leases must be read
-// before the blocks. Addresses outside of the pools need no block.
+// CheckLeases returns the leases of a node that are neither in its blocks nor lent to it: another node could allocate
+// them too. Leases must be read before the blocks. Addresses outside of the pools need no block.
 func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) []Violation {
 	var found []Violation
 	for _, l := range leases {
@@ -189,7 +192,9 @@ func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) [
 		has := func(b v1.IPBlock) bool { return string(b.Spec.Network) == l.Network && gives(&b, node, l.Address) }
 		if inBlocks && !slices.ContainsFunc(list, has) {
 			found = append(found, Violation{
-				Rule: RuleLease, Object: "node " + node, Text: fmt.Sprintf("address %s of %s is of no block of the node", l.Address, l.Holder),
+				Rule:   RuleLease,
+				Object: "node " + node,
+				Text:   fmt.Sprintf("address %s of %s is of no block of the node", l.Address, l.Holder),
 			})
 		}
 	}
@@ -217,7 +222,8 @@ type Share struct {
 	Borrowed            int // from blocks of other nodes
 }
 
-// Shares lists the shares of all nodes, in the order of the pools and by the nodes' names. Blocks without an owner belong to the node "".
+// Shares lists the shares of all nodes, in the order of the pools and by the nodes' names. Blocks without an owner
+// belong to the node "".
 func Shares(pools []Pool, list []v1.IPBlock) []Share {
 	found := make(map[Share]*Share) // by a share with pool and node only
 	of := func(p Pool, node string) *Share {
@@ -233,7 +239,9 @@ func Shares(pools []Pool, list []v1.IPBlock) []Share {
 		own := of(p, string(b.Spec.Node))
 		own.Blocks++
 		own.Offered += len(b.Spec.Offered)
-		own.Used, own.Cooling, own.Free = own.Used+int(b.Status.Used), own.Cooling+int(b.Status.Cooling), own.Free+int(b.Status.Free)
+		own.Used = own.Used + int(b.Status.Used)
+		own.Cooling = own.Cooling + int(b.Status.Cooling)
+		own.Free = own.Free + int(b.Status.Free)
 		for _, l := range b.Spec.Borrowed {
 			of(p, string(l.Node)).Borrowed++
 		}
@@ -246,7 +254,8 @@ func Shares(pools []Pool, list []v1.IPBlock) []Share {
 		return cmp.Or(slices.Index(pools, p)+1, len(pools)+1)
 	}
 	slices.SortFunc(shares, func(x, y Share) int {
-		return cmp.Or(cmp.Compare(rank(x.Pool), rank(y.Pool)), cmp.Compare(x.Pool.Key(), y.Pool.Key()), cmp.Compare(x.Node, y.Node))
+		return cmp.Or(cmp.Compare(rank(x.Pool), rank(y.Pool)), cmp.Compare(x.Pool.Key(), y.Pool.Key()),
+			cmp.Compare(x.Node, y.Node))
 	})
 	return shares
 }

@@ -19,10 +19,16 @@ func sound() ([]blocks.Pool, []v1.IPBlock) {
 			CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1", Offered: []v1.IP{"10.1.0.9"},
 			Borrowed: []v1.Loan{{Address: "10.1.0.9", Node: "n2"}},
 		},
-		Status: v1.IPBlockStatus{Used: 1, Allocations: []v1.Allocation{{Address: "10.1.0.3", Attachment: "weft/c1/eth0"}}},
+		Status: v1.IPBlockStatus{
+			Used:        1,
+			Allocations: []v1.Allocation{{Address: "10.1.0.3", Attachment: "weft/c1/eth0"}},
+		},
 	}
 	other := *block.DeepCopy()
-	other.Name, other.Spec.CIDR, other.Spec.Offered, other.Spec.Borrowed = "10.1.0.64-26", "10.1.0.64/26", nil, nil
+	other.Name = "10.1.0.64-26"
+	other.Spec.CIDR = "10.1.0.64/26"
+	other.Spec.Offered = nil
+	other.Spec.Borrowed = nil
 	other.Status = v1.IPBlockStatus{}
 	return []blocks.Pool{pool("10.1.0.0/16", 26)}, []v1.IPBlock{block, other}
 }
@@ -35,25 +41,34 @@ func TestEachViolationIsFound(t *testing.T) {
 	}{
 		{"", func(*[]blocks.Pool, *v1.IPBlock, *v1.IPBlock) {}},
 		{blocks.RuleOverlap, func(p *[]blocks.Pool, _, b *v1.IPBlock) {
-			b.Name, b.Spec.CIDR = "10.1.0.0-24", "10.1.0.0/24"
+			b.Name = "10.1.0.0-24"
+			b.Spec.CIDR = "10.1.0.0/24"
 			*p = append(*p, blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 24})
 		}},
 		{blocks.RuleTwice, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) {
-			a.Status.Used, a.Status.Allocations = 2, append(a.Status.Allocations, a.Status.Allocations[0])
+			a.Status.Used = 2
+			a.Status.Allocations = append(a.Status.Allocations, a.Status.Allocations[0])
 		}},
 		{blocks.RuleTwice, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.9" }},
-		{blocks.RuleOutside, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.64" }},
+		{
+			blocks.RuleOutside,
+			func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.64" },
+		},
 		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Offered = nil }},
 		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n1" }},
 		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) {
-			a.Spec.Offered[0], a.Spec.Borrowed[0].Address = "10.9.0.9", "10.9.0.9"
+			a.Spec.Offered[0] = "10.9.0.9"
+			a.Spec.Borrowed[0].Address = "10.9.0.9"
 		}},
 		{blocks.RuleNamed, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Name = "mine" }},
 		{blocks.RulePools, func(p *[]blocks.Pool, _, _ *v1.IPBlock) {
 			*p = append(*p, blocks.Pool{Name: "more", Prefix: netip.MustParsePrefix("10.1.128.0/17"), Bits: 26})
 		}},
 		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Pool = "gone" }},
-		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Name, b.Spec.CIDR = "10.1.0.64-27", "10.1.0.64/27" }},
+		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) {
+			b.Name = "10.1.0.64-27"
+			b.Spec.CIDR = "10.1.0.64/27"
+		}},
 		{blocks.RuleNode, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Node = "n3" }},
 		{blocks.RuleOwner, func(_ *[]blocks.Pool, _, b *v1.IPBlock) {
 			b.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1"}}
@@ -68,7 +83,8 @@ func TestEachViolationIsFound(t *testing.T) {
 			if tt.rule == "" && len(found) > 0 || len(found) > 2 {
 				t.Fatalf("found %v", found)
 			}
-			if !slices.ContainsFunc(found, func(v blocks.Violation) bool { return v.Rule == tt.rule }) && tt.rule != "" {
+			if !slices.ContainsFunc(found, func(v blocks.Violation) bool { return v.Rule == tt.rule }) &&
+				tt.rule != "" {
 				t.Errorf("found %v, want %s", found, tt.rule)
 			}
 		})
@@ -79,7 +95,9 @@ func TestNetworksMayUseTheSameAddresses(t *testing.T) {
 	pools, list := sound()
 	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 26})
 	blue := *list[1].DeepCopy()
-	blue.Name, blue.Spec.Network, blue.Spec.Pool = "blue.10.1.0.64-26", "blue", ""
+	blue.Name = "blue.10.1.0.64-26"
+	blue.Spec.Network = "blue"
+	blue.Spec.Pool = ""
 	if found := blocks.Check(pools, append(list, blue), blocks.Nodes{"n1": "1", "n2": "2"}); found != nil {
 		t.Errorf("found %v", found)
 	}
@@ -89,9 +107,14 @@ func TestALeaseWithoutABlockIsFound(t *testing.T) {
 	pools, list := sound()
 	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26})
 	other := *list[1].DeepCopy()
-	other.Name, other.Spec.CIDR, other.Spec.Node = "10.1.0.128-26", "10.1.0.128/26", "n2"
+	other.Name = "10.1.0.128-26"
+	other.Spec.CIDR = "10.1.0.128/26"
+	other.Spec.Node = "n2"
 	blue := *list[1].DeepCopy()
-	blue.Name, blue.Spec.CIDR, blue.Spec.Network, blue.Spec.Pool = "blue.10.5.1.0-26", "10.5.1.0/26", "blue", ""
+	blue.Name = "blue.10.5.1.0-26"
+	blue.Spec.CIDR = "10.5.1.0/26"
+	blue.Spec.Network = "blue"
+	blue.Spec.Pool = ""
 	list = append(list, other, blue)
 	for _, tt := range []struct {
 		node, pool, address, why string
@@ -111,7 +134,12 @@ func TestALeaseWithoutABlockIsFound(t *testing.T) {
 		{"n1", "own", "10.7.0.1", "of a pool of the node alone", false, ""},
 		{"n1", "pods", "10.7.0.1", "of an earlier pool of the name", false, ""},
 	} {
-		lease := blocks.Lease{Pool: tt.pool, Network: tt.network, Address: netip.MustParseAddr(tt.address), Holder: "weft/c/eth0"}
+		lease := blocks.Lease{
+			Pool:    tt.pool,
+			Network: tt.network,
+			Address: netip.MustParseAddr(tt.address),
+			Holder:  "weft/c/eth0",
+		}
 		got := blocks.CheckLeases(pools, list, tt.node, []blocks.Lease{lease})
 		if want := tt.found; (len(got) == 1 && got[0].Rule == blocks.RuleLease) != want || len(got) > 1 {
 			t.Errorf("%s %s: found %v, want %t", tt.address, tt.why, got, want)
@@ -122,10 +150,15 @@ func TestALeaseWithoutABlockIsFound(t *testing.T) {
 func TestSharesAreInTheOrderOfThePools(t *testing.T) {
 	pools, list := sound()
 	lost := *list[1].DeepCopy()
-	lost.Name, lost.Spec.CIDR, lost.Spec.Pool, lost.Spec.Node = "10.9.0.0-26", "10.9.0.0/26", "gone", ""
+	lost.Name = "10.9.0.0-26"
+	lost.Spec.CIDR = "10.9.0.0/26"
+	lost.Spec.Pool = "gone"
+	lost.Spec.Node = ""
 	pools = append(pools, blocks.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.2.0.0/16"), Bits: 26})
 	of := *list[1].DeepCopy()
-	of.Name, of.Spec.CIDR, of.Spec.Pool = "10.2.0.0-26", "10.2.0.0/26", "a"
+	of.Name = "10.2.0.0-26"
+	of.Spec.CIDR = "10.2.0.0/26"
+	of.Spec.Pool = "a"
 	want := []blocks.Share{
 		{Pool: pools[0], Node: "n1", Blocks: 2, Used: 1, Offered: 1}, {Pool: pools[0], Node: "n2", Borrowed: 1},
 		{Pool: pools[1], Node: "n1", Blocks: 1}, {Pool: blocks.Pool{Name: "gone"}, Blocks: 1},

@@ -16,7 +16,8 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// probes is the number of blocks to try before the pool is listed: in a half full pool at most one in sixteen nodes has to list it.
+// probes is the number of blocks to try before the pool is listed: in a half full pool at most one in sixteen nodes has
+// to list it.
 const probes = 4
 
 // tries is the number of blocks of a list to try before the list counts as outdated.
@@ -39,8 +40,8 @@ type claimer struct {
 	random *rand.Rand
 }
 
-// claim claims one more block of a pool. Creating the object is the claim: its name is the block's, so the API server lets only one node
-// create it.
+// claim claims one more block of a pool. Creating the object is the claim: its name is the block's, so the API server
+// lets only one node create it.
 func (c *claimer) claim(ctx context.Context, p Pool) (*v1.IPBlock, error) {
 	for i := range probes {
 		// The first one is the same each time, so that nodes tend to get their earlier blocks.
@@ -136,7 +137,8 @@ func (c *claimer) adopt(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 		return nil, nil //nolint:nilerr // an invalid object is not claimed
 	}
 	b = b.DeepCopy()
-	b.Spec.Node, b.OwnerReferences = v1.NodeName(c.node), nil
+	b.Spec.Node = v1.NodeName(c.node)
+	b.OwnerReferences = nil
 	updated, err := c.store.Update(ctx, b)
 	if err != nil {
 		return nil, ignoring(isOvertaken, err)
@@ -159,8 +161,13 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 		return err
 	}
 	h := &held{
-		Block: Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix, Withheld: v1.Addresses(b.Spec.Offered)},
-		name:  b.Name, object: b,
+		Block: Block{
+			Pool:     b.Spec.Pool,
+			Network:  string(b.Spec.Network),
+			Prefix:   prefix,
+			Withheld: v1.Addresses(b.Spec.Offered),
+		},
+		name: b.Name, object: b,
 	}
 	k.held[b.Name] = h
 	// Addresses of the block that were lent to this node are its own now.
@@ -182,8 +189,8 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 	return nil
 }
 
-// release releases a block without pods. It first stops the allocation, also for the next run, then deletes the object in the version that was
-// seen.
+// release releases a block without pods. It first stops the allocation, also for the next run, then deletes the object
+// in the version that was seen.
 func (k *Keeper) release(ctx context.Context, h *held) error {
 	if !h.leaving && !k.config.Local.Remove(h.Block) {
 		return k.config.Local.Add(h.Block) // an address was allocated since the count
@@ -201,7 +208,8 @@ func (k *Keeper) release(ctx context.Context, h *held) error {
 	case apierrors.IsConflict(err):
 		return k.reconsider(ctx, h)
 	}
-	// The object may be deleted now or later: nothing is allocated from the block until the API server says that it is gone.
+	// The object may be deleted now or later: nothing is allocated from the block until the API server says that it is
+	// gone.
 	return fmt.Errorf("release block %s: %w", h.name, err)
 }
 
@@ -219,8 +227,8 @@ func (k *Keeper) reconsider(ctx context.Context, h *held) error {
 	return errors.Join(k.refresh(h, b), k.config.Local.Add(h.Block))
 }
 
-// forget records that a block does not belong to this node any more. An object with its UID never does again, although an old watch may show
-// it.
+// forget records that a block does not belong to this node any more. An object with its UID never does again, although
+// an old watch may show it.
 func (k *Keeper) forget(h *held) {
 	delete(k.held, h.name)
 	k.gone[string(h.object.UID)] = true

@@ -15,8 +15,8 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// DefaultLeakGrace is the time after which a missing node of a block or loan counts as deleted: longer than an API server or a cloud needs to show
-// a Node again.
+// DefaultLeakGrace is the time after which a missing node of a block or loan counts as deleted: longer than an API
+// server or a cloud needs to show a Node again.
 const DefaultLeakGrace = 15 * time.Minute
 
 // Collector frees blocks and loans of deleted nodes. It writes objects of all nodes, so it runs in the controller.
@@ -37,7 +37,8 @@ type suspicion struct {
 	uid, block, node, address string
 }
 
-// Collect checks all pools once. It frees, after another check, leaks that it first saw at least a grace ago, and returns their names.
+// Collect checks all pools once. It frees, after another check, leaks that it first saw at least a grace ago, and
+// returns their names.
 func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 	seen := make(map[suspicion]*v1.IPBlock)
 	var errs []error
@@ -50,7 +51,9 @@ func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 	}
 	var freed []string
 	next := make(map[suspicion]time.Time)
-	for _, s := range slices.SortedFunc(maps.Keys(seen), func(x, y suspicion) int { return cmp.Compare(x.sortKey(), y.sortKey()) }) {
+	for _, s := range slices.SortedFunc(maps.Keys(seen), func(x, y suspicion) int {
+		return cmp.Compare(x.sortKey(), y.sortKey())
+	}) {
 		b := seen[s]
 		since, known := c.first[s]
 		if !known {
@@ -120,9 +123,11 @@ func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool,
 		return false, err
 	}
 	switch {
-	case s.address == "" && len(b.Spec.Borrowed) > 0: // pods of other nodes use its addresses: its next node continues the loans
+	case s.address == "" &&
+		len(b.Spec.Borrowed) > 0: // pods of other nodes use its addresses: its next node continues the loans
 		b = b.DeepCopy()
-		b.Spec.Node, b.Spec.Requested = "", nil
+		b.Spec.Node = ""
+		b.Spec.Requested = nil
 		_, err = c.Store.Update(ctx, b)
 	case s.address == "":
 		err = c.Store.Delete(ctx, b)

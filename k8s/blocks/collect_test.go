@@ -26,7 +26,8 @@ func (l *lab) collect(c *blocks.Collector, want int, when string) {
 
 func TestABlockOfADeletedNodeIsFreedAfterTheGrace(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
-	gone, there := l.node("n1"), l.node("n2")
+	gone := l.node("n1")
+	there := l.node("n2")
 	l.step(gone)
 	l.step(there)
 	c := l.collector(map[string]string{"n2": "2"})
@@ -78,7 +79,8 @@ func TestTheNodeIsCheckedAgainJustBeforeItsBlockIsFreed(t *testing.T) {
 
 func TestALoanOfADeletedNodeIsFreed(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	lender, borrower := l.node("n1"), l.node("n2")
+	lender := l.node("n1")
+	borrower := l.node("n2")
 	l.step(lender)
 	l.step(borrower)
 	c := l.collector(map[string]string{"n1": "1"})

@@ -8,10 +8,13 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// Others still send to the last pod of a borrowed address: during its cool-down it goes only to a pod of the namespace of the loan.
+// Others still send to the last pod of a borrowed address: during its cool-down it goes only to a pod of the namespace
+// of the loan.
 func TestBorrowedAddressThatCoolsDownStaysWithItsBorrower(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, borrower, third := l.node("n1"), l.node("n2"), l.node("n3")
+	owner := l.node("n1")
+	borrower := l.node("n2")
+	third := l.node("n3")
 	l.step(owner)
 	address := netip.MustParseAddr("10.1.0.7")
 	if err := l.static(borrower, address.String(), "web-0", owner); err != nil {

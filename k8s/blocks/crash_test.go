@@ -27,14 +27,15 @@ func newLife(t *testing.T, at int, fault blockstest.Fault) *life {
 	l.marks = blocks.Marks{Low: 2, High: 4, Grace: 20 * time.Second, MaxBlocks: 3}
 	for _, name := range []string{"n1", "n2", "n3"} {
 		n := l.node(name)
-		n.local.Rest, l.alive[name] = 5*time.Second, n.uid
+		n.local.Rest = 5 * time.Second
+		l.alive[name] = n.uid
 		l.nodes = append(l.nodes, n)
 	}
 	return l
 }
 
-// look is a step of a node. At the failing write the node ends: nothing after it has an effect. It restarts at its next look, and before that it
-// allocates addresses without the API server.
+// look is a step of a node. At the failing write the node ends: nothing after it has an effect. It restarts at its next
+// look, and before that it allocates addresses without the API server.
 func (l *life) look(n *node) {
 	l.t.Helper()
 	if l.down == n { // the others had their time meanwhile
@@ -55,7 +56,8 @@ func (l *life) look(n *node) {
 		if l.fault == blockstest.Conflict {
 			return l.fault // the node lives on
 		}
-		ended, n.keepFails = true, true
+		ended = true
+		n.keepFails = true
 		return l.fault
 	}
 	if _, lives := l.alive[n.local.Name]; lives {
@@ -64,7 +66,8 @@ func (l *life) look(n *node) {
 	l.store.Fault = nil
 	if ended {
 		n.local.Crash()
-		l.down, n.keepFails = n, false
+		l.down = n
+		n.keepFails = false
 	}
 	l.noDuplicates()
 }
@@ -116,7 +119,8 @@ func (l *life) empty() {
 
 // faults lists the failures of a write.
 var faults = map[string]blockstest.Fault{
-	"conflict": blockstest.Conflict, "not written": blockstest.Unavailable, "written without an answer": blockstest.Lost, "written later": blockstest.Late,
+	"conflict": blockstest.Conflict, "not written": blockstest.Unavailable,
+	"written without an answer": blockstest.Lost, "written later": blockstest.Late,
 }
 
 // rows: IPM-16, IPM-17

@@ -56,7 +56,8 @@ func TestTheWatchFindsAClaimWhenTheAnswerIsLost(t *testing.T) {
 func TestABlockIsNotUsedAgainWhenTheAnswerToItsReleaseIsLost(t *testing.T) {
 	for _, fault := range []blockstest.Fault{blockstest.Lost, blockstest.Unavailable} {
 		l := newLab(t, pool("10.1.0.0/26", 26))
-		n, other := l.node("n1"), l.node("n2")
+		n := l.node("n1")
+		other := l.node("n2")
 		l.step(n)
 		l.pools[0].Closed = true
 		l.now = l.now.Add(time.Hour)
@@ -79,7 +80,8 @@ func TestABlockIsNotUsedAgainWhenTheAnswerToItsReleaseIsLost(t *testing.T) {
 
 func TestABlockThatIsBeingReleasedIsNotStored(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	n, other := l.node("n1"), l.node("n2")
+	n := l.node("n1")
+	other := l.node("n2")
 	l.step(n)
 	l.pools[0].Closed = true
 	l.now = l.now.Add(time.Hour)
@@ -207,7 +209,8 @@ func TestATakenBlockIsReportedAsLongAsPodsUseIt(t *testing.T) {
 	b := l.store.All()[0]
 	prefix := netip.MustParsePrefix(string(b.Spec.CIDR))
 	l.store.Drop(b.Name)
-	b.Spec.Node, b.UID = "n2", "another"
+	b.Spec.Node = "n2"
+	b.UID = "another"
 	l.store.Put(b)
 	for i := range 2 {
 		if err := n.Step(t.Context()); (err != nil) != (i == 0) || told != i+1 {
@@ -277,7 +280,8 @@ func TestKnownBlocksServePodsWhileTheAPIServerIsAway(t *testing.T) {
 	n := l.node("n1")
 	l.step(n)
 	known := n.Blocks()
-	n.local, n.away = &blockstest.Node{Name: "n1", Judge: l.judge, Now: l.clock}, true
+	n.local = &blockstest.Node{Name: "n1", Judge: l.judge, Now: l.clock}
+	n.away = true
 	calls := l.store.Calls()[""]
 	l.restart(n, known...)
 	l.step(n)
@@ -322,7 +326,8 @@ func TestNamesAndNumbersOfBlocks(t *testing.T) {
 		p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix(tt.prefix), Bits: tt.bits}
 		got := p.Block(tt.number)
 		if got.String() != tt.block || blocks.Name(tt.network, got) != tt.name || !p.Has(got) {
-			t.Errorf("block %d of %s: %s named %s, want %s named %s", tt.number, tt.prefix, got, blocks.Name(tt.network, got), tt.block, tt.name)
+			t.Errorf("block %d of %s: %s named %s, want %s named %s", tt.number, tt.prefix, got,
+				blocks.Name(tt.network, got), tt.block, tt.name)
 		}
 	}
 }

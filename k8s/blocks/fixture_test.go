@@ -26,7 +26,11 @@ type lab struct {
 
 func newLab(t *testing.T, pools ...blocks.Pool) *lab {
 	return &lab{
-		t: t, store: blockstest.NewStore(), judge: blockstest.NewJudge(), now: time.Unix(1_700_000_000, 0), pools: pools,
+		t:     t,
+		store: blockstest.NewStore(),
+		judge: blockstest.NewJudge(),
+		now:   time.Unix(1_700_000_000, 0),
+		pools: pools,
 		marks: blocks.DefaultMarks(),
 	}
 }
@@ -48,7 +52,10 @@ type node struct {
 }
 
 func (l *lab) node(name string) *node {
-	return l.restart(&node{local: &blockstest.Node{Name: name, Judge: l.judge, Now: l.clock, Rest: 30 * time.Second}, uid: "uid of " + name})
+	return l.restart(&node{
+		local: &blockstest.Node{Name: name, Judge: l.judge, Now: l.clock, Rest: 30 * time.Second},
+		uid:   "uid of " + name,
+	})
 }
 
 func (l *lab) clock() time.Time { return l.now }
@@ -64,7 +71,11 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 			}
 			return n.said
 		},
-		Pools: func() []blocks.Pool { return l.pools }, All: func() bool { return !l.unknown }, Marks: func() blocks.Marks { return l.marks }, Now: l.clock, Known: known,
+		Pools: func() []blocks.Pool { return l.pools },
+		All:   func() bool { return !l.unknown },
+		Marks: func() blocks.Marks { return l.marks },
+		Now:   l.clock,
+		Known: known,
 		Foreign: func(name string) *v1.IPBlock {
 			b, _ := l.store.Get(context.Background(), name)
 			if n.cut || string(b.Spec.Node) == n.local.Name {

@@ -20,7 +20,8 @@ var (
 	fleetSteps = flag.Int("fleet.steps", 20_000, "of TestNoAddressIsEverTwoPodsOfAFleet")
 )
 
-// fleet is a cluster of machines that join, leave and return while their pods run on. Nodes are cut off from the API server, and restart.
+// fleet is a cluster of machines that join, leave and return while their pods run on. Nodes are cut off from the API
+// server, and restart.
 type fleet struct {
 	*lab
 	dice      *rand.Rand
@@ -28,10 +29,11 @@ type fleet struct {
 	collector *blocks.Collector
 	collected time.Time
 	holder    map[netip.Addr]*machine // of addresses, by the pods that were given them last
-	excused   int                     // pods with an address of a pod on a machine that was away for longer than the grace
-	isolated  int                     // pods
-	statics   int                     // pods that got the static address that they asked for
-	moved     int                     // of them, from another node's block
+	// pods with an address of a pod on a machine that was away for longer than the grace
+	excused  int
+	isolated int // pods
+	statics  int // pods that got the static address that they asked for
+	moved    int // of them, from another node's block
 }
 
 type machine struct {
@@ -53,7 +55,11 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 	}
 	t.Logf("-fleet.seed %d -fleet.steps %d", seed, *fleetSteps)
 	f := &fleet{
-		lab:  newLab(t, pool("10.1.0.0/22", 28), blocks.Pool{Name: "more", Prefix: netip.MustParsePrefix("10.2.0.0/24"), Bits: 28}),
+		lab: newLab(t, pool("10.1.0.0/22", 28), blocks.Pool{
+			Name:   "more",
+			Prefix: netip.MustParsePrefix("10.2.0.0/24"),
+			Bits:   28,
+		}),
 		dice: rand.New(rand.NewPCG(seed, 0)), holder: make(map[netip.Addr]*machine),
 	}
 	f.marks = blocks.Marks{Low: 4, High: 24, Grace: time.Minute, MaxBlocks: 4}
@@ -65,7 +71,8 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 		NodeUID: func(_ context.Context, name string) (string, error) { return f.named(name).uid, nil },
 	}
 	actions := slices.Concat(
-		slices.Repeat([]func(*machine){f.look}, 12), slices.Repeat([]func(*machine){f.start}, 8), slices.Repeat([]func(*machine){f.end}, 6),
+		slices.Repeat([]func(*machine){f.look}, 12), slices.Repeat([]func(*machine){f.start}, 8),
+		slices.Repeat([]func(*machine){f.end}, 6),
 		slices.Repeat([]func(*machine){f.heal}, 2), slices.Repeat([]func(*machine){f.startStatic}, 12),
 		[]func(*machine){f.leave, f.comeBack, f.comeBack, f.cutOff, f.crash, f.removePool},
 	)
@@ -81,13 +88,15 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 		t.Errorf("%d pods got a static address, %d of them one of another node's block", f.statics, f.moved)
 	}
 	t.Logf("%d pods got a static address, %d of them one of another node's block", f.statics, f.moved)
-	t.Logf("%d pods had to be isolated, %d had an address of a pod on a machine that was away for too long", f.isolated, f.excused)
+	t.Logf("%d pods had to be isolated, %d had an address of a pod on a machine that was away for too long", f.isolated,
+		f.excused)
 }
 
 func (f *fleet) machine(name string) *machine {
 	m := &machine{pods: make(map[netip.Addr]bool), isolated: make(map[netip.Addr]bool)}
 	m.node = &node{
-		local: &blockstest.Node{Name: name, Judge: blockstest.NewJudge(), Now: f.clock, Rest: 30 * time.Second}, uid: "first",
+		local: &blockstest.Node{Name: name, Judge: blockstest.NewJudge(), Now: f.clock, Rest: 30 * time.Second},
+		uid:   "first",
 		taken: func(b blocks.Block, _ string) bool { f.isolate(m, b); return true },
 	}
 	f.restart(m.node)
@@ -98,7 +107,8 @@ func (f *fleet) named(name string) *machine {
 	return f.machines[slices.IndexFunc(f.machines, func(m *machine) bool { return m.local.Name == name })]
 }
 
-// pass lets time pass while the controller searches for leaks. To the controller a node that was back only between two polls was away.
+// pass lets time pass while the controller searches for leaks. To the controller a node that was back only between two
+// polls was away.
 func (f *fleet) pass(d time.Duration) {
 	f.now = f.now.Add(d)
 	if f.now.Sub(f.collected) < time.Minute {
@@ -125,7 +135,8 @@ func (f *fleet) look(m *machine) {
 	}
 }
 
-// start gives some pods an address. Kubernetes starts them on nodes that it has and that reach it; other nodes recreate sandboxes of their own pods.
+// start gives some pods an address. Kubernetes starts them on nodes that it has and that reach it; other nodes recreate
+// sandboxes of their own pods.
 func (f *fleet) start(m *machine) {
 	if (m.cut || m.uid == "") && f.dice.IntN(10) > 0 {
 		return
@@ -174,7 +185,8 @@ func (f *fleet) startStatic(m *machine) {
 		if claimed && err == nil && m.local.LeaseThis("", s.Address) {
 			f.statics++
 			block, _ := s.Address.Prefix(s.Pool.Bits)
-			if b, err := f.store.Get(f.t.Context(), blocks.Name("", block)); err == nil && string(b.Spec.Node) != m.local.Name {
+			if b, err := f.store.Get(f.t.Context(), blocks.Name("", block)); err == nil &&
+				string(b.Spec.Node) != m.local.Name {
 				f.moved++
 			}
 			f.give(m, s.Address)
@@ -184,7 +196,8 @@ func (f *fleet) startStatic(m *machine) {
 		}
 		f.look(f.machines[f.dice.IntN(len(f.machines))]) // mostly not the one that has to act
 		block, _ := s.Address.Prefix(s.Pool.Bits)
-		if b, err := f.store.Get(f.t.Context(), blocks.Name("", block)); err == nil && b.Spec.Node != "" && f.dice.IntN(2) == 0 {
+		if b, err := f.store.Get(f.t.Context(), blocks.Name("", block)); err == nil && b.Spec.Node != "" &&
+			f.dice.IntN(2) == 0 {
 			f.look(f.named(string(b.Spec.Node)))
 		}
 	}
@@ -253,7 +266,11 @@ func (f *fleet) removePool(*machine) {
 	if len(f.pools) == 2 {
 		f.pools = f.pools[:1]
 	} else {
-		f.pools = append(f.pools[:1:1], blocks.Pool{Name: "more", Prefix: netip.MustParsePrefix("10.2.0.0/24"), Bits: 28})
+		f.pools = append(f.pools[:1:1], blocks.Pool{
+			Name:   "more",
+			Prefix: netip.MustParsePrefix("10.2.0.0/24"),
+			Bits:   28,
+		})
 	}
 }
 

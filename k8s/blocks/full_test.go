@@ -16,7 +16,8 @@ func TestNodeWithTheMostBlocksIsFull(t *testing.T) {
 		t.Error("full with 64 free addresses")
 	}
 	l.lease(n, 64)
-	if err := need(t, n, l.pools[0]); err == nil || !strings.Contains(err.Error(), "the most blocks that it may have, 1") {
+	if err := need(t, n, l.pools[0]); err == nil ||
+		!strings.Contains(err.Error(), "the most blocks that it may have, 1") {
 		t.Errorf("error %v, want one that says that the node has the most blocks", err)
 	}
 	if !n.IsFull(l.pools[0]) {

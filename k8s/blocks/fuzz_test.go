@@ -9,7 +9,8 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// FuzzCheck reads any IPBlocks: the name of a valid one follows from its prefix, and a valid list has each address once.
+// FuzzCheck reads any IPBlocks: the name of a valid one follows from its prefix, and a valid list has each address
+// once.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{
 		`[{"metadata":{"name":"10.9.2.0-26"},"spec":{"cidr":"10.9.2.0/26","pool":"pods","node":"n1"},"status":{"used":1,"allocations":[{"address":"10.9.2.5","attachment":"a"}]}}]`,
@@ -19,7 +20,10 @@ func FuzzCheck(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	pools := []blocks.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/16"), Bits: 26}, {Network: "blue", Prefix: netip.MustParsePrefix("fd00::/112"), Bits: 122}}
+	pools := []blocks.Pool{
+		{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/16"), Bits: 26},
+		{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/112"), Bits: 122},
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var list []v1.IPBlock
 		if json.Unmarshal(raw, &list) != nil {
@@ -27,7 +31,8 @@ func FuzzCheck(f *testing.F) {
 		}
 		for i := range list {
 			b := &list[i]
-			if p, err := blocks.Parse(b); err == nil && (p != p.Masked() || blocks.Name(string(b.Spec.Network), p) != b.Name) {
+			if p, err := blocks.Parse(b); err == nil &&
+				(p != p.Masked() || blocks.Name(string(b.Spec.Network), p) != b.Name) {
 				t.Errorf("block %s is taken for %v", b.Name, p)
 			}
 		}

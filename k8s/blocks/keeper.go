@@ -1,7 +1,7 @@
 // Package blocks cuts the cluster's pools into blocks that nodes claim, each for itself and ahead of need.
 //
-// The name of a block's object follows from its network and CIDR, so the API server lets only one node create it. A node allocates addresses
-// of a block only while the block belongs to it in the API server:
+// The name of a block's object follows from its network and CIDR, so the API server lets only one node create it. A
+// node allocates addresses of a block only while the block belongs to it in the API server:
 //
 //	           claim: create, or compare and swap              Local.Add
 //	unclaimed ------------------------------------> the node's -----------> in use
@@ -30,8 +30,8 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// store is the cluster's blocks. Its errors are those of the API server: after IsNotFound, IsAlreadyExists and IsConflict nothing was written,
-// after other errors that is unknown.
+// store is the cluster's blocks. Its errors are those of the API server: after IsNotFound, IsAlreadyExists and
+// IsConflict nothing was written, after other errors that is unknown.
 type store interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
 	// List lists the blocks of a pool: their current state if fresh, else one that may be a little old.
@@ -45,15 +45,15 @@ type store interface {
 
 // local allocates the addresses on this node. Network and prefix identify a block.
 type local interface {
-	// Add allows the allocation of the block's addresses except those withheld, also after Remove. The error is an [ErrNoNetwork] if the node
-	// does not have the network.
+	// Add allows the allocation of the block's addresses except those withheld, also after Remove. The error is an
+	// [ErrNoNetwork] if the node does not have the network.
 	Add(b Block) error
-	// Remove stops the allocation of the block's addresses. If none is held or cooling it forgets the block and returns true; else the block
-	// stays, closed. A single address may be cooling: it rests with its lender.
+	// Remove stops the allocation of the block's addresses. If none is held or cooling it forgets the block and returns
+	// true; else the block stays, closed. A single address may be cooling: it rests with its lender.
 	Remove(b Block) bool
 	Usage(b Block) Usage
-	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling after a pod of the namespace, or any free
-	// one if wanted is invalid. It returns an invalid address if there is none.
+	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling after a pod of
+	// the namespace, or any free one if wanted is invalid. It returns an invalid address if there is none.
 	Withhold(b Block, wanted netip.Addr, namespace string) netip.Addr
 	// Return allows the allocation of a withheld address again.
 	Return(b Block, address netip.Addr)
@@ -76,13 +76,14 @@ type Config struct {
 	Observed func() ([]*v1.IPBlock, bool)
 	// Foreign returns another node's block that a watch shows, or nil.
 	Foreign func(name string) *v1.IPBlock
-	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It reports whether these
-	// pods are isolated durably. Until then the keeper stores the block, so that a restarted keeper calls Taken too. Optional.
+	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It
+	// reports whether these pods are isolated durably. Until then the keeper stores the block, so that a restarted
+	// keeper calls Taken too. Optional.
 	Taken func(b Block, by string) (isolated bool)
 	// Known is what an earlier run stored: addresses are allocated from it before the API server answers.
 	Known []v1.IPBlock
-	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a restart without an API
-	// server must not allocate it. Nil: nothing is offered.
+	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a
+	// restart without an API server must not allocate it. Nil: nothing is offered.
 	Keep func([]v1.IPBlock) error
 
 	Interval time.Duration // between steps, default 5 s
@@ -129,7 +130,8 @@ type Keeper struct {
 // New makes a keeper that has the known blocks.
 func New(c Config) (*Keeper, error) {
 	c = c.withDefaults()
-	if c.Node == "" || c.Owner == nil || c.Store == nil || c.Local == nil || c.Pools == nil || c.Observed == nil || c.Foreign == nil {
+	if c.Node == "" || c.Owner == nil || c.Store == nil || c.Local == nil || c.Pools == nil || c.Observed == nil ||
+		c.Foreign == nil {
 		return nil, errors.New("blocks: Node, Owner, Store, Local, Pools, Observed and Foreign are needed")
 	}
 	h := fnv.New64a()
@@ -151,7 +153,8 @@ func New(c Config) (*Keeper, error) {
 			return nil, err
 		}
 	}
-	k.config.Keep, k.kept = c.Keep, k.blocksLocked()
+	k.config.Keep = c.Keep
+	k.kept = k.blocksLocked()
 	return k, nil
 }
 
@@ -223,7 +226,8 @@ func (k *Keeper) Step(ctx context.Context) error {
 	}
 	err := k.takeOver(ctx, observed)
 	k.count()
-	all, pools := k.config.All(), k.config.Pools() // in this order: a complete list stays complete
+	all := k.config.All()
+	pools := k.config.Pools() // in this order: a complete list stays complete
 	for _, p := range pools {
 		err = errors.Join(err, k.level(ctx, p), k.lend(ctx, p))
 		err = errors.Join(err, k.loans.repay(ctx, p, k.levelOf(p), k.marks()))
@@ -231,8 +235,8 @@ func (k *Keeper) Step(ctx context.Context) error {
 	return errors.Join(err, k.leave(ctx, pools, all), k.keep())
 }
 
-// close stops allocating addresses: other nodes get the blocks some time after the Node object is gone. When it is back, takeOver opens
-// the blocks that still belong to this node.
+// close stops allocating addresses: other nodes get the blocks some time after the Node object is gone. When it is
+// back, takeOver opens the blocks that still belong to this node.
 func (k *Keeper) close() {
 	for _, h := range k.held {
 		if !h.leaving && !h.closed {
@@ -322,9 +326,9 @@ func (k *Keeper) levelOf(p Pool) level {
 	return level{wanted: k.wanted[p.Key()], borrowed: k.loans.free(p), blocks: slices.DeleteFunc(k.sortedHeld(), notOf)}
 }
 
-// leave releases the empty blocks of deleted pools, returns addresses borrowed from such pools, and continues pending releases. If the list of
-// pools is complete, a block of an IPPool does not wait for the grace: no pod gets an address of it any more. A network may be unknown for a
-// moment only.
+// leave releases the empty blocks of deleted pools, returns addresses borrowed from such pools, and continues pending
+// releases. If the list of pools is complete, a block of an IPPool does not wait for the grace: no pod gets an address
+// of it any more. A network may be unknown for a moment only.
 func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
 	var errs []error
 	for _, h := range k.sortedHeld() {
@@ -353,7 +357,8 @@ func (k *Keeper) isAbandoned(h *held, all bool) bool {
 	return h.usage.empty() && k.config.Now().Sub(h.emptySince) >= grace
 }
 
-// abandon releases a block of a deleted pool if it is empty. Addresses that other nodes borrow keep it, offers that no node took do not.
+// abandon releases a block of a deleted pool if it is empty. Addresses that other nodes borrow keep it, offers that no
+// node took do not.
 func (k *Keeper) abandon(ctx context.Context, h *held, all bool) error {
 	if !k.isAbandoned(h, all) {
 		return nil
@@ -373,7 +378,8 @@ type ask struct {
 // Run steps until ctx ends: at each poke, each interval, and after an error with growing pauses.
 func (k *Keeper) Run(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
+	pause.InitialInterval = 100 * time.Millisecond
+	pause.MaxInterval = 30 * time.Second
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -419,8 +425,8 @@ func (k *Keeper) want(pools []string, wanted bool) {
 	}
 }
 
-// Need claims a block of one of the pools for a pod without a free address, and returns when there is one. Only this call makes a pod wait for
-// the API server.
+// Need claims a block of one of the pools for a pod without a free address, and returns when there is one. Only this
+// call makes a pod wait for the API server.
 func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 	done := make(chan error, 1)
 	a := ask{done: done}
@@ -440,7 +446,8 @@ func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 	}
 }
 
-// Exhausted reports whether a pool had no block left for this node when it last needed one, and this node has no free address.
+// Exhausted reports whether a pool had no block left for this node when it last needed one, and this node has no free
+// address.
 func (k *Keeper) Exhausted(p Pool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -473,7 +480,8 @@ func (k *Keeper) answer(err error, pools []Pool) error {
 	case err != nil:
 		return err
 	case !slices.ContainsFunc(pools, func(p Pool) bool { return !k.isFullLocked(p) }):
-		return fmt.Errorf("no address is free, and this node has the most blocks that it may have, %d", k.marks().MaxBlocks)
+		return fmt.Errorf("no address is free, and this node has the most blocks that it may have, %d",
+			k.marks().MaxBlocks)
 	}
 	return errors.New("no address is free, and the API server has not answered yet")
 }

@@ -98,12 +98,15 @@ func TestEmptyBlocksAreReleasedOnceAfterTheGrace(t *testing.T) {
 
 func TestACoolingAddressKeepsItsBlock(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
-	l.marks.Grace, l.marks.Low, l.marks.High = 0, 1, 1
+	l.marks.Grace = 0
+	l.marks.Low = 1
+	l.marks.High = 1
 	n := l.node("n1")
 	l.step(n)
 	a := l.lease(n, 1)[0]
 	n.local.Release(a)
-	l.marks.Low, l.marks.High = 0, 0
+	l.marks.Low = 0
+	l.marks.High = 0
 	l.step(n)
 	l.want(n, 1, "while the address rests")
 	l.now = l.now.Add(time.Minute)
@@ -166,7 +169,8 @@ func TestAnUnknownPoolKeepsItsBlocksForTheGrace(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
-	l.pools, l.unknown = nil, true
+	l.pools = nil
+	l.unknown = true
 	l.step(n)
 	l.want(n, 1, "before all pools are known")
 	l.unknown = false
@@ -189,7 +193,8 @@ func TestADeletedNetworkKeepsItsBlocksForTheGrace(t *testing.T) {
 	l.want(n, 0, "after the grace")
 }
 
-// The node may find a block of a network that it does not have: the network was deleted during the claim, or while the agent was not running.
+// The node may find a block of a network that it does not have: the network was deleted during the claim, or while the
+// agent was not running.
 func TestABlockOfANetworkThatTheNodeDoesNotHave(t *testing.T) {
 	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
 	found := func(t *testing.T, known bool) (*lab, *node) {
@@ -246,7 +251,8 @@ func TestAnUnclaimedObjectIsClaimedByCompareAndSwap(t *testing.T) {
 	b := v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods"}}
 	b.Name = blocks.Name("", block)
 	l.store.Put(b)
-	faster, first := l.node("n2"), true
+	faster := l.node("n2")
+	first := true
 	l.store.Fault = func(verb, _ string) blockstest.Fault {
 		if verb == "update" && first {
 			first = false
@@ -265,7 +271,9 @@ func TestAnUnclaimedObjectIsClaimedByCompareAndSwap(t *testing.T) {
 
 func TestAPoolWithoutBlocksIsReportedAndRarelyTried(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/25", 26))
-	a, b, c := l.node("n1"), l.node("n2"), l.node("n3")
+	a := l.node("n1")
+	b := l.node("n2")
+	c := l.node("n3")
 	l.step(a)
 	l.step(b)
 	err := c.Step(t.Context())

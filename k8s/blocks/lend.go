@@ -9,11 +9,13 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// offers is the number of addresses of a pool that a node offers: enough for a node that asks one or two others, and few enough for the owner.
+// offers is the number of addresses of a pool that a node offers: enough for a node that asks one or two others, and
+// few enough for the owner.
 const offers = 8
 
-// lend offers addresses of this node to nodes that get no block, and to nodes that requested them, or takes back those that no node borrowed.
-// An offered address is withheld here before a node can see the offer, and until no node can borrow it.
+// lend offers addresses of this node to nodes that get no block, and to nodes that requested them, or takes back those
+// that no node borrowed. An offered address is withheld here before a node can see the offer, and until no node can
+// borrow it.
 func (k *Keeper) lend(ctx context.Context, p Pool) error {
 	l := k.levelOf(p)
 	for i, h := range l.blocks {
@@ -42,19 +44,23 @@ func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	for _, address := range h.Withheld {
 		r := requestOf(h.object, address)
 		own := r != nil && string(r.Node) == k.config.Node
-		if (len(keep) > wanted || own) && loanOf(h.object, address) == nil && !slices.ContainsFunc(requests, isOf(address)) {
+		if (len(keep) > wanted || own) && loanOf(h.object, address) == nil &&
+			!slices.ContainsFunc(requests, isOf(address)) {
 			keep = slices.DeleteFunc(keep, func(a netip.Addr) bool { return a == address })
 		}
 	}
-	if same(v1.Addresses(h.object.Spec.Offered), keep) && same(h.Withheld, keep) && len(requests) == len(h.object.Spec.Requested) {
+	if same(v1.Addresses(h.object.Spec.Offered), keep) && same(h.Withheld, keep) &&
+		len(requests) == len(h.object.Spec.Requested) {
 		return nil
 	}
-	// If more is withheld it is written again although it may be equal: an earlier offer may be written without an answer.
+	// If more is withheld it is written again although it may be equal: an earlier offer may be written without an
+	// answer.
 	if err := k.keep(); err != nil {
 		return err
 	}
 	b := h.object.DeepCopy()
-	b.Spec.Offered, b.Spec.Requested = texts(keep), requests
+	b.Spec.Offered = texts(keep)
+	b.Spec.Requested = requests
 	if err := k.write(ctx, h, b); err != nil {
 		return err // other nodes may see the offer: the next step writes it again
 	}
@@ -71,9 +77,9 @@ func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	return nil
 }
 
-// openRequests returns the requests that stay in the block's object: those for addresses that this node withholds, or withholds from now on.
-// It removes a request to refuse an address that a pod of this node has. It also removes expired requests, and those of this node for
-// addresses that no node borrows any more.
+// openRequests returns the requests that stay in the block's object: those for addresses that this node withholds, or
+// withholds from now on. It removes a request to refuse an address that a pod of this node has. It also removes expired
+// requests, and those of this node for addresses that no node borrows any more.
 func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 	var open []v1.AddressRequest
 	since := make(map[v1.AddressRequest]time.Time)
@@ -93,13 +99,14 @@ func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 	return open
 }
 
-// reserve withholds an address for a pod of another node; false: a pod of this node has it, or had it a moment ago in another namespace, or the
-// block offers the maximum.
+// reserve withholds an address for a pod of another node; false: a pod of this node has it, or had it a moment ago in
+// another namespace, or the block offers the maximum.
 func (k *Keeper) reserve(h *held, address netip.Addr, namespace string) bool {
 	if slices.Contains(h.Withheld, address) {
 		return true
 	}
-	if k.config.Keep == nil || len(h.Withheld) >= mostOffered || !h.Prefix.Contains(address) || !k.config.Local.Withhold(h.Block, address, namespace).IsValid() {
+	if k.config.Keep == nil || len(h.Withheld) >= mostOffered || !h.Prefix.Contains(address) ||
+		!k.config.Local.Withhold(h.Block, address, namespace).IsValid() {
 		return false
 	}
 	h.Withheld = append(h.Withheld, address)
@@ -119,7 +126,8 @@ func texts(list []netip.Addr) []v1.IP {
 }
 
 func same(x, y []netip.Addr) bool {
-	x, y = slices.Clone(x), slices.Clone(y)
+	x = slices.Clone(x)
+	y = slices.Clone(y)
 	slices.SortFunc(x, netip.Addr.Compare)
 	slices.SortFunc(y, netip.Addr.Compare)
 	return slices.Equal(x, y)

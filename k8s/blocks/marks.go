@@ -31,14 +31,16 @@ func (m Marks) Validate() error {
 	case m.MaxBlocks < 1:
 		return fmt.Errorf("water marks: at most %d blocks: expected 1 at least", m.MaxBlocks)
 	case m.WarmBlocks < 0 || m.WarmBlocks > m.MaxBlocks:
-		return fmt.Errorf("water marks: %d warm blocks of at most %d: expected 0 to %d", m.WarmBlocks, m.MaxBlocks, m.MaxBlocks)
+		return fmt.Errorf("water marks: %d warm blocks of at most %d: expected 0 to %d", m.WarmBlocks, m.MaxBlocks,
+			m.MaxBlocks)
 	case m.Grace < 0:
 		return fmt.Errorf("water marks: grace %v: expected no less than 0", m.Grace)
 	}
 	return nil
 }
 
-// Usage counts the addresses of a block for pods. Cooling addresses are neither free nor held; a block is empty without held and cooling ones.
+// Usage counts the addresses of a block for pods. Cooling addresses are neither free nor held; a block is empty without
+// held and cooling ones.
 type Usage struct {
 	Held, Cooling, Free int
 }
@@ -69,8 +71,8 @@ func (m Marks) of(p Pool) (low, high int) {
 	return m.WarmBlocks << bits, m.WarmBlocks << bits
 }
 
-// short reports whether to claim a block. It excludes surplus: a claim needs fewer free addresses than the low mark, a release leaves at least the
-// high mark.
+// short reports whether to claim a block. It excludes surplus: a claim needs fewer free addresses than the low mark, a
+// release leaves at least the high mark.
 func (m Marks) short(p Pool, l level) bool {
 	switch {
 	case p.Closed || len(l.blocks) >= m.MaxBlocks:

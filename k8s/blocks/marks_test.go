@@ -19,7 +19,12 @@ func TestANodeHasTheBlocksThatItsMarksDemand(t *testing.T) {
 		size := 1 << (32 - bits)
 		l := newLab(t, pool("10.1.0.0/16", bits))
 		low := rapid.IntRange(1, 40).Draw(r, "low")
-		l.marks = blocks.Marks{Low: low, High: low + rapid.IntRange(0, 40).Draw(r, "high above low"), Grace: time.Minute, MaxBlocks: 1000}
+		l.marks = blocks.Marks{
+			Low:       low,
+			High:      low + rapid.IntRange(0, 40).Draw(r, "high above low"),
+			Grace:     time.Minute,
+			MaxBlocks: 1000,
+		}
 		n := l.node("n1")
 		l.step(n)
 		var pods []netip.Addr
@@ -54,7 +59,8 @@ func judgeLevel(r *rapid.T, l *lab, n *node, pods []netip.Addr) {
 		r.Fatalf("%d free addresses in the end, want %d", free, l.marks.Low)
 	}
 	for _, b := range held {
-		prefix, used := netip.MustParsePrefix(string(b.Spec.CIDR)), 0
+		prefix := netip.MustParsePrefix(string(b.Spec.CIDR))
+		used := 0
 		for _, a := range pods {
 			if prefix.Contains(a) {
 				used++

@@ -50,7 +50,8 @@ type Pool struct {
 	Prefix  netip.Prefix
 	Bits    int // prefix length of its blocks
 
-	// Closed: no block is claimed any more, and empty ones are released, because the pool is disabled or not for this node.
+	// Closed: no block is claimed any more, and empty ones are released, because the pool is disabled or not for this
+	// node.
 	Closed bool
 	// OnDemand: the first block is claimed when a pod needs it, and the last one is released when it is empty.
 	OnDemand bool
@@ -115,7 +116,8 @@ func (p Pool) Has(block netip.Prefix) bool {
 	return block.Bits() == p.Bits && block == block.Masked() && p.Prefix.Contains(block.Addr())
 }
 
-// Name returns the name of the object of a block. It is unique: names of IPv4 have four labels, names of IPv6 one, after the label of a network.
+// Name returns the name of the object of a block. It is unique: names of IPv4 have four labels, names of IPv6 one,
+// after the label of a network.
 func Name(network string, block netip.Prefix) string {
 	address := block.Addr().StringExpanded()
 	name := fmt.Sprintf("%s-%d", strings.ReplaceAll(address, ":", "-"), block.Bits())

@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// world is a small cluster with random events: pods start and end; a write conflicts, fails, or succeeds late or without an answer; nodes crash and
-// watches stop.
+// world is a small cluster with random events: pods start and end; a write conflicts, fails, or succeeds late or
+// without an answer; nodes crash and watches stop.
 type world struct {
 	*lab
 	nodes []*node
@@ -26,7 +26,12 @@ type world struct {
 // TestNoAddressIsEverTwoNodes is the promise of the package.
 func TestNoAddressIsEverTwoNodes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/27"), Bits: 29, Borrowing: rapid.Bool().Draw(r, "borrowing")}
+		p := blocks.Pool{
+			Name:      "pods",
+			Prefix:    netip.MustParsePrefix("10.1.0.0/27"),
+			Bits:      29,
+			Borrowing: rapid.Bool().Draw(r, "borrowing"),
+		}
 		w := &world{lab: newLab(t, p), pods: make(map[*node][]netip.Addr), statics: make(map[*node]*blocks.Static)}
 		w.marks = blocks.Marks{Low: 2, High: 4, Grace: 20 * time.Second, MaxBlocks: 3}
 		for _, name := range []string{"n1", "n2", "n3"} {
@@ -39,7 +44,8 @@ func TestNoAddressIsEverTwoNodes(t *testing.T) {
 		actions := slices.Concat(
 			slices.Repeat([]func(*rapid.T){w.step}, 10), slices.Repeat([]func(*rapid.T){w.start}, 6),
 			slices.Repeat([]func(*rapid.T){w.end}, 6), slices.Repeat([]func(*rapid.T){w.wait}, 5),
-			slices.Repeat([]func(*rapid.T){w.static}, 6), slices.Repeat([]func(*rapid.T){w.fault}, 3), slices.Repeat([]func(*rapid.T){w.arrive}, 2),
+			slices.Repeat([]func(*rapid.T){w.static}, 6), slices.Repeat([]func(*rapid.T){w.fault}, 3),
+			slices.Repeat([]func(*rapid.T){w.arrive}, 2),
 			[]func(*rapid.T){w.borrowing, w.close, w.watch, w.crash},
 		)
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(actions)-1), 0, 120).Draw(r, "actions") {
@@ -154,7 +160,8 @@ func (w *world) check(r *rapid.T) {
 func (w *world) settle(r *rapid.T) {
 	w.store.Arrive()
 	w.store.Fault = nil
-	w.pools[0].Borrowing, w.pools[0].Closed = false, false
+	w.pools[0].Borrowing = false
+	w.pools[0].Closed = false
 	for n, pods := range w.pods {
 		n.end(pods)
 	}

@@ -28,7 +28,8 @@ type statuses interface {
 type Publisher struct {
 	Store  statuses
 	Blocks func() []v1.IPBlock // of this node: those of [Keeper.Blocks]
-	// Allocations returns the allocations of a block, and Usage its counts. They are complete: run it after the node has restored its state.
+	// Allocations returns the allocations of a block, and Usage its counts. They are complete: run it after the node
+	// has restored its state.
 	Allocations func(b Block) []v1.Allocation
 	Usage       func(b Block) Usage
 	Node        string
@@ -87,14 +88,18 @@ func (p *Publisher) Publish(ctx context.Context) error {
 }
 
 func (p *Publisher) status(b Block, there v1.IPBlockStatus) v1.IPBlockStatus {
-	usage, byAddress := p.Usage(b), make(map[netip.Addr]v1.Allocation)
+	usage := p.Usage(b)
+	byAddress := make(map[netip.Addr]v1.Allocation)
 	for _, a := range p.Allocations(b) {
 		if address, err := netip.ParseAddr(string(a.Address)); err == nil {
 			byAddress[address] = a
 		}
 	}
 	status := v1.IPBlockStatus{
-		Used: int32(len(byAddress)), Cooling: int32(usage.Cooling), Free: int32(usage.Free), Conditions: there.Conditions,
+		Used:       int32(len(byAddress)),
+		Cooling:    int32(usage.Cooling),
+		Free:       int32(usage.Free),
+		Conditions: there.Conditions,
 	}
 	for _, address := range slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare) {
 		status.Allocations = append(status.Allocations, byAddress[address])

@@ -28,7 +28,8 @@ type statuses struct {
 func (s *statuses) set(fails bool, pods ...v1.Allocation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fails, s.pods = fails, pods
+	s.fails = fails
+	s.pods = pods
 }
 
 func (s *statuses) now() (fails bool, pods []v1.Allocation) {
@@ -55,7 +56,8 @@ func (s *statuses) UpdateStatus(_ context.Context, b *v1.IPBlock) (*v1.IPBlock, 
 
 func publisher(s *statuses) *blocks.Publisher {
 	b := v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"}}
-	b.Name, b.UID = "10.1.0.0-26", "1"
+	b.Name = "10.1.0.0-26"
+	b.UID = "1"
 	s.blocks = []v1.IPBlock{b}
 	return &blocks.Publisher{
 		Store: s, Node: "n1", Blocks: func() []v1.IPBlock { return s.blocks },
@@ -78,12 +80,16 @@ func TestChangesAreWrittenAtMostOnceASecond(t *testing.T) {
 		}
 		var pods []v1.Allocation
 		for i := range 10 {
-			pods = append(pods, v1.Allocation{Address: v1.IP("10.1.0." + string(rune('0'+i))), Attachment: "weft/c/eth0"})
+			pods = append(pods, v1.Allocation{
+				Address:    v1.IP("10.1.0." + string(rune('0'+i))),
+				Attachment: "weft/c/eth0",
+			})
 		}
 		s.set(false, pods...)
 		<-time.After(10 * time.Second)
 		synctest.Wait()
-		if len(s.writes) != 2 || s.writes[1].Used != 10 || len(s.writes[1].Allocations) != 10 || s.writes[1].Free != 50 {
+		if len(s.writes) != 2 || s.writes[1].Used != 10 || len(s.writes[1].Allocations) != 10 ||
+			s.writes[1].Free != 50 {
 			t.Errorf("%d writes in 10 s after ten changes, want one more with all", len(s.writes))
 		}
 		cancel()
@@ -124,7 +130,10 @@ func TestAFailedWriteIsRetried(t *testing.T) {
 func TestAnEmptyBlockOfAnEarlierRunIsPublished(t *testing.T) {
 	s := &statuses{}
 	p := publisher(s)
-	s.blocks[0].Status = v1.IPBlockStatus{Used: 1, Allocations: []v1.Allocation{{Address: "10.1.0.9", Attachment: "weft/old/eth0"}}}
+	s.blocks[0].Status = v1.IPBlockStatus{
+		Used:        1,
+		Allocations: []v1.Allocation{{Address: "10.1.0.9", Attachment: "weft/old/eth0"}},
+	}
 	if err := p.Publish(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ func TestAThousandNodesClaimAtOnce(t *testing.T) {
 			}
 			calls := l.store.Calls()
 			share := float64(calls[""]) / float64(claims)
-			t.Logf("%d nodes, %d claims of %d blocks: %.2f calls a claim %v", tt.nodes, claims, l.pools[0].Blocks(), share, calls)
+			t.Logf("%d nodes, %d claims of %d blocks: %.2f calls a claim %v", tt.nodes, claims, l.pools[0].Blocks(),
+				share, calls)
 			if share > tt.most {
 				t.Errorf("%.2f calls a claim, want %.1f at most", share, tt.most)
 			}

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// requestTime is the time for which the node of a block keeps a requested address for the requesting node. It is longer than a claim takes.
+	// requestTime is the time for which the node of a block keeps a requested address for the requesting node. It is
+	// longer than a claim takes.
 	requestTime = time.Minute
 	// claimTime bounds the time for which a pod waits for the node of a block to answer a request.
 	claimTime = 10 * time.Second
@@ -47,8 +48,9 @@ func (e ErrHeld) Error() string {
 	return fmt.Sprintf("address %s is held by pod %s/%s on node %s", e.Address, e.Namespace, e.Pod, e.Node)
 }
 
-// Claim makes an address available on this node, for a pod with that static address: it claims the block of the address if no node has it,
-// else it requests the single address from the node of the block. The error is an [ErrHeld] if a pod of another node has the address.
+// Claim makes an address available on this node, for a pod with that static address: it claims the block of the address
+// if no node has it, else it requests the single address from the node of the block. The error is an [ErrHeld] if a pod
+// of another node has the address.
 func (k *Keeper) Claim(ctx context.Context, s Static) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
@@ -76,7 +78,8 @@ func (k *Keeper) TryClaim(ctx context.Context, s *Static) (claimed bool, err err
 		return false, fmt.Errorf("address %s is in no block of %s", s.Address, s.Pool)
 	}
 	if _, complete := k.config.Observed(); !complete || k.config.Owner() == "" {
-		return false, fmt.Errorf("claim address %s: the API server has not shown this node's blocks and its Node yet", s.Address)
+		return false, fmt.Errorf("claim address %s: the API server has not shown this node's blocks and its Node yet",
+			s.Address)
 	}
 	if h := k.held[Name(s.Pool.Network, block)]; h != nil {
 		claimed, err = staticClaim{k, s}.own(ctx, h)
@@ -113,7 +116,9 @@ func (c staticClaim) foreign(ctx context.Context, block netip.Prefix) (bool, err
 		return c.single(ctx, b)
 	}
 	if most := c.marks().MaxBlocks; len(c.levelOf(c.Pool).blocks) >= most {
-		return false, fmt.Errorf("its block %s is free, but this node has %d blocks of %s, which is the most (maxBlocks)", block, most, c.Pool)
+		return false, fmt.Errorf(
+			"its block %s is free, but this node has %d blocks of %s, which is the most (maxBlocks)", block, most,
+			c.Pool)
 	}
 	if b != nil {
 		return c.holdClaimed(c.claims.adopt(ctx, b))
@@ -151,11 +156,13 @@ func (c staticClaim) single(ctx context.Context, b *v1.IPBlock) (bool, error) {
 		c.Poke()
 		return false, nil // Step holds it, or it is being released
 	}
-	loan, request := loanOf(b, c.Address), requestOf(b, c.Address)
+	loan := loanOf(b, c.Address)
+	request := requestOf(b, c.Address)
 	switch {
 	case loan != nil && string(loan.Node) == c.config.Node:
 		return c.useLoan(b)
-	case request != nil && string(request.Node) != c.config.Node, request == nil && c.requested: // the block's node refused
+	case request != nil && string(request.Node) != c.config.Node,
+		request == nil && c.requested: // the block's node refused
 		return false, c.holder(b)
 	case request == nil:
 		return false, c.request(ctx, b)
@@ -218,22 +225,28 @@ func (c staticClaim) request(ctx context.Context, b *v1.IPBlock) error {
 func (c staticClaim) holder(b *v1.IPBlock) ErrHeld {
 	e := ErrHeld{Address: c.Address, Node: string(b.Spec.Node)}
 	if l := loanOf(b, c.Address); l != nil {
-		e.Node, e.Namespace, e.Pod = string(l.Node), l.Namespace, l.Pod
+		e.Node = string(l.Node)
+		e.Namespace = l.Namespace
+		e.Pod = l.Pod
 		return e
 	}
 	if r := requestOf(b, c.Address); r != nil && string(r.Node) != c.config.Node {
-		e.Node, e.Namespace, e.Pod = string(r.Node), r.Namespace, r.Pod
+		e.Node = string(r.Node)
+		e.Namespace = r.Namespace
+		e.Pod = r.Pod
 		return e
 	}
 	for _, a := range b.Status.Allocations {
 		if string(a.Address) == c.Address.String() {
-			e.Namespace, e.Pod = a.Namespace, a.Pod
+			e.Namespace = a.Namespace
+			e.Pod = a.Pod
 		}
 	}
 	return e
 }
 
-// withdraw removes an unanswered request, and returns the holder of the address. If that fails the node of the block removes the request later.
+// withdraw removes an unanswered request, and returns the holder of the address. If that fails the node of the block
+// removes the request later.
 func (c staticClaim) withdraw(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
@@ -247,7 +260,8 @@ func (c staticClaim) withdraw(ctx context.Context) error {
 		b = b.DeepCopy()
 		b.Spec.Requested = slices.DeleteFunc(b.Spec.Requested, isOf(c.Address))
 		if _, err := c.config.Store.Update(ctx, b); err != nil {
-			c.config.Log.Debug("request for an address not withdrawn, it expires", "address", c.Address.String(), "err", err)
+			c.config.Log.Debug("request for an address not withdrawn, it expires", "address", c.Address.String(),
+				"err", err)
 		}
 	}
 	if held.Pod == "" {

@@ -52,7 +52,8 @@ func (l *lab) blockNamed(name string) v1.IPBlockSpec {
 
 func TestStaticAddressOfAFreeBlockClaimsTheBlock(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/24", 26))
-	n, other := l.node("n1"), l.node("n2")
+	n := l.node("n1")
+	other := l.node("n2")
 	if err := l.static(n, "10.1.0.70", "web-0"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +73,18 @@ func TestStaticAddressOfAFreeBlockClaimsTheBlock(t *testing.T) {
 
 func TestStaticAddressMovesWithItsPodFromNodeToNode(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26)) // one block, and no borrowing ahead of need
-	owner, second, third := l.node("n1"), l.node("n2"), l.node("n3")
+	owner := l.node("n1")
+	second := l.node("n2")
+	third := l.node("n3")
 	all := []*node{owner, second, third}
 	l.step(owner)
 	if err := l.static(owner, "10.1.0.7", "web-0", all...); err != nil {
 		t.Fatal(err)
 	}
 	for i, n := range []*node{second, third, owner, third, second} {
-		from := slices.IndexFunc(all, func(o *node) bool { return slices.Contains(o.local.Pods(), netip.MustParseAddr("10.1.0.7")) })
+		from := slices.IndexFunc(all, func(o *node) bool {
+			return slices.Contains(o.local.Pods(), netip.MustParseAddr("10.1.0.7"))
+		})
 		if from < 0 {
 			t.Fatalf("move %d: no node has a pod with the address", i)
 		}
@@ -90,24 +95,53 @@ func TestStaticAddressMovesWithItsPodFromNodeToNode(t *testing.T) {
 		}
 		l.sound(all...)
 	}
-	if b := l.blockNamed("10.1.0.0-26"); len(b.Requested) != 0 || len(b.Borrowed) != 1 || b.Borrowed[0] != (v1.Loan{Address: "10.1.0.7", Node: "n2", Namespace: "shop", Pod: "web-0"}) {
+	if b := l.blockNamed("10.1.0.0-26"); len(b.Requested) != 0 || len(b.Borrowed) != 1 ||
+		b.Borrowed[0] != (v1.Loan{Address: "10.1.0.7", Node: "n2", Namespace: "shop", Pod: "web-0"}) {
 		t.Errorf("in the end %+v is requested, and %+v borrowed", b.Requested, b.Borrowed)
+	}
+}
+
+// A pod that ended soon after its ADD does not keep its address from the next one.
+func TestStaticAddressMovesOnWhenItsPodEndedSoon(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/26", 26))
+	owner := l.node("n1")
+	second := l.node("n2")
+	third := l.node("n3")
+	all := []*node{owner, second, third}
+	l.step(owner)
+	from := second
+	if err := l.static(from, "10.1.0.7", "web-0", all...); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []*node{owner, third, second} {
+		l.now = l.now.Add(time.Second)
+		from.end([]netip.Addr{netip.MustParseAddr("10.1.0.7")})
+		if err := l.static(to, "10.1.0.7", "web-0", all...); err != nil {
+			t.Fatalf("from %s to %s: %v", from.local.Name, to.local.Name, err)
+		}
+		l.sound(all...)
+		from = to
 	}
 }
 
 func TestStaticAddressOfAnotherNodesPodNamesPodAndNode(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n, third := l.node("n1"), l.node("n2"), l.node("n3")
+	owner := l.node("n1")
+	n := l.node("n2")
+	third := l.node("n3")
 	l.step(owner)
 	if err := l.static(owner, "10.1.0.7", "web-0"); err != nil {
 		t.Fatal(err)
 	}
 	b, _ := l.store.Get(t.Context(), "10.1.0.0-26") // as the node publishes it
 	b.Status.Used = 1
-	b.Status.Allocations = []v1.Allocation{{Address: "10.1.0.7", Namespace: "shop", Pod: "web-0", Attachment: "weft/c/eth0"}}
+	b.Status.Allocations = []v1.Allocation{
+		{Address: "10.1.0.7", Namespace: "shop", Pod: "web-0", Attachment: "weft/c/eth0"},
+	}
 	l.store.Put(*b)
 	var held blocks.ErrHeld
-	if err := l.static(n, "10.1.0.7", "web-1", owner); !errors.As(err, &held) || !strings.Contains(err.Error(), "address 10.1.0.7 is held by pod shop/web-0 on node n1") {
+	if err := l.static(n, "10.1.0.7", "web-1", owner); !errors.As(err, &held) ||
+		!strings.Contains(err.Error(), "address 10.1.0.7 is held by pod shop/web-0 on node n1") {
 		t.Errorf("error %v", err)
 	}
 	if err := l.static(n, "10.1.0.8", "web-1", owner); err != nil {
@@ -116,7 +150,8 @@ func TestStaticAddressOfAnotherNodesPodNamesPodAndNode(t *testing.T) {
 	claim := blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.8"), Namespace: "shop", Pod: "web-2"}
 	ctx, cancel := contextThatEnds(t)
 	defer cancel()
-	if err := third.Claim(ctx, claim); !errors.As(err, &held) || held != (blocks.ErrHeld{Address: claim.Address, Node: "n2", Namespace: "shop", Pod: "web-1"}) {
+	if err := third.Claim(ctx, claim); !errors.As(err, &held) ||
+		held != (blocks.ErrHeld{Address: claim.Address, Node: "n2", Namespace: "shop", Pod: "web-1"}) {
 		t.Errorf("of a borrowed address: error %v", err)
 	}
 	if b := l.blockNamed("10.1.0.0-26"); len(b.Requested) != 0 {
@@ -127,12 +162,18 @@ func TestStaticAddressOfAnotherNodesPodNamesPodAndNode(t *testing.T) {
 
 func TestClaimWithdrawsItsRequestWhenTheNodeDoesNotAnswer(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.step(owner)
 	owner.cut = true
 	ctx, cancel := contextThatEnds(t)
 	defer cancel()
-	err := n.Claim(ctx, blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.7"), Namespace: "shop", Pod: "web-0"})
+	err := n.Claim(ctx, blocks.Static{
+		Pool:      l.pools[0],
+		Address:   netip.MustParseAddr("10.1.0.7"),
+		Namespace: "shop",
+		Pod:       "web-0",
+	})
 	if err == nil || !strings.Contains(err.Error(), "node n1 did not answer") {
 		t.Errorf("error %v", err)
 	}
@@ -143,14 +184,16 @@ func TestClaimWithdrawsItsRequestWhenTheNodeDoesNotAnswer(t *testing.T) {
 
 func TestUnusedRequestExpires(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.step(owner)
 	s := &blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.7"), Namespace: "shop", Pod: "web-0"}
 	if _, err := n.TryClaim(t.Context(), s); err != nil { // and the node ends
 		t.Fatal(err)
 	}
 	l.step(owner)
-	if b := l.blockNamed("10.1.0.0-26"); len(b.Offered) != 1 || b.Offered[0] != "10.1.0.7" || owner.local.LeaseThis("", s.Address) {
+	if b := l.blockNamed("10.1.0.0-26"); len(b.Offered) != 1 || b.Offered[0] != "10.1.0.7" ||
+		owner.local.LeaseThis("", s.Address) {
 		t.Errorf("the owner offers %v of the requested addresses, or allocates one itself", b.Offered)
 	}
 	l.now = l.now.Add(2 * time.Minute)
@@ -162,7 +205,8 @@ func TestUnusedRequestExpires(t *testing.T) {
 
 func TestStaticAddressIsNotGivenBackBeforeItsPodHasStarted(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.step(owner)
 	if err := l.static(n, "10.1.0.7", "web-0", owner); err != nil {
 		t.Fatal(err)
@@ -187,7 +231,8 @@ func TestStaticAddressBeyondMaxBlocksIsRefused(t *testing.T) {
 	if own.Contains(address) {
 		address = l.pools[0].Block(1).Addr().Next()
 	}
-	if err := l.static(n, address.String(), "web-0"); err == nil || !strings.Contains(err.Error(), "has 1 blocks of pool pods, which is the most") {
+	if err := l.static(n, address.String(), "web-0"); err == nil ||
+		!strings.Contains(err.Error(), "has 1 blocks of pool pods, which is the most") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -205,13 +250,17 @@ func TestNodeThatLostABorrowedAddressIsolatesItsPod(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	owner := l.node("n1")
 	var isolated []netip.Prefix
-	n := &node{local: &blockstest.Node{Name: "n2", Judge: blockstest.NewJudge(), Now: l.clock}, uid: "uid of n2", taken: func(b blocks.Block, by string) bool {
-		if by != "n1" {
-			t.Errorf("taken by %q", by)
-		}
-		isolated = append(isolated, b.Prefix)
-		return true
-	}}
+	n := &node{
+		local: &blockstest.Node{Name: "n2", Judge: blockstest.NewJudge(), Now: l.clock},
+		uid:   "uid of n2",
+		taken: func(b blocks.Block, by string) bool {
+			if by != "n1" {
+				t.Errorf("taken by %q", by)
+			}
+			isolated = append(isolated, b.Prefix)
+			return true
+		},
+	}
 	l.restart(n)
 	l.lendTo(n, "10.1.0.7", owner)
 	b, _ := l.store.Get(t.Context(), "10.1.0.0-26")
@@ -234,7 +283,8 @@ func TestNodeThatLostABorrowedAddressIsolatesItsPod(t *testing.T) {
 
 func TestNodeWithoutANodeObjectAllocatesNoBorrowedAddress(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.lendTo(n, "10.1.0.7", owner)
 	n.local.Release(netip.MustParseAddr("10.1.0.7"))
 	n.uid = ""
@@ -242,7 +292,10 @@ func TestNodeWithoutANodeObjectAllocatesNoBorrowedAddress(t *testing.T) {
 	if n.local.LeaseThis("", netip.MustParseAddr("10.1.0.7")) {
 		t.Error("a pod gets the address")
 	}
-	if _, err := n.TryClaim(t.Context(), &blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.8")}); err == nil {
+	if _, err := n.TryClaim(t.Context(), &blocks.Static{
+		Pool:    l.pools[0],
+		Address: netip.MustParseAddr("10.1.0.8"),
+	}); err == nil {
 		t.Error("the node claims another one")
 	}
 	n.uid = "uid of n2"
@@ -254,13 +307,20 @@ func TestNodeWithoutANodeObjectAllocatesNoBorrowedAddress(t *testing.T) {
 
 func TestBlockOfADeletedNodeStaysWhileOtherNodesBorrowFromIt(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n, heir := l.node("n1"), l.node("n2"), l.node("n3")
+	owner := l.node("n1")
+	n := l.node("n2")
+	heir := l.node("n3")
 	l.lendTo(n, "10.1.0.7", owner)
 	owner.uid = ""
 	l.step(owner)
-	c := &blocks.Collector{Store: l.store, Pools: func() []blocks.Pool { return l.pools }, Now: l.clock, NodeUID: func(_ context.Context, name string) (string, error) {
-		return map[string]string{"n1": owner.uid, "n2": n.uid, "n3": heir.uid}[name], nil
-	}}
+	c := &blocks.Collector{
+		Store: l.store,
+		Pools: func() []blocks.Pool { return l.pools },
+		Now:   l.clock,
+		NodeUID: func(_ context.Context, name string) (string, error) {
+			return map[string]string{"n1": owner.uid, "n2": n.uid, "n3": heir.uid}[name], nil
+		},
+	}
 	for range 2 {
 		if _, err := c.Collect(t.Context()); err != nil {
 			t.Fatal(err)
@@ -285,7 +345,8 @@ func TestLoansOfNetworksWithTheSameAddressesAreSeparate(t *testing.T) {
 		return blocks.Pool{Network: network, Prefix: netip.MustParsePrefix("10.1.0.0/26"), Bits: 26}
 	}
 	l := newLab(t, of("blue"), of("red"))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.step(owner)
 	for _, p := range l.pools {
 		s := &blocks.Static{Pool: p, Address: netip.MustParseAddr("10.1.0.7")}
@@ -306,8 +367,11 @@ func TestLoansOfNetworksWithTheSameAddressesAreSeparate(t *testing.T) {
 
 func TestRequestedAddressIsNotLentToAnotherNode(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	l.marks.Low, l.marks.High = 64, 64 // the owner has none to spare, and offers what is requested only
-	owner, n, other := l.node("n1"), l.node("n2"), l.node("n3")
+	l.marks.Low = 64
+	l.marks.High = 64 // the owner has none to spare, and offers what is requested only
+	owner := l.node("n1")
+	n := l.node("n2")
+	other := l.node("n3")
 	l.step(owner)
 	s := &blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.60")}
 	if _, err := n.TryClaim(t.Context(), s); err != nil {
@@ -328,7 +392,8 @@ func TestRequestedAddressIsNotLentToAnotherNode(t *testing.T) {
 
 func TestLoanIsReturnedWhenTheAnswerWasLost(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.step(owner)
 	_ = n.Step(t.Context())
 	l.now = l.now.Add(time.Minute)
@@ -357,7 +422,8 @@ func TestLoanIsReturnedWhenTheAnswerWasLost(t *testing.T) {
 
 func TestStaticAddressThatAnotherNodeBorrowsWithoutAPodReturnsToItsOwner(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
-	owner, n := l.node("n1"), l.node("n2")
+	owner := l.node("n1")
+	n := l.node("n2")
 	l.step(owner)
 	l.step(n)
 	lent := l.blockNamed("10.1.0.0-26").Borrowed
@@ -376,7 +442,8 @@ func TestBlockOfADeletedNetworkIsReleasedAfterItsLoan(t *testing.T) {
 	for when, restart := range map[string]bool{"in one run": false, "after a restart": true} {
 		t.Run(when, func(t *testing.T) {
 			l := newLab(t, blue)
-			owner, borrower := l.node("n1"), l.node("n2")
+			owner := l.node("n1")
+			borrower := l.node("n2")
 			l.step(owner)
 			s := &blocks.Static{Pool: blue, Address: netip.MustParseAddr("10.5.0.7"), Namespace: "shop", Pod: "web-0"}
 			for claimed := false; !claimed; l.step(owner) {
@@ -388,7 +455,8 @@ func TestBlockOfADeletedNetworkIsReleasedAfterItsLoan(t *testing.T) {
 			borrower.local.LeaseThis("blue", s.Address)
 			l.pools = nil
 			if restart {
-				owner, borrower = l.restart(owner, owner.kept...), l.restart(borrower, borrower.kept...)
+				owner = l.restart(owner, owner.kept...)
+				borrower = l.restart(borrower, borrower.kept...)
 			}
 			for range 3 {
 				l.now = l.now.Add(l.marks.Grace)

@@ -17,7 +17,8 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 	seen := make(map[string]*v1.IPBlock, len(observed))
 	uids := make(map[string]bool, len(observed))
 	for _, b := range observed {
-		seen[b.Name], uids[string(b.UID)] = b, true
+		seen[b.Name] = b
+		uids[string(b.UID)] = true
 		if k.held[b.Name] == nil && !k.gone[string(b.UID)] {
 			errs = append(errs, k.find(ctx, b.Name))
 		}
@@ -40,8 +41,8 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 	return errors.Join(append(errs, k.disown(ctx))...)
 }
 
-// isDoubtful reports whether the API server must be asked for a block that a watch shows as b, or not at all. Other nodes also write blocks that
-// lend addresses, or whose addresses they request.
+// isDoubtful reports whether the API server must be asked for a block that a watch shows as b, or not at all. Other
+// nodes also write blocks that lend addresses, or whose addresses they request.
 func (h *held) isDoubtful(b *v1.IPBlock) bool {
 	return b == nil || b.UID != h.object.UID ||
 		(h.unsure || h.lent() || len(b.Spec.Requested) > 0) && b.ResourceVersion != h.object.ResourceVersion
@@ -83,10 +84,15 @@ func (k *Keeper) confirm(ctx context.Context, h *held) error {
 // refresh takes over the object of a block. Addresses that other nodes may have borrowed are withheld.
 func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
 	more := h.closed || h.taken
-	h.object, h.unsure, h.closed, h.taken, h.told = b, false, false, false, false
+	h.object = b
+	h.unsure = false
+	h.closed = false
+	h.taken = false
+	h.told = false
 	for _, a := range v1.Addresses(b.Spec.Offered) {
 		if !slices.Contains(h.Withheld, a) {
-			h.Withheld, more = append(h.Withheld, a), true
+			h.Withheld = append(h.Withheld, a)
+			more = true
 		}
 	}
 	if !more {
@@ -102,8 +108,8 @@ func (k *Keeper) open(h *held) error {
 	return ignoring(func(error) bool { return h.closed }, err)
 }
 
-// lose handles a block that does not belong to this node any more. If pods have its addresses the node claims it again, or isolates them if
-// another node owns it. By is the current object, or nil.
+// lose handles a block that does not belong to this node any more. If pods have its addresses the node claims it again,
+// or isolates them if another node owns it. By is the current object, or nil.
 func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	if k.config.Local.Remove(h.Block) {
 		k.forget(h)
@@ -115,19 +121,23 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	case k.config.Node:
 		return nil // it is being deleted; then this node claims it again
 	default:
-		h.taken = k.config.Taken(h.Block, owner) // if true the block is not stored any more, and a restarted keeper does not allocate from it
+		// if true the block is not stored any more, and a restarted keeper does not allocate from it
+		h.taken = k.config.Taken(h.Block, owner)
 		if h.told {
 			return nil
 		}
 		h.told = true
-		return fmt.Errorf("block %s belongs to node %s, but pods of this node use its addresses: delete these pods", h.name, owner)
+		return fmt.Errorf("block %s belongs to node %s, but pods of this node use its addresses: delete these pods",
+			h.name, owner)
 	}
 	if by != nil {
 		_, err := k.holdClaimed(k.claims.adopt(ctx, by))
 		return err
 	}
 	again := h.object.DeepCopy()
-	again.ResourceVersion, again.UID, again.OwnerReferences = "", "", nil
+	again.ResourceVersion = ""
+	again.UID = ""
+	again.OwnerReferences = nil
 	b, err := k.config.Store.Create(ctx, again)
 	if apierrors.IsAlreadyExists(err) {
 		return nil // the next step shows its owner
@@ -139,7 +149,8 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	return k.hold(b)
 }
 
-// confirmLoan reads whether an address is still lent to this node. The controller frees loans of nodes that were gone for long.
+// confirmLoan reads whether an address is still lent to this node. The controller frees loans of nodes that were gone
+// for long.
 func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
 	b, err := k.read(ctx, l.name)
 	if err != nil {
@@ -152,12 +163,13 @@ func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
 	if !l.closed && !l.taken {
 		return nil
 	}
-	l.closed, l.taken = false, false
+	l.closed = false
+	l.taken = false
 	return k.open(&l.held)
 }
 
-// loseLoan handles an address of block b that is not lent to this node any more. Its pods are isolated, unless the block is free: then this node
-// claims it.
+// loseLoan handles an address of block b that is not lent to this node any more. Its pods are isolated, unless the
+// block is free: then this node claims it.
 func (k *Keeper) loseLoan(ctx context.Context, l *loan, b *v1.IPBlock) error {
 	if k.config.Local.Remove(l.Block) {
 		delete(k.loans.all, l.key())
@@ -187,8 +199,8 @@ func nodeOf(b *v1.IPBlock) string {
 	return string(b.Spec.Node)
 }
 
-// disown removes the owner references that older versions wrote. Kubernetes deletes owned blocks within seconds after the Node, and other
-// nodes then allocated addresses that running pods still used.
+// disown removes the owner references that older versions wrote. Kubernetes deletes owned blocks within seconds after
+// the Node, and other nodes then allocated addresses that running pods still used.
 func (k *Keeper) disown(ctx context.Context) error {
 	var errs []error
 	for _, h := range k.sortedHeld() {

@@ -48,7 +48,8 @@ func Load(version string) (*Chart, error) {
 		return nil, fmt.Errorf("load the chart: %w", err)
 	}
 	if version != "" {
-		c.Metadata.AppVersion, c.Metadata.Version = version, strings.TrimPrefix(version, "v")
+		c.Metadata.AppVersion = version
+		c.Metadata.Version = strings.TrimPrefix(version, "v")
 	}
 	if image, is := c.Values["image"].(map[string]any); is && repository != "" {
 		image["name"] = repository
@@ -56,10 +57,8 @@ func Load(version string) (*Chart, error) {
 	return &Chart{c}, nil
 }
 
-// AppVersion returns the default tag of the image.
-func (c *Chart) AppVersion() string { return c.chart.Metadata.AppVersion }
-
-// Values merges values like helm: documents of YAML first, then assignments such as vpp.enabled=false. Later ones take precedence.
+// Values merges values like helm: documents of YAML first, then assignments such as vpp.enabled=false. Later ones take
+// precedence.
 func Values(documents [][]byte, assignments []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, document := range documents {
@@ -77,8 +76,8 @@ func Values(documents [][]byte, assignments []string) (map[string]any, error) {
 	return values, nil
 }
 
-// Render renders the chart for a namespace with changes of its default values. It returns the texts of the templates by the names of their
-// files. Values that the schema does not have are an error.
+// Render renders the chart for a namespace with changes of its default values. It returns the texts of the templates by
+// the names of their files. Values that the schema does not have are an error.
 func (c *Chart) Render(namespace string, values map[string]any) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: c.chart.Metadata.Name, Namespace: namespace, Revision: 1, IsInstall: true}
 	merged, err := util.ToRenderValues(c.chart, values, options, nil)

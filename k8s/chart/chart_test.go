@@ -62,7 +62,8 @@ func texts(t *testing.T, changes map[string]any) map[string]string {
 func nested(changes map[string]any) map[string]any {
 	tree := map[string]any{}
 	for key, value := range changes {
-		keys, values := strings.Split(key, "."), tree
+		keys := strings.Split(key, ".")
+		values := tree
 		for _, k := range keys[:len(keys)-1] {
 			if _, is := values[k]; !is {
 				values[k] = map[string]any{}
@@ -114,10 +115,22 @@ var variants = map[string]map[string]any{
 	"without annotations": {"annotatePods": false},
 	"on VPP":              {"config.dataplane.type": "vpp"},
 	"on VPP of the node":  {"config.dataplane.type": "vpp", "vpp.enabled": false},
-	"on VPP with hugepages": {"config.dataplane.type": "vpp", "vpp.hugepages.size": "2M", "vpp.args": []any{"--workers=2"},
-		"vpp.resources.limits": map[string]any{"cpu": 4, "memory": "1Gi"}},
-	"on VPP without taps": {"config.dataplane.type": "vpp", "vpp.privileged": false, "vpp.dir": "/run/weft-vpp", "config.dataplane.socket": "/run/weft-vpp/api.sock"},
-	"with metrics":        {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
+	"on VPP with hugepages": {
+		"config.dataplane.type": "vpp",
+		"vpp.hugepages.size":    "2M",
+		"vpp.args":              []any{"--workers=2"},
+		"vpp.resources.limits":  map[string]any{"cpu": 4, "memory": "1Gi"},
+	},
+	"on VPP without taps": {
+		"config.dataplane.type":   "vpp",
+		"vpp.privileged":          false,
+		"vpp.dir":                 "/run/weft-vpp",
+		"config.dataplane.socket": "/run/weft-vpp/api.sock",
+	},
+	"with metrics": {
+		"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"},
+		"config.http":          map[string]any{"listen": "0.0.0.0:9465"},
+	},
 	"other paths": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
 		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
 }
@@ -129,10 +142,17 @@ func TestNotesAndControllerReportPoliciesThatAreNotEnforced(t *testing.T) {
 	}{
 		{nil, false},
 		{map[string]any{"config.kubernetes.enforcePolicies": false}, true},
-		{map[string]any{"config.kubernetes.enforcePolicies": false, "config.kubernetes.reportNetworkPolicies": false}, false},
+		{
+			map[string]any{
+				"config.kubernetes.enforcePolicies":       false,
+				"config.kubernetes.reportNetworkPolicies": false,
+			},
+			false,
+		},
 		{map[string]any{"config.kubernetes.enforcePolicies": false, "cni.mode": "delegate"}, false},
 	} {
-		if notes := texts(t, tt.changes)[notes]; strings.Contains(notes, "does not enforce NetworkPolicies") != tt.report {
+		if notes := texts(t, tt.changes)[notes]; strings.Contains(notes,
+			"does not enforce NetworkPolicies") != tt.report {
 			t.Errorf("%v: the notes are\n%s", tt.changes, notes)
 		}
 		args := rendered(t, tt.changes).controller.Spec.Template.Spec.Containers[0].Args
@@ -146,7 +166,8 @@ func TestNotesAndControllerReportPoliciesThatAreNotEnforced(t *testing.T) {
 func TestTheRightToAnnotatePodsIsOptional(t *testing.T) {
 	for _, allowed := range []bool{true, false} {
 		changes := map[string]any{"annotatePods": allowed}
-		if given := strings.Contains(texts(t, changes)["annotate.yaml"], "name: weft-agent-annotate\n"); given != allowed {
+		if given := strings.Contains(texts(t, changes)["annotate.yaml"],
+			"name: weft-agent-annotate\n"); given != allowed {
 			t.Errorf("with annotatePods %v the right exists: %v", allowed, given)
 		}
 		env := containers(rendered(t, changes))["weft-agent/agent"].Env
@@ -187,7 +208,10 @@ func TestPoliciesForPodsAreOptional(t *testing.T) {
 // Where another plugin creates the main interface, it is the one to limit its bandwidth.
 func TestPolicyForPodsRefusesBandwidthLimitsOnlyWithAMainInterfaceOfWeft(t *testing.T) {
 	for mode, refuses := range map[string]bool{"primary": true, "chained": false, "delegate": false} {
-		changes := map[string]any{"cni.mode": mode, "cni.extend": map[string]string{"chained": "/etc/cni/net.d/10-other.conflist"}[mode]}
+		changes := map[string]any{
+			"cni.mode":   mode,
+			"cni.extend": map[string]string{"chained": "/etc/cni/net.d/10-other.conflist"}[mode],
+		}
 		if has := strings.Contains(texts(t, changes)["pods.yaml"], "-bandwidth"); has != refuses {
 			t.Errorf("with cni.mode %s the policy refuses limits: %v", mode, has)
 		}
@@ -209,7 +233,9 @@ func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 			if has := slices.Contains(pod.Containers[0].Args, tt.flag); has != is {
 				t.Errorf("with %s %v the controller's arguments are %q", tt.value, is, pod.Containers[0].Args)
 			}
-			if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == controller.TaintNotReady }) {
+			if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
+				return t.Key == controller.TaintNotReady
+			}) {
 				t.Error("the controller does not tolerate the taint that it removes")
 			}
 		}
@@ -222,11 +248,21 @@ func TestNetworkPoliciesAreReportedIfWeftIsTheMainCNI(t *testing.T) {
 		changes map[string]any
 		want    bool
 	}{
-		"Weft enforces":            {nil, false},
-		"main":                     {map[string]any{"config.kubernetes.enforcePolicies": false}, true},
-		"chained":                  {map[string]any{"config.kubernetes.enforcePolicies": false, "cni.mode": "chained"}, false},
-		"another CNI enforces":     {map[string]any{"config.kubernetes.enforcePolicies": false, "config.kubernetes.reportNetworkPolicies": false}, false},
-		"endpoints of other links": {map[string]any{"config.kubernetes.enforcePolicies": false, "controller.serviceEndpoints": true}, true},
+		"Weft enforces": {nil, false},
+		"main":          {map[string]any{"config.kubernetes.enforcePolicies": false}, true},
+		"chained": {
+			map[string]any{"config.kubernetes.enforcePolicies": false, "cni.mode": "chained"}, false,
+		},
+		"another CNI enforces": {
+			map[string]any{
+				"config.kubernetes.enforcePolicies":       false,
+				"config.kubernetes.reportNetworkPolicies": false,
+			},
+			false,
+		},
+		"endpoints of other links": {
+			map[string]any{"config.kubernetes.enforcePolicies": false, "controller.serviceEndpoints": true}, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := rendered(t, tt.changes)
@@ -287,7 +323,9 @@ func TestTheInstallerAcceptsItsFlags(t *testing.T) {
 				t.Errorf("%v: %v", container.Args, err)
 			}
 			for _, dir := range []string{o.BinDir, o.ConfDir, filepath.Dir(o.Socket)} {
-				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && !m.ReadOnly }) {
+				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {
+					return m.MountPath == dir && !m.ReadOnly
+				}) {
 					t.Errorf("%s is not mounted from the node", dir)
 				}
 			}
@@ -301,8 +339,9 @@ func TestTheAppVersionIsThatOfThePrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if built := version.Number(); !strings.HasPrefix(built, c.AppVersion()) || "v"+c.chart.Metadata.Version != c.AppVersion() {
-		t.Errorf("version of the programs %q, chart %q, appVersion %q", built, c.chart.Metadata.Version, c.AppVersion())
+	if built := version.Number(); !strings.HasPrefix(built, c.chart.Metadata.AppVersion) ||
+		"v"+c.chart.Metadata.Version != c.chart.Metadata.AppVersion {
+		t.Errorf("version of the programs %q, chart %q, appVersion %q", built, c.chart.Metadata.Version, c.chart.Metadata.AppVersion)
 	}
 }
 
@@ -317,7 +356,10 @@ func TestTheVersionOfTheBuildIsTheTagOfTheImage(t *testing.T) {
 	}{
 		{map[string]any{}, "localhost/weft:v1.2.3-dev.4.g0123456789ab"},
 		{map[string]any{"name": "registry.example/weft", "tag": "v7"}, "registry.example/weft:v7"},
-		{map[string]any{"name": "registry.example/weft", "tag": "v7", "digest": digest}, "registry.example/weft@" + digest},
+		{
+			map[string]any{"name": "registry.example/weft", "tag": "v7", "digest": digest},
+			"registry.example/weft@" + digest,
+		},
 	} {
 		objects, _, err := c.Manifest("weft-system", map[string]any{"image": tt.image})
 		if err != nil {

@@ -86,7 +86,8 @@ var (
 	metricName = regexp.MustCompile(`\b(?:weft|go|process)_[a-z0-9_]+\b`)
 )
 
-// documentedMetrics returns the types of the metrics in docs/operations.md. A test of metrics compares the page with what is served.
+// documentedMetrics returns the types of the metrics in docs/operations.md. A test of metrics compares the page with
+// what is served.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -115,7 +116,8 @@ func known(documented map[string]string, name string) string {
 }
 
 func TestRulesAndDashboardUseAllMetricsAndNoOthers(t *testing.T) {
-	documented, used := documentedMetrics(t), map[string]bool{}
+	documented := documentedMetrics(t)
+	used := map[string]bool{}
 	check := func(where, expr string) {
 		for _, name := range metricName.FindAllString(expr, -1) {
 			base := known(documented, name)
@@ -173,7 +175,9 @@ func TestEachAlertHasARunbook(t *testing.T) {
 			}
 		}
 		want := "https://github.com/weftnet/weft/blob/main/docs/operations.md#" + strings.ToLower(a.Alert)
-		if a.Annotations["runbook_url"] != want || a.Annotations["summary"] == "" || a.Annotations["description"] == "" || len(a.Annotations) != 3 {
+		if a.Annotations["runbook_url"] != want || a.Annotations["summary"] == "" ||
+			a.Annotations["description"] == "" ||
+			len(a.Annotations) != 3 {
 			t.Errorf("%s: annotations %q", a.Alert, a.Annotations)
 		}
 		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) {
@@ -205,7 +209,8 @@ func TestDashboardIsValid(t *testing.T) {
 	if d.Title != "Weft" || d.UID != "weft" || d.SchemaVersion == 0 || len(d.Templating.List) != 2 {
 		t.Errorf("dashboard %q, %q, schema %d, %d variables", d.Title, d.UID, d.SchemaVersion, len(d.Templating.List))
 	}
-	ids, cells := map[int]bool{}, map[[2]int]string{}
+	ids := map[int]bool{}
+	cells := map[[2]int]string{}
 	for _, p := range d.Panels {
 		if ids[p.ID] || p.ID == 0 || p.Title == "" || p.GridPos.W < 1 || p.GridPos.X+p.GridPos.W > 24 {
 			t.Errorf("panel %d %q: %+v", p.ID, p.Title, p.GridPos)
@@ -223,7 +228,10 @@ func TestDashboardIsValid(t *testing.T) {
 			t.Errorf("panel %q of type %s has %d targets", p.Title, p.Type, len(p.Targets))
 		}
 	}
-	for _, subject := range []string{"Ready agents", "Addresses by pool", "Memif devices", "Drift", "Tunnels: drops", "Links of the node: drops", "Reasons of drops and errors", "Leader of the controller"} {
+	for _, subject := range []string{
+		"Ready agents", "Addresses by pool", "Memif devices", "Drift", "Tunnels: drops", "Links of the node: drops",
+		"Reasons of drops and errors", "Leader of the controller",
+	} {
 		if !slices.ContainsFunc(d.Panels, func(p panel) bool { return p.Title == subject }) {
 			t.Errorf("no panel %q", subject)
 		}
@@ -274,7 +282,8 @@ func TestQueriesOfTheDashboardAreValid(t *testing.T) {
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*")
 	for _, p := range readDashboard(t).Panels {
 		for i, target := range p.Targets {
-			_, _ = fmt.Fprintf(&b, "      - {record: 'panel:%d:%d', expr: '%s'}\n", p.ID, i, strings.ReplaceAll(variables.Replace(target.Expr), "'", "''"))
+			_, _ = fmt.Fprintf(&b, "      - {record: 'panel:%d:%d', expr: '%s'}\n", p.ID, i,
+				strings.ReplaceAll(variables.Replace(target.Expr), "'", "''"))
 		}
 	}
 	if strings.Contains(b.String(), "$") {
@@ -310,7 +319,8 @@ func TestMonitoringIsOffByDefault(t *testing.T) {
 		t.Errorf("objects %v", slices.Sorted(maps.Keys(objects)))
 	}
 	for _, name := range []string{"weft.yaml", "weft-vpp.yaml"} {
-		if text := read(t, filepath.Join("../manifests", name)); strings.Contains(text, "monitoring.coreos.com") || strings.Contains(text, "HOST_IP") {
+		if text := read(t, filepath.Join("../manifests", name)); strings.Contains(text, "monitoring.coreos.com") ||
+			strings.Contains(text, "HOST_IP") {
 			t.Errorf("%s needs the CRDs of Prometheus Operator, or listens on the node's address", name)
 		}
 	}
@@ -322,11 +332,17 @@ func TestMonitoringIsOffByDefault(t *testing.T) {
 
 func TestMonitoringHasTheRulesAndTheDashboard(t *testing.T) {
 	objects := monitoring(t, monitoringOn)
-	want := []string{"ConfigMap/weft-dashboard", "PodMonitor/weft-agent", "PodMonitor/weft-controller", "PrometheusRule/weft-agent", "PrometheusRule/weft-controller"}
+	want := []string{
+		"ConfigMap/weft-dashboard", "PodMonitor/weft-agent", "PodMonitor/weft-controller", "PrometheusRule/weft-agent",
+		"PrometheusRule/weft-controller",
+	}
 	if names := slices.Sorted(maps.Keys(objects)); !slices.Equal(names, want) {
 		t.Fatalf("objects %v", names)
 	}
-	for object, file := range map[string]string{"PrometheusRule/weft-agent": "alerts.yaml", "PrometheusRule/weft-controller": "alerts-controller.yaml"} {
+	for object, file := range map[string]string{
+		"PrometheusRule/weft-agent":      "alerts.yaml",
+		"PrometheusRule/weft-controller": "alerts-controller.yaml",
+	} {
 		var spec map[string]any
 		if err := yaml.Unmarshal([]byte(read(t, filepath.Join(dir, "files", file))), &spec); err != nil {
 			t.Fatal(err)
@@ -360,7 +376,8 @@ func TestPodMonitorsReachTheirPods(t *testing.T) {
 		t.Errorf("environment %v", env)
 	}
 	controller := c.controller.Spec.Template.Spec.Containers[0]
-	if !slices.Contains(controller.Args, "--health-address=$(HOST_IP):9879") || controller.LivenessProbe.HTTPGet.Host != "" || controller.ReadinessProbe.HTTPGet.Host != "" {
+	if !slices.Contains(controller.Args, "--health-address=$(HOST_IP):9879") ||
+		controller.LivenessProbe.HTTPGet.Host != "" || controller.ReadinessProbe.HTTPGet.Host != "" {
 		t.Errorf("arguments %q, probes of %q", controller.Args, controller.LivenessProbe.HTTPGet.Host)
 	}
 	off := rendered(t, nil).controller.Spec.Template.Spec.Containers[0]

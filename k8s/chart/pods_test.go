@@ -32,10 +32,12 @@ func TestVolumesMatchMounts(t *testing.T) {
 	}
 }
 
-// checkVolumes requires that each volume is mounted, and hostPaths at the same path: components exchange paths of sockets.
+// checkVolumes requires that each volume is mounted, and hostPaths at the same path: components exchange paths of
+// sockets.
 func checkVolumes(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
-	paths, used := map[string]string{}, map[string]bool{}
+	paths := map[string]string{}
+	used := map[string]bool{}
 	for _, v := range pod.Volumes {
 		paths[v.Name] = ""
 		if v.HostPath != nil {
@@ -101,7 +103,8 @@ func TestMemoryLimitsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range containers(rendered(t, nil)) {
-		request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+		request := c.Resources.Requests.Memory()
+		limit := c.Resources.Limits.Memory()
 		if request.IsZero() || limit.Cmp(*request) < 0 {
 			t.Errorf("%s requests %s of memory with limit %s", name, request, limit)
 		}
@@ -151,8 +154,15 @@ func TestDaemonSetsRunOnAllNodes(t *testing.T) {
 			{"without the host network", !pod.HostNetwork},
 			{"with host PID or IPC", pod.HostPID || pod.HostIPC},
 			{"without a critical priority", pod.PriorityClassName != "system-node-critical"},
-			{"does not tolerate all taints", len(pod.Tolerations) != 1 || pod.Tolerations[0].Operator != corev1.TolerationOpExists || pod.Tolerations[0].Key != ""},
-			{"selector differs from labels", fmt.Sprint(set.Spec.Selector.MatchLabels) != fmt.Sprint(set.Spec.Template.Labels)},
+			{
+				"does not tolerate all taints",
+				len(pod.Tolerations) != 1 || pod.Tolerations[0].Operator != corev1.TolerationOpExists ||
+					pod.Tolerations[0].Key != "",
+			},
+			{
+				"selector differs from labels",
+				fmt.Sprint(set.Spec.Selector.MatchLabels) != fmt.Sprint(set.Spec.Template.Labels),
+			},
 			{"in another namespace", set.Namespace != "weft-system"},
 		}
 		for _, p := range problems {
@@ -179,16 +189,20 @@ func TestAnUpdateStartsTheNewDataplaneWhileTheOldOneRuns(t *testing.T) {
 		t.Errorf("the new dataplane fails while the old one runs: %q", container.Args)
 	}
 	// The name is unique for each pod, so the probe succeeds when this process serves or waits.
-	if len(container.Env) != 1 || container.Env[0].Name != "WEFT_VSWITCH_NAME" || container.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.name" {
+	if len(container.Env) != 1 || container.Env[0].Name != "WEFT_VSWITCH_NAME" ||
+		container.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.name" {
 		t.Errorf("environment %+v", container.Env)
 	}
-	if container.StartupProbe == nil || strings.Join(container.StartupProbe.Exec.Command, " ") != "/usr/local/bin/weft-vswitch status" {
+	if container.StartupProbe == nil ||
+		strings.Join(container.StartupProbe.Exec.Command, " ") != "/usr/local/bin/weft-vswitch status" {
 		t.Errorf("startup probe %+v", container.StartupProbe)
 	}
 	if container.LivenessProbe != nil || container.ReadinessProbe != nil {
 		t.Error("a liveness or readiness probe can interrupt pods")
 	}
-	onDelete := rendered(t, map[string]any{"vswitch.updateStrategy": "OnDelete"}).sets["weft-vswitch"].Spec.UpdateStrategy
+	onDelete := rendered(t, map[string]any{
+		"vswitch.updateStrategy": "OnDelete",
+	}).sets["weft-vswitch"].Spec.UpdateStrategy
 	if onDelete.Type != "OnDelete" || onDelete.RollingUpdate != nil {
 		t.Errorf("update strategy %+v", onDelete)
 	}
@@ -197,7 +211,8 @@ func TestAnUpdateStartsTheNewDataplaneWhileTheOldOneRuns(t *testing.T) {
 // rows: AWS-47
 func TestProbesOfTheAgent(t *testing.T) {
 	agent := containers(rendered(t, nil))["weft-agent/agent"]
-	ready, alive := strings.Join(agent.ReadinessProbe.Exec.Command, " "), strings.Join(agent.LivenessProbe.Exec.Command, " ")
+	ready := strings.Join(agent.ReadinessProbe.Exec.Command, " ")
+	alive := strings.Join(agent.LivenessProbe.Exec.Command, " ")
 	if ready != "/usr/local/bin/weft-agent health" || alive != ready+" --alive" {
 		t.Errorf("ready: %s; alive: %s", ready, alive)
 	}
@@ -214,16 +229,20 @@ func TestTheControllerHasNoPrivileges(t *testing.T) {
 	container := pod.Containers[0]
 	s := container.SecurityContext
 	problems := map[string]bool{
-		"runs as root":         s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0,
-		"has capabilities":     len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}),
-		"can gain privileges":  s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation,
-		"has a writable root":  s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem,
-		"has volumes":          len(pod.Volumes) > 0,
-		"has another account":  pod.ServiceAccountName != "weft-controller",
-		"selects other pods":   fmt.Sprint(c.Spec.Selector.MatchLabels) != fmt.Sprint(c.Spec.Template.Labels),
-		"stays on a lost node": slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" }),
+		"runs as root": s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0,
+		"has capabilities": len(s.Capabilities.Add) > 0 ||
+			!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}),
+		"can gain privileges": s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation,
+		"has a writable root": s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem,
+		"has volumes":         len(pod.Volumes) > 0,
+		"has another account": pod.ServiceAccountName != "weft-controller",
+		"selects other pods":  fmt.Sprint(c.Spec.Selector.MatchLabels) != fmt.Sprint(c.Spec.Template.Labels),
+		"stays on a lost node": slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
+			return t.Key == ""
+		}),
 		"uses the pod network": !pod.HostNetwork,
-		"has remote probes":    container.LivenessProbe.HTTPGet.Host != "127.0.0.1" || container.ReadinessProbe.HTTPGet.Host != "127.0.0.1",
+		"has remote probes": container.LivenessProbe.HTTPGet.Host != "127.0.0.1" ||
+			container.ReadinessProbe.HTTPGet.Host != "127.0.0.1",
 	}
 	for what, is := range problems {
 		if is {

@@ -32,7 +32,8 @@ func readSchema(t *testing.T) (s schema) {
 	return s
 }
 
-// Every value of values.yaml is in the schema, every object of the schema rejects other keys, and every key outside of config has a default.
+// Every value of values.yaml is in the schema, every object of the schema rejects other keys, and every key outside of
+// config has a default.
 func TestTheSchemaHasTheValuesOfTheChart(t *testing.T) {
 	c, err := Load("")
 	if err != nil {
@@ -126,7 +127,9 @@ func TestInvalidValuesAreRejected(t *testing.T) {
 }
 
 func TestLaterValuesTakePrecedence(t *testing.T) {
-	values, err := Values([][]byte{[]byte("a: {b: 1, c: 1}"), []byte("a: {c: 2}\nd: [1]")}, []string{"a.e=5,d={x,y}", "a.e=6"})
+	values, err := Values([][]byte{[]byte("a: {b: 1, c: 1}"), []byte("a: {c: 2}\nd: [1]")}, []string{
+		"a.e=5,d={x,y}", "a.e=6",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +151,9 @@ func TestAChangedConfigurationReplacesTheAgents(t *testing.T) {
 		return rendered(t, changes).sets["weft-agent"].Spec.Template.Annotations["checksum/config"]
 	}
 	first := sum(nil)
-	for _, changes := range []map[string]any{{"config.log.level": "debug"}, {"config.dataplane.type": "vpp"}, {"cni.mode": "chained"}} {
+	for _, changes := range []map[string]any{
+		{"config.log.level": "debug"}, {"config.dataplane.type": "vpp"}, {"cni.mode": "chained"},
+	} {
 		if got := sum(changes); len(got) != 64 || got == first {
 			t.Errorf("%v: checksum %q, before %q", changes, got, first)
 		}
@@ -202,7 +207,10 @@ func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	if i := strings.Index(objects, "weft-system"); i >= 0 {
 		t.Errorf("an object is in weft-system: %s", objects[max(i-200, 0):i+50])
 	}
-	for _, want := range []string{"  namespace: elsewhere\n", "system:serviceaccount:elsewhere:weft-agent'", "kind: Namespace\nmetadata:\n  name: elsewhere\n"} {
+	for _, want := range []string{
+		"  namespace: elsewhere\n", "system:serviceaccount:elsewhere:weft-agent'",
+		"kind: Namespace\nmetadata:\n  name: elsewhere\n",
+	} {
 		if !strings.Contains(objects, want) {
 			t.Errorf("no %q", want)
 		}
@@ -210,18 +218,25 @@ func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	if !strings.Contains(notes, "--weft-namespace elsewhere") {
 		t.Errorf("notes:\n%s", notes)
 	}
-	if first := strings.Index(objects, "kind: Namespace"); first > strings.Index(objects, "kind: ServiceAccount") || first < 0 {
+	if first := strings.Index(objects, "kind: Namespace"); first > strings.Index(objects, "kind: ServiceAccount") ||
+		first < 0 {
 		t.Error("the namespace is not created first")
 	}
 }
 
 func TestOptionsOfPods(t *testing.T) {
-	c := rendered(t, map[string]any{"config.dataplane.type": "vpp", "imagePullSecrets": []any{map[string]any{"name": "registry"}}, "vpp.image.digest": digest})
+	c := rendered(t, map[string]any{
+		"config.dataplane.type": "vpp",
+		"imagePullSecrets":      []any{map[string]any{"name": "registry"}},
+		"vpp.image.digest":      digest,
+	})
 	pods := map[string]corev1.PodSpec{"controller": c.controller.Spec.Template.Spec}
 	for name, set := range c.sets {
 		pods[name] = set.Spec.Template.Spec
 	}
-	pods["vswitch"] = rendered(t, map[string]any{"imagePullSecrets": []any{map[string]any{"name": "registry"}}}).sets["weft-vswitch"].Spec.Template.Spec
+	pods["vswitch"] = rendered(t, map[string]any{
+		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
+	}).sets["weft-vswitch"].Spec.Template.Spec
 	for name, pod := range pods {
 		if len(pod.ImagePullSecrets) != 1 || pod.ImagePullSecrets[0].Name != "registry" {
 			t.Errorf("%s: %v", name, pod.ImagePullSecrets)
@@ -238,7 +253,8 @@ func TestSeveralControllersHaveADisruptionBudget(t *testing.T) {
 	}
 	c := rendered(t, map[string]any{"controller.replicas": 2})
 	selector := c.budget.Spec.Selector
-	if c.budget.Spec.MaxUnavailable.IntValue() != 1 || !maps.Equal(selector.MatchLabels, c.controller.Spec.Template.Labels) {
+	if c.budget.Spec.MaxUnavailable.IntValue() != 1 ||
+		!maps.Equal(selector.MatchLabels, c.controller.Spec.Template.Labels) {
 		t.Errorf("budget %+v", c.budget.Spec)
 	}
 }

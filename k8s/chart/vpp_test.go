@@ -30,13 +30,16 @@ func TestVPPIsUpdatedOnDeleteOnly(t *testing.T) {
 	set := c.sets["weft-vpp"]
 	pod := set.Spec.Template.Spec
 	if set.Spec.UpdateStrategy.Type != "OnDelete" || pod.Containers[0].LivenessProbe != nil {
-		t.Errorf("update strategy %q, liveness probe %v: an upgrade or a slow response interrupts pods", set.Spec.UpdateStrategy.Type, pod.Containers[0].LivenessProbe)
+		t.Errorf("update strategy %q, liveness probe %v: an upgrade or a slow response interrupts pods",
+			set.Spec.UpdateStrategy.Type, pod.Containers[0].LivenessProbe)
 	}
 	if !pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.PriorityClassName != "system-node-critical" {
-		t.Errorf("host network %t, PID %t, IPC %t, priority %q", pod.HostNetwork, pod.HostPID, pod.HostIPC, pod.PriorityClassName)
+		t.Errorf("host network %t, PID %t, IPC %t, priority %q", pod.HostNetwork, pod.HostPID, pod.HostIPC,
+			pod.PriorityClassName)
 	}
 	for _, account := range c.accounts {
-		if account.Name == pod.ServiceAccountName && (account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken) {
+		if account.Name == pod.ServiceAccountName &&
+			(account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken) {
 			t.Errorf("%s mounts a token", account.Name)
 		}
 	}
@@ -47,7 +50,8 @@ func TestVPPReadsTheConfigurationOfTheInitContainer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := rendered(t, variants[name])
 			pod := c.sets["weft-vpp"].Spec.Template.Spec
-			writer, vpp := pod.InitContainers[0], pod.Containers[0]
+			writer := pod.InitContainers[0]
+			vpp := pod.Containers[0]
 			var o vppconf.Options
 			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 			o.Flags(flags)
@@ -61,7 +65,9 @@ func TestVPPReadsTheConfigurationOfTheInitContainer(t *testing.T) {
 				t.Errorf("arguments of VPP %v, output %s", vpp.Args, o.Output)
 			}
 			for _, container := range []corev1.Container{writer, vpp, containers(c)["weft-agent/agent"]} {
-				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == o.RuntimeDir }) {
+				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {
+					return m.MountPath == o.RuntimeDir
+				}) {
 					t.Errorf("%s does not mount %s", container.Name, o.RuntimeDir)
 				}
 			}
@@ -95,7 +101,8 @@ func TestHugepagesAreRequestedIfUsed(t *testing.T) {
 		mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
 			return v.EmptyDir != nil && v.EmptyDir.Medium == "HugePages-2Mi"
 		})
-		if want := name == "on VPP with hugepages"; requested != want || mounted != want || want && amount.String() != "256Mi" {
+		if want := name == "on VPP with hugepages"; requested != want || mounted != want ||
+			want && amount.String() != "256Mi" {
 			t.Errorf("%s: requested %t (%s), mounted %t", name, requested, amount.String(), mounted)
 		}
 	}
@@ -108,7 +115,8 @@ func TestVPPHasTheDocumentedCapabilities(t *testing.T) {
 		added = append(added, string(capability))
 	}
 	slices.Sort(added)
-	if want := capabilitiesIn(t, "../../docs/vpp.md")["weft-vpp/vpp"]; vpp.Privileged != nil || !slices.Equal(added, want) {
+	if want := capabilitiesIn(t, "../../docs/vpp.md")["weft-vpp/vpp"]; vpp.Privileged != nil ||
+		!slices.Equal(added, want) {
 		t.Errorf("privileged %v, capabilities %v; docs/vpp.md says %v", vpp.Privileged, added, want)
 	}
 }

@@ -49,12 +49,14 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 	if err != nil {
 		return a, c.ListError(ctx, "nodenetworks."+v1.Group, err)
 	}
-	a.Blocks, a.Pools = claimed.Items, poolsOf(pools.Items, networks.Items)
+	a.Blocks = claimed.Items
+	a.Pools = poolsOf(pools.Items, networks.Items)
 	hasAnnounced := make(map[string]bool)
 	for i := range announced.Items {
 		n := &announced.Items[i]
 		hasAnnounced[n.Name] = true
-		if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionAddresses); c != nil && c.Status == metav1.ConditionFalse {
+		if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionAddresses); c != nil &&
+			c.Status == metav1.ConditionFalse {
 			a.Taken[n.Name] = c.Message
 		}
 	}
@@ -78,7 +80,8 @@ func IsReady(n *corev1.Node) bool {
 	})
 }
 
-// poolsOf lists all pools and networks that blocks are claimed from. The prefix of an unreadable CIDR is invalid; the check reports it.
+// poolsOf lists all pools and networks that blocks are claimed from. The prefix of an unreadable CIDR is invalid; the
+// check reports it.
 func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
 	var all []blocks.Pool
 	for i := range pools {
@@ -108,7 +111,9 @@ func (c *Client) ListError(ctx context.Context, what string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("list %s: no answer of the API server at %s: %w", what, host, OneLine(err))
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("list %s: the API server at %s has no such kind: are Weft's custom resource definitions installed?", what, host)
+		return fmt.Errorf(
+			"list %s: the API server at %s has no such kind: are Weft's custom resource definitions installed?", what,
+			host)
 	case isUnsent:
 		return fmt.Errorf("list %s: the API server at %s cannot be asked: %w", what, host, OneLine(err))
 	}

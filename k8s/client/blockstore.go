@@ -38,7 +38,10 @@ func (s *BlockStore) Get(ctx context.Context, name string) (*v1.IPBlock, error) 
 func (s *BlockStore) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	o := metav1.ListOptions{ResourceVersion: "0", FieldSelector: fields.OneTermEqualSelector("spec.pool", p.Name).String()}
+	o := metav1.ListOptions{
+		ResourceVersion: "0",
+		FieldSelector:   fields.OneTermEqualSelector("spec.pool", p.Name).String(),
+	}
 	if fresh {
 		o.ResourceVersion = ""
 	}
@@ -71,5 +74,7 @@ func (s *BlockStore) UpdateStatus(ctx context.Context, b *v1.IPBlock) (*v1.IPBlo
 func (s *BlockStore) Delete(ctx context.Context, b *v1.IPBlock) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	return s.blocks.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion}})
+	return s.blocks.Delete(ctx, b.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion},
+	})
 }

@@ -34,8 +34,13 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 		c := l.Known(func(c *nodeview.Config) { c.Node = name })
 		n := &blockstest.Node{Name: name, Judge: judge}
 		k, err := blocks.New(blocks.Config{
-			Node: name, Owner: func() string { return c.View().Node.UID }, Store: l.Client().BlockStore(), Local: n, Observed: c.Blocks, Foreign: c.ForeignBlock,
-			Pools: func() []blocks.Pool { v := c.View(); return v.ClaimedFrom() },
+			Node:     name,
+			Owner:    func() string { return c.View().Node.UID },
+			Store:    l.Client().BlockStore(),
+			Local:    n,
+			Observed: c.Blocks,
+			Foreign:  c.ForeignBlock,
+			Pools:    func() []blocks.Pool { v := c.View(); return v.ClaimedFrom() },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +71,10 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 func TestWritesFailWhenTheVersionHasChanged(t *testing.T) {
 	l := newLab(t)
 	s := l.Client().BlockStore()
-	made, err := s.Create(t.Context(), &v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"}, ObjectMeta: named("10.1.0.0-26")})
+	made, err := s.Create(t.Context(), &v1.IPBlock{
+		Spec:       v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"},
+		ObjectMeta: named("10.1.0.0-26"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +111,8 @@ func TestABlockIsFoundByItsAddressesItsNodeAndItsPool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b, err := s.Get(t.Context(), blocks.Name("", netip.MustParsePrefix("10.1.0.64/26"))); err != nil || b.Spec.Node != "n2" {
+	if b, err := s.Get(t.Context(), blocks.Name("", netip.MustParsePrefix("10.1.0.64/26"))); err != nil ||
+		b.Spec.Node != "n2" {
 		t.Errorf("by its addresses: %+v, error %v", b, err)
 	}
 	of := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.node", "n1").String()}
@@ -119,7 +128,8 @@ func TestABlockIsFoundByItsAddressesItsNodeAndItsPool(t *testing.T) {
 			}
 		}
 	}
-	if text, err := os.ReadFile("../manifests/crds/contivpp.io_ipblocks.yaml"); err != nil || yaml.Unmarshal(text, &crd) != nil {
+	if text, err := os.ReadFile("../manifests/crds/contivpp.io_ipblocks.yaml"); err != nil ||
+		yaml.Unmarshal(text, &crd) != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(crd.Spec.Versions); got != "[{v1 true [{.spec.node} {.spec.pool} {.spec.network}]}]" {

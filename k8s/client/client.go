@@ -31,14 +31,15 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Limits of the requests of one agent, a second and in a burst. Most of its work needs only watches; a node that starts claims and reports.
+// Limits of the requests of one agent, a second and in a burst. Most of its work needs only watches; a node that starts
+// claims and reports.
 const (
 	requestRate  = 20
 	requestBurst = 40
 )
 
-// Client is typed access to the kinds that Weft uses. The clientset of client-go has the kinds of all groups of Kubernetes, and the linker
-// can drop none of them.
+// Client is typed access to the kinds that Weft uses. The clientset of client-go has the kinds of all groups of
+// Kubernetes, and the linker can drop none of them.
 type Client struct {
 	core, weft, npwg, npwgPolicy, admin, coordination, discovery, networking rest.Interface
 
@@ -62,7 +63,9 @@ func typed[T, L any, PT interface {
 	*L
 	runtime.Object
 }](c *Client, group rest.Interface, resource, namespace string) *Typed[PT, PL] {
-	return gentype.NewClientWithList(resource, group, c.codec, namespace, func() PT { return new(T) }, func() PL { return new(L) })
+	return gentype.NewClientWithList(resource, group, c.codec, namespace, func() PT { return new(T) }, func() PL {
+		return new(L)
+	})
 }
 
 // Connection reads how to reach the API server: from a kubeconfig file, or as a pod if file is "". It sends nothing.
@@ -81,11 +84,9 @@ func Connection(file string) (*rest.Config, error) {
 	return c, nil
 }
 
-// OperatorConnection reads how an operator reaches the API server, like kubectl: from the file, else from the files in KUBECONFIG, else from
-// ~/.kube/config, else as a pod. It sends nothing.
-func OperatorConnection(file string) (*rest.Config, error) { return OperatorContext(file, "") }
-
-// OperatorContext is [OperatorConnection] with a context of the kubeconfig; "" is its current context.
+// OperatorContext reads how an operator reaches the API server, like kubectl: from the file, else from the files in
+// KUBECONFIG, else from ~/.kube/config, else as a pod. context is a context of the kubeconfig; "" is its current one.
+// It sends nothing.
 func OperatorContext(file, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
@@ -96,7 +97,8 @@ func OperatorContext(file, context string) (*rest.Config, error) {
 	case clientcmd.IsEmptyConfig(err) && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "":
 		return nil, noneOf(rules.Precedence)
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
+		return nil, errors.New(
+			"no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
 	case err != nil:
 		return nil, fmt.Errorf("read kubeconfig: %w", OneLine(err))
 	}
@@ -123,8 +125,10 @@ func noneOf(files []string) error {
 // newScheme returns the kinds of the methods of a client.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
-		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme), npwg.AddPoliciesToScheme(scheme),
+	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme),
+		discoveryv1.AddToScheme(scheme),
+		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme),
+		npwg.AddPoliciesToScheme(scheme),
 		adminpolicy.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
@@ -142,7 +146,8 @@ func New(connection *rest.Config) (*Client, error) {
 	if base.UserAgent == "" {
 		base.UserAgent = "weft-agent/" + version.String()
 	}
-	base.QPS, base.Burst = requestRate, requestBurst
+	base.QPS = requestRate
+	base.Burst = requestBurst
 	transport, err := rest.HTTPClientFor(base)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
@@ -152,12 +157,17 @@ func New(connection *rest.Config) (*Client, error) {
 		client *rest.Interface
 		root   string
 		gv     schema.GroupVersion
-	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()},
+	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {
+		&c.npwg, "/apis", npwg.GroupVersion(),
+	},
 		{&c.npwgPolicy, "/apis", npwg.PolicyGroupVersion()}, {&c.admin, "/apis", adminpolicy.GroupVersion()},
-		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {&c.discovery, "/apis", discoveryv1.SchemeGroupVersion},
+		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {
+			&c.discovery, "/apis", discoveryv1.SchemeGroupVersion,
+		},
 		{&c.networking, "/apis", networkingv1.SchemeGroupVersion}} {
 		config := rest.CopyConfig(base)
-		config.APIPath, config.GroupVersion = group.root, &group.gv
+		config.APIPath = group.root
+		config.GroupVersion = &group.gv
 		client, err := rest.RESTClientForConfigAndClient(config, transport)
 		if err != nil {
 			return nil, fmt.Errorf("make a client of %s: %w", group.gv, err)
@@ -175,7 +185,8 @@ func (c *Client) Connection() *rest.Config { return c.connection }
 
 // ExecURL returns the URL that runs a program in a container of a pod.
 func (c *Client) ExecURL(namespace, pod string, options *corev1.PodExecOptions) *url.URL {
-	return c.core.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").VersionedParams(options, c.codec).URL()
+	return c.core.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").VersionedParams(options,
+		c.codec).URL()
 }
 
 // Host is the host of the API server, without port.
@@ -267,8 +278,11 @@ func (c *Client) Configs() *Typed[*v1.WeftConfig, *v1.WeftConfigList] {
 }
 
 // Definitions is access to the NetworkAttachmentDefinitions of a namespace; "": of all namespaces.
-func (c *Client) Definitions(namespace string) *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
-	return typed[npwg.NetworkAttachmentDefinition, npwg.NetworkAttachmentDefinitionList](c, c.npwg, "network-attachment-definitions", namespace)
+func (c *Client) Definitions(
+	namespace string,
+) *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
+	return typed[npwg.NetworkAttachmentDefinition, npwg.NetworkAttachmentDefinitionList](c, c.npwg,
+		"network-attachment-definitions", namespace)
 }
 
 // FullNetworkPolicies is access to all NetworkPolicies with their specs.
@@ -283,12 +297,16 @@ func (c *Client) MultiNetworkPolicies() *Typed[*npwg.MultiNetworkPolicy, *npwg.M
 
 // AdminNetworkPolicies is access to the AdminNetworkPolicies.
 func (c *Client) AdminNetworkPolicies() *Typed[*adminpolicy.AdminNetworkPolicy, *adminpolicy.AdminNetworkPolicyList] {
-	return typed[adminpolicy.AdminNetworkPolicy, adminpolicy.AdminNetworkPolicyList](c, c.admin, "adminnetworkpolicies", "")
+	return typed[adminpolicy.AdminNetworkPolicy, adminpolicy.AdminNetworkPolicyList](c, c.admin, "adminnetworkpolicies",
+		"")
 }
 
 // BaselineAdminNetworkPolicies is access to the BaselineAdminNetworkPolicy of the cluster.
-func (c *Client) BaselineAdminNetworkPolicies() *Typed[*adminpolicy.BaselineAdminNetworkPolicy, *adminpolicy.BaselineAdminNetworkPolicyList] {
-	return typed[adminpolicy.BaselineAdminNetworkPolicy, adminpolicy.BaselineAdminNetworkPolicyList](c, c.admin, "baselineadminnetworkpolicies", "")
+func (c *Client) BaselineAdminNetworkPolicies() *Typed[
+	*adminpolicy.BaselineAdminNetworkPolicy, *adminpolicy.BaselineAdminNetworkPolicyList,
+] {
+	return typed[adminpolicy.BaselineAdminNetworkPolicy, adminpolicy.BaselineAdminNetworkPolicyList](c, c.admin,
+		"baselineadminnetworkpolicies", "")
 }
 
 // NetworkPolicies is access to the metadata of all NetworkPolicies.

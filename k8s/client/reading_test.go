@@ -53,9 +53,13 @@ func TestNoObjectHidesOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		paths := append(fieldsOf("", reflect.TypeOf(object).Elem()), ".status", ".status.conditions", ".status.conditions[].lastTransitionTime")
+		paths := append(fieldsOf("", reflect.TypeOf(object).Elem()), ".status", ".status.conditions",
+			".status.conditions[].lastTransitionTime")
 		for _, path := range paths {
-			for _, value := range []string{`null`, `"x"`, `"2026-01-01t00:00:00z"`, `-1`, `1.5`, `1e30`, `9223372036854775808`, `true`, `{}`, `{"x": 1}`, `[]`, `["x"]`, `[[7]]`} {
+			for _, value := range []string{
+				`null`, `"x"`, `"2026-01-01t00:00:00z"`, `-1`, `1.5`, `1e30`, `9223372036854775808`, `true`, `{}`,
+				`{"x": 1}`, `[]`, `["x"]`, `[[7]]`,
+			} {
 				tried++
 				mustShowOther(t, list.DeepCopyObject(), path, value)
 			}
@@ -95,7 +99,8 @@ func kindsOf(t *testing.T, scheme *runtime.Scheme) map[string]schema.GroupVersio
 			continue
 		}
 		get, isTyped := method.Type.Out(0).MethodByName("Get")
-		if !isTyped || !get.Type.Out(0).Implements(reflect.TypeFor[runtime.Object]()) || get.Type.Out(0).Kind() != reflect.Pointer {
+		if !isTyped || !get.Type.Out(0).Implements(reflect.TypeFor[runtime.Object]()) ||
+			get.Type.Out(0).Kind() != reflect.Pointer {
 			continue
 		}
 		object, is := reflect.New(get.Type.Out(0).Elem()).Interface().(runtime.Object)

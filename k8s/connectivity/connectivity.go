@@ -77,15 +77,17 @@ type test struct {
 	created []func(context.Context) error // deletions, in the order of the creations
 }
 
-// Run tests the connectivity and removes everything that it created, also if ctx ends. It returns an error if the test itself cannot be
-// done; failed tests are results.
+// Run tests the connectivity and removes everything that it created, also if ctx ends. It returns an error if the test
+// itself cannot be done; failed tests are results.
 func Run(ctx context.Context, c Config) (err error) {
 	t := &test{Config: c}
 	random := make([]byte, 3)
 	_, _ = rand.Read(random) // never fails
 	t.name = "weft-check-" + hex.EncodeToString(random)
 	defer func() { err = errors.Join(err, t.clean(ctx)) }()
-	for _, step := range []func(context.Context) error{t.chooseNodes, t.readNodes, t.createNamespace, t.createNetworks, t.createPods, t.awaitPods, t.probe} {
+	for _, step := range []func(context.Context) error{
+		t.chooseNodes, t.readNodes, t.createNamespace, t.createNetworks, t.createPods, t.awaitPods, t.probe,
+	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -115,15 +117,18 @@ func (t *test) chooseNodes(ctx context.Context) error {
 
 // readNodes finds the image of the agents, and what the nodes support.
 func (t *test) readNodes(ctx context.Context) error {
-	t.image, t.policy = t.Image, corev1.PullIfNotPresent
+	t.image = t.Image
+	t.policy = corev1.PullIfNotPresent
 	if t.image == "" {
 		image, policy, err := t.Fleet.Image(ctx, t.nodes[0])
 		if err != nil {
 			return fmt.Errorf("%w; set --image", err)
 		}
-		t.image, t.policy = image, policy
+		t.image = image
+		t.policy = policy
 	}
-	t.memif, t.ipv6 = true, true
+	t.memif = true
+	t.ipv6 = true
 	for _, n := range t.nodes {
 		node, err := t.Client.Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
@@ -131,7 +136,8 @@ func (t *test) readNodes(ctx context.Context) error {
 		}
 		devices := node.Status.Allocatable[corev1.ResourceName(memifResource)]
 		t.memif = t.memif && devices.Value() > 0
-		t.ipv6 = t.ipv6 && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return isIPv6(a.Address) })
+		t.ipv6 = t.ipv6 &&
+			slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return isIPv6(a.Address) })
 	}
 	return nil
 }
@@ -148,12 +154,20 @@ func (t *test) createNamespace(ctx context.Context) error {
 	return nil
 }
 
-// createNetworks creates a network for each type of extra interface, because the kernel of a pod has one route to the addresses of a
-// network. Networks are isolated, and their addresses are from a range for tests (RFC 2544) and a unique local one.
+// createNetworks creates a network for each type of extra interface, because the kernel of a pod has one route to the
+// addresses of a network. Networks are isolated, and their addresses are from a range for tests (RFC 2544) and a unique
+// local one.
 func (t *test) createNetworks(ctx context.Context) error {
 	for i, kind := range []string{"tap", "veth"} {
-		n := &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: t.name + "-" + kind, Labels: map[string]string{label: t.name}}}
-		n.Spec = v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{v1.CIDR(fmt.Sprintf("198.18.%d.0/24", 240+i))}, BlockSize: 26, BlockSizeV6: 122}
+		n := &v1.CustomNetwork{
+			ObjectMeta: metav1.ObjectMeta{Name: t.name + "-" + kind, Labels: map[string]string{label: t.name}},
+		}
+		n.Spec = v1.CustomNetworkSpec{
+			Type:        v1.L3,
+			CIDRs:       []v1.CIDR{v1.CIDR(fmt.Sprintf("198.18.%d.0/24", 240+i))},
+			BlockSize:   26,
+			BlockSizeV6: 122,
+		}
 		n.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: t.name}}
 		if t.ipv6 {
 			n.Spec.CIDRs = append(n.Spec.CIDRs, v1.CIDR(fmt.Sprintf("fd57:6566:74%02x::/112", i)))
@@ -165,7 +179,14 @@ func (t *test) createNetworks(ctx context.Context) error {
 			return absent("CustomNetwork "+n.Name, t.Client.Networks().Delete(ctx, n.Name, metav1.DeleteOptions{}))
 		})
 		if reason := t.awaitNetwork(ctx, n.Name); reason != "" {
-			t.Report(Result{Test: kind + " network", Path: "cluster", To: n.Name, State: Failed, Reason: reason, Hint: "kubectl weft status"})
+			t.Report(Result{
+				Test:   kind + " network",
+				Path:   "cluster",
+				To:     n.Name,
+				State:  Failed,
+				Reason: reason,
+				Hint:   "kubectl weft status",
+			})
 			continue
 		}
 		t.nets = append(t.nets, n.Name)

@@ -38,7 +38,8 @@ func TestLinesThatAreNoOutcomesAreSkipped(t *testing.T) {
 	c := newCluster(t)
 	c.send = func(x k8stest.Exec, probes []probe.Probe) int {
 		_, _ = io.WriteString(x.Out, "panic: no\n\n[]\n{\"id\": -1}\n{\"id\": 99}\n{\"id\": \"1\"}\n\x00\xff\n")
-		_, _ = io.WriteString(x.Out, "{\"id\": 0, \"error\": \""+strings.Repeat("x", 1<<20)+"\"}\n") // longer than any outcome
+		// longer than any outcome
+		_, _ = io.WriteString(x.Out, "{\"id\": 0, \"error\": \""+strings.Repeat("x", 1<<20)+"\"}\n")
 		for _, p := range probes {
 			_, _ = fmt.Fprintf(x.Out, "{\"id\": %d", p.ID) // in two parts
 			_, _ = io.WriteString(x.Out, ", \"took\": 7}\n")
@@ -60,7 +61,9 @@ func TestPartialOutputKeepsItsOutcomesAndFails(t *testing.T) {
 		return 1
 	}
 	err := c.run()
-	if err == nil || !strings.HasPrefix(err.Error(), "weftctl probe in pod client: exit code 1: weftctl: no route to host!") || len(err.Error()) > 5000 || c.passed() != 1 {
+	if err == nil ||
+		!strings.HasPrefix(err.Error(), "weftctl probe in pod client: exit code 1: weftctl: no route to host!") ||
+		len(err.Error()) > 5000 || c.passed() != 1 {
 		t.Errorf("error %.200v of a program with an endless complaint, %d probes passed", err, c.passed())
 	}
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/weftnet/weft/k8s/k8stest"
 )
 
-// cluster is a cluster with one node. Its probe pods start when a client asks for them, and print what the functions return.
+// cluster is a cluster with one node. Its probe pods start when a client asks for them, and print what the functions
+// return.
 type cluster struct {
 	*k8stest.Server
 	t          *testing.T
@@ -33,18 +34,25 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{Server: k8stest.New(t), t: t, interfaces: printInterfaces, send: func(x k8stest.Exec, probes []probe.Probe) int {
-		for _, p := range probes {
-			printOutcome(x, probe.Outcome{ID: p.ID, Took: time.Millisecond})
-		}
-		return 0
-	}}
+	c := &cluster{
+		Server:     k8stest.New(t),
+		t:          t,
+		interfaces: printInterfaces,
+		send: func(x k8stest.Exec, probes []probe.Probe) int {
+			for _, p := range probes {
+				printOutcome(x, probe.Outcome{ID: p.ID, Took: time.Millisecond})
+			}
+			return 0
+		},
+	}
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}})
 	c.Put("pods", &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "weft-system", Name: "agent-n1", Labels: map[string]string{"app.kubernetes.io/name": "weft", "app.kubernetes.io/component": "agent"},
+			Namespace: "weft-system",
+			Name:      "agent-n1",
+			Labels:    map[string]string{"app.kubernetes.io/name": "weft", "app.kubernetes.io/component": "agent"},
 		},
 		Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	})
@@ -79,7 +87,9 @@ func (c *cluster) progress(r *http.Request) int {
 	case strings.Contains(r.URL.Path, "/namespaces/weft-check-") && c.Object("pods", parts[4], name, &pod):
 		pod.Status = corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.1.0.2"}},
-			ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+			},
 		}
 		c.Put("pods", &pod)
 	}
@@ -119,10 +129,13 @@ func (c *cluster) runUntil(ctx context.Context, reported func()) error {
 			reported()
 		},
 	})
-	created, deleted := 0, 0
+	created := 0
+	deleted := 0
 	for _, request := range c.Requests() {
-		created += map[bool]int{true: 1}[request == "POST /api/v1/namespaces" || request == "POST /apis/contivpp.io/v1/customnetworks"]
-		deleted += map[bool]int{true: 1}[strings.HasPrefix(request, "DELETE /api/v1/namespaces/weft-check-") || strings.HasPrefix(request, "DELETE /apis/contivpp.io/v1/customnetworks/weft-check-")]
+		created += map[bool]int{true: 1}[request == "POST /api/v1/namespaces" ||
+			request == "POST /apis/contivpp.io/v1/customnetworks"]
+		deleted += map[bool]int{true: 1}[strings.HasPrefix(request, "DELETE /api/v1/namespaces/weft-check-") ||
+			strings.HasPrefix(request, "DELETE /apis/contivpp.io/v1/customnetworks/weft-check-")]
 	}
 	if created != 3 || deleted != 3 {
 		c.t.Errorf("created %d objects, deleted %d", created, deleted)

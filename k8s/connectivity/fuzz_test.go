@@ -6,10 +6,12 @@ import (
 	"github.com/weftnet/weft/internal/probe"
 )
 
-// FuzzOutcomes reads any output of a probe pod, in two parts: each probe has at most one outcome, and the memory is bounded.
+// FuzzOutcomes reads any output of a probe pod, in two parts: each probe has at most one outcome, and the memory is
+// bounded.
 func FuzzOutcomes(f *testing.F) {
 	for _, seed := range []string{
-		"{\"id\":0,\"took\":310000}\n{\"id\":1,\"error\":\"no reply within 3s\"}\n{\"id\":2,\"size\":1450}\n", "{\"id\":1}\n{\"id\":1}\n{\"id\":-1}\n{\"id\":3}\n",
+		"{\"id\":0,\"took\":310000}\n{\"id\":1,\"error\":\"no reply within 3s\"}\n{\"id\":2,\"size\":1450}\n",
+		"{\"id\":1}\n{\"id\":1}\n{\"id\":-1}\n{\"id\":3}\n",
 		"panic: x\n\ngoroutine 1\n{\"id\":0}", "{\"id\":1e0}\n{\"ID\":2}\n", "\x00\n\n[]\n",
 	} {
 		f.Add([]byte(seed), len(seed)/2)
@@ -35,11 +37,14 @@ func FuzzOutcomes(f *testing.F) {
 	})
 }
 
-// FuzzInterfaces reads any list of interfaces: names that a terminal shows, and a bounded number of addresses to which probes may go.
+// FuzzInterfaces reads any list of interfaces: names that a terminal shows, and a bounded number of addresses to which
+// probes may go.
 func FuzzInterfaces(f *testing.F) {
 	for _, seed := range []string{
 		`[{"name":"eth0","mtu":1450,"addresses":["10.1.0.2","fd00::2"]},{"name":"memif0","memif":true,"addresses":["198.19.0.2"]}]`,
-		`[{"name":"a\nb"}]`, `[{"name":"..","addresses":null}]`, `[{"name":"e","addresses":["::","224.0.0.1","::ffff:127.0.0.1"]}]`, `{}`, `null`,
+		`[{"name":"a\nb"}]`,
+		`[{"name":"..","addresses":null}]`, `[{"name":"e","addresses":["::","224.0.0.1","::ffff:127.0.0.1"]}]`,
+		`{}`, `null`,
 	} {
 		f.Add([]byte(seed))
 	}

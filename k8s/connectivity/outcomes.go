@@ -44,14 +44,17 @@ func (o *outcomes) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		o.line()
-		o.begun, o.skipped, rest = o.begun[:0], false, after
+		o.begun = o.begun[:0]
+		o.skipped = false
+		rest = after
 	}
 }
 
 // line reports the line that has ended.
 func (o *outcomes) line() {
 	var one probe.Outcome
-	if o.skipped || json.Unmarshal(o.begun, &one) != nil || one.ID < 0 || one.ID >= len(o.missing) || !o.missing[one.ID] {
+	if o.skipped || json.Unmarshal(o.begun, &one) != nil || one.ID < 0 || one.ID >= len(o.missing) ||
+		!o.missing[one.ID] {
 		return
 	}
 	o.missing[one.ID] = false
@@ -60,7 +63,8 @@ func (o *outcomes) line() {
 
 // complete returns an error if outcomes are missing.
 func (o *outcomes) complete() error {
-	all, seen := len(o.missing), 0
+	all := len(o.missing)
+	seen := 0
 	for _, missing := range o.missing {
 		if !missing {
 			seen++
@@ -83,7 +87,8 @@ func parseInterfaces(output []byte) ([]probe.Interface, error) {
 		case !isInterfaceName(i.Name):
 			return nil, fmt.Errorf("invalid interface name %.40q", i.Name)
 		case len(i.Addresses) > maxAddresses:
-			return nil, fmt.Errorf("interface %s has %d addresses, at most %d are probed", i.Name, len(i.Addresses), maxAddresses)
+			return nil, fmt.Errorf("interface %s has %d addresses, at most %d are probed", i.Name, len(i.Addresses),
+				maxAddresses)
 		}
 		for _, a := range i.Addresses {
 			if !a.IsValid() || a.Zone() != "" || !a.IsGlobalUnicast() {

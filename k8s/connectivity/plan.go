@@ -36,11 +36,14 @@ func (t *test) probe(ctx context.Context) error {
 	plan = append(plan, t.planNodes(ctx)...)
 	plan = append(plan, t.planServices(ctx)...)
 	if t.DNS != "" {
-		plan = append(plan, planned{probe.Probe{Kind: probe.DNS, Name: t.DNS}, Result{Test: "DNS", Path: "cluster", To: t.DNS}})
+		plan = append(plan, planned{
+			probe.Probe{Kind: probe.DNS, Name: t.DNS}, Result{Test: "DNS", Path: "cluster", To: t.DNS},
+		})
 	}
 	var probes []probe.Probe
 	for i := range plan {
-		plan[i].ID, plan[i].Timeout = i, t.Probe
+		plan[i].ID = i
+		plan[i].Timeout = t.Probe
 		probes = append(probes, plan[i].Probe)
 	}
 	if len(probes) == 0 {
@@ -67,19 +70,25 @@ func (t *test) send(ctx context.Context, plan []planned, probes []probe.Probe) e
 
 func (t *test) resultOf(ctx context.Context, p planned, o probe.Outcome) Result {
 	r := p.result
-	r.State, r.Took = Passed, o.Took.Round(10*time.Microsecond).String()
+	r.State = Passed
+	r.Took = o.Took.Round(10 * time.Microsecond).String()
 	if p.Kind == probe.Full && o.Size > 0 {
 		r.Test += fmt.Sprintf(" %d B", o.Size)
 	}
 	if o.Error == "" {
 		return r
 	}
-	r.State, r.Reason = Failed, o.Error
+	r.State = Failed
+	r.Reason = o.Error
 	switch {
 	case r.Path == "Service" && !t.hasKubeProxy(ctx):
-		r.State, r.Reason = Skipped, o.Error+"; no kube-proxy was found, and Weft does not implement Services"
+		r.State = Skipped
+		r.Reason = o.Error + "; no kube-proxy was found, and Weft does not implement Services"
 	case p.Kind == probe.DNS:
 		r.Hint = "kubectl -n kube-system get pods -l k8s-app=kube-dns"
+	case p.Kind == probe.Full && r.Path == "other node":
+		r.Hint = "kubectl weft status --node " + t.nodes[0].Name +
+			" # the condition path-mtu names paths that carry less"
 	case p.Kind == probe.Full:
 		r.Hint = "larger packets than the path carries? kubectl weft objects linux.link --node " + t.nodes[0].Name
 	case r.Path == "other node":
@@ -119,7 +128,8 @@ func (t *test) plan(from *probePod) []planned {
 	return plan
 }
 
-// probesOf returns the probes to one address. A memif is no interface of the kernel, and its program answers pings only.
+// probesOf returns the probes to one address. A memif is no interface of the kernel, and its program answers pings
+// only.
 func probesOf(from *probePod, to probe.Interface, address netip.Addr, path string) []planned {
 	via := to.Name
 	if to.Memif {
@@ -136,7 +146,11 @@ func probesOf(from *probePod, to probe.Interface, address netip.Addr, path strin
 	for _, kind := range kinds {
 		plan = append(plan, planned{
 			probe.Probe{Kind: kind, To: address, Port: probe.Port, Via: via},
-			Result{Test: strings.Join([]string{to.Name, family(address), kindWords[kind]}, " "), Path: path, To: address.String()},
+			Result{
+				Test: strings.Join([]string{to.Name, family(address), kindWords[kind]}, " "),
+				Path: path,
+				To:   address.String(),
+			},
 		})
 	}
 	return plan
@@ -154,7 +168,8 @@ func family(a netip.Addr) string {
 // has reports whether a pod has an interface with an address of the family.
 func (p *probePod) has(name string, address netip.Addr) bool {
 	return slices.ContainsFunc(p.interfaces, func(i probe.Interface) bool {
-		return i.Name == name && slices.ContainsFunc(i.Addresses, func(a netip.Addr) bool { return a.Is4() == address.Is4() })
+		return i.Name == name &&
+			slices.ContainsFunc(i.Addresses, func(a netip.Addr) bool { return a.Is4() == address.Is4() })
 	})
 }
 
@@ -206,6 +221,9 @@ func (t *test) planServices(ctx context.Context) []planned {
 
 // hasKubeProxy reports whether the cluster runs kube-proxy in pods.
 func (t *test) hasKubeProxy(ctx context.Context) bool {
-	list, err := t.Client.Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy", Limit: 1})
+	list, err := t.Client.Pods("kube-system").List(ctx, metav1.ListOptions{
+		LabelSelector: "k8s-app=kube-proxy",
+		Limit:         1,
+	})
 	return err == nil && len(list.Items) > 0
 }

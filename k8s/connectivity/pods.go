@@ -38,7 +38,8 @@ type probePod struct {
 	interfaces []probe.Interface
 }
 
-// createPods creates the client and a server on its node, and a server on the other node. It also creates a Service for the servers.
+// createPods creates the client and a server on its node, and a server on the other node. It also creates a Service for
+// the servers.
 func (t *test) createPods(ctx context.Context) error {
 	t.pods = []*probePod{{name: clientPod, node: t.nodes[0].Name}, {name: nearPod, node: t.nodes[0].Name}}
 	if len(t.nodes) > 1 {
@@ -76,19 +77,27 @@ func (t *test) manifest(p *probePod) *corev1.Pod {
 		role["role"] = clientPod
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.name, Labels: role}, Spec: corev1.PodSpec{
-		NodeName:    p.node, // kubelet admits the pod; taints do not matter
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, AutomountServiceAccountToken: ptr.To(false),
-		TerminationGracePeriodSeconds: ptr.To(int64(1)), RestartPolicy: corev1.RestartPolicyAlways, EnableServiceLinks: ptr.To(false),
+		NodeName:                      p.node, // kubelet admits the pod; taints do not matter
+		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		AutomountServiceAccountToken:  ptr.To(false),
+		TerminationGracePeriodSeconds: ptr.To(int64(1)),
+		RestartPolicy:                 corev1.RestartPolicyAlways,
+		EnableServiceLinks:            ptr.To(false),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(65534)), RunAsGroup: ptr.To(int64(65534)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			Sysctls:        []corev1.Sysctl{{Name: "net.ipv4.ping_group_range", Value: "0 2147483647"}},
 		},
 		Containers: []corev1.Container{{
-			Name: container, Image: t.image, ImagePullPolicy: t.policy, Command: []string{fleet.WeftctlPath, "probe", "serve"},
-			Resources: corev1.ResourceRequirements{Limits: limits},
+			Name:            container,
+			Image:           t.image,
+			ImagePullPolicy: t.policy,
+			Command:         []string{fleet.WeftctlPath, "probe", "serve"},
+			Resources:       corev1.ResourceRequirements{Limits: limits},
 			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				AllowPrivilegeEscalation: ptr.To(false),
+				ReadOnlyRootFilesystem:   ptr.To(true),
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			},
 		}},
 	}}
@@ -119,7 +128,8 @@ func (t *test) awaitPods(ctx context.Context) error {
 		}
 		result := Result{Test: "start a pod", Path: "node " + p.node, To: p.name, State: Passed}
 		if reason != "" {
-			result.State, result.Reason = Failed, reason
+			result.State = Failed
+			result.Reason = reason
 			result.Hint = fmt.Sprintf("kubectl weft events --node %s", p.node)
 		} else {
 			running = append(running, p)
@@ -157,7 +167,9 @@ func (t *test) obstacle(ctx context.Context, p *probePod, o *corev1.Pod) string 
 	defer cancel()
 	list, err := t.Client.Events(t.name).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + p.name})
 	if err == nil {
-		warnings := slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return e.Type != corev1.EventTypeWarning || e.InvolvedObject.Name != p.name })
+		warnings := slices.DeleteFunc(list.Items, func(e corev1.Event) bool {
+			return e.Type != corev1.EventTypeWarning || e.InvolvedObject.Name != p.name
+		})
 		slices.SortFunc(warnings, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 		if len(warnings) > 0 {
 			last := warnings[len(warnings)-1]

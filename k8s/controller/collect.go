@@ -24,7 +24,8 @@ func (c *Controller) keepCollecting(ctx context.Context) error {
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
-			c.config.Log.Warn("addresses of deleted nodes not collected, retrying", "after", c.config.Collect, "err", err)
+			c.config.Log.Warn("addresses of deleted nodes not collected, retrying", "after", c.config.Collect,
+				"err", err)
 		}
 	}, c.config.Collect)
 	return ctx.Err()

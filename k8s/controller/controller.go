@@ -1,12 +1,14 @@
-// Package controller writes the status of the cluster's networks, pools and external interfaces. The replica that holds a lease leads.
+// Package controller writes the status of the cluster's networks, pools and external interfaces. The replica that holds
+// a lease leads.
 //
-// The API server does not know the leader, and a request of an earlier leader may arrive late. So correctness does not depend on the lease:
-// each write has the resource version that was read, and a network owns a VNI once it is in the ledger, which is one object:
+// The API server does not know the leader, and a request of an earlier leader may arrive late. So correctness does not
+// depend on the lease: each write has the resource version that was read, and a network owns a VNI once it is in the
+// ledger, which is one object:
 //
 //	ledger (ConfigMap) --read--> fresh list of networks --choose--> ledger, if its version has not changed --> status.vni
 //
-// Nodes use spec.vni of a network, else status.vni. The controller optionally removes a taint from nodes that serve pods: their agents
-// are not authorised to.
+// Nodes use spec.vni of a network, else status.vni. The controller optionally removes a taint from nodes that serve
+// pods: their agents are not authorised to.
 package controller
 
 import (
@@ -90,7 +92,12 @@ func New(c Config) (*Controller, error) {
 	c.Collect = cmp.Or(c.Collect, collectEvery)
 	w := &Controller{config: c, overview: newOverview(c.Client, c.Untaint, c.Log)}
 	w.collector = blocks.Collector{
-		Store: c.Client.BlockStore(), Pools: w.claimSources, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
+		Store:   c.Client.BlockStore(),
+		Pools:   w.claimSources,
+		NodeUID: w.nodeUID,
+		Grace:   c.Grace,
+		Now:     time.Now,
+		Log:     c.Log,
 	}
 	w.election = election{
 		leases: c.Client.Leases(c.Namespace), name: leaseName, me: c.Identity, log: c.Log, checked: w.leaseChecked,
@@ -138,7 +145,8 @@ func (c *Controller) lead(ctx context.Context) error {
 // keepStatus reconciles at the start, after each change, and with backoff after an error.
 func (c *Controller) keepStatus(ctx context.Context) error {
 	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = shortestPause, longestPause
+	pauses.InitialInterval = shortestPause
+	pauses.MaxInterval = longestPause
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -148,12 +156,15 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 		case <-next.C:
 		case <-c.overview.changed:
 		}
-		rest, again := pause, resyncEvery
+		rest := pause
+		again := resyncEvery
 		switch err := c.reconcile(ctx); {
 		case errors.Is(err, errNotSynced):
-			rest, again = shortestPause, 0
+			rest = shortestPause
+			again = 0
 		case err != nil && ctx.Err() == nil:
-			rest, again = max(pauses.NextBackOff(), 0), 0
+			rest = max(pauses.NextBackOff(), 0)
+			again = 0
 			c.config.Log.Warn("status not written, retrying", "after", rest, "err", err)
 		default:
 			pauses.Reset()
@@ -183,7 +194,8 @@ func (c *Controller) reconcile(ctx context.Context) error {
 }
 
 func (c *Controller) reconcileNetworks(ctx context.Context) error {
-	networks, nodes := c.overview.networks.All(), c.overview.nodes.All()
+	networks := c.overview.networks.All()
+	nodes := c.overview.nodes.All()
 	var errs []error
 	for _, n := range networks {
 		errs = append(errs, c.keepInUse(ctx, n, nodes))
@@ -207,7 +219,8 @@ func (c *Controller) reconcileNetworks(ctx context.Context) error {
 }
 
 func (c *Controller) reconcilePools(ctx context.Context) error {
-	pools, claimed := c.overview.pools.All(), c.overview.blocks.All()
+	pools := c.overview.pools.All()
+	claimed := c.overview.blocks.All()
 	var errs []error
 	for _, p := range pools {
 		set := func(o *v1.IPPool) { o.Status = poolStatus(p, pools, claimed) }
@@ -234,8 +247,8 @@ func (c *Controller) reconcileTaints(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// writeStatus writes the status that set puts into an object, if it differs. A conflict is no error: the watch shows the other write, and
-// the next reconciliation decides again.
+// writeStatus writes the status that set puts into an object, if it differs. A conflict is no error: the watch shows
+// the other write, and the next reconciliation decides again.
 func writeStatus[T interface {
 	metav1.Object
 	DeepCopy() T
@@ -274,17 +287,24 @@ func newOverview(client *client.Client, taints bool, log *slog.Logger) *overview
 		default:
 		}
 	}
-	o.networks = informer.Add(o.Group, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{Changed: notify})
+	o.networks = informer.Add(o.Group, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{
+		Changed: notify,
+	})
 	o.pools = informer.Add(o.Group, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: notify})
 	o.blocks = informer.Add(o.Group, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{Changed: notify})
-	o.nodes = informer.Add(o.Group, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{Changed: notify})
-	o.externals = informer.Add(o.Group, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: notify})
+	o.nodes = informer.Add(o.Group, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{
+		Changed: notify,
+	})
+	o.externals = informer.Add(o.Group, "external interfaces", client.Externals(),
+		informer.Options[*v1.ExternalInterface]{Changed: notify})
 	if taints {
-		o.machines = informer.Add(o.Group, "nodes", client.Nodes(), informer.Options[*corev1.Node]{Changed: func(name string) {
-			if n, exists := o.machines.One(name); exists && isTainted(n) { // other Nodes change often
-				notify(name)
-			}
-		}})
+		o.machines = informer.Add(o.Group, "nodes", client.Nodes(), informer.Options[*corev1.Node]{
+			Changed: func(name string) {
+				if n, exists := o.machines.One(name); exists && isTainted(n) { // other Nodes change often
+					notify(name)
+				}
+			},
+		})
 	}
 	return o
 }

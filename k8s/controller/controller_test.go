@@ -32,7 +32,10 @@ func TestStatusFollowsTheAnnouncements(t *testing.T) {
 		n := l.get("blue")
 		return n.Status.VNI == 1<<20 && reason(n.Status.Conditions) == v1.ReasonPending
 	})
-	node := &v1.NodeNetwork{ObjectMeta: named("n1"), Status: v1.NodeNetworkStatus{Networks: []v1.Observed{{Name: "blue", Generation: 1}}}}
+	node := &v1.NodeNetwork{
+		ObjectMeta: named("n1"),
+		Status:     v1.NodeNetworkStatus{Networks: []v1.Observed{{Name: "blue", Generation: 1}}},
+	}
 	l.Put(nodeNets, node)
 	l.eventually("blue is ready", func() bool {
 		n := l.get("blue")
@@ -40,17 +43,23 @@ func TestStatusFollowsTheAnnouncements(t *testing.T) {
 	})
 	node.Status.Refused = []v1.Refusal{{Name: "blue", Reason: "pods have addresses of the old cidrs"}}
 	l.Put(nodeNets, node)
-	l.eventually("blue is refused", func() bool { n := l.get("blue"); return reason(n.Status.Conditions) == v1.ReasonRefused })
+	l.eventually("blue is refused", func() bool {
+		n := l.get("blue")
+		return reason(n.Status.Conditions) == v1.ReasonRefused
+	})
 
 	vni := int32(77)
 	l.network("asks", func(s *v1.CustomNetworkSpec) { s.VNI = &vni })
 	l.Put(ipblocks, &v1.IPBlock{
-		ObjectMeta: named("10.1.0.0-26"), Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"}, Status: v1.IPBlockStatus{Used: 5},
+		ObjectMeta: named("10.1.0.0-26"),
+		Spec:       v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"},
+		Status:     v1.IPBlockStatus{Used: 5},
 	})
 	l.eventually("what is asked for is in use, and the pool is counted", func() bool {
 		var p v1.IPPool
 		l.Object(pools, "", "pods", &p)
-		return l.get("asks").Status.VNI == 77 && p.Status.UsedAddresses == 5 && p.Status.ClaimedBlocks == 1 && reason(p.Status.Conditions) == v1.ReasonInUse
+		return l.get("asks").Status.VNI == 77 && p.Status.UsedAddresses == 5 && p.Status.ClaimedBlocks == 1 &&
+			reason(p.Status.Conditions) == v1.ReasonInUse
 	})
 }
 
@@ -78,13 +87,15 @@ func TestTheStatusOfAnExternalInterfaceFollowsItsNodes(t *testing.T) {
 	l.eventually("it is ready", is(v1.ReasonInUse))
 }
 
-// Regression: the VNI of a network that was deleted while pods used it was assigned to the next network, which connected pods of both.
+// Regression: the VNI of a network that was deleted while pods used it was assigned to the next network, which
+// connected pods of both.
 func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 	l := newLab(t)
 	l.start("replica", l.replica("a", nil).Run)
 	says := func(node string, generation int64, pods ...string) {
 		l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named(node), Status: v1.NodeNetworkStatus{
-			Version: "v1", Networks: []v1.Observed{{Name: "shop-a", Generation: generation, Closed: generation > 1, Pods: pods}},
+			Version:  "v1",
+			Networks: []v1.Observed{{Name: "shop-a", Generation: generation, Closed: generation > 1, Pods: pods}},
 		}})
 	}
 	says("n1", 1)
@@ -101,7 +112,9 @@ func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 		}
 		return c.Message
 	}
-	l.eventually("n1 is waited for", func() bool { return strings.Contains(message(), "waiting for nodes to report their pods: n1") })
+	l.eventually("n1 is waited for", func() bool {
+		return strings.Contains(message(), "waiting for nodes to report their pods: n1")
+	})
 	says("n1", 2, "shop/a1")
 	l.eventually("the pod is named", func() bool { return strings.Contains(message(), "it is used by shop/a1 on n1") })
 	for _, name := range []string{"other", "shop-b"} {
@@ -115,7 +128,8 @@ func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 // checkVNIs fails the test unless the VNIs of the networks are unique and unchanged.
 func (l *lab) checkVNIs(names []string, before map[string]int32) map[string]int32 {
 	l.t.Helper()
-	now, owner := map[string]int32{}, map[int32]string{}
+	now := map[string]int32{}
+	owner := map[int32]string{}
 	for _, name := range names {
 		n := l.get(name)
 		if n.Name == "" {
@@ -128,7 +142,8 @@ func (l *lab) checkVNIs(names []string, before map[string]int32) map[string]int3
 		if before[name] != 0 && before[name] != vni {
 			l.t.Errorf("%s had VNI %d and has %d", name, before[name], vni)
 		}
-		now[name], owner[vni] = vni, name
+		now[name] = vni
+		owner[vni] = name
 	}
 	return now
 }
@@ -234,7 +249,8 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := c.overview.networks.All()[0]
-		return seen.Status.VNI != 0 && reason(seen.Status.Conditions) != "" && reason(c.overview.pools.All()[0].Status.Conditions) != ""
+		return seen.Status.VNI != 0 && reason(seen.Status.Conditions) != "" &&
+			reason(c.overview.pools.All()[0].Status.Conditions) != ""
 	})
 	asked := len(l.Requests())
 	for range 3 {
@@ -267,13 +283,21 @@ func TestLeaksOfANodeAreCollected(t *testing.T) {
 	l := newLab(t)
 	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1")})
 	for _, node := range []string{"n1", "gone"} {
-		b := &v1.IPBlock{ObjectMeta: named("block-of-" + node), Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "no-more", Node: v1.NodeName(node)}}
+		b := &v1.IPBlock{
+			ObjectMeta: named("block-of-" + node),
+			Spec:       v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "no-more", Node: v1.NodeName(node)},
+		}
 		l.Put(ipblocks, b)
 	}
-	c := l.replica("a", func(c *Config) { c.Collect, c.Grace = 20*time.Millisecond, time.Nanosecond })
+	c := l.replica("a", func(c *Config) {
+		c.Collect = 20 * time.Millisecond
+		c.Grace = time.Nanosecond
+	})
 	l.start("replica", c.Run)
 	var b v1.IPBlock
-	l.eventually("the block of the node that is gone is freed", func() bool { return !l.Object(ipblocks, "", "block-of-gone", &b) })
+	l.eventually("the block of the node that is gone is freed", func() bool {
+		return !l.Object(ipblocks, "", "block-of-gone", &b)
+	})
 	if !l.Object(ipblocks, "", "block-of-n1", &b) {
 		t.Error("the block of a node that is there is gone")
 	}
@@ -283,8 +307,12 @@ func TestTheLeaderWritesEndpointsIfConfigured(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLab(t)
 		l.Put("services", &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{endpoints.AnnotationSelector: "app=web"}},
-			Spec:       corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:   "default",
+				Name:        "web",
+				Annotations: map[string]string{endpoints.AnnotationSelector: "app=web"},
+			},
+			Spec: corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 		})
 		c := l.replica("a", func(c *Config) { c.ServiceEndpoints = on })
 		l.start("replica", c.Run)
@@ -292,7 +320,8 @@ func TestTheLeaderWritesEndpointsIfConfigured(t *testing.T) {
 		l.eventually("it works", func() bool { return l.get("blue").Status.VNI != 0 })
 		if on {
 			l.eventually("the Service has a slice", func() bool {
-				return l.Object("endpointslices.discovery.k8s.io", "default", "web-weft-ipv4-0", &discoveryv1.EndpointSlice{})
+				return l.Object("endpointslices.discovery.k8s.io", "default", "web-weft-ipv4-0",
+					&discoveryv1.EndpointSlice{})
 			})
 		}
 		asked := slices.ContainsFunc(l.Requests(), func(r string) bool { return strings.Contains(r, "/services") })
@@ -327,7 +356,8 @@ func TestProbesAreAnswered(t *testing.T) {
 	if got := ask("/livez"); got != "200 ok\n" {
 		t.Errorf("alive: %s", got)
 	}
-	if got := ask("/readyz"); got != "503 the API server has not shown yet: custom networks, pools, blocks, node networks, external interfaces\n" {
+	if got := ask(
+		"/readyz"); got != "503 the API server has not shown yet: custom networks, pools, blocks, node networks, external interfaces\n" {
 		t.Errorf("ready: %s", got)
 	}
 	if got := ask("/metrics"); !strings.HasPrefix(got, "404 ") {
@@ -340,7 +370,8 @@ func TestProbesAreAnswered(t *testing.T) {
 
 func TestAnotherReplicaContinuesTheWorkOfTheLeader(t *testing.T) {
 	l := newLab(t)
-	a, b := l.replica("a", nil), l.replica("b", nil)
+	a := l.replica("a", nil)
+	b := l.replica("b", nil)
 	stop := l.start("a", a.Run)
 	l.eventually("a leads", a.Leads)
 	l.start("b", b.Run)
@@ -356,14 +387,15 @@ func TestAnotherReplicaContinuesTheWorkOfTheLeader(t *testing.T) {
 	l.checkVNIs([]string{"blue", "green"}, before)
 }
 
-// TestALateWriteAssignsUniqueVNIs delays a leader between its choice and its write. Meanwhile another leader assigns VNIs to more
-// networks in another order.
+// TestALateWriteAssignsUniqueVNIs delays a leader between its choice and its write. Meanwhile another leader assigns
+// VNIs to more networks in another order.
 func TestALateWriteAssignsUniqueVNIs(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	late, _ := l.watching("late")
 	next, _ := l.watching("next")
-	held, release := make(chan struct{}), make(chan struct{})
+	held := make(chan struct{})
+	release := make(chan struct{})
 	var once atomic.Bool
 	l.Fail(func(r *http.Request) int {
 		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/blue/status") {

@@ -28,8 +28,8 @@ type leases interface {
 	Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// election elects a leader of several replicas. It has the protocol of client-go's leaderelection; that package would link the clients of
-// all kinds of Kubernetes.
+// election elects a leader of several replicas, with the protocol of client-go's leaderelection. That package does not
+// wait for the end of the leader's work: it releases the lease, so that two replicas work at once, and returns.
 //
 //	follower --no leader, or no renewal for leaseDuration--> leader --no renewal possible, or ended--> follower
 //
@@ -110,7 +110,8 @@ func (e *election) renew(ctx context.Context, tick *time.Ticker) {
 	}
 }
 
-// try acquires or renews the lease. It returns false if another replica has it. A renewal is one request, unless another writer changed the lease.
+// try acquires or renews the lease. It returns false if another replica has it. A renewal is one request, unless
+// another writer changed the lease.
 func (e *election) try(ctx context.Context) (bool, error) {
 	e.checked()
 	if e.held != nil {
@@ -121,14 +122,16 @@ func (e *election) try(ctx context.Context) (bool, error) {
 	}
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		l, err = e.leases.Create(ctx, e.mine(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}}), metav1.CreateOptions{})
+		l, err = e.leases.Create(ctx, e.mine(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}}),
+			metav1.CreateOptions{})
 		return e.result("create", l, err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("read lease %s: %w", e.name, err)
 	}
 	if l.ResourceVersion != e.seen {
-		e.seen, e.seenAt = l.ResourceVersion, time.Now()
+		e.seen = l.ResourceVersion
+		e.seenAt = time.Now()
 	}
 	holder := ptr.Deref(l.Spec.HolderIdentity, "")
 	if holder != "" && holder != e.me && time.Since(e.seenAt) < leaseDuration {
@@ -158,12 +161,17 @@ func (e *election) result(verb string, written *coordinationv1.Lease, err error)
 
 // mine makes this replica the holder of the lease from now on.
 func (e *election) mine(l *coordinationv1.Lease) *coordinationv1.Lease {
-	now, seconds, changes := metav1.NowMicro(), int32(leaseDuration/time.Second), ptr.Deref(l.Spec.LeaseTransitions, 0)
+	now := metav1.NowMicro()
+	seconds := int32(leaseDuration / time.Second)
+	changes := ptr.Deref(l.Spec.LeaseTransitions, 0)
 	if ptr.Deref(l.Spec.HolderIdentity, "") != e.me {
 		l.Spec.AcquireTime = &now
 		changes++
 	}
-	l.Spec.HolderIdentity, l.Spec.RenewTime, l.Spec.LeaseDurationSeconds, l.Spec.LeaseTransitions = &e.me, &now, &seconds, &changes
+	l.Spec.HolderIdentity = &e.me
+	l.Spec.RenewTime = &now
+	l.Spec.LeaseDurationSeconds = &seconds
+	l.Spec.LeaseTransitions = &changes
 	return l
 }
 

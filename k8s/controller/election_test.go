@@ -56,7 +56,9 @@ func (s leaseClient) Get(context.Context, string, metav1.GetOptions) (*coordinat
 	return s.lease.DeepCopy(), nil
 }
 
-func (s leaseClient) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s leaseClient) Create(
+	_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions,
+) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lease != nil {
@@ -65,7 +67,9 @@ func (s leaseClient) Create(_ context.Context, l *coordinationv1.Lease, _ metav1
 	return s.keepLocked(l), s.reach()
 }
 
-func (s leaseClient) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (s leaseClient) Update(
+	_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions,
+) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.reach(); err != nil {
@@ -123,7 +127,8 @@ func newReplicas(t *testing.T, names ...string) *replicas {
 func (p *replicas) leads(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p.mu.Lock()
-		p.lead, p.terms = append(p.lead, name), append(p.terms, name)
+		p.lead = append(p.lead, name)
+		p.terms = append(p.terms, name)
 		if len(p.lead) > 1 {
 			p.t.Errorf("%v lead at the same time", p.lead)
 		}
@@ -178,7 +183,8 @@ func TestALeaderRenewsByOneRequest(t *testing.T) {
 		count := func() (n int) {
 			p.leaseStore.mu.Lock()
 			defer p.leaseStore.mu.Unlock()
-			n, p.leaseStore.requests = p.leaseStore.requests, 0
+			n = p.leaseStore.requests
+			p.leaseStore.requests = 0
 			return n
 		}
 		count()
@@ -228,7 +234,13 @@ func TestAReplicaEndsAfterAnErrorOfItsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		s := &leaseStore{}
-		e := &election{leases: leaseClient{s, "a"}, name: leaseName, me: "a", log: slog.New(slog.DiscardHandler), checked: func() {}}
+		e := &election{
+			leases:  leaseClient{s, "a"},
+			name:    leaseName,
+			me:      "a",
+			log:     slog.New(slog.DiscardHandler),
+			checked: func() {},
+		}
 		if err := e.run(t.Context(), func(context.Context) error { return broken }); !errors.Is(err, broken) {
 			t.Errorf("it ended with %v", err)
 		}

@@ -54,7 +54,12 @@ func (l *lab) client() *client.Client {
 // replica returns a replica that does not run.
 func (l *lab) replica(name string, set func(*Config)) *Controller {
 	l.t.Helper()
-	config := Config{Client: l.client(), Namespace: namespace, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
+	config := Config{
+		Client:    l.client(),
+		Namespace: namespace,
+		Identity:  name,
+		Log:       slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name),
+	}
 	if set != nil {
 		set(&config)
 	}

@@ -20,8 +20,8 @@ var (
 	fleetSteps = flag.Int("fleet.steps", 50_000, "of TestNoVNIOfTwoNetworksInAFleet")
 )
 
-// fleet is a model of a cluster: networks are created and deleted while nodes leave, return and are disconnected. It calls the real
-// assignVNIs and usageOf.
+// fleet is a model of a cluster: networks are created and deleted while nodes leave, return and are disconnected. It
+// calls the real assignVNIs and usageOf.
 type fleet struct {
 	t         *testing.T
 	dice      *rand.Rand
@@ -56,13 +56,22 @@ func TestNoVNIOfTwoNetworksInAFleet(t *testing.T) {
 	}
 	t.Logf("-fleet.seed %d -fleet.steps %d", seed, *fleetSteps)
 	f := &fleet{
-		t: t, dice: rand.New(rand.NewPCG(seed, 0)), networks: make(map[string]*v1.CustomNetwork), ledger: vnis{}, announced: make(map[string]*v1.NodeNetwork),
+		t:         t,
+		dice:      rand.New(rand.NewPCG(seed, 0)),
+		networks:  make(map[string]*v1.CustomNetwork),
+		ledger:    vnis{},
+		announced: make(map[string]*v1.NodeNetwork),
 	}
 	for i := range 50 {
-		f.nodes = append(f.nodes, &fleetNode{name: fmt.Sprintf("n%02d", i), exists: true, pods: make(map[types.UID]*attached)})
+		f.nodes = append(f.nodes, &fleetNode{
+			name:   fmt.Sprintf("n%02d", i),
+			exists: true,
+			pods:   make(map[types.UID]*attached),
+		})
 	}
 	actions := slices.Concat(
-		slices.Repeat([]func(*fleetNode){f.follow}, 20), slices.Repeat([]func(*fleetNode){f.start}, 10), slices.Repeat([]func(*fleetNode){f.end}, 8),
+		slices.Repeat([]func(*fleetNode){f.follow}, 20), slices.Repeat([]func(*fleetNode){f.start}, 10),
+		slices.Repeat([]func(*fleetNode){f.end}, 8),
 		slices.Repeat([]func(*fleetNode){f.reconcile}, 4), slices.Repeat([]func(*fleetNode){f.heal}, 2),
 		[]func(*fleetNode){f.make, f.remove, f.leave, f.comeBack, f.comeBack, f.cutOff},
 	)
@@ -83,7 +92,10 @@ func (f *fleet) make(*fleetNode) {
 	}
 	f.made++
 	n := &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: types.UID(fmt.Sprint("uid-", f.made)), Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(int64(f.made), 0)),
+		Name:              name,
+		UID:               types.UID(fmt.Sprint("uid-", f.made)),
+		Generation:        1,
+		CreationTimestamp: metav1.NewTime(time.Unix(int64(f.made), 0)),
 	}}
 	if f.dice.IntN(3) == 0 {
 		n.Spec.VNI = new(int32(1 + f.dice.IntN(3)))

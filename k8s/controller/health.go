@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/internal/httplimit"
 )
 
-// hungAfter is the time without a check of the lease after which a replica counts as hung. A failed check counts: if the API server does
-// not answer, a restart does not help.
+// hungAfter is the time without a check of the lease after which a replica counts as hung. A failed check counts: if
+// the API server does not answer, a restart does not help.
 const hungAfter = 2 * time.Minute
 
 // Limits of the clients of the health server. kubelet restarts a replica whose probes get no answer.
@@ -53,8 +53,12 @@ func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) err
 		mux.Handle("GET /metrics", c.config.Metrics)
 	}
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ConnState: httplimit.Connections(maxConnections),
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       5 * time.Second,
+		WriteTimeout:      5 * time.Second,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes, ConnState: httplimit.Connections(maxConnections),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes need no graceful end
 	defer stop()

@@ -14,10 +14,11 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 )
 
-// keepInUse adds the finalizer to a network, and removes it when the network is being deleted and no pod uses it. Without the finalizer
-// another network could get the VNI while pods still send with it, and both would be one network.
+// keepInUse adds the finalizer to a network, and removes it when the network is being deleted and no pod uses it.
+// Without the finalizer another network could get the VNI while pods still send with it, and both would be one network.
 func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes []*v1.NodeNetwork) error {
-	has, deleting := slices.Contains(n.Finalizers, v1.FinalizerInUse), n.DeletionTimestamp != nil
+	has := slices.Contains(n.Finalizers, v1.FinalizerInUse)
+	deleting := n.DeletionTimestamp != nil
 	switch {
 	case has != deleting || deleting && usageOf(n, nodes) != "":
 		return nil
@@ -74,8 +75,9 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), len(names)-limit)
 }
 
-// usageOf returns why a deleted network is kept, in one line of bounded length; "": it can be removed. A node that reports the network as
-// closed adds no more pods to it. Older agents do not report that; the network then stays until they are upgraded.
+// usageOf returns why a deleted network is kept, in one line of bounded length; "": it can be removed. A node that
+// reports the network as closed adds no more pods to it. Older agents do not report that; the network then stays until
+// they are upgraded.
 func usageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) string {
 	var pods, unreported []string
 	for _, node := range v1.ByName(slices.Clone(nodes)) {
@@ -99,8 +101,8 @@ func usageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) string {
 	return strings.Join(parts, "; ")
 }
 
-// mayHavePods reports whether a node that does not list the network may have pods on it: the node could not apply the network, has just
-// joined, or is ready and will list the network soon.
+// mayHavePods reports whether a node that does not list the network may have pods on it: the node could not apply the
+// network, has just joined, or is ready and will list the network soon.
 func mayHavePods(n *v1.CustomNetwork, node *v1.NodeNetwork) bool {
 	return slices.ContainsFunc(node.Status.Refused, func(r v1.Refusal) bool { return r.Name == n.Name }) ||
 		node.Status.Version == "" || meta.IsStatusConditionTrue(node.Status.Conditions, v1.ConditionReady)

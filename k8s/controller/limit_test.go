@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// kubelet restarts a replica whose probes get no answer. A client that opens connections and keeps them must not cause that.
+// kubelet restarts a replica whose probes get no answer. A client that opens connections and keeps them must not cause
+// that.
 func TestAClientThatKeepsConnectionsIsBounded(t *testing.T) {
 	l := newLab(t)
 	c := l.replica("a", nil)

@@ -23,7 +23,10 @@ func scrapeOf(t *testing.T, m *metrics.Controller) string {
 func TestMetricsShowTheWorkOfTheLeader(t *testing.T) {
 	l := newLab(t)
 	measured := metrics.NewController("weft v1", slog.New(slog.DiscardHandler))
-	observed := func(c *Config) { c.Observer, c.Metrics = measured, measured }
+	observed := func(c *Config) {
+		c.Observer = measured
+		c.Metrics = measured
+	}
 	c := l.replica("a", observed)
 	stop := l.start("a", c.Run)
 	l.network("blue", nil)
@@ -54,7 +57,9 @@ func TestFreedBlocksAndLoansAreCounted(t *testing.T) {
 	measured := metrics.NewController("weft v1", slog.New(slog.DiscardHandler))
 	c := l.replica("a", func(c *Config) { c.Observer = measured })
 	c.observeFreed([]string{"block b1 of node n", "address 10.0.0.1 lent to node n", "address 10.0.0.2 lent to node n"})
-	for _, line := range []string{`weft_controller_freed_total{what="block"} 1`, `weft_controller_freed_total{what="loan"} 2`} {
+	for _, line := range []string{
+		`weft_controller_freed_total{what="block"} 1`, `weft_controller_freed_total{what="loan"} 2`,
+	} {
 		if !strings.Contains(scrapeOf(t, measured), line) {
 			t.Errorf("%s is missing", line)
 		}

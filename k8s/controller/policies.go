@@ -39,17 +39,21 @@ type policyReporter struct {
 func newPolicyReporter(client *client.Client, log *slog.Logger) *policyReporter {
 	r := &policyReporter{client: client, log: log, watches: informer.NewGroup(log), limit: events.NewLimit()}
 	r.keys = informer.NewQueue[string](time.Second, 5*time.Minute)
-	r.policies = informer.Add(r.watches, "network policies", client.NetworkPolicies(), informer.Options[*metav1.PartialObjectMetadata]{
-		Lighten: lightenPolicy, Same: samePolicy, Changed: func(key string) { r.keys.Add(key) },
-	})
+	r.policies = informer.Add(r.watches, "network policies", client.NetworkPolicies(),
+		informer.Options[*metav1.PartialObjectMetadata]{
+			Lighten: lightenPolicy, Same: samePolicy, Changed: func(key string) { r.keys.Add(key) },
+		})
 	return r
 }
 
 // lightenPolicy keeps the identity of a NetworkPolicy.
 func lightenPolicy(p *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	light := &metav1.PartialObjectMetadata{}
-	light.Namespace, light.Name, light.UID = p.Namespace, p.Name, p.UID
-	light.Generation, light.ResourceVersion = p.Generation, p.ResourceVersion
+	light.Namespace = p.Namespace
+	light.Name = p.Name
+	light.UID = p.UID
+	light.Generation = p.Generation
+	light.ResourceVersion = p.ResourceVersion
 	return light
 }
 
@@ -89,7 +93,11 @@ func (r *policyReporter) report(ctx context.Context, key string) error {
 	}
 	return events.Advise(ctx, r.client, events.Advice{
 		Object: corev1.ObjectReference{
-			APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+			APIVersion: networkingv1.SchemeGroupVersion.String(),
+			Kind:       "NetworkPolicy",
+			Namespace:  p.Namespace,
+			Name:       p.Name,
+			UID:        p.UID,
 		},
 		Reason: reasonNotEnforced, Cause: strconv.FormatInt(p.Generation, 10), Message: notEnforced,
 	})

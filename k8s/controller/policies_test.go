@@ -66,7 +66,9 @@ func (l *lab) policyEvents() []string {
 // awaitEvents waits until the NetworkPolicies have Events, one for each occurrence of the name.
 func (l *lab) awaitEvents(names ...string) {
 	l.t.Helper()
-	l.eventually(fmt.Sprintf("the events are of %v", names), func() bool { return slices.Equal(l.policyEvents(), names) })
+	l.eventually(fmt.Sprintf("the events are of %v", names), func() bool {
+		return slices.Equal(l.policyEvents(), names)
+	})
 }
 
 func TestANetworkPolicyIsReportedAsNotEnforced(t *testing.T) {
@@ -79,8 +81,15 @@ func TestANetworkPolicyIsReportedAsNotEnforced(t *testing.T) {
 		t.Fatalf("events %v, error %v", list, err)
 	}
 	e := list.Items[0]
-	object := corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: "shop", Name: "deny", UID: "uid of deny"}
-	if e.Type != "Warning" || e.Reason != "WeftPolicyNotEnforced" || e.InvolvedObject != object || e.Source.Component != "weft-controller" ||
+	object := corev1.ObjectReference{
+		APIVersion: "networking.k8s.io/v1",
+		Kind:       "NetworkPolicy",
+		Namespace:  "shop",
+		Name:       "deny",
+		UID:        "uid of deny",
+	}
+	if e.Type != "Warning" || e.Reason != "WeftPolicyNotEnforced" || e.InvolvedObject != object ||
+		e.Source.Component != "weft-controller" ||
 		!strings.HasPrefix(e.Message, "not enforced: Weft makes the main interface") {
 		t.Errorf("the event is %+v", e)
 	}
@@ -122,7 +131,8 @@ func TestANetworkPolicyIsReportedWhenTheAPIServerAcceptsEventsAgain(t *testing.T
 func TestOnlyTheMetadataOfNetworkPoliciesIsRead(t *testing.T) {
 	l := newLab(t)
 	l.Fail(func(r *http.Request) int {
-		if strings.HasSuffix(r.URL.Path, "/networkpolicies") && !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		if strings.HasSuffix(r.URL.Path, "/networkpolicies") &&
+			!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 			t.Errorf("%s %s wants %s", r.Method, r.URL, r.Header.Get("Accept"))
 		}
 		return 0
@@ -157,7 +167,9 @@ func TestNetworkPoliciesAreCountedByTheAPIServer(t *testing.T) {
 func TestTheLeaderReportsNetworkPoliciesIfConfigured(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLab(t)
-		l.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "deny"}})
+		l.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "deny"},
+		})
 		c := l.replica("a", func(c *Config) { c.ReportPolicies = on })
 		l.start("replica", c.Run)
 		l.network("blue", nil)
@@ -166,7 +178,9 @@ func TestTheLeaderReportsNetworkPoliciesIfConfigured(t *testing.T) {
 			return slices.ContainsFunc(l.Requests(), func(r string) bool { return strings.Contains(r, of) })
 		}
 		if on {
-			l.eventually("the author gets an Event", func() bool { return requests("POST /api/v1/namespaces/default/events") })
+			l.eventually("the author gets an Event", func() bool {
+				return requests("POST /api/v1/namespaces/default/events")
+			})
 		}
 		if asked := requests("/networkpolicies"); asked != on {
 			t.Errorf("on: %v, it asked for NetworkPolicies: %v", on, asked)

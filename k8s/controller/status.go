@@ -12,7 +12,12 @@ import (
 )
 
 func isReady(message string) metav1.Condition {
-	return metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: message}
+	return metav1.Condition{
+		Type:    v1.ConditionReady,
+		Status:  metav1.ConditionTrue,
+		Reason:  v1.ReasonInUse,
+		Message: message,
+	}
 }
 
 func notReady(reason, message string) metav1.Condition {
@@ -22,24 +27,42 @@ func notReady(reason, message string) metav1.Condition {
 // conflicts returns the condition Conflict; other is the name of the older object, "" if there is none.
 func conflicts(other, message string) metav1.Condition {
 	if other == "" {
-		return metav1.Condition{Type: v1.ConditionConflict, Status: metav1.ConditionFalse, Reason: v1.ReasonNoConflict, Message: message}
+		return metav1.Condition{
+			Type:    v1.ConditionConflict,
+			Status:  metav1.ConditionFalse,
+			Reason:  v1.ReasonNoConflict,
+			Message: message,
+		}
 	}
-	return metav1.Condition{Type: v1.ConditionConflict, Status: metav1.ConditionTrue, Reason: v1.ReasonOverlap, Message: message}
+	return metav1.Condition{
+		Type:    v1.ConditionConflict,
+		Status:  metav1.ConditionTrue,
+		Reason:  v1.ReasonOverlap,
+		Message: message,
+	}
 }
 
 // networkStatus returns the status of one of the networks. It is ready when all nodes have its generation.
 func networkStatus(n *v1.CustomNetwork, networks []*v1.CustomNetwork, nodes []*v1.NodeNetwork) v1.CustomNetworkStatus {
 	status := *n.Status.DeepCopy()
-	status.VNI, status.ObservedGeneration, status.ReadyNodes = n.VNI(), n.Generation, 0
+	status.VNI = n.VNI()
+	status.ObservedGeneration = n.Generation
+	status.ReadyNodes = 0
 	ready := isReady("all nodes have the network")
 	if len(nodes) == 0 {
-		ready = metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1.ReasonPending, Message: "no node has reported yet"}
+		ready = metav1.Condition{
+			Type:    v1.ConditionReady,
+			Status:  metav1.ConditionUnknown,
+			Reason:  v1.ReasonPending,
+			Message: "no node has reported yet",
+		}
 	}
 	for _, node := range v1.ByName(slices.Clone(nodes)) {
 		reason, message := obstacle(n, node)
 		if reason == "" {
 			status.ReadyNodes++
-		} else if ready.Status == metav1.ConditionTrue || ready.Reason == v1.ReasonPending && reason == v1.ReasonRefused {
+		} else if ready.Status == metav1.ConditionTrue ||
+			ready.Reason == v1.ReasonPending && reason == v1.ReasonRefused {
 			ready = notReady(reason, "node "+node.Name+": "+message)
 		}
 	}
@@ -78,13 +101,16 @@ func obstacle(n *v1.CustomNetwork, node *v1.NodeNetwork) (reason, message string
 			return v1.ReasonRefused, r.Reason
 		}
 	}
-	if slices.ContainsFunc(node.Status.Networks, func(o v1.Observed) bool { return o.Name == n.Name && o.Generation == n.Generation }) {
+	if slices.ContainsFunc(node.Status.Networks, func(o v1.Observed) bool {
+		return o.Name == n.Name && o.Generation == n.Generation
+	}) {
 		return "", ""
 	}
 	return v1.ReasonPending, fmt.Sprintf("it does not have generation %d yet", n.Generation)
 }
 
-// externalStatus returns the status of an external interface. It is ready when all nodes of its list have its generation.
+// externalStatus returns the status of an external interface. It is ready when all nodes of its list have its
+// generation.
 func externalStatus(e *v1.ExternalInterface, nodes []*v1.NodeNetwork) v1.ExternalInterfaceStatus {
 	status := *e.Status.DeepCopy()
 	status.ObservedGeneration = e.Generation
@@ -109,7 +135,8 @@ func externalStatus(e *v1.ExternalInterface, nodes []*v1.NodeNetwork) v1.Externa
 			break
 		}
 		if !known && ready.Status == metav1.ConditionTrue {
-			ready = notReady(v1.ReasonPending, fmt.Sprintf("node %s: it has not reported generation %d yet", name, e.Generation))
+			ready = notReady(v1.ReasonPending,
+				fmt.Sprintf("node %s: it has not reported generation %d yet", name, e.Generation))
 		}
 	}
 	status.Conditions.Set(e.Generation, ready)
@@ -119,14 +146,18 @@ func externalStatus(e *v1.ExternalInterface, nodes []*v1.NodeNetwork) v1.Externa
 // poolStatus returns the status of one of the pools, from the blocks that nodes have claimed.
 func poolStatus(p *v1.IPPool, pools []*v1.IPPool, claimed []*v1.IPBlock) v1.IPPoolStatus {
 	status := *p.Status.DeepCopy()
-	status.ObservedGeneration, status.Blocks, status.ClaimedBlocks, status.UsedAddresses = p.Generation, 0, 0, 0
+	status.ObservedGeneration = p.Generation
+	status.Blocks = 0
+	status.ClaimedBlocks = 0
+	status.UsedAddresses = 0
 	for _, b := range claimed {
 		if b.Spec.Pool == p.Name && b.Spec.Network == "" && b.Spec.Node != "" {
 			status.ClaimedBlocks++
 			status.UsedAddresses += int64(b.Status.Used)
 		}
 	}
-	ready, conflict := isReady("nodes may claim blocks"), conflicts("", "no older pool overlaps it")
+	ready := isReady("nodes may claim blocks")
+	conflict := conflicts("", "no older pool overlaps it")
 	prefix, err := netip.ParsePrefix(string(p.Spec.CIDR))
 	if err == nil {
 		status.Blocks = int64(blocks.Pool{Prefix: prefix, Bits: blocks.BitsOf(p, prefix)}.Blocks())

@@ -16,16 +16,16 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 )
 
-// TaintNotReady is the key of a taint, with any effect, that kubelet may register a node with, so that no pod is scheduled to the node before
-// its agent serves pods.
+// TaintNotReady is the key of a taint, with any effect, that kubelet may register a node with, so that no pod is
+// scheduled to the node before its agent serves pods.
 const TaintNotReady = v1.Group + "/agent-not-ready"
 
 func isTainted(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, isNotReady) }
 
 func isNotReady(t corev1.Taint) bool { return t.Key == TaintNotReady }
 
-// staleTaints returns the nodes that have the taint although their agents serve pods. It ignores announcements for an earlier node of the
-// same name.
+// staleTaints returns the nodes that have the taint although their agents serve pods. It ignores announcements for an
+// earlier node of the same name.
 func (o *overview) staleTaints() []*corev1.Node {
 	if o.machines == nil {
 		return nil
@@ -38,7 +38,8 @@ func (o *overview) staleTaints() []*corev1.Node {
 
 func servesPods(announced *v1.NodeNetwork, node types.UID) bool {
 	ofNode := func(o metav1.OwnerReference) bool { return o.UID == node }
-	return slices.ContainsFunc(announced.OwnerReferences, ofNode) && meta.IsStatusConditionTrue(announced.Status.Conditions, v1.ConditionReady)
+	return slices.ContainsFunc(announced.OwnerReferences, ofNode) &&
+		meta.IsStatusConditionTrue(announced.Status.Conditions, v1.ConditionReady)
 }
 
 // untaint removes the taint from a node, if the node has not changed.

@@ -22,7 +22,8 @@ func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) 
 	l.Put(nodeNets, said)
 	l.eventually("what the agent says is seen", func() bool {
 		return slices.ContainsFunc(c.overview.nodes.All(), func(n *v1.NodeNetwork) bool {
-			return n.OwnerReferences[0].UID == node && meta.IsStatusConditionPresentAndEqual(n.Status.Conditions, v1.ConditionReady, ready)
+			return n.OwnerReferences[0].UID == node &&
+				meta.IsStatusConditionPresentAndEqual(n.Status.Conditions, v1.ConditionReady, ready)
 		})
 	})
 }
@@ -52,7 +53,8 @@ func TestANodeLosesItsTaintWhenItServesPods(t *testing.T) {
 		{Key: TaintNotReady, Effect: corev1.TaintEffectNoSchedule},
 		{Key: TaintNotReady, Effect: corev1.TaintEffectNoExecute},
 	}}}
-	n.UID, n.Labels = "new", map[string]string{"zone": "a"}
+	n.UID = "new"
+	n.Labels = map[string]string{"zone": "a"}
 	l.Put("nodes", n)
 	both := []string{"theirs", TaintNotReady, TaintNotReady}
 
@@ -96,7 +98,10 @@ func TestATaintIsNotRemovedWhenTheNodeChangedMeanwhile(t *testing.T) {
 func TestNodesAreNotWatchedWithoutUntaint(t *testing.T) {
 	l := newLab(t)
 	c, _ := l.watching("a")
-	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}}})
+	l.Put("nodes", &corev1.Node{
+		ObjectMeta: named("n1"),
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}},
+	})
 	if err := c.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}

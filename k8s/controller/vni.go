@@ -25,12 +25,14 @@ const (
 // vnis holds the UID of the network of each VNI.
 type vnis map[int32]string
 
-// assignVNIs assigns an unused VNI to each network without one, the oldest network first, and keeps previous assignments. It returns the
-// assignments without deleted networks. The networks must have been read after previous.
+// assignVNIs assigns an unused VNI to each network without one, the oldest network first, and keeps previous
+// assignments. It returns the assignments without deleted networks. The networks must have been read after previous.
 func assignVNIs(previous vnis, networks []*v1.CustomNetwork) vnis {
-	known, taken := make(map[string]int32), make(map[int32]bool)
+	known := make(map[string]int32)
+	taken := make(map[int32]bool)
 	for vni, uid := range previous {
-		known[uid], taken[vni] = vni, true
+		known[uid] = vni
+		taken[vni] = true
 	}
 	for _, n := range networks {
 		taken[n.Status.VNI] = true
@@ -38,7 +40,8 @@ func assignVNIs(previous vnis, networks []*v1.CustomNetwork) vnis {
 			taken[*n.Spec.VNI] = true
 		}
 	}
-	now, next := make(vnis), int32(firstVNI)
+	now := make(vnis)
+	next := int32(firstVNI)
 	for _, n := range v1.ByAge(slices.Clone(networks)) {
 		uid := string(n.UID)
 		switch {
@@ -55,7 +58,8 @@ func assignVNIs(previous vnis, networks []*v1.CustomNetwork) vnis {
 			next++
 		}
 		if !taken[next] { // else all VNIs are assigned
-			now[next], taken[next] = uid, true
+			now[next] = uid
+			taken[next] = true
 		}
 	}
 	return now
@@ -64,8 +68,8 @@ func assignVNIs(previous vnis, networks []*v1.CustomNetwork) vnis {
 // ledgerName is the ConfigMap of the VNIs: its keys are VNIs, its values the networks' UIDs.
 const ledgerName = "weft-vnis"
 
-// assignMissingVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then in the networks' status. The
-// next reconciliation retries what fails.
+// assignMissingVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then
+// in the networks' status. The next reconciliation retries what fails.
 func (c *Controller) assignMissingVNIs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*client.RequestTimeout)
 	defer cancel()
@@ -73,8 +77,8 @@ func (c *Controller) assignMissingVNIs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// This list is read after the ledger, and not from a watch, which may be older than another writer's assignment: a network that is
-	// missing here is deleted.
+	// This list is read after the ledger, and not from a watch, which may be older than another writer's assignment: a
+	// network that is missing here is deleted.
 	list, err := c.config.Client.Networks().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list CustomNetworks: %w", err)
@@ -131,7 +135,8 @@ func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, e
 
 // writeLedger replaces the content of the ledger if its version has not changed.
 func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now vnis) error {
-	store, isNew := c.config.Client.ConfigMaps(c.config.Namespace), ledger == nil
+	store := c.config.Client.ConfigMaps(c.config.Namespace)
+	isNew := ledger == nil
 	if isNew {
 		ledger = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName}}
 	}

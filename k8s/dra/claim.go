@@ -20,7 +20,8 @@ func requestedDevices(claim *resourceapi.ResourceClaim, node string) ([]pod.Clai
 	if allocation == nil {
 		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
 	}
-	counts, seen := make(map[string]int), make(map[string]int)
+	counts := make(map[string]int)
+	seen := make(map[string]int)
 	for _, r := range allocation.Devices.Results {
 		if r.Driver == pod.ClaimDriver && r.Pool == node {
 			counts[r.Request]++
@@ -48,10 +49,15 @@ func requestedDevices(claim *resourceapi.ResourceClaim, node string) ([]pod.Clai
 }
 
 // parametersOf merges the parameters of a request: those of its DeviceClass, then those of the claim, in their order.
-func parametersOf(configurations []resourceapi.DeviceAllocationConfiguration, request string) (p pod.ClaimParameters, err error) {
-	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
+func parametersOf(
+	configurations []resourceapi.DeviceAllocationConfiguration, request string,
+) (p pod.ClaimParameters, err error) {
+	for _, source := range []resourceapi.AllocationConfigSource{
+		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
+	} {
 		for _, c := range configurations {
-			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pod.ClaimDriver || !pod.ConcernsRequest(c.Requests, request) {
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pod.ClaimDriver ||
+				!pod.ConcernsRequest(c.Requests, request) {
 				continue
 			}
 			if err := p.Merge(c.Opaque.Parameters.Raw); err != nil {
@@ -72,12 +78,14 @@ func consumers(claim *resourceapi.ResourceClaim) (uids []string) {
 	return uids
 }
 
-// collectUntil releases claims that vanished, at once and periodically, until ctx ends.
+// collectUntil releases claims that vanished and recreates lost metadata of the claims that are left, at once and
+// periodically, until ctx ends.
 func (d *Driver) collectUntil(ctx context.Context) {
 	tick := time.NewTicker(d.config.Collect)
 	defer tick.Stop()
 	for {
 		d.collect(ctx)
+		d.restore(ctx)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -86,8 +94,8 @@ func (d *Driver) collectUntil(ctx context.Context) {
 	}
 }
 
-// collect releases the prepared claims that no longer exist, or that no pod needs: kubelet forgets them if it loses its state. Those that
-// an attachment uses stay.
+// collect releases the prepared claims that no longer exist, or that no pod needs: kubelet forgets them if it loses its
+// state. Those that an attachment uses stay.
 func (d *Driver) collect(ctx context.Context) {
 	for _, id := range d.config.Devices.Claims() {
 		preparation := d.preparations.lastOf(id.UID)
@@ -98,15 +106,20 @@ func (d *Driver) collect(ctx context.Context) {
 		if reason == "" {
 			continue
 		}
-		release := func() error { return d.config.Devices.Unclaim(ctx, id, reason) }
+		release := func() error {
+			if err := d.config.Devices.Unclaim(ctx, id, reason); err != nil {
+				return err
+			}
+			return d.removeMetadata(id)
+		}
 		if err := d.preparations.ifLast(id.UID, preparation, release); err != nil {
 			d.config.Log.Debug("obsolete claim not released", "claim", id.String(), "reason", reason, "err", err)
 		}
 	}
 }
 
-// preparations numbers the preparations of claims, and has the last one of each UID. A claim that no pod needed may be prepared for another pod
-// while the API server's answer is on its way: then it is not released.
+// preparations numbers the preparations of claims, and has the last one of each UID. A claim that no pod needed may be
+// prepared for another pod while the API server's answer is on its way: then it is not released.
 type preparations struct {
 	mu     sync.Mutex
 	number uint64
@@ -123,7 +136,8 @@ func (p *preparations) note(uid string) {
 	p.last[uid] = p.number
 }
 
-// lastOf returns the number of the last preparation of a claim; 0: an earlier run of the agent prepared it, or none did.
+// lastOf returns the number of the last preparation of a claim; 0: an earlier run of the agent prepared it, or none
+// did.
 func (p *preparations) lastOf(uid string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -51,7 +52,9 @@ func claimed(t *testing.T) (*node, pod.ClaimID) {
 	n := newNode(t, claimOf("c", "", "memif-100"))
 	t.Cleanup(n.statuses.keys.ShutDown) // the driver does not run
 	id := pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-c"}
-	if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{{ClaimID: id, Device: "memif-100", Request: "m"}}); err != nil {
+	if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{
+		{ClaimID: id, Device: "memif-100", Request: "m"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return n, id
@@ -59,14 +62,15 @@ func claimed(t *testing.T) (*node, pod.ClaimID) {
 
 // failing makes requests for claims fail.
 func (n *node) failing(verb string, err error) {
-	n.api.PrependReactor(verb, resourceClaims.Resource, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	n.answers.set(verb, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
-// No pod needs the claim when the API server answers. Before the answer arrives, kubelet prepares the claim for another pod.
+// No pod needs the claim when the API server answers. Before the answer arrives, kubelet prepares the claim for another
+// pod.
 func TestAClaimIsNotReleasedThatIsPreparedForAnotherPodMeanwhile(t *testing.T) {
 	n, id := claimed(t)
 	isNeeded := true
-	n.api.PrependReactor("get", resourceClaims.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+	n.answers.set("get", func(k8stesting.Action) (bool, runtime.Object, error) {
 		idle := claimOf("c", "", "memif-100")
 		idle.Status.ReservedFor = nil
 		if isNeeded {
@@ -106,8 +110,10 @@ func TestAStatusIsWrittenUntilItsClaimIsGone(t *testing.T) {
 		err     error
 		retried bool
 	}{
-		"the claim is gone":            {apierrors.NewNotFound(resourceClaims, "c"), false},
-		"another claim has its name":   {apierrors.NewConflict(resourceClaims, "c", errors.New("the UID differs")), false},
+		"the claim is gone": {apierrors.NewNotFound(resourceClaims, "c"), false},
+		"another claim has its name": {
+			apierrors.NewConflict(resourceClaims, "c", errors.New("the UID differs")), false,
+		},
 		"the API server has no answer": {errors.New("connection refused"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +134,8 @@ func TestAStatusIsWrittenUntilItsClaimIsGone(t *testing.T) {
 func TestANewerStatusIsNotLostToTheOneBefore(t *testing.T) {
 	n, id := claimed(t)
 	newer := attachmentOf("cmemif-100")
-	newer.Interfaces[1].MAC = "02:fe:00:00:00:02"
-	n.api.PrependReactor("patch", resourceClaims.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+	newer.Interfaces[1].MAC = netaddr.MAC{2, 0xfe, 0, 0, 0, 2}
+	n.answers.set("patch", func(k8stesting.Action) (bool, runtime.Object, error) {
 		n.Observe(newer)
 		return true, claimOf("c", "", "memif-100"), nil
 	})
@@ -137,7 +143,8 @@ func TestANewerStatusIsNotLostToTheOneBefore(t *testing.T) {
 	if err := n.statuses.write(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if wanted := n.statuses.wanted[id]; len(wanted) != 1 || *wanted[0].NetworkData.HardwareAddress != "02:fe:00:00:00:02" {
+	if wanted := n.statuses.wanted[id]; len(wanted) != 1 ||
+		*wanted[0].NetworkData.HardwareAddress != "02:fe:00:00:00:02" {
 		t.Errorf("wanted %+v", wanted)
 	}
 }

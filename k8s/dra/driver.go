@@ -1,5 +1,5 @@
-// Package dra is the DRA driver of memifs: it offers this node's memifs to the scheduler, and prepares those of ResourceClaims for
-// kubelet.
+// Package dra is the DRA driver of memifs: it offers this node's memifs to the scheduler, and prepares those of
+// ResourceClaims for kubelet.
 package dra
 
 import (
@@ -16,6 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -43,8 +44,12 @@ type Config struct {
 	Devices devices
 	Limits  Limits
 
+	NUMANode *int // of all devices; nil: none
+
 	KubeletDir string                         // default /var/lib/kubelet
+	CDIDir     string                         // of the runtime's CDI files; default /var/run/cdi
 	CDIDevice  func(a *pod.Allocation) string // the name by which the runtime finds an allocation
+	Mount      func(a *pod.Allocation) string // the directory of an allocation in its containers
 	Collect    time.Duration                  // interval of looking for claims that vanished; default 1 min
 	Log        *slog.Logger
 }
@@ -60,13 +65,20 @@ type Driver struct {
 	statuses     *statuses
 	health       *health
 	preparations preparations
+	metadata     metadata
 }
 
 // New returns a driver that does nothing before Run.
 func New(c Config) *Driver {
 	c.KubeletDir = cmp.Or(c.KubeletDir, "/var/lib/kubelet")
+	c.CDIDir = cmp.Or(c.CDIDir, kubeletplugin.DefaultCDIDir)
 	c.Collect = cmp.Or(c.Collect, time.Minute)
-	return &Driver{config: c, statuses: newStatuses(c.Client, c.Node, c.Log), health: newHealth()}
+	return &Driver{
+		config:   c,
+		statuses: newStatuses(c.Client, c.Node, c.Log),
+		health:   newHealth(),
+		metadata: metadata{interfaces: make(map[string]pod.Interface)},
+	}
 }
 
 // Limits of the requests of the driver, a second and in a burst.
@@ -75,12 +87,13 @@ const (
 	requestBurst = 40
 )
 
-// Connect returns a driver with a client of client-go's own, for the library of drivers takes no other. Only programs with a driver have
-// that client, which has the kinds of all groups.
+// Connect returns a driver with a client of client-go's own, for the library of drivers takes no other. Only programs
+// with a driver have that client, which has the kinds of all groups.
 func Connect(c Config, to *client.Client) (*Driver, error) {
 	connection := *to.Connection()
 	connection.UserAgent = "weft-agent/" + version.String()
-	connection.QPS, connection.Burst = requestRate, requestBurst
+	connection.QPS = requestRate
+	connection.Burst = requestBurst
 	var err error
 	if c.Client, err = kubernetes.NewForConfig(&connection); err != nil {
 		return nil, fmt.Errorf("make a client of all kinds: %w", err)
@@ -91,7 +104,8 @@ func Connect(c Config, to *client.Client) (*Driver, error) {
 // retryStart is the time between attempts to serve kubelet, whose directories may be missing.
 const retryStart = 10 * time.Second
 
-// Run offers the devices and serves kubelet until ctx ends. Kubelet connects to the sockets by itself, also after its restart.
+// Run offers the devices and serves kubelet until ctx ends. Kubelet connects to the sockets by itself, also after its
+// restart.
 func (d *Driver) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.FromSlogHandler(d.config.Log.Handler())))
 	defer stop()
@@ -105,6 +119,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		helper, err := d.start(ctx)
 		if err == nil {
 			defer helper.Stop()
+			d.serve(helper)
 			break
 		}
 		if ctx.Err() != nil {
@@ -123,15 +138,19 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // start serves kubelet's sockets and publishes the devices.
 func (d *Driver) start(ctx context.Context) (*kubeletplugin.Helper, error) {
-	own := filepath.Join(d.config.KubeletDir, "plugins", pod.ClaimDriver)
+	own := d.directory()
 	if err := privatedir.Make(own); err != nil {
 		return nil, fmt.Errorf("directory of the driver: %w", err)
 	}
 	var opened sockets
 	helper, err := kubeletplugin.Start(ctx, &plugin{Driver: d},
-		kubeletplugin.DriverName(pod.ClaimDriver), kubeletplugin.NodeName(d.config.Node), kubeletplugin.KubeClient(d.config.Client),
+		kubeletplugin.DriverName(pod.ClaimDriver), kubeletplugin.NodeName(d.config.Node),
+		kubeletplugin.KubeClient(d.config.Client),
 		kubeletplugin.PluginDataDirectoryPath(own), kubeletplugin.PluginListener(opened.listen),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.config.KubeletDir, "plugins_registry")), kubeletplugin.RegistrarListener(opened.listen),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.config.KubeletDir, "plugins_registry")),
+		kubeletplugin.RegistrarListener(opened.listen),
+		kubeletplugin.EnableDeviceMetadata(true), kubeletplugin.MetadataVersions(v1alpha1.SchemeGroupVersion),
+		kubeletplugin.CDIDirectory(d.config.CDIDir),
 		kubeletplugin.NodeV1beta1(false), kubeletplugin.GRPCVerbosity(-1))
 	if err != nil {
 		opened.close()
@@ -152,9 +171,15 @@ type plugin struct {
 }
 
 // PrepareResourceClaims prepares each claim for itself. Kubelet repeats it until all are prepared.
-func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (p *plugin) PrepareResourceClaims(
+	ctx context.Context, claims []*resourceapi.ResourceClaim,
+) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make(map[types.UID]kubeletplugin.PrepareResult)
 	for _, claim := range claims {
+		if p.isNeedless(ctx, idOf(claim)) {
+			results[claim.UID] = kubeletplugin.PrepareResult{Err: errNotLost}
+			continue
+		}
 		prepared, err := p.prepare(ctx, claim)
 		if err != nil {
 			p.config.Log.Warn("claim not prepared", "claim", claim.Namespace+"/"+claim.Name, "err", err)
@@ -176,16 +201,16 @@ func (p *plugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	var prepared []kubeletplugin.Device
-	for i, d := range requested {
-		prepared = append(prepared, kubeletplugin.Device{
-			Requests: []string{d.Request}, PoolName: p.config.Node, DeviceName: d.Device, CDIDeviceIDs: []string{p.config.CDIDevice(&allocations[i])},
-		})
+	for i := range allocations {
+		prepared = append(prepared, p.prepared(&allocations[i]))
 	}
 	return prepared, nil
 }
 
 // UnprepareResourceClaims releases each claim for itself.
-func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (p *plugin) UnprepareResourceClaims(
+	ctx context.Context, claims []kubeletplugin.NamespacedObject,
+) (map[types.UID]error, error) {
 	results := make(map[types.UID]error)
 	for _, claim := range claims {
 		id := pod.ClaimID{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
@@ -195,12 +220,13 @@ func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 			continue
 		}
 		p.preparations.forget(id.UID)
+		p.released()
 	}
 	return results, nil
 }
 
-// HandleError logs errors of the background. All of them are retried, but for an end of a socket's server, which the next start of the
-// agent mends.
+// HandleError logs errors of the background. All of them are retried, but for an end of a socket's server, which the
+// next start of the agent mends.
 func (p *plugin) HandleError(_ context.Context, err error, msg string) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed) { // the driver ends, or its start failed
 		return
@@ -208,8 +234,8 @@ func (p *plugin) HandleError(_ context.Context, err error, msg string) {
 	p.config.Log.Warn("the DRA driver reports an error", "step", msg, "err", err)
 }
 
-// sockets are the listening sockets of one start. The library closes those of a driver that started, and none if the start fails: without
-// close, the next start would find a process that listens.
+// sockets are the listening sockets of one start. The library closes those of a driver that started, and none if the
+// start fails: without close, the next start would find a process that listens.
 type sockets struct{ listeners []net.Listener }
 
 // listen creates a socket that only root can connect to.

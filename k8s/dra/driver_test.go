@@ -36,6 +36,15 @@ type memifs struct {
 	mu          sync.Mutex
 	allocations []pod.Allocation
 	refusal     error
+	used        map[string]error // why a claim is not released, by UID
+	claimed     func()           // called after each Claim, before it returns
+}
+
+// use makes the release of a claim fail; nil ends that.
+func (m *memifs) use(uid string, why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used = map[string]error{uid: why}
 }
 
 func (m *memifs) Claimable() (ids []string) {
@@ -45,29 +54,44 @@ func (m *memifs) Claimable() (ids []string) {
 	return ids
 }
 
-func (m *memifs) Claim(_ context.Context, claim pod.ClaimID, devices []pod.ClaimedDevice) (made []pod.Allocation, err error) {
+func (m *memifs) Claim(
+	_ context.Context, claim pod.ClaimID, devices []pod.ClaimedDevice,
+) (made []pod.Allocation, err error) {
+	defer func() {
+		if m.claimed != nil {
+			m.claimed()
+		}
+	}()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refusal != nil {
 		return nil, m.refusal
 	}
 	for _, d := range devices {
-		made = append(made, pod.Allocation{ID: claim.Name + d.Device, Devices: []string{d.Device}, Claim: &d})
+		a := pod.Allocation{ID: claim.Name + d.Device, Devices: []string{d.Device}, Claim: &d}
+		made = append(made, a)
+		if !slices.ContainsFunc(m.allocations, func(had pod.Allocation) bool { return had.ID == a.ID }) {
+			m.allocations = append(m.allocations, a)
+		}
 	}
-	m.allocations = append(m.allocations, made...)
 	return made, nil
 }
 
 func (m *memifs) Unclaim(_ context.Context, claim pod.ClaimID, _ string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.used[claim.UID]; err != nil {
+		return err
+	}
 	m.allocations = slices.DeleteFunc(m.allocations, func(a pod.Allocation) bool { return a.Claim.UID == claim.UID })
 	return m.refusal
 }
 
 func (m *memifs) Claims() (ids []pod.ClaimID) {
 	for _, a := range m.Allocations() {
-		ids = append(ids, a.Claim.ClaimID)
+		if !slices.Contains(ids, a.Claim.ClaimID) {
+			ids = append(ids, a.Claim.ClaimID)
+		}
 	}
 	return ids
 }
@@ -80,7 +104,9 @@ func (m *memifs) Allocations() []pod.Allocation {
 
 // claimOf returns a claim that has devices for request m, with parameters.
 func claimOf(name, parameters string, devices ...string) *resourceapi.ResourceClaim {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
+	}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "a", UID: "uid-a"}}
 	for _, d := range devices {
@@ -88,24 +114,56 @@ func claimOf(name, parameters string, devices ...string) *resourceapi.ResourceCl
 			resourceapi.DeviceRequestAllocationResult{Request: "m", Driver: pod.ClaimDriver, Pool: "n1", Device: d})
 	}
 	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
-		resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: "gpu.example.com", Pool: "n1", Device: "gpu-0"})
+		resourceapi.DeviceRequestAllocationResult{
+			Request: "gpu",
+			Driver:  "gpu.example.com",
+			Pool:    "n1",
+			Device:  "gpu-0",
+		})
 	if parameters != "" {
 		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
 			Source: resourceapi.AllocationConfigSourceClaim,
 			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-				Driver: pod.ClaimDriver, Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"contivpp.io/v1","kind":"MemifParameters",` + parameters + `}`)},
+				Driver: pod.ClaimDriver,
+				Parameters: runtime.RawExtension{
+					Raw: []byte(`{"apiVersion":"contivpp.io/v1","kind":"MemifParameters",` + parameters + `}`),
+				},
 			}},
 		}}
 	}
 	return c
 }
 
+// claimAnswers has what the API server answers to requests for claims, by verb. Without an answer it looks into its
+// store. A test sets answers while the driver runs, which the reactors of a fake client do not permit.
+type claimAnswers struct {
+	mu     sync.Mutex
+	byVerb map[string]k8stesting.ReactionFunc
+}
+
+func (a *claimAnswers) set(verb string, answer k8stesting.ReactionFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.byVerb[verb] = answer
+}
+
+func (a *claimAnswers) react(action k8stesting.Action) (bool, runtime.Object, error) {
+	a.mu.Lock()
+	answer := a.byVerb[action.GetVerb()]
+	a.mu.Unlock()
+	if answer == nil {
+		return false, nil, nil
+	}
+	return answer(action)
+}
+
 // node is a driver with kubelet's directories, and an API server.
 type node struct {
 	*Driver
-	memifs *memifs
-	api    *fake.Clientset
-	dir    string
+	memifs  *memifs
+	api     *fake.Clientset
+	answers *claimAnswers
+	dir     string
 }
 
 func newNode(t *testing.T, objects ...runtime.Object) *node {
@@ -118,7 +176,11 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 	if err := os.Mkdir(filepath.Join(dir, "plugins_registry"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{memifs: &memifs{}, dir: dir, api: fake.NewClientset(append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}})...)}
+	n := &node{memifs: &memifs{}, answers: &claimAnswers{byVerb: map[string]k8stesting.ReactionFunc{}}, dir: dir}
+	n.api = fake.NewClientset(append(objects, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"},
+	})...)
+	n.api.PrependReactor("*", resourceClaims.Resource, n.answers.react)
 	generated := 0
 	n.api.PrependReactor("create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		slice := action.(k8stesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
@@ -129,8 +191,16 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		return false, nil, nil
 	})
 	n.Driver = New(Config{
-		Node: "n1", Client: n.api, Devices: n.memifs, Limits: Limits{RingSize: 4096, BufferSize: 16384, Queues: 4}, KubeletDir: dir,
-		CDIDevice: func(a *pod.Allocation) string { return "contivpp.io/memif=" + a.ID }, Collect: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Node:       "n1",
+		Client:     n.api,
+		Devices:    n.memifs,
+		Limits:     Limits{RingSize: 4096, BufferSize: 16384, Queues: 4},
+		KubeletDir: dir,
+		CDIDir:     filepath.Join(dir, "cdi"),
+		CDIDevice:  func(a *pod.Allocation) string { return "contivpp.io/memif=" + a.ID },
+		Mount:      func(a *pod.Allocation) string { return "/run/memif-claims/" + a.Claim.Parameters.Interface },
+		Collect:    20 * time.Millisecond,
+		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	t.Cleanup(n.statuses.keys.ShutDown) // for tests without run
 	return n
@@ -160,10 +230,13 @@ func (n *node) kubelet(t *testing.T) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.GetType() != registration.DRAPlugin || info.GetName() != "memif.contivpp.io" || !slices.Contains(info.GetSupportedVersions(), drapb.DRAPluginService) {
+	if info.GetType() != registration.DRAPlugin || info.GetName() != "memif.contivpp.io" ||
+		!slices.Contains(info.GetSupportedVersions(), drapb.DRAPluginService) {
 		t.Fatalf("registration %v", info)
 	}
-	if _, err := registry.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: true}); err != nil {
+	if _, err := registry.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{
+		PluginRegistered: true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return dial(t, info.GetEndpoint())
@@ -209,10 +282,16 @@ func TestKubeletPreparesAndReleasesClaim(t *testing.T) {
 	}
 	for i, d := range devices {
 		id := fmt.Sprintf("memif-10%d", i)
-		if d.GetDeviceName() != id || d.GetPoolName() != "n1" || !slices.Equal(d.GetRequestNames(), []string{"m"}) || !slices.Equal(d.GetCdiDeviceIds(), []string{"contivpp.io/memif=c" + id}) {
+		cdi := []string{"contivpp.io/memif=c" + id}
+		if i == 0 { // the file of the request
+			cdi = append(cdi, "memif.contivpp.io/metadata=uid-c_m")
+		}
+		if d.GetDeviceName() != id || d.GetPoolName() != "n1" || !slices.Equal(d.GetRequestNames(), []string{"m"}) ||
+			!slices.Equal(d.GetCdiDeviceIds(), cdi) {
 			t.Errorf("device %v", d)
 		}
-		if got := n.memifs.Allocations()[i].Claim; got.Parameters.Interface != fmt.Sprintf("fast%d", i+1) || got.Parameters.Network != "blue" || !slices.Equal(got.Pods, []string{"uid-a"}) {
+		if got := n.memifs.Allocations()[i].Claim; got.Parameters.Interface != fmt.Sprintf("fast%d", i+1) ||
+			got.Parameters.Network != "blue" || !slices.Equal(got.Pods, []string{"uid-a"}) {
 			t.Errorf("claimed %+v", got)
 		}
 	}
@@ -236,7 +315,8 @@ func (n *node) socketsOf(t *testing.T) []string {
 	return append(registered, served...)
 }
 
-// Kubelet may make its directories after the agent has started. A start that failed must not hold the sockets of the next one.
+// Kubelet may make its directories after the agent has started. A start that failed must not hold the sockets of the
+// next one.
 func TestDriverServesAfterAFailedStart(t *testing.T) {
 	n := newNode(t)
 	registry := filepath.Join(n.dir, "plugins_registry")
@@ -276,11 +356,15 @@ func TestDriverThatCannotPublishEndsItsSockets(t *testing.T) {
 func TestDriverUsesNoForeignDirectory(t *testing.T) {
 	outside := t.TempDir()
 	for name, plant := range map[string]func(own string) error{
-		"link to a directory":       func(own string) error { return os.Symlink(outside, own) },
-		"link to nothing":           func(own string) error { return os.Symlink(filepath.Join(outside, "missing"), own) },
-		"FIFO":                      func(own string) error { return unix.Mkfifo(own, 0o600) },
-		"regular file":              func(own string) error { return os.WriteFile(own, nil, 0o600) },
-		"directory of another user": func(own string) error { return errors.Join(os.Mkdir(own, 0o700), os.Chown(own, 1234, 1234)) },
+		"link to a directory": func(own string) error { return os.Symlink(outside, own) },
+		"link to nothing": func(own string) error {
+			return os.Symlink(filepath.Join(outside, "missing"), own)
+		},
+		"FIFO":         func(own string) error { return unix.Mkfifo(own, 0o600) },
+		"regular file": func(own string) error { return os.WriteFile(own, nil, 0o600) },
+		"directory of another user": func(own string) error {
+			return errors.Join(os.Mkdir(own, 0o700), os.Chown(own, 1234, 1234))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -316,11 +400,15 @@ func TestDriverReplacesNoForeignFile(t *testing.T) {
 		"FIFO":            func(socket, _ string) error { return unix.Mkfifo(socket, 0o600) },
 		"directory":       func(socket, _ string) error { return os.Mkdir(socket, 0o700) },
 	} {
-		for _, at := range []string{"plugins_registry/" + pod.ClaimDriver + "-reg.sock", "plugins/" + pod.ClaimDriver + "/dra.sock"} {
+		for _, at := range []string{
+			"plugins_registry/" + pod.ClaimDriver + "-reg.sock", "plugins/" + pod.ClaimDriver + "/dra.sock",
+		} {
 			t.Run(name+" at "+at, func(t *testing.T) {
-				n, outside := newNode(t), t.TempDir()
+				n := newNode(t)
+				outside := t.TempDir()
 				socket := filepath.Join(n.dir, at)
-				err := errors.Join(os.MkdirAll(filepath.Dir(socket), 0o700), os.WriteFile(outside+"/victim", nil, 0o600), plant(socket, outside))
+				err := errors.Join(os.MkdirAll(filepath.Dir(socket), 0o700),
+					os.WriteFile(outside+"/victim", nil, 0o600), plant(socket, outside))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -332,7 +420,8 @@ func TestDriverReplacesNoForeignFile(t *testing.T) {
 				if err == nil {
 					helper.Stop()
 				}
-				if err == nil || !strings.Contains(err.Error(), "not a socket") || !strings.Contains(err.Error(), socket) {
+				if err == nil || !strings.Contains(err.Error(), "not a socket") ||
+					!strings.Contains(err.Error(), socket) {
 					t.Errorf("start: %v", err)
 				}
 				if after, err := os.Lstat(socket); err != nil || !os.SameFile(before, after) {
@@ -357,7 +446,8 @@ func TestClaimThatCannotBePreparedFailsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why := resp.GetClaims()["uid-bad"].GetError(); !strings.Contains(why, "claim shop/bad: request m: network \"Blue\": the network must be default, stub or the name of a custom network") {
+	if why := resp.GetClaims()["uid-bad"].GetError(); !strings.Contains(why,
+		"claim shop/bad: request m: network \"Blue\": the network must be default, stub or the name of a custom network") {
 		t.Errorf("bad: %q", why)
 	}
 	if why := resp.GetClaims()["uid-good"].GetError(); why != "" || len(n.memifs.Allocations()) != 1 {
@@ -366,7 +456,9 @@ func TestClaimThatCannotBePreparedFailsAlone(t *testing.T) {
 	n.memifs.mu.Lock()
 	n.memifs.refusal = errors.New("device memif-100: it is still claim shop/other's")
 	n.memifs.mu.Unlock()
-	resp, err = kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "shop", Name: "good", Uid: "uid-good"}}})
+	resp, err = kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{
+		Claims: []*drapb.Claim{{Namespace: "shop", Name: "good", Uid: "uid-good"}},
+	})
 	if err != nil || !strings.Contains(resp.GetClaims()["uid-good"].GetError(), "still claim shop/other's") {
 		t.Errorf("%v, %v", resp, err)
 	}
@@ -384,13 +476,21 @@ func TestDevicesAreOfferedWithTheirAttributes(t *testing.T) {
 	})
 	seen := map[string]bool{}
 	for _, s := range slicesOf.Items {
-		if s.Spec.Driver != "memif.contivpp.io" || s.Spec.NodeName == nil || *s.Spec.NodeName != "n1" || s.Spec.Pool.Name != "n1" || s.Spec.Pool.ResourceSliceCount != 2 {
+		if s.Spec.Driver != "memif.contivpp.io" || s.Spec.NodeName == nil || *s.Spec.NodeName != "n1" ||
+			s.Spec.Pool.Name != "n1" || s.Spec.Pool.ResourceSliceCount != 2 {
 			t.Errorf("slice %+v", s.Spec)
 		}
 		for _, d := range s.Spec.Devices {
 			seen[d.Name] = true
-			if *d.Attributes["role"].StringValue != "client" || *d.Attributes["node"].StringValue != "n1" || *d.Attributes["maxQueues"].IntValue != 4 || *d.Attributes["maxRingSize"].IntValue != 4096 {
+			if *d.Attributes["role"].StringValue != "client" || *d.Attributes["node"].StringValue != "n1" ||
+				*d.Attributes["maxQueues"].IntValue != 4 || *d.Attributes["maxRingSize"].IntValue != 4096 {
 				t.Errorf("attributes of %s: %+v", d.Name, d.Attributes)
+			}
+			resource := d.Attributes["k8s.cni.cncf.io/resourceName"]
+			id := d.Attributes["k8s.cni.cncf.io/deviceID"]
+			if resource.StringValue == nil || *resource.StringValue != "contivpp.io/memif" || id.StringValue == nil ||
+				*id.StringValue != d.Name {
+				t.Errorf("attributes of %s for Multus: %+v, %+v", d.Name, resource, id)
 			}
 		}
 	}
@@ -399,9 +499,30 @@ func TestDevicesAreOfferedWithTheirAttributes(t *testing.T) {
 	}
 }
 
+// A device without a NUMA node must not have the attribute: a constraint would treat it as equal to that of other such
+// devices.
+func TestDevicesHaveTheNUMANodeOfTheDataplane(t *testing.T) {
+	n := newNode(t)
+	attributes := n.device("memif-100").Attributes
+	for _, name := range []resourceapi.QualifiedName{"resource.kubernetes.io/numaNode", "dra.net/numaNode"} {
+		if a, is := attributes[name]; is {
+			t.Errorf("without a NUMA node: %s %+v", name, a)
+		}
+	}
+	node := 1
+	n.config.NUMANode = &node
+	attributes = n.device("memif-100").Attributes
+	for _, name := range []resourceapi.QualifiedName{"resource.kubernetes.io/numaNode", "dra.net/numaNode"} {
+		if a := attributes[name]; a.IntValue == nil || *a.IntValue != 1 {
+			t.Errorf("%s %+v", name, a)
+		}
+	}
+}
+
 // Claims that vanished while kubelet had no state are released; others stay.
 func TestClaimsThatVanishedAreCollected(t *testing.T) {
-	idle, again := claimOf("idle", "", "memif-102"), claimOf("again", "", "memif-103")
+	idle := claimOf("idle", "", "memif-102")
+	again := claimOf("again", "", "memif-103")
 	idle.Status.ReservedFor = nil
 	n := newNode(t, claimOf("used", "", "memif-100"), idle, again)
 	for _, name := range []string{"used", "gone", "idle", "again"} {
@@ -409,7 +530,9 @@ func TestClaimsThatVanishedAreCollected(t *testing.T) {
 		if name == "again" {
 			id.UID = "uid of its predecessor"
 		}
-		if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{{ClaimID: id, Device: "memif-" + name}}); err != nil {
+		if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{
+			{ClaimID: id, Device: "memif-" + name},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -425,7 +548,9 @@ func TestStatusOfClaimHasTheInterface(t *testing.T) {
 	n := newNode(t, claimOf("c", `"interface":"fast"`, "memif-100"))
 	n.run(t)
 	id := pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-c"}
-	if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{{ClaimID: id, Device: "memif-100", Request: "m"}}); err != nil {
+	if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{
+		{ClaimID: id, Device: "memif-100", Request: "m"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	n.Observe(attachmentOf("cmemif-100"))
@@ -438,11 +563,14 @@ func TestStatusOfClaimHasTheInterface(t *testing.T) {
 		status = claim.Status.Devices[0]
 		return true
 	})
-	if status.Driver != pod.ClaimDriver || status.Pool != "n1" || status.Device != "memif-100" || status.NetworkData == nil ||
-		status.NetworkData.InterfaceName != "fast" || status.NetworkData.HardwareAddress != "02:fe:00:00:00:01" || !slices.Equal(status.NetworkData.IPs, []string{"10.5.0.7/24"}) {
+	if status.Driver != pod.ClaimDriver || status.Pool != "n1" || status.Device != "memif-100" ||
+		status.NetworkData == nil ||
+		status.NetworkData.InterfaceName != "fast" || status.NetworkData.HardwareAddress != "02:fe:00:00:00:01" ||
+		!slices.Equal(status.NetworkData.IPs, []string{"10.5.0.7/24"}) {
 		t.Errorf("status %+v, network %+v", status, status.NetworkData)
 	}
-	if len(status.Conditions) != 1 || status.Conditions[0].Type != "Ready" || status.Conditions[0].Status != metav1.ConditionTrue {
+	if len(status.Conditions) != 1 || status.Conditions[0].Type != "Ready" ||
+		status.Conditions[0].Status != metav1.ConditionTrue {
 		t.Errorf("conditions %+v", status.Conditions)
 	}
 }
@@ -451,13 +579,17 @@ func TestStatusOfClaimHasTheInterface(t *testing.T) {
 func TestKubeletLearnsHealth(t *testing.T) {
 	n := newNode(t)
 	n.run(t)
-	stream, err := drahealth.NewDRAResourceHealthClient(n.kubelet(t)).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
+	stream, err := drahealth.NewDRAResourceHealthClient(n.kubelet(t)).NodeWatchResources(t.Context(),
+		&drahealth.NodeWatchResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, healthy := range []bool{false, true, false} {
 		n.SetHealthy(healthy)
-		want := map[bool]drahealth.HealthStatus{true: drahealth.HealthStatus_HEALTHY, false: drahealth.HealthStatus_UNHEALTHY}[healthy]
+		want := map[bool]drahealth.HealthStatus{
+			true:  drahealth.HealthStatus_HEALTHY,
+			false: drahealth.HealthStatus_UNHEALTHY,
+		}[healthy]
 		for got := drahealth.HealthStatus_UNKNOWN; got != want; {
 			report, err := stream.Recv()
 			if err != nil || len(report.GetDevices()) != 200 {
@@ -476,7 +608,8 @@ func TestClaimPrecedesItsClass(t *testing.T) {
 	other.Devices.Config[0].Requests = []string{"gpu"}
 	foreign := *claimOf("foreign", `"network":"red"`).Status.Allocation // of another driver, for all requests
 	foreign.Devices.Config[0].Opaque.Driver = "gpu.example.com"
-	c.Status.Allocation.Devices.Config = slices.Concat(c.Status.Allocation.Devices.Config, class.Devices.Config, other.Devices.Config, foreign.Devices.Config)
+	c.Status.Allocation.Devices.Config = slices.Concat(c.Status.Allocation.Devices.Config, class.Devices.Config,
+		other.Devices.Config, foreign.Devices.Config)
 	devices, err := requestedDevices(c, "n1")
 	if err != nil || len(devices) != 1 {
 		t.Fatalf("%v, %v", devices, err)

@@ -17,7 +17,8 @@ type health struct {
 
 func newHealth() *health { return &health{changed: make(chan struct{})} }
 
-// SetHealthy reports to kubelet whether the devices work: the dataplane must be reachable for that. The devices start unhealthy.
+// SetHealthy reports to kubelet whether the devices work: the dataplane must be reachable for that. The devices start
+// unhealthy.
 func (d *Driver) SetHealthy(healthy bool) {
 	h := d.health
 	h.mu.Lock()
@@ -39,8 +40,11 @@ func (h *health) state() (healthy bool, changed <-chan struct{}) {
 // healthPeriod is the time between two reports without a change. Kubelet forgets a report after 30 s.
 const healthPeriod = 10 * time.Second
 
-// NodeWatchResources reports the health of the devices, after each change and periodically, until kubelet ends the stream.
-func (p *plugin) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealth.NodeWatchResourcesResponse]) error {
+// NodeWatchResources reports the health of the devices, after each change and periodically, until kubelet ends the
+// stream.
+func (p *plugin) NodeWatchResources(
+	_ *drahealth.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealth.NodeWatchResourcesResponse],
+) error {
 	tick := time.NewTicker(healthPeriod)
 	defer tick.Stop()
 	for {
@@ -58,9 +62,11 @@ func (p *plugin) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest, stre
 }
 
 func (p *plugin) report(healthy bool) *drahealth.NodeWatchResourcesResponse {
-	state, message := drahealth.HealthStatus_UNHEALTHY, "the agent has no connection to the dataplane"
+	state := drahealth.HealthStatus_UNHEALTHY
+	message := "the agent has no connection to the dataplane"
 	if healthy {
-		state, message = drahealth.HealthStatus_HEALTHY, ""
+		state = drahealth.HealthStatus_HEALTHY
+		message = ""
 	}
 	report := &drahealth.NodeWatchResourcesResponse{}
 	for _, id := range p.config.Devices.Claimable() {

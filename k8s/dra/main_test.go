@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -17,8 +18,11 @@ func attachmentOf(allocation string) *pod.Attachment {
 	return &pod.Attachment{
 		Pod: pod.ID{Namespace: "shop", Name: "a", UID: "uid-a"}, Created: time.Now(),
 		Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}, {
-			Name: "fast", Type: pod.TypeMemif, MAC: "02:fe:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.7/24")},
-			Memif: &pod.Memif{Allocation: allocation},
+			Name:      "fast",
+			Type:      pod.TypeMemif,
+			MAC:       netaddr.MAC{2, 0xfe, 0, 0, 0, 1},
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.7/24")},
+			Memif:     &pod.Memif{Allocation: allocation},
 		}},
 	}
 }

@@ -24,7 +24,8 @@ func (m *Manifests) Add(apiVersion, kind string, object []byte) (err error) {
 		return nil
 	}
 	if m.specs == nil {
-		m.specs, m.classes = make(map[string]*resourceapi.ResourceClaimSpec), make(map[string]*resourceapi.DeviceClass)
+		m.specs = make(map[string]*resourceapi.ResourceClaimSpec)
+		m.classes = make(map[string]*resourceapi.DeviceClass)
 	}
 	switch kind {
 	case "ResourceClaim":
@@ -54,12 +55,13 @@ type PodClaim struct {
 	ResourceClaimTemplateName string `json:"resourceClaimTemplateName"`
 }
 
-// Devices returns the memifs of a pod's claims, as the driver prepares them when the scheduler has allocated the claims. missing names the claims
-// that are not in the manifests.
+// Devices returns the memifs of a pod's claims, as the driver prepares them when the scheduler has allocated the
+// claims. missing names the claims that are not in the manifests.
 func (m *Manifests) Devices(id pod.ID, claims []PodClaim) (devices []pod.ClaimedDevice, missing []string, _ error) {
 	for _, c := range claims {
 		claim := &resourceapi.ResourceClaim{}
-		claim.Namespace, claim.Name = id.Namespace, id.Name+"-"+c.Name
+		claim.Namespace = id.Namespace
+		claim.Name = id.Name + "-" + c.Name
 		var key string
 		switch {
 		case c.ResourceClaimName != "":
@@ -86,16 +88,22 @@ func (m *Manifests) Devices(id pod.ID, claims []PodClaim) (devices []pod.Claimed
 // plannedPool stands for the node of a plan.
 const plannedPool = "planned"
 
-// allocated returns an allocation of all memifs of a claim: of alternatives the first one, and one device for a request of all devices.
+// allocated returns an allocation of all memifs of a claim: of alternatives the first one, and one device for a request
+// of all devices.
 func (m *Manifests) allocated(spec *resourceapi.ResourceClaimSpec) (a resourceapi.DeviceAllocationResult) {
 	for _, r := range spec.Devices.Requests {
-		name, class, count := r.Name, "", int64(1)
+		name := r.Name
+		class := ""
+		count := int64(1)
 		switch {
 		case r.Exactly != nil:
-			class, count = r.Exactly.DeviceClassName, r.Exactly.Count
+			class = r.Exactly.DeviceClassName
+			count = r.Exactly.Count
 		case len(r.FirstAvailable) > 0:
 			first := r.FirstAvailable[0]
-			name, class, count = r.Name+"/"+first.Name, first.DeviceClassName, first.Count
+			name = r.Name + "/" + first.Name
+			class = first.DeviceClassName
+			count = first.Count
 		}
 		configs, isMemif := m.configsOf(class, name)
 		if !isMemif && !slices.ContainsFunc(spec.Devices.Config, func(c resourceapi.DeviceClaimConfiguration) bool {
@@ -107,20 +115,29 @@ func (m *Manifests) allocated(spec *resourceapi.ResourceClaimSpec) (a resourceap
 		a.Config = append(a.Config, configs...)
 		for range min(max(count, 1), pod.MaxCustomInterfaces+1) { // more are refused
 			device := fmt.Sprint("planned-", len(a.Results)+1)
-			a.Results = append(a.Results, resourceapi.DeviceRequestAllocationResult{Request: name, Driver: pod.ClaimDriver, Pool: plannedPool, Device: device})
+			a.Results = append(a.Results, resourceapi.DeviceRequestAllocationResult{
+				Request: name,
+				Driver:  pod.ClaimDriver,
+				Pool:    plannedPool,
+				Device:  device,
+			})
 		}
 	}
 	for _, c := range spec.Devices.Config {
 		a.Config = append(a.Config, resourceapi.DeviceAllocationConfiguration{
-			Source: resourceapi.AllocationConfigSourceClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration,
+			Source:              resourceapi.AllocationConfigSourceClaim,
+			Requests:            c.Requests,
+			DeviceConfiguration: c.DeviceConfiguration,
 		})
 	}
 	return a
 }
 
-// configsOf returns the parameters that a DeviceClass has for a request, and whether the class is one of memifs, which it is by its name or its
-// parameters.
-func (m *Manifests) configsOf(class, request string) (configs []resourceapi.DeviceAllocationConfiguration, isMemif bool) {
+// configsOf returns the parameters that a DeviceClass has for a request, and whether the class is one of memifs, which
+// it is by its name or its parameters.
+func (m *Manifests) configsOf(
+	class, request string,
+) (configs []resourceapi.DeviceAllocationConfiguration, isMemif bool) {
 	isMemif = class == pod.ClaimDriver
 	if m.classes[class] == nil {
 		return nil, isMemif
@@ -128,7 +145,9 @@ func (m *Manifests) configsOf(class, request string) (configs []resourceapi.Devi
 	for _, c := range m.classes[class].Spec.Config {
 		isMemif = isMemif || isForDriver(c.DeviceConfiguration)
 		configs = append(configs, resourceapi.DeviceAllocationConfiguration{
-			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{request}, DeviceConfiguration: c.DeviceConfiguration,
+			Source:              resourceapi.AllocationConfigSourceClass,
+			Requests:            []string{request},
+			DeviceConfiguration: c.DeviceConfiguration,
 		})
 	}
 	return configs, isMemif

@@ -12,7 +12,8 @@ import (
 
 // claimSpec is the spec of a claim with one request "m" and one configuration.
 func claimSpec(request, driver, requests, parameters string) string {
-	return fmt.Sprintf(`{devices: {requests: [{name: m, %s}], config: [{requests: %s, opaque: {driver: %s, parameters: %s}}]}}`,
+	return fmt.Sprintf(
+		`{devices: {requests: [{name: m, %s}], config: [{requests: %s, opaque: {driver: %s, parameters: %s}}]}}`,
 		request, requests, driver, parameters)
 }
 
@@ -28,26 +29,55 @@ func TestDevicesOfAPlanAreThoseOfTheScheduler(t *testing.T) {
 		return fmt.Sprintf("exactly: {deviceClassName: %s, count: %d}", class, count)
 	}
 	first := func(class string) string {
-		return fmt.Sprintf("firstAvailable: [{name: small, deviceClassName: %s}, {name: large, deviceClassName: other}]", class)
+		return fmt.Sprintf(
+			"firstAvailable: [{name: small, deviceClassName: %s}, {name: large, deviceClassName: other}]", class)
 	}
 	own := pod.ClaimDriver
 	for what, tt := range map[string]struct {
 		spec, class string
 		want        []string // request and interface
 	}{
-		"one memif":                                       {claimSpec(exactly(own, 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
-		"two of one request":                              {claimSpec(exactly(own, 2), own, "[m]", memifParameters("m0")), "", []string{"m m01", "m m02"}},
-		"all devices count as one":                        {claimSpec("exactly: {deviceClassName: memif.contivpp.io, allocationMode: All}", own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
-		"parameters of all requests":                      {claimSpec(exactly(own, 1), own, "[]", memifParameters("m0")), "", []string{"m m0"}},
-		"parameters of the class":                         {claimSpec(exactly("fast", 1), "gpu.example.com", "[]", "{}"), fast, []string{"m f0"}},
-		"the claim precedes the class":                    {claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), fast, []string{"m m0"}},
-		"a class that is not in the file":                 {claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
-		"a device of another driver":                      {claimSpec(exactly("gpu", 1), "gpu.example.com", "[m]", "{}"), "", nil},
-		"another device beside":                           {claimSpec(exactly("gpu", 1), own, "[other]", memifParameters("m0")), "", nil},
-		"the first alternative":                           {claimSpec(first(own), own, "[m/small]", memifParameters("m0")), "", []string{"m/small m0"}},
-		"parameters of all alternatives":                  {claimSpec(first(own), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"}},
-		"parameters of another alternative":               {claimSpec(first("fast"), own, "[m/large]", memifParameters("m0")), fast, []string{"m/small f0"}},
-		"alternatives of a class that is not in the file": {claimSpec(first("fast"), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"}},
+		"one memif": {
+			claimSpec(exactly(own, 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"},
+		},
+		"two of one request": {
+			claimSpec(exactly(own, 2), own, "[m]", memifParameters("m0")), "", []string{"m m01", "m m02"},
+		},
+		"all devices count as one": {
+			claimSpec("exactly: {deviceClassName: memif.contivpp.io, allocationMode: All}", own, "[m]",
+				memifParameters("m0")),
+			"", []string{"m m0"},
+		},
+		"parameters of all requests": {
+			claimSpec(exactly(own, 1), own, "[]", memifParameters("m0")), "", []string{"m m0"},
+		},
+		"parameters of the class": {
+			claimSpec(exactly("fast", 1), "gpu.example.com", "[]", "{}"), fast, []string{"m f0"},
+		},
+		"the claim precedes the class": {
+			claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), fast, []string{"m m0"},
+		},
+		"a class that is not in the file": {
+			claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"},
+		},
+		"a device of another driver": {
+			claimSpec(exactly("gpu", 1), "gpu.example.com", "[m]", "{}"), "", nil,
+		},
+		"another device beside": {
+			claimSpec(exactly("gpu", 1), own, "[other]", memifParameters("m0")), "", nil,
+		},
+		"the first alternative": {
+			claimSpec(first(own), own, "[m/small]", memifParameters("m0")), "", []string{"m/small m0"},
+		},
+		"parameters of all alternatives": {
+			claimSpec(first(own), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"},
+		},
+		"parameters of another alternative": {
+			claimSpec(first("fast"), own, "[m/large]", memifParameters("m0")), fast, []string{"m/small f0"},
+		},
+		"alternatives of a class that is not in the file": {
+			claimSpec(first("fast"), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"},
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var m Manifests
@@ -65,7 +95,9 @@ func TestDevicesOfAPlanAreThoseOfTheScheduler(t *testing.T) {
 			if tt.class != "" {
 				add("DeviceClass", tt.class)
 			}
-			for _, claim := range []PodClaim{{Name: "c", ResourceClaimName: "shared"}, {Name: "c", ResourceClaimTemplateName: "each"}} {
+			for _, claim := range []PodClaim{
+				{Name: "c", ResourceClaimName: "shared"}, {Name: "c", ResourceClaimTemplateName: "each"},
+			} {
 				devices, missing, err := m.Devices(pod.ID{Namespace: "shop", Name: "web"}, []PodClaim{claim})
 				if err != nil || len(missing) > 0 {
 					t.Fatalf("%v, missing %v", err, missing)
@@ -84,8 +116,11 @@ func TestDevicesOfAPlanAreThoseOfTheScheduler(t *testing.T) {
 
 func TestClaimsThatAreNotInTheManifestsAreNamed(t *testing.T) {
 	var m Manifests
-	_, missing, err := m.Devices(pod.ID{Namespace: "shop", Name: "web"}, []PodClaim{{Name: "a", ResourceClaimName: "x"}, {Name: "b", ResourceClaimTemplateName: "y"}})
-	if want := []string{"ResourceClaim shop/x", "ResourceClaimTemplate shop/y"}; err != nil || !slices.Equal(missing, want) {
+	_, missing, err := m.Devices(pod.ID{Namespace: "shop", Name: "web"}, []PodClaim{
+		{Name: "a", ResourceClaimName: "x"}, {Name: "b", ResourceClaimTemplateName: "y"},
+	})
+	if want := []string{"ResourceClaim shop/x", "ResourceClaimTemplate shop/y"}; err != nil ||
+		!slices.Equal(missing, want) {
 		t.Errorf("%q, %v; want %q", missing, err, want)
 	}
 }

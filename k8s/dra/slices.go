@@ -7,6 +7,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
+
+	"github.com/weftnet/weft/pod"
 )
 
 // attributes of a device, in the driver's domain.
@@ -18,6 +20,21 @@ const (
 	attributeRing      = "maxRingSize"
 	attributeBuffer    = "maxBufferSize"
 	attributeQueues    = "maxQueues"
+)
+
+// attributes of the Network Plumbing Working Group: Multus gives a device to a NetworkAttachmentDefinition whose
+// annotation resourceName is that of the device, and passes the device's id to the plugin. It ignores devices without
+// them.
+const (
+	attributeMultusResource = "k8s.cni.cncf.io/resourceName"
+	attributeMultusDevice   = "k8s.cni.cncf.io/deviceID"
+)
+
+// attributes with the NUMA node of a device, for constraints that align it with processors, memory and cards. The first
+// is Kubernetes' own since 1.37 (KEP-6072), the second that of the drivers for networks before.
+const (
+	attributeNUMA    = "resource.kubernetes.io/numaNode"
+	attributeNUMANet = "dra.net/numaNode"
 )
 
 // resources returns the devices as ResourceSlices: one pool, which has the name of the node.
@@ -41,11 +58,17 @@ func (d *Driver) device(id string) resourceapi.Device {
 		return resourceapi.DeviceAttribute{IntValue: ptr.To(int64(n))}
 	}
 	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		attributeMultusResource: text(pod.Resource), attributeMultusDevice: text(id),
 		attributeRole: text("client"), attributeDataplane: text("server"),
-		attributeRing: number(d.config.Limits.RingSize), attributeBuffer: number(d.config.Limits.BufferSize), attributeQueues: number(d.config.Limits.Queues),
+		attributeRing: number(d.config.Limits.RingSize), attributeBuffer: number(d.config.Limits.BufferSize),
+		attributeQueues: number(d.config.Limits.Queues),
 	}
 	if len(d.config.Node) <= resourceapi.DeviceAttributeMaxValueLength {
 		attributes[attributeNode] = text(d.config.Node)
+	}
+	if node := d.config.NUMANode; node != nil {
+		attributes[attributeNUMA] = number(*node)
+		attributes[attributeNUMANet] = number(*node)
 	}
 	if n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:]); err == nil {
 		attributes[attributeNumber] = number(n)

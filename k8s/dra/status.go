@@ -19,8 +19,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// statuses writes what the devices of claims became in pods into the claims' status, asynchronously, and retries until a claim has its
-// status or is gone.
+// statuses writes what the devices of claims became in pods into the claims' status, asynchronously, and retries until
+// a claim has its status or is gone.
 type statuses struct {
 	client kubernetes.Interface
 	node   string
@@ -38,20 +38,23 @@ func newStatuses(c kubernetes.Interface, node string, log *slog.Logger) *statuse
 	}
 }
 
-// Observe takes an attachment that is complete and durable. It does not block.
+// Observe takes an attachment that is complete and durable. It does not wait for the API server.
 func (d *Driver) Observe(a *pod.Attachment) {
 	claims := make(map[string]*pod.ClaimedDevice) // by allocation
 	for _, allocation := range d.config.Devices.Allocations() {
 		claims[allocation.ID] = allocation.Claim
 	}
+	interfaces := make(map[string]pod.Interface) // by allocation
 	found := make(map[pod.ClaimID][]*resourceapply.AllocatedDeviceStatusApplyConfiguration)
 	for _, i := range a.Interfaces {
 		if i.Memif == nil || claims[i.Memif.Allocation] == nil {
 			continue
 		}
 		claim := claims[i.Memif.Allocation]
+		interfaces[i.Memif.Allocation] = i
 		found[claim.ClaimID] = append(found[claim.ClaimID], d.statusOf(claim, i, a))
 	}
+	d.connected(interfaces)
 	d.statuses.mu.Lock()
 	defer d.statuses.mu.Unlock()
 	for id, devices := range found {
@@ -61,14 +64,17 @@ func (d *Driver) Observe(a *pod.Attachment) {
 }
 
 // statusOf returns the status of a device that became an interface.
-func (d *Driver) statusOf(claim *pod.ClaimedDevice, i pod.Interface, a *pod.Attachment) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
-	network := resourceapply.NetworkDeviceData().WithInterfaceName(i.Name).WithHardwareAddress(i.MAC)
-	for _, p := range i.Addresses {
-		network.WithIPs(p.String())
-	}
+func (d *Driver) statusOf(
+	claim *pod.ClaimedDevice, i pod.Interface, a *pod.Attachment,
+) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	data := networkData(i)
+	network := resourceapply.NetworkDeviceData().WithInterfaceName(data.InterfaceName).WithHardwareAddress(
+		data.HardwareAddress).WithIPs(data.IPs...)
 	ready := metaapply.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).WithReason("Connected").
-		WithMessage("interface " + i.Name + " of pod " + a.Pod.String()).WithLastTransitionTime(metav1.NewTime(a.Created))
-	return resourceapply.AllocatedDeviceStatus().WithDriver(pod.ClaimDriver).WithPool(d.config.Node).WithDevice(claim.Device).
+		WithMessage("interface " + i.Name + " of pod " +
+			a.Pod.String()).WithLastTransitionTime(metav1.NewTime(a.Created))
+	return resourceapply.AllocatedDeviceStatus().WithDriver(pod.ClaimDriver).WithPool(d.config.Node).WithDevice(
+		claim.Device).
 		WithConditions(ready).WithNetworkData(network)
 }
 
@@ -101,7 +107,10 @@ func (s *statuses) write(ctx context.Context, id pod.ClaimID) error {
 	defer cancel()
 	claim := resourceapply.ResourceClaim(id.Name, id.Namespace).WithUID(types.UID(id.UID)).
 		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(devices...))
-	_, err := s.client.ResourceV1().ResourceClaims(id.Namespace).ApplyStatus(ctx, claim, metav1.ApplyOptions{FieldManager: "weft-agent/" + s.node, Force: true})
+	_, err := s.client.ResourceV1().ResourceClaims(id.Namespace).ApplyStatus(ctx, claim, metav1.ApplyOptions{
+		FieldManager: "weft-agent/" + s.node,
+		Force:        true,
+	})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):
 		s.mu.Lock()

@@ -41,7 +41,8 @@ func groupsOf(s *corev1.Service, pods []*corev1.Pod) (groups []group, faults []s
 		case err != nil:
 			faults = append(faults, fmt.Sprintf("pod %s: %v", p.Name, err))
 		case !hasAny(addresses, s):
-			faults = append(faults, fmt.Sprintf("pod %s: its interface %s has no address of %v", p.Name, interfaceOf(p), s.Spec.IPFamilies))
+			faults = append(faults,
+				fmt.Sprintf("pod %s: its interface %s has no address of %v", p.Name, interfaceOf(p), s.Spec.IPFamilies))
 		}
 		for _, family := range families(s) {
 			if i := slices.IndexFunc(addresses, isOf(family)); i >= 0 {
@@ -113,12 +114,15 @@ func isOf(family discovery.AddressType) func(netip.Addr) bool {
 }
 
 func hasAny(addresses []netip.Addr, s *corev1.Service) bool {
-	return slices.ContainsFunc(families(s), func(f discovery.AddressType) bool { return slices.ContainsFunc(addresses, isOf(f)) })
+	return slices.ContainsFunc(families(s), func(f discovery.AddressType) bool {
+		return slices.ContainsFunc(addresses, isOf(f))
+	})
 }
 
 // endpointOf describes a pod like the controller of Kubernetes, without the zone, which is on the Node.
 func endpointOf(s *corev1.Service, p *corev1.Pod, address netip.Addr) discovery.Endpoint {
-	serving, terminating := isReady(p), p.DeletionTimestamp != nil
+	serving := isReady(p)
+	terminating := p.DeletionTimestamp != nil
 	ready := s.Spec.PublishNotReadyAddresses || serving && !terminating
 	e := discovery.Endpoint{
 		Addresses:  []string{address.String()},
@@ -140,7 +144,12 @@ func portsOf(s *corev1.Service, p *corev1.Pod) []discovery.EndpointPort {
 	for i := range s.Spec.Ports {
 		of := &s.Spec.Ports[i]
 		if port, has := target(of, p); has {
-			ports = append(ports, discovery.EndpointPort{Name: &of.Name, Protocol: &of.Protocol, Port: &port, AppProtocol: of.AppProtocol})
+			ports = append(ports, discovery.EndpointPort{
+				Name:        &of.Name,
+				Protocol:    &of.Protocol,
+				Port:        &port,
+				AppProtocol: of.AppProtocol,
+			})
 		}
 	}
 	return ports

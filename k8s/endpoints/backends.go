@@ -19,15 +19,16 @@ import (
 // backendsConfig configures [backends]. All fields are required.
 type backendsConfig struct {
 	Client    *client.Client
-	ManagedBy string                             // label of the EndpointSlices
-	Asks      func(s *corev1.Service) bool       // reports whether a Service asks for slices; of other Services only the selector is kept
-	Marks     string                             // annotation of pods; of pods without it only the name is kept
-	Changed   func(service types.NamespacedName) // a Service or its backends may have changed; it must not block
-	Log       *slog.Logger
+	ManagedBy string // label of the EndpointSlices
+	// reports whether a Service asks for slices; of other Services only the selector is kept
+	Asks    func(s *corev1.Service) bool
+	Marks   string                             // annotation of pods; of pods without it only the name is kept
+	Changed func(service types.NamespacedName) // a Service or its backends may have changed; it must not block
+	Log     *slog.Logger
 }
 
-// backends watches Services, their EndpointSlices, and the pods that they select: pods are watched for each Service, by its selector. It also
-// watches the metadata of all pods, for their annotation.
+// backends watches Services, their EndpointSlices, and the pods that they select: pods are watched for each Service, by
+// its selector. It also watches the metadata of all pods, for their annotation.
 type backends struct {
 	*informer.Group
 
@@ -48,7 +49,10 @@ type selectedPods struct {
 // newBackends makes an overview that knows nothing yet. It sends nothing before Run.
 func newBackends(c backendsConfig) *backends {
 	b := &backends{config: c, Group: informer.NewGroup(c.Log), pods: make(map[types.NamespacedName]*selectedPods)}
-	b.services = informer.Add(b.Group, "services", c.Client.Services(""), informer.Options[*corev1.Service]{Lighten: b.lightenService, Changed: b.tell})
+	b.services = informer.Add(b.Group, "services", c.Client.Services(""), informer.Options[*corev1.Service]{
+		Lighten: b.lightenService,
+		Changed: b.tell,
+	})
 	b.services.Index(bySelect, selectionOf)
 	b.slices = informer.Add(b.Group, "endpoint slices", c.Client.EndpointSlices(""),
 		informer.Options[*discoveryv1.EndpointSlice]{Labels: discoveryv1.LabelManagedBy + "=" + c.ManagedBy})
@@ -72,8 +76,12 @@ func (b *backends) lightenService(s *corev1.Service) *corev1.Service {
 		return s
 	}
 	light := &corev1.Service{}
-	light.Namespace, light.Name, light.UID, light.ResourceVersion = s.Namespace, s.Name, s.UID, s.ResourceVersion
-	light.Spec.Selector, light.Spec.Type = s.Spec.Selector, s.Spec.Type
+	light.Namespace = s.Namespace
+	light.Name = s.Name
+	light.UID = s.UID
+	light.ResourceVersion = s.ResourceVersion
+	light.Spec.Selector = s.Spec.Selector
+	light.Spec.Type = s.Spec.Type
 	return light
 }
 
@@ -95,11 +103,13 @@ func (b *backends) Service(id types.NamespacedName) *corev1.Service {
 
 // Slices lists the EndpointSlices of a Service, which may not exist, by name.
 func (b *backends) Slices(id types.NamespacedName) []*discoveryv1.EndpointSlice {
-	return byName(slices.DeleteFunc(b.slices.All(), func(s *discoveryv1.EndpointSlice) bool { return serviceOf(s) != id }))
+	return byName(slices.DeleteFunc(b.slices.All(), func(s *discoveryv1.EndpointSlice) bool {
+		return serviceOf(s) != id
+	}))
 }
 
-// Pods lists the pods of its namespace that a Service selects, by name. It watches them until Forget, or until the selector changes. Seen
-// reports whether all have been shown once; Changed is not called for that.
+// Pods lists the pods of its namespace that a Service selects, by name. It watches them until Forget, or until the
+// selector changes. Seen reports whether all have been shown once; Changed is not called for that.
 func (b *backends) Pods(ctx context.Context, id types.NamespacedName, selector string) (pods []*corev1.Pod, seen bool) {
 	chosen := b.pods[id]
 	if chosen == nil || chosen.selector != selector {
@@ -152,9 +162,12 @@ const (
 // lightenPod keeps of a pod its name, and if it has the annotation also that and the labels.
 func (b *backends) lightenPod(p *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	light := &metav1.PartialObjectMetadata{}
-	light.Namespace, light.Name, light.ResourceVersion = p.Namespace, p.Name, p.ResourceVersion
+	light.Namespace = p.Namespace
+	light.Name = p.Name
+	light.ResourceVersion = p.ResourceVersion
 	if mark := p.Annotations[b.config.Marks]; mark != "" {
-		light.Labels, light.Annotations = p.Labels, map[string]string{b.config.Marks: mark}
+		light.Labels = p.Labels
+		light.Annotations = map[string]string{b.config.Marks: mark}
 	}
 	return light
 }
@@ -193,8 +206,8 @@ func Selects(s *corev1.Service, pod map[string]string) bool {
 	return hasSelection(s) && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod))
 }
 
-// Marked lists the pods with the annotation for which Kubernetes makes endpoints of a Service, by name: their names, labels and that
-// annotation.
+// Marked lists the pods with the annotation for which Kubernetes makes endpoints of a Service, by name: their names,
+// labels and that annotation.
 func (b *backends) Marked(s *corev1.Service) []*metav1.PartialObjectMetadata {
 	if selectionOf(s) == nil {
 		return nil

@@ -28,11 +28,14 @@ func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "here", Name: name, UID: types.UID("uid-of-" + name),
-			Annotations: map[string]string{AnnotationSelector: "app=" + name}, Labels: map[string]string{"team": "blue"},
+			Annotations: map[string]string{AnnotationSelector: "app=" + name},
+			Labels:      map[string]string{"team": "blue"},
 		},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: "10.96.0.7", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
-			Ports: []corev1.ServicePort{{Name: "web", Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")}},
+			Ports: []corev1.ServicePort{
+				{Name: "web", Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")},
+			},
 		},
 	}
 	for _, c := range change {
@@ -66,7 +69,8 @@ func backend(app string, i int, change ...func(*corev1.Pod)) *corev1.Pod {
 
 // status is the network status of the pod with number i.
 func status(i int) string {
-	return fmt.Sprintf(`[{"name": "weft", "interface": "eth0", "ips": ["10.1.0.%[1]d", "fd00:1::%[1]x"], "default": true, "dns": {}},
+	return fmt.Sprintf(
+		`[{"name": "weft", "interface": "eth0", "ips": ["10.1.0.%[1]d", "fd00:1::%[1]x"], "default": true, "dns": {}},
 		{"name": "default", "interface": "t1", "ips": ["10.2.0.%[1]d", "fd00:2::%[1]x"], "dns": {}},
 		{"name": "default", "interface": "v4", "ips": ["10.4.0.%[1]d"], "dns": {}}, {"name": "stub", "interface": "s1", "dns": {}}]`, i)
 }
@@ -87,8 +91,9 @@ func lines(list []*discovery.EndpointSlice) (all []string) {
 		}
 		for _, e := range s.Endpoints {
 			c := e.Conditions
-			all = append(all, fmt.Sprintf("%s %s %s %s ready=%t serving=%t terminating=%t", s.AddressType, strings.Join(ports, ","),
-				e.TargetRef.Name, strings.Join(e.Addresses, ","), *c.Ready, *c.Serving, *c.Terminating))
+			all = append(all,
+				fmt.Sprintf("%s %s %s %s ready=%t serving=%t terminating=%t", s.AddressType, strings.Join(ports, ","),
+					e.TargetRef.Name, strings.Join(e.Addresses, ","), *c.Ready, *c.Serving, *c.Terminating))
 		}
 	}
 	slices.Sort(all)
@@ -134,7 +139,9 @@ func (l *lab) start() (stop func()) {
 // of reads the slices of a Service from the API server.
 func (l *lab) of(service string) (list []*discovery.EndpointSlice) {
 	l.t.Helper()
-	all, err := l.client.EndpointSlices("").List(l.t.Context(), metav1.ListOptions{LabelSelector: discovery.LabelServiceName + "=" + service})
+	all, err := l.client.EndpointSlices("").List(l.t.Context(), metav1.ListOptions{
+		LabelSelector: discovery.LabelServiceName + "=" + service,
+	})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -152,7 +159,9 @@ func (l *lab) eventually(what string, is func() bool) {
 // becomes waits until a Service has these endpoints.
 func (l *lab) becomes(service string, want ...string) {
 	l.t.Helper()
-	l.eventually(fmt.Sprintf("%s has %q", service, want), func() bool { return slices.Equal(lines(l.of(service)), want) })
+	l.eventually(fmt.Sprintf("%s has %q", service, want), func() bool {
+		return slices.Equal(lines(l.of(service)), want)
+	})
 }
 
 // events lists the Events on Services.

@@ -14,7 +14,8 @@ import (
 
 // plain makes a Service without the annotation, which selects the pods with the label app=name.
 func plain(s *corev1.Service) {
-	s.Annotations, s.Spec.Selector = nil, map[string]string{"app": s.Name}
+	s.Annotations = nil
+	s.Spec.Selector = map[string]string{"app": s.Name}
 }
 
 func labelled(app string) func(*corev1.Pod) {
@@ -40,7 +41,9 @@ func (l *lab) settle(name string) {
 func (l *lab) told(want ...string) {
 	l.t.Helper()
 	slices.Sort(want)
-	l.eventually(fmt.Sprintf("the events are %q", want), func() bool { return slices.Equal(slices.Sorted(slices.Values(l.events())), want) })
+	l.eventually(fmt.Sprintf("the events are %q", want), func() bool {
+		return slices.Equal(slices.Sorted(slices.Values(l.events())), want)
+	})
 }
 
 // rows: MEM-28

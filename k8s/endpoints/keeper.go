@@ -1,5 +1,6 @@
-// Package endpoints keeps the EndpointSlices of Services that select pods by an annotation, with the addresses of an interface that the pods
-// name. Kubernetes makes no slices for a Service without a selector. Except for the addresses, these slices are like those of Kubernetes.
+// Package endpoints keeps the EndpointSlices of Services that select pods by an annotation, with the addresses of an
+// interface that the pods name. Kubernetes makes no slices for a Service without a selector. Except for the addresses,
+// these slices are like those of Kubernetes.
 package endpoints
 
 import (
@@ -26,9 +27,11 @@ import (
 // gather is the time for which changes of a Service and its pods are gathered: they come in bursts.
 const gather = 100 * time.Millisecond
 
-// Keeper keeps the EndpointSlices of all Services that ask for them. One keeper in a cluster is enough; two do the same work twice.
+// Keeper keeps the EndpointSlices of all Services that ask for them. One keeper in a cluster is enough; two do the same
+// work twice.
 type Keeper struct {
-	// Observe is told of each reconciliation of a Service, with the addresses in all slices that are kept. Optional, set before Run.
+	// Observe is told of each reconciliation of a Service, with the addresses in all slices that are kept. Optional,
+	// set before Run.
 	Observe func(took time.Duration, addresses int, err error)
 
 	client   *client.Client
@@ -41,7 +44,12 @@ type Keeper struct {
 
 // NewKeeper makes a keeper, which runs once. It sends nothing before Run.
 func NewKeeper(client *client.Client, log *slog.Logger) *Keeper {
-	k := &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string), counts: make(map[types.NamespacedName]int)}
+	k := &Keeper{
+		client: client,
+		log:    log,
+		told:   make(map[types.NamespacedName][]string),
+		counts: make(map[types.NamespacedName]int),
+	}
 	k.Observe = func(time.Duration, int, error) {}
 	k.services = informer.NewQueue[types.NamespacedName](200*time.Millisecond, time.Minute)
 	k.backends = newBackends(backendsConfig{
@@ -107,7 +115,8 @@ func (k *Keeper) addresses() int {
 
 // look updates the slices of a Service. Until the watch has shown its pods it does nothing and seen is false.
 func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, err error) {
-	s, have := k.backends.Service(id), k.backends.Slices(id)
+	s := k.backends.Service(id)
+	have := k.backends.Slices(id)
 	if s == nil || !asks(s) {
 		k.backends.Forget(id)
 		k.count(id, nil)

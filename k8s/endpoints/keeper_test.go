@@ -36,7 +36,8 @@ func TestAServiceThatAsksHasItsPodsInterfacesAsBackends(t *testing.T) {
 	l.becomes("a", first, second)
 	l.Remove("pods", "here", "a-1")
 	l.becomes("a", second)
-	l.Put("services", service("a", onlyV6, func(s *corev1.Service) { s.Annotations[AnnotationSelector] = "app in (b, c)" }))
+	l.Put("services",
+		service("a", onlyV6, func(s *corev1.Service) { s.Annotations[AnnotationSelector] = "app in (b, c)" }))
 	l.becomes("a", "IPv6 web=8080/TCP b-3 fd00:2::3 ready=true serving=true terminating=false")
 	if got := l.of("other"); len(got) > 0 {
 		t.Errorf("a Service that does not ask has %q", lines(got))
@@ -58,11 +59,13 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 	l.start()
 	l.eventually("a has slices", func() bool { return len(l.of("a")) == 2 })
 	for _, r := range l.Requests() {
-		if strings.Contains(r, "/pods") && !strings.HasPrefix(r, "GET /api/v1/pods?") && (!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
+		if strings.Contains(r, "/pods") && !strings.HasPrefix(r, "GET /api/v1/pods?") &&
+			(!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
 			t.Errorf("it asked %s", r)
 		}
 		// A create that conflicts with its own object, which the watch has not shown yet, reads the object.
-		byLabel, own := strings.Contains(r, "labelSelector="), strings.Contains(r, "/namespaces/here/endpointslices/a-weft-")
+		byLabel := strings.Contains(r, "labelSelector=")
+		own := strings.Contains(r, "/namespaces/here/endpointslices/a-weft-")
 		if strings.Contains(r, "/endpointslices") && strings.HasPrefix(r, "GET") && !byLabel && !own {
 			t.Errorf("it asked %s", r)
 		}
@@ -94,10 +97,12 @@ func TestThirdPartySlicesAreNotChanged(t *testing.T) {
 	l.Put("services", service("b", onlyV6))
 	l.start()
 	l.eventually("an Event says that the name is in use", func() bool {
-		return slices.Contains(l.events(), "Warning WeftNoEndpoint a: EndpointSlice a-weft-ipv6-0 has another owner: remove it")
+		return slices.Contains(l.events(),
+			"Warning WeftNoEndpoint a: EndpointSlice a-weft-ipv6-0 has another owner: remove it")
 	})
 	l.eventually("others are served", func() bool { return len(l.of("b")) == 1 })
-	if got := l.of("a"); len(got) != 1 || got[0].Labels[discovery.LabelManagedBy] != "me" || len(got[0].Endpoints) != 1 {
+	if got := l.of("a"); len(got) != 1 || got[0].Labels[discovery.LabelManagedBy] != "me" ||
+		len(got[0].Endpoints) != 1 {
 		t.Errorf("it was changed: %v", got)
 	}
 	l.Remove(slicesOfServer, "here", "a-weft-ipv6-0")
@@ -114,7 +119,8 @@ func TestAChangedSliceIsRestored(t *testing.T) {
 	l.start()
 	l.becomes("a", first)
 	changed := l.of("a")[0]
-	changed.Endpoints, changed.Labels[discovery.LabelServiceName] = nil, "b"
+	changed.Endpoints = nil
+	changed.Labels[discovery.LabelServiceName] = "b"
 	l.Put(slicesOfServer, changed)
 	l.becomes("a", first)
 	l.eventually("b has none", func() bool { return len(l.of("b")) == 0 })
@@ -124,7 +130,10 @@ func TestAChangedSliceIsRestored(t *testing.T) {
 
 func TestPodsThatCannotBeEndpointsAreReported(t *testing.T) {
 	ask := func(selector string, change ...func(*corev1.Service)) *corev1.Service {
-		return service("a", slices.Concat(change, []func(*corev1.Service){func(s *corev1.Service) { s.Annotations[AnnotationSelector] = selector }})...)
+		return service("a",
+			slices.Concat(change, []func(*corev1.Service){
+				func(s *corev1.Service) { s.Annotations[AnnotationSelector] = selector },
+			})...)
 	}
 	tests := []struct {
 		name, want string
@@ -132,9 +141,18 @@ func TestPodsThatCannotBeEndpointsAreReported(t *testing.T) {
 	}{
 		{"an invalid selector", "contivpp.io/endpoint-selector: unable to parse requirement", ask("app in a")},
 		{"an empty one", "contivpp.io/endpoint-selector: it is empty", ask("")},
-		{"one beside that of Kubernetes", "the Service has spec.selector", ask("app=a", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "a"} })},
-		{"another name", "of type ExternalName has no endpoints", ask("app=a", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName })},
-		{"an interface that is not there", "pod a-1: contivpp.io/service-endpoint-if: t9: it has no interface t9", ask("app=a")},
+		{
+			"one beside that of Kubernetes", "the Service has spec.selector",
+			ask("app=a", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "a"} }),
+		},
+		{
+			"another name", "of type ExternalName has no endpoints",
+			ask("app=a", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }),
+		},
+		{
+			"an interface that is not there", "pod a-1: contivpp.io/service-endpoint-if: t9: it has no interface t9",
+			ask("app=a"),
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -166,7 +184,9 @@ func TestUnchangedSlicesAreNotWritten(t *testing.T) {
 		l.Put("pods", backend("a", i))
 	}
 	stop := l.start()
-	l.eventually("both have three backends of each family", func() bool { return len(lines(l.of("a"))) == 6 && len(lines(l.of("b"))) == 6 })
+	l.eventually("both have three backends of each family", func() bool {
+		return len(lines(l.of("a"))) == 6 && len(lines(l.of("b"))) == 6
+	})
 	stop()
 	asked := len(l.Requests())
 	l.start()
@@ -198,7 +218,8 @@ var names = []string{"a", "b", "c"}
 
 // change makes a random change to the cluster.
 func (w *world) change() {
-	name, i := names[w.dice.IntN(len(names))], 1+w.dice.IntN(6)
+	name := names[w.dice.IntN(len(names))]
+	i := 1 + w.dice.IntN(6)
 	pod := fmt.Sprintf("%s-%d", name, i)
 	switch w.dice.IntN(12) {
 	case 0:
@@ -253,7 +274,9 @@ func (w *world) want(name string) (all []string) {
 			if a := w.address(p, f); a != "" {
 				serving := p.Status.Conditions[0].Status == corev1.ConditionTrue
 				ready := s.Spec.PublishNotReadyAddresses || serving && p.DeletionTimestamp == nil
-				all = append(all, fmt.Sprintf("%s web=8080/TCP %s %s ready=%t serving=%t terminating=%t", f, p.Name, a, ready, serving, p.DeletionTimestamp != nil))
+				all = append(all,
+					fmt.Sprintf("%s web=8080/TCP %s %s ready=%t serving=%t terminating=%t", f, p.Name, a, ready,
+						serving, p.DeletionTimestamp != nil))
 			}
 		}
 	}
@@ -263,7 +286,11 @@ func (w *world) want(name string) (all []string) {
 
 func (w *world) address(p *corev1.Pod, f corev1.IPFamily) string {
 	i := p.Name[2:]
-	addresses := map[string][2]string{"t1": {"10.2.0." + i, "fd00:2::" + i}, "eth0": {"10.1.0." + i, "fd00:1::" + i}, "v4": {"10.4.0." + i, ""}}
+	addresses := map[string][2]string{
+		"t1":   {"10.2.0." + i, "fd00:2::" + i},
+		"eth0": {"10.1.0." + i, "fd00:1::" + i},
+		"v4":   {"10.4.0." + i, ""},
+	}
 	both := addresses[p.Annotations[pod.AnnotationEndpoint]]
 	if f == corev1.IPv4Protocol {
 		return both[0]
@@ -271,13 +298,18 @@ func (w *world) address(p *corev1.Pod, f corev1.IPFamily) string {
 	return both[1]
 }
 
-// TestSlicesConvergeAfterRandomChanges compares slices with the expected ones after changes that come faster than they are handled, failed
-// writes and broken watches.
+// TestSlicesConvergeAfterRandomChanges compares slices with the expected ones after changes that come faster than they
+// are handled, failed writes and broken watches.
 func TestSlicesConvergeAfterRandomChanges(t *testing.T) {
 	l := newLab(t)
 	var mu sync.Mutex
 	faults := rand.New(rand.NewPCG(3, 4))
-	w := &world{lab: l, dice: rand.New(rand.NewPCG(1, 2)), services: map[string]*corev1.Service{}, pods: map[string]*corev1.Pod{}}
+	w := &world{
+		lab:      l,
+		dice:     rand.New(rand.NewPCG(1, 2)),
+		services: map[string]*corev1.Service{},
+		pods:     map[string]*corev1.Pod{},
+	}
 	stop := l.start()
 	for round := range 15 {
 		l.Fail(func(r *http.Request) int {
@@ -305,6 +337,7 @@ func TestSlicesConvergeAfterRandomChanges(t *testing.T) {
 		}
 	}
 	if len(w.pods) == 0 || len(w.services) == 0 {
-		t.Errorf("nothing is left to look at: %v, %v", slices.Sorted(maps.Keys(w.pods)), slices.Sorted(maps.Keys(w.services)))
+		t.Errorf("nothing is left to look at: %v, %v", slices.Sorted(maps.Keys(w.pods)),
+			slices.Sorted(maps.Keys(w.services)))
 	}
 }

@@ -41,7 +41,8 @@ func Selector(s *corev1.Service) (string, error) {
 	case selector.Empty():
 		return "", errors.New(AnnotationSelector + ": it is empty: expected labels of pods, such as app=router")
 	case len(s.Spec.Selector) > 0:
-		return "", errors.New(AnnotationSelector + ": the Service has spec.selector, for which Kubernetes makes endpoints: remove it")
+		return "", errors.New(AnnotationSelector +
+			": the Service has spec.selector, for which Kubernetes makes endpoints: remove it")
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", errors.New(AnnotationSelector + ": a Service of type ExternalName has no endpoints")
 	}
@@ -55,8 +56,8 @@ type plan struct {
 	want    []*discovery.EndpointSlice
 }
 
-// slicesOf returns the desired slices of a Service. An endpoint stays in its slice, so that a change of one pod changes one slice. A family
-// without endpoints has one empty slice, which shows that the controller manages it.
+// slicesOf returns the desired slices of a Service. An endpoint stays in its slice, so that a change of one pod changes
+// one slice. A family without endpoints has one empty slice, which shows that the controller manages it.
 func slicesOf(s *corev1.Service, groups []group, have []*discovery.EndpointSlice) []*discovery.EndpointSlice {
 	p := plan{service: s, have: have}
 	var more []group // without a slice yet
@@ -94,9 +95,12 @@ func (p *plan) keep(g group) (rest []group) {
 				delete(left, uidOf(e))
 			}
 		}
-		kept, names = append(kept, part), append(names, s.Name)
+		kept = append(kept, part)
+		names = append(names, s.Name)
 	}
-	waiting := slices.DeleteFunc(slices.Clone(g.endpoints), func(e discovery.Endpoint) bool { return !has(left, uidOf(e)) })
+	waiting := slices.DeleteFunc(slices.Clone(g.endpoints), func(e discovery.Endpoint) bool {
+		return !has(left, uidOf(e))
+	})
 	for i := range kept {
 		n := min(most-len(kept[i].endpoints), len(waiting))
 		kept[i].endpoints = append(kept[i].endpoints, waiting[:n]...)
@@ -152,7 +156,10 @@ func sliceNamed(list []*discovery.EndpointSlice, name string) *discovery.Endpoin
 
 // put adds a slice, with the metadata of the existing one of that name.
 func (p *plan) put(name string, g group) {
-	s := &discovery.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.service.Namespace, Name: name}, AddressType: g.family}
+	s := &discovery.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: p.service.Namespace, Name: name},
+		AddressType: g.family,
+	}
 	if existing := sliceNamed(p.have, name); existing != nil {
 		s = existing.DeepCopy()
 	}
@@ -160,14 +167,16 @@ func (p *plan) put(name string, g group) {
 	s.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: "v1", Kind: "Service", Name: p.service.Name, UID: p.service.UID, Controller: new(true),
 	}}
-	s.Ports, s.Endpoints = g.ports, g.endpoints
+	s.Ports = g.ports
+	s.Endpoints = g.endpoints
 	if s.Endpoints == nil {
 		s.Endpoints = []discovery.Endpoint{} // the API server requires a list
 	}
 	p.want = append(p.want, s)
 }
 
-// labelsOf returns the labels of a Service's slices: those of the Service, by which proxies select, and those of all slices.
+// labelsOf returns the labels of a Service's slices: those of the Service, by which proxies select, and those of all
+// slices.
 func labelsOf(s *corev1.Service) map[string]string {
 	list := make(map[string]string)
 	maps.Copy(list, s.Labels)
@@ -175,6 +184,7 @@ func labelsOf(s *corev1.Service) map[string]string {
 	if cmp.Or(s.Spec.ClusterIP, corev1.ClusterIPNone) == corev1.ClusterIPNone {
 		list[corev1.IsHeadlessService] = ""
 	}
-	list[discovery.LabelServiceName], list[discovery.LabelManagedBy] = s.Name, managedBy
+	list[discovery.LabelServiceName] = s.Name
+	list[discovery.LabelManagedBy] = managedBy
 	return list
 }

@@ -77,7 +77,8 @@ func TestAServiceWithoutBackendsHasAnEmptySliceOfEachFamily(t *testing.T) {
 	s := service("a")
 	check := func(list []*discovery.EndpointSlice) {
 		t.Helper()
-		if len(list) != 2 || list[0].Name != "a-weft-ipv4-0" || list[1].Name != "a-weft-ipv6-0" || len(lines(list)) != 0 {
+		if len(list) != 2 || list[0].Name != "a-weft-ipv4-0" || list[1].Name != "a-weft-ipv6-0" ||
+			len(lines(list)) != 0 {
 			t.Errorf("slices %v", list)
 		}
 	}

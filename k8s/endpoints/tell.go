@@ -43,7 +43,13 @@ func (k *Keeper) news(id types.NamespacedName, causes []string) []string {
 
 // advise writes an Event on a Service. If that fails the log has the message.
 func (k *Keeper) advise(ctx context.Context, s *corev1.Service, a events.Advice) {
-	a.Object = corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+	a.Object = corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Service",
+		Namespace:  s.Namespace,
+		Name:       s.Name,
+		UID:        s.UID,
+	}
 	if err := events.Advise(ctx, k.client, a); err != nil {
 		k.log.Debug("event not written", "service", idOf(s).String(), "err", err)
 	}
@@ -52,8 +58,8 @@ func (k *Keeper) advise(ctx context.Context, s *corev1.Service, a events.Advice)
 // mostNamed is the number of pods that an Event names.
 const mostNamed = 3
 
-// tellIgnored writes an Event on a Service for each interface that its pods name although Kubernetes makes its endpoints, on eth0. S is nil if
-// the Service is gone.
+// tellIgnored writes an Event on a Service for each interface that its pods name although Kubernetes makes its
+// endpoints, on eth0. S is nil if the Service is gone.
 func (k *Keeper) tellIgnored(ctx context.Context, id types.NamespacedName, s *corev1.Service) {
 	pods := make(map[string][]string) // by the interface that they name
 	if s != nil {
@@ -65,7 +71,8 @@ func (k *Keeper) tellIgnored(ctx context.Context, id types.NamespacedName, s *co
 	}
 	for _, name := range k.news(id, slices.Sorted(maps.Keys(pods))) {
 		text := Ignored(s, name, pods[name])
-		k.log.Warn("endpoints are not on the interface that pods name", "service", id.String(), "interface", name, "err", text)
+		k.log.Warn("endpoints are not on the interface that pods name", "service", id.String(), "interface", name,
+			"err", text)
 		k.advise(ctx, s, events.Advice{Reason: reasonIgnored, Cause: name, Message: text})
 	}
 }
@@ -78,7 +85,8 @@ func Ignored(s *corev1.Service, name string, pods []string) string {
 	}
 	return fmt.Sprintf("the endpoints of this Service are on %s, not on %s, which %s of %s names: Kubernetes makes the endpoints of a Service with "+
 		"spec.selector. If clients are to reach %s, replace the Service by one without spec.selector and with the annotation %s: %q",
-		MainInterface, name, pod.AnnotationEndpoint, list, name, AnnotationSelector, labels.SelectorFromSet(s.Spec.Selector).String())
+		MainInterface, name, pod.AnnotationEndpoint, list, name, AnnotationSelector,
+		labels.SelectorFromSet(s.Spec.Selector).String())
 }
 
 func idOf(s *corev1.Service) types.NamespacedName {

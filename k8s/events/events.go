@@ -50,9 +50,9 @@ type Note struct {
 	Text   func() string // is called when the Event is written
 }
 
-// Writer writes Events on pods of this node, asynchronously: it drops and counts Events that do not fit into its queue or fail. As in all
-// components of Kubernetes, repeats increment an Event's count, many similar Events are combined, and a pod gets 25 Events and then one in
-// 5 minutes.
+// Writer writes Events on pods of this node, asynchronously: it drops and counts Events that do not fit into its queue
+// or fail. As in all components of Kubernetes, repeats increment an Event's count, many similar Events are combined,
+// and a pod gets 25 Events and then one in 5 minutes.
 type Writer struct {
 	client  *client.Client
 	node    string
@@ -155,7 +155,8 @@ func (w *Writer) send(ctx context.Context, r *record.EventCorrelateResult) (*cor
 
 // IsFinal reports whether the API server refuses an Event for good.
 func IsFinal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsAlreadyExists(err) ||
 		apierrors.IsBadRequest(err)
 }
 
@@ -168,10 +169,16 @@ func (w *Writer) event(n Note) *corev1.Event {
 	}
 	suffix := fmt.Sprintf(".%x", n.At.UnixNano())
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: n.Pod.Namespace, Name: nameWith(n.Pod.Name, suffix)},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: uid},
-		Source:         corev1.EventSource{Component: agentName, Host: w.node},
-		Type:           n.Type, Reason: n.Reason, Message: cut(n.Text(), longestMessage),
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, Name: nameWith(n.Pod.Name, suffix)},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Namespace:  n.Pod.Namespace,
+			Name:       n.Pod.Name,
+			UID:        uid,
+		},
+		Source: corev1.EventSource{Component: agentName, Host: w.node},
+		Type:   n.Type, Reason: n.Reason, Message: cut(n.Text(), longestMessage),
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		ReportingController: agentName, ReportingInstance: w.node,
 	}
@@ -195,8 +202,8 @@ type Advice struct {
 	Message string // may change while the cause stays
 }
 
-// Advise writes an Event of type Warning. Its name is a hash of object, reason and cause: a restarted controller and another replica do not
-// repeat it while the API server has the Event (an hour, by default).
+// Advise writes an Event of type Warning. Its name is a hash of object, reason and cause: a restarted controller and
+// another replica do not repeat it while the API server has the Event (an hour, by default).
 func Advise(ctx context.Context, c *client.Client, a Advice) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
@@ -204,7 +211,8 @@ func Advise(ctx context.Context, c *client.Client, a Advice) error {
 	for _, part := range []string{string(a.Object.UID), a.Reason, a.Cause} {
 		_, _ = fmt.Fprintf(hash, "%q", part) // a hash never fails
 	}
-	suffix, now := fmt.Sprintf(".%016x", hash.Sum64()), metav1.Now()
+	suffix := fmt.Sprintf(".%016x", hash.Sum64())
+	now := metav1.Now()
 	_, err := c.Events(a.Object.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: a.Object.Namespace, Name: nameWith(a.Object.Name, suffix)},
 		InvolvedObject: a.Object, Source: corev1.EventSource{Component: controllerName},

@@ -39,7 +39,13 @@ func (l *lab) events() *events.Writer {
 var podA = pod.ID{Namespace: "default", Name: "a"}
 
 func failed(why string) events.Note {
-	return events.Note{Pod: podA, Type: corev1.EventTypeWarning, Reason: "WeftAddFailed", At: time.Now(), Text: func() string { return why }}
+	return events.Note{
+		Pod:    podA,
+		Type:   corev1.EventTypeWarning,
+		Reason: "WeftAddFailed",
+		At:     time.Now(),
+		Text:   func() string { return why },
+	}
 }
 
 func (l *lab) written() []corev1.Event {
@@ -59,10 +65,12 @@ func TestAnEventIsOnThePodAndCountsRepeats(t *testing.T) {
 	}
 	l.Eventually("one event counts five", func() bool { w := l.written(); return len(w) == 1 && w[0].Count == 5 })
 	got := l.written()[0]
-	if o := got.InvolvedObject; o.Kind != "Pod" || o.Name != "a" || o.Namespace != "default" || o.UID != "uid-a" || o.APIVersion != "v1" {
+	if o := got.InvolvedObject; o.Kind != "Pod" || o.Name != "a" || o.Namespace != "default" || o.UID != "uid-a" ||
+		o.APIVersion != "v1" {
 		t.Errorf("it is on %+v", o)
 	}
-	if got.Type != "Warning" || got.Reason != "WeftAddFailed" || got.Message != "interface eth0: the pool is exhausted" ||
+	if got.Type != "Warning" || got.Reason != "WeftAddFailed" ||
+		got.Message != "interface eth0: the pool is exhausted" ||
 		got.Source.Component != "weft-agent" || got.Source.Host != "n1" || got.ReportingInstance != "n1" {
 		t.Errorf("event %+v", got)
 	}

@@ -2,8 +2,8 @@ package exec
 
 import "io"
 
-// Bounded passes up to Left bytes of an output on to To and drops the rest: programs in containers are foreign, and their outputs may be
-// endless.
+// Bounded passes up to Left bytes of an output on to To and drops the rest: programs in containers are foreign, and
+// their outputs may be endless.
 type Bounded struct {
 	To   io.Writer
 	Left int

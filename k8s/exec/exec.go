@@ -47,9 +47,9 @@ type ExitError struct{ Code int }
 // Error returns the exit code in words.
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// Run runs a program in a container until it ends. It uses the subresource pods/exec of the API server, by WebSocket, and by SPDY if the
-// API server or a proxy does not support that. When ctx ends, Run returns at once; the program sees the end of its standard input, and
-// runs on if it does not react to that.
+// Run runs a program in a container until it ends. It uses the subresource pods/exec of the API server, by WebSocket,
+// and by SPDY if the API server or a proxy does not support that. When ctx ends, Run returns at once; the program sees
+// the end of its standard input, and runs on if it does not react to that.
 func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 	in := p.Container
 	to := c.ExecURL(in.Namespace, in.Pod, &corev1.PodExecOptions{
@@ -59,13 +59,18 @@ func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 	if err != nil {
 		return fmt.Errorf("exec in %s: %w", in, err)
 	}
-	out, failures := gateTo(s.Out), gateTo(s.Err)
+	out := gateTo(s.Out)
+	failures := gateTo(s.Err)
 	defer out.close()
 	defer failures.close()
 	quiet := klog.NewContext(ctx, logr.Discard()) // the library logs the end of each connection as an error
 	ended := make(chan error, 1)
 	go func() {
-		ended <- executor.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: s.In, Stdout: out.writer(), Stderr: failures.writer()})
+		ended <- executor.StreamWithContext(quiet, remotecommand.StreamOptions{
+			Stdin:  s.In,
+			Stdout: out.writer(),
+			Stderr: failures.writer(),
+		})
 	}()
 	return explain(ctx, in, await(ctx, ended))
 }
@@ -73,8 +78,9 @@ func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 // grace is the time that a run has to end after its context.
 const grace = time.Second
 
-// await returns the error of a run, or that of ctx if the run does not end with it: the library does not watch the context while it waits
-// for the API server's answer to the upgrade. Then the run ends with its connection, and its output is discarded.
+// await returns the error of a run, or that of ctx if the run does not end with it: the library does not watch the
+// context while it waits for the API server's answer to the upgrade. Then the run ends with its connection, and its
+// output is discarded.
 func await(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:

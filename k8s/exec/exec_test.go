@@ -76,7 +76,8 @@ func byProtocol(t *testing.T, program func(k8stest.Exec) int, test func(*testing
 func TestStreamsAndArgumentsPassUnchanged(t *testing.T) {
 	binary := bytes.Repeat([]byte("\x00\xff\n\r words\n\n"), 50_000) // more than a window or a frame
 	program := func(x k8stest.Exec) int {
-		if x.Namespace != "lab" || x.Pod != "p" || x.Container != "c" || !slices.Equal(x.Command, []string{"weftctl", "a b", "", "--x=&?"}) {
+		if x.Namespace != "lab" || x.Pod != "p" || x.Container != "c" ||
+			!slices.Equal(x.Command, []string{"weftctl", "a b", "", "--x=&?"}) {
 			t.Errorf("run in %s/%s/%s: %q", x.Namespace, x.Pod, x.Container, x.Command)
 		}
 		_, _ = io.WriteString(x.Err, "a complaint\n")
@@ -87,7 +88,8 @@ func TestStreamsAndArgumentsPassUnchanged(t *testing.T) {
 	}
 	byProtocol(t, program, func(t *testing.T, c *client.Client) {
 		var out, failures bytes.Buffer
-		err := run(t.Context(), c, exec.Streams{In: bytes.NewReader(binary), Out: &out, Err: &failures}, "weftctl", "a b", "", "--x=&?")
+		err := run(t.Context(), c, exec.Streams{In: bytes.NewReader(binary), Out: &out, Err: &failures}, "weftctl",
+			"a b", "", "--x=&?")
 		if err != nil || !bytes.Equal(out.Bytes(), binary) || failures.String() != "a complaint\n" {
 			t.Errorf("%v, %d of %d bytes, %q", err, out.Len(), len(binary), failures.String())
 		}
@@ -113,7 +115,8 @@ func TestExitCodeIsAnError(t *testing.T) {
 // The caller of Run uses its buffers as soon as Run has returned, while the program may still write.
 func TestOutputEndsWithTheContext(t *testing.T) {
 	var stop context.CancelFunc
-	returned, wrote := make(chan struct{}), make(chan struct{})
+	returned := make(chan struct{})
+	wrote := make(chan struct{})
 	program := func(x k8stest.Exec) int {
 		defer close(wrote)
 		_, _ = io.WriteString(x.Out, "half a line")
@@ -123,7 +126,8 @@ func TestOutputEndsWithTheContext(t *testing.T) {
 		return 0
 	}
 	byProtocol(t, program, func(t *testing.T, c *client.Client) {
-		returned, wrote = make(chan struct{}), make(chan struct{})
+		returned = make(chan struct{})
+		wrote = make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		stop = cancel
@@ -132,7 +136,8 @@ func TestOutputEndsWithTheContext(t *testing.T) {
 		out := &stopper{text: "half a line", stop: stop}
 		err := run(ctx, c, exec.Streams{In: hold, Out: out}, "sleep")
 		close(returned)
-		if !errors.Is(err, context.Canceled) || errors.As(err, new(exec.ExitError)) || err.Error() != "exec in p/c: context canceled" {
+		if !errors.Is(err, context.Canceled) || errors.As(err, new(exec.ExitError)) ||
+			err.Error() != "exec in p/c: context canceled" {
 			t.Errorf("error %v", err)
 		}
 		<-wrote
@@ -188,7 +193,8 @@ func TestSilentServerIsBoundedByTheContext(t *testing.T) {
 		<-accepted
 		cancel(context.DeadlineExceeded)
 	}()
-	failure := run(ctx, clientOf(t, &rest.Config{Host: "http://" + listener.Addr().String()}), exec.Streams{Out: io.Discard}, "true")
+	failure := run(ctx, clientOf(t, &rest.Config{Host: "http://" + listener.Addr().String()}),
+		exec.Streams{Out: io.Discard}, "true")
 	_ = listener.Close()
 	accepting.Wait()
 	if held != nil {
@@ -199,7 +205,8 @@ func TestSilentServerIsBoundedByTheContext(t *testing.T) {
 	}
 }
 
-// scripted is an API server that sends messages after the upgrade, and closes the connection without any end of its own.
+// scripted is an API server that sends messages after the upgrade, and closes the connection without any end of its
+// own.
 func scripted(t testing.TB, messages ...string) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -220,11 +227,14 @@ func scripted(t testing.TB, messages ...string) *client.Client {
 // A broken connection is neither success nor an exit code: a merged answer would show half an output as the whole.
 func TestLostConnectionIsNoSuccess(t *testing.T) {
 	for name, messages := range map[string][]string{
-		"at once":                  nil,
-		"after some output":        {"\x01half"},
-		"within the status":        {"\x01half", "\x03{\"status\":\"Succ"},
-		"with an unknown status":   {"\x01half", "\x03{\"status\":\"Maybe\"}"},
-		"with an exit code of abc": {"\x01half", "\x03{\"status\":\"Failure\",\"reason\":\"NonZeroExitCode\",\"details\":{\"causes\":[{\"reason\":\"ExitCode\",\"message\":\"abc\"}]}}"},
+		"at once":                nil,
+		"after some output":      {"\x01half"},
+		"within the status":      {"\x01half", "\x03{\"status\":\"Succ"},
+		"with an unknown status": {"\x01half", "\x03{\"status\":\"Maybe\"}"},
+		"with an exit code of abc": {
+			"\x01half",
+			"\x03{\"status\":\"Failure\",\"reason\":\"NonZeroExitCode\",\"details\":{\"causes\":[{\"reason\":\"ExitCode\",\"message\":\"abc\"}]}}",
+		},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), scripted(t, messages...), exec.Streams{Out: &out}, "true")
@@ -246,11 +256,13 @@ func TestRefusedProgramIsExplainedInOneLine(t *testing.T) {
 	}
 	s.Fail(nil)
 	s.Remove("pods", "lab", "p")
-	if err := run(t.Context(), c, exec.Streams{Out: io.Discard}, "true"); err == nil || !strings.Contains(err.Error(), `pods "p" not found`) {
+	if err := run(t.Context(), c, exec.Streams{Out: io.Discard}, "true"); err == nil ||
+		!strings.Contains(err.Error(), `pods "p" not found`) {
 		t.Errorf("error %v", err)
 	}
 	s.Disconnect()
-	if err := run(t.Context(), c, exec.Streams{Out: io.Discard}, "true"); err == nil || strings.Contains(err.Error(), "command=") {
+	if err := run(t.Context(), c, exec.Streams{Out: io.Discard}, "true"); err == nil ||
+		strings.Contains(err.Error(), "command=") {
 		t.Errorf("error %v", err) // without the long URL
 	}
 }
@@ -285,10 +297,12 @@ func TestBoundedOutputIsCutAndSaysSo(t *testing.T) {
 	}
 }
 
-// FuzzMessages sends what the end of a connection in a foreign cluster might: Run ends, and only a status of success is a success.
+// FuzzMessages sends what the end of a connection in a foreign cluster might: Run ends, and only a status of success is
+// a success.
 func FuzzMessages(f *testing.F) {
 	for _, seed := range []string{
-		"\x01out\n\x00\x03{\"status\":\"Success\"}", "\x03{\"status\":\"Failure\",\"message\":\"a\\nb\"}", "\x03{}", "", "\x00\x00\x00", "\xff\x01\x00\x02err",
+		"\x01out\n\x00\x03{\"status\":\"Success\"}", "\x03{\"status\":\"Failure\",\"message\":\"a\\nb\"}", "\x03{}", "",
+		"\x00\x00\x00", "\xff\x01\x00\x02err",
 		"\x03{\"status\":\"Failure\",\"reason\":\"NonZeroExitCode\",\"details\":{\"causes\":[{\"reason\":\"ExitCode\",\"message\":\"3\"}]}}",
 	} {
 		f.Add(seed)

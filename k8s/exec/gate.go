@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// gate passes an output on until it is closed: when a context ends, the library returns before its copies of the streams end, and the
-// caller may already use what it has.
+// gate passes an output on until it is closed: when a context ends, the library returns before its copies of the
+// streams end, and the caller may already use what it has.
 type gate struct {
 	mu     sync.Mutex
 	to     io.Writer // nil: the stream is not opened

@@ -43,7 +43,8 @@ type Node struct {
 	Absent string // why no agent runs
 }
 
-// Nodes lists the nodes of the cluster by name, each with its agent. Nodes of other operating systems than Linux are skipped.
+// Nodes lists the nodes of the cluster by name, each with its agent. Nodes of other operating systems than Linux are
+// skipped.
 func (f *Fleet) Nodes(ctx context.Context) ([]Node, error) {
 	list, err := f.client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -84,7 +85,8 @@ func (f *Fleet) agents(ctx context.Context) (map[string][]*corev1.Pod, error) {
 // agentOf returns the newest pod with a running agent, or why none runs.
 func (f *Fleet) agentOf(pods []*corev1.Pod) (name, absent string) {
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
-	absent = fmt.Sprintf("no agent: namespace %s has no pod with the labels %s on this node", f.namespace, agentSelector)
+	absent = fmt.Sprintf("no agent: namespace %s has no pod with the labels %s on this node", f.namespace,
+		agentSelector)
 	for i, p := range pods {
 		reason := agentState(p)
 		if reason == "" {
@@ -151,8 +153,8 @@ func (f *Fleet) NodeOf(ctx context.Context, namespace, name string) (string, err
 	return p.Spec.NodeName, nil
 }
 
-// PodNames lists pods as NAMESPACE/NAME, by name: those of one namespace, or of all for "". A cluster may have very many: a part is enough for
-// a completion.
+// PodNames lists pods as NAMESPACE/NAME, by name: those of one namespace, or of all for "". A cluster may have very
+// many: a part is enough for a completion.
 func (f *Fleet) PodNames(ctx context.Context, namespace string) ([]string, error) {
 	const most = 1000
 	list, err := f.client.Pods(namespace).List(ctx, metav1.ListOptions{Limit: most})

@@ -53,13 +53,21 @@ func (l lab) node(name, system string, ready corev1.ConditionStatus) {
 func (l lab) agent(node string, number int, phase corev1.PodPhase, state corev1.ContainerState) {
 	l.Put("pods", &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "weft-system", Name: node + "-" + string(rune('0'+number)), CreationTimestamp: metav1.NewTime(created.Add(time.Duration(number) * time.Hour)),
-			Labels: map[string]string{"app.kubernetes.io/name": "weft", "app.kubernetes.io/component": "agent"},
+			Namespace:         "weft-system",
+			Name:              node + "-" + string(rune('0'+number)),
+			CreationTimestamp: metav1.NewTime(created.Add(time.Duration(number) * time.Hour)),
+			Labels: map[string]string{
+				"app.kubernetes.io/name":      "weft",
+				"app.kubernetes.io/component": "agent",
+			},
 		},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{
 			{Name: "vpp", Image: "vpp:1"}, {Name: "agent", Image: "weft:1", ImagePullPolicy: corev1.PullNever},
 		}},
-		Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: "vpp", State: running}, {Name: "agent", State: state}}},
+		Status: corev1.PodStatus{
+			Phase:             phase,
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "vpp", State: running}, {Name: "agent", State: state}},
+		},
 	})
 }
 
@@ -72,15 +80,25 @@ func TestNodesHaveTheNewestRunningAgentOrAReason(t *testing.T) {
 	l.node("away", "", corev1.ConditionUnknown)
 	l.agent("renewed", 1, corev1.PodRunning, running)
 	l.agent("renewed", 2, corev1.PodRunning, running)
-	l.agent("renewed", 3, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}})
-	l.agent("crashing", 1, corev1.PodRunning, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}})
-	l.agent("ended", 1, corev1.PodRunning, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}})
+	l.agent("renewed", 3, corev1.PodPending, corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"},
+	})
+	l.agent("crashing", 1, corev1.PodRunning, corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"},
+	})
+	l.agent("ended", 1, corev1.PodRunning, corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"},
+	})
 	l.agent("pending", 1, corev1.PodPending, corev1.ContainerState{})
 	l.agent("away", 1, corev1.PodRunning, running)
 	nodes, err := l.Nodes(t.Context())
 	want := []fleet.Node{
 		{Name: "away", Agent: "away-1"},
-		{Name: "bare", Ready: true, Absent: "no agent: namespace weft-system has no pod with the labels app.kubernetes.io/name=weft,app.kubernetes.io/component=agent on this node"},
+		{
+			Name:   "bare",
+			Ready:  true,
+			Absent: "no agent: namespace weft-system has no pod with the labels app.kubernetes.io/name=weft,app.kubernetes.io/component=agent on this node",
+		},
 		{Name: "crashing", Ready: true, Absent: "its agent crashing-1 does not run: CrashLoopBackOff"},
 		{Name: "ended", Ready: true, Absent: "its agent ended-1 does not run: OOMKilled"},
 		{Name: "pending", Ready: true, Absent: "its agent pending-1 does not run: Pending"},
@@ -100,7 +118,11 @@ func TestNodesAreChosenByNameInTheirOrder(t *testing.T) {
 	if err != nil || len(chosen) != 2 || chosen[0].Name != "b" || chosen[1].Name != "f" {
 		t.Errorf("chosen %v, %v", chosen, err)
 	}
-	for names, want := range map[int]string{7: `the cluster has no node "x"; it has a, b, c, d, e, 2 more`, 1: `the cluster has no node "x"; it has a`, 0: `the cluster has no node "x"; it has none`} {
+	for names, want := range map[int]string{
+		7: `the cluster has no node "x"; it has a, b, c, d, e, 2 more`,
+		1: `the cluster has no node "x"; it has a`,
+		0: `the cluster has no node "x"; it has none`,
+	} {
 		if _, err := fleet.Choose(nodes[:names], []string{"x"}); err == nil || err.Error() != want {
 			t.Errorf("of %d nodes: %v, want %s", names, err, want)
 		}
@@ -125,12 +147,18 @@ func TestUnreadableClusterIsAnError(t *testing.T) {
 
 func TestNodeOfAPod(t *testing.T) {
 	l := newLab(t)
-	l.Put("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n2"}})
+	l.Put("pods", &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a"},
+		Spec:       corev1.PodSpec{NodeName: "n2"},
+	})
 	l.Put("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "b"}})
 	if node, err := l.NodeOf(t.Context(), "lab", "a"); node != "n2" || err != nil {
 		t.Errorf("node %q, %v", node, err)
 	}
-	for name, want := range map[string]string{"b": "pod lab/b has no node: it is not scheduled yet", "c": "there is no pod lab/c; set --node for a pod that was deleted"} {
+	for name, want := range map[string]string{
+		"b": "pod lab/b has no node: it is not scheduled yet",
+		"c": "there is no pod lab/c; set --node for a pod that was deleted",
+	} {
 		if _, err := l.NodeOf(t.Context(), "lab", name); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -141,14 +169,17 @@ func TestWeftctlRunsBesideTheAgent(t *testing.T) {
 	l := newLab(t)
 	l.agent("n1", 1, corev1.PodRunning, running)
 	l.OnExec(func(x k8stest.Exec) int {
-		if x.Namespace != "weft-system" || x.Pod != "n1-1" || x.Container != "agent" || !slices.Equal(x.Command, []string{"/usr/local/bin/weftctl", "objects", "--", "-x"}) {
+		if x.Namespace != "weft-system" || x.Pod != "n1-1" || x.Container != "agent" ||
+			!slices.Equal(x.Command, []string{"/usr/local/bin/weftctl", "objects", "--", "-x"}) {
 			t.Errorf("run in %s/%s/%s: %q", x.Namespace, x.Pod, x.Container, x.Command)
 		}
 		_, _ = io.WriteString(x.Out, "some")
 		return 3
 	})
 	var out bytes.Buffer
-	err := l.Weftctl(t.Context(), fleet.Node{Name: "n1", Agent: "n1-1"}, []string{"objects", "--", "-x"}, exec.Streams{Out: &out})
+	err := l.Weftctl(t.Context(), fleet.Node{Name: "n1", Agent: "n1-1"}, []string{"objects", "--", "-x"}, exec.Streams{
+		Out: &out,
+	})
 	if exit, ok := errors.AsType[exec.ExitError](err); !ok || exit.Code != 3 || out.String() != "some" {
 		t.Errorf("error %v, output %q", err, out.String())
 	}
@@ -208,10 +239,12 @@ func TestImageIsThatOfTheAgentsContainer(t *testing.T) {
 		t.Errorf("image %q, %s, %v", image, policy, err)
 	}
 	l.Put("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "weft-system", Name: "other"}})
-	if _, _, err := l.Image(t.Context(), fleet.Node{Agent: "other"}); err == nil || err.Error() != "pod weft-system/other has no container agent with an image" {
+	if _, _, err := l.Image(t.Context(), fleet.Node{Agent: "other"}); err == nil ||
+		err.Error() != "pod weft-system/other has no container agent with an image" {
 		t.Errorf("error %v", err)
 	}
-	if _, _, err := l.Image(t.Context(), fleet.Node{Agent: "gone"}); err == nil || !strings.Contains(err.Error(), "weft-system/gone") {
+	if _, _, err := l.Image(t.Context(), fleet.Node{Agent: "gone"}); err == nil ||
+		!strings.Contains(err.Error(), "weft-system/gone") {
 		t.Errorf("error %v", err)
 	}
 }

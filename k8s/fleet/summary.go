@@ -65,7 +65,8 @@ func (f *Fleet) Summary(ctx context.Context, now time.Time) Summary {
 	return s
 }
 
-// note adds an object that is not ready. An outdated or missing condition is a problem, too: the controller has not seen the object.
+// note adds an object that is not ready. An outdated or missing condition is a problem, too: the controller has not
+// seen the object.
 func (s *Summary) note(kind string, o metav1.Object, conditions []metav1.Condition) {
 	ready := meta.FindStatusCondition(conditions, v1.ConditionReady)
 	switch {

@@ -55,7 +55,13 @@ func TestObjectsThatAreNotReadyAreProblems(t *testing.T) {
 	network("valid", 2, ready)
 	network("changed", 3, ready)
 	network("new", 1)
-	network("invalid", 2, metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Overlap", Message: "10.0.0.0/8", ObservedGeneration: 2})
+	network("invalid", 2, metav1.Condition{
+		Type:               v1.ConditionReady,
+		Status:             metav1.ConditionFalse,
+		Reason:             "Overlap",
+		Message:            "10.0.0.0/8",
+		ObservedGeneration: 2,
+	})
 	for _, disabled := range []bool{true, false} {
 		p := &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: map[bool]string{true: "off", false: "on"}[disabled]}}
 		p.Spec.Disabled = disabled
@@ -69,7 +75,8 @@ func TestObjectsThatAreNotReadyAreProblems(t *testing.T) {
 		{Kind: "pool", Name: "on", Reason: "no status: does the controller run?"},
 	}
 	if s.Networks != 4 || s.Pools != 2 || s.Unreadable != "" || !reflect.DeepEqual(s.Problems, want) {
-		t.Errorf("%d networks, %d pools, unreadable %q, problems\n%+v\nwant\n%+v", s.Networks, s.Pools, s.Unreadable, s.Problems, want)
+		t.Errorf("%d networks, %d pools, unreadable %q, problems\n%+v\nwant\n%+v", s.Networks, s.Pools, s.Unreadable,
+			s.Problems, want)
 	}
 }
 

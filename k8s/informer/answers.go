@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// answers records whether the API server answers the requests of a group, by the kind of the objects: one kind may be denied while others
-// are watched.
+// answers records whether the API server answers the requests of a group, by the kind of the objects: one kind may be
+// denied while others are watched.
 type answers struct {
 	mu     sync.Mutex
 	failed map[string]error // the last error of each kind whose last request failed
@@ -32,7 +32,8 @@ func (a *answers) record(objects string, err error) {
 
 var errNoAnswer = errors.New("a connection ended without an answer, or the request timed out")
 
-// resultOf returns the error of a watch. client-go returns an empty watch, and no error, for a connection that ends or times out.
+// resultOf returns the error of a watch. client-go returns an empty watch, and no error, for a connection that ends or
+// times out.
 func resultOf(w watch.Interface, err error) error {
 	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
 		return errNoAnswer
@@ -40,8 +41,8 @@ func resultOf(w watch.Interface, err error) error {
 	return err
 }
 
-// Failure returns why copies of objects may be outdated: an error of the API server, or of the connection to it, of a request that is being
-// retried. It returns nil if all watches are established.
+// Failure returns why copies of objects may be outdated: an error of the API server, or of the connection to it, of a
+// request that is being retried. It returns nil if all watches are established.
 func (g *Group) Failure() error {
 	g.answers.mu.Lock()
 	defer g.answers.mu.Unlock()

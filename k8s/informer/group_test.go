@@ -29,7 +29,10 @@ func (s slices) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface,
 
 func slice(version, service string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "a", Name: "web-1", ResourceVersion: version, Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		Namespace:       "a",
+		Name:            "web-1",
+		ResourceVersion: version,
+		Labels:          map[string]string{discoveryv1.LabelServiceName: service},
 	}}
 }
 
@@ -39,7 +42,8 @@ func TestGroupIsToldOncePerChange(t *testing.T) {
 	events := watch.NewFake()
 	in := informer.Add(g, "endpoint slices", slices{events}, informer.Options[*discoveryv1.EndpointSlice]{})
 	told := make(chan string, 100)
-	in.OnGroup(func(o *discoveryv1.EndpointSlice) string { return o.Labels[discoveryv1.LabelServiceName] }, func(group string) { told <- group })
+	in.OnGroup(func(o *discoveryv1.EndpointSlice) string { return o.Labels[discoveryv1.LabelServiceName] },
+		func(group string) { told <- group })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
@@ -47,7 +51,8 @@ func TestGroupIsToldOncePerChange(t *testing.T) {
 	events.Modify(slice("3", "web"))
 	events.Modify(slice("4", "shop"))
 	events.Delete(slice("5", "shop"))
-	for n, want := range []string{"web", "web", "web", "shop", "shop"} { // new, changed, moved from one to the other, gone
+	// new, changed, moved from one to the other, gone
+	for n, want := range []string{"web", "web", "web", "shop", "shop"} {
 		if got := <-told; got != want {
 			t.Errorf("call %d is of %s, want %s", n, got, want)
 		}

@@ -102,7 +102,8 @@ type source[L runtime.Object] interface {
 // Add adds an informer to a group that does not run yet. Objects is their name in messages.
 func Add[T, L runtime.Object](g *Group, objects string, s source[L], o Options[T]) *Informer[T] {
 	selected := func(list metav1.ListOptions) metav1.ListOptions {
-		list.FieldSelector, list.LabelSelector = o.Fields, o.Labels
+		list.FieldSelector = o.Fields
+		list.LabelSelector = o.Labels
 		return list
 	}
 	var example T
@@ -180,7 +181,8 @@ func (in *Informer[T]) OnObject(f func(T)) {
 	in.handle(tell, func(before, after any) { tell(before); tell(after) })
 }
 
-// OnGroup calls f with the group of each object that is new or gone, and of both versions of one that changed: once if it is the same group.
+// OnGroup calls f with the group of each object that is new or gone, and of both versions of one that changed: once if
+// it is the same group.
 func (in *Informer[T]) OnGroup(of func(T) string, f func(group string)) {
 	tell := func(o any) {
 		if gone, is := o.(cache.DeletedFinalStateUnknown); is {
@@ -201,13 +203,17 @@ func (in *Informer[T]) OnGroup(of func(T) string, f func(group string)) {
 }
 
 func (in *Informer[T]) handle(tell func(any), update func(before, after any)) {
-	_, _ = in.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(before, after any) {
-		x, is := before.(T)
-		y, are := after.(T)
-		if in.same == nil || !is || !are || !in.same(x, y) {
-			update(before, after)
-		}
-	}})
+	_, _ = in.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    tell,
+		DeleteFunc: tell,
+		UpdateFunc: func(before, after any) {
+			x, is := before.(T)
+			y, are := after.(T)
+			if in.same == nil || !is || !are || !in.same(x, y) {
+				update(before, after)
+			}
+		},
+	})
 }
 
 // Index makes ByIndex find objects by the values that of returns for them.
@@ -251,12 +257,15 @@ func (in *Informer[T]) One(key string) (T, bool) {
 
 // NewQueue makes a queue for [Work] with the pauses between the tries of a key.
 func NewQueue[K comparable](minPause, maxPause time.Duration) workqueue.TypedRateLimitingInterface[K] {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](minPause, maxPause))
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](minPause,
+		maxPause))
 }
 
-// Work handles the keys of a queue one after another until ctx ends, which shuts the queue down. After an error it handles the key again,
-// later each time.
-func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], handle func(context.Context, K) error) error {
+// Work handles the keys of a queue one after another until ctx ends, which shuts the queue down. After an error it
+// handles the key again, later each time.
+func Work[K comparable](
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], handle func(context.Context, K) error,
+) error {
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	for {

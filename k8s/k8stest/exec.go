@@ -40,7 +40,9 @@ func (s *Server) OnExec(run func(Exec) int) {
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, t target) {
 	s.mu.Lock()
-	run, there, onlySPDY := s.exec, s.objects[t.key()] != nil, s.onlySPDY
+	run := s.exec
+	there := s.objects[t.key()] != nil
+	onlySPDY := s.onlySPDY
 	s.mu.Unlock()
 	switch {
 	case !there:
@@ -48,7 +50,12 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	case run != nil && onlySPDY && r.Header.Get("Upgrade") == spdy.HeaderSpdy31:
 		query := r.URL.Query()
-		s.serveSPDY(w, r, run, Exec{Namespace: t.namespace, Pod: t.name, Container: query.Get("container"), Command: query["command"]})
+		s.serveSPDY(w, r, run, Exec{
+			Namespace: t.namespace,
+			Pod:       t.name,
+			Container: query.Get("container"),
+			Command:   query["command"],
+		})
 		return
 	case run == nil || onlySPDY || !websocket.IsWebSocketUpgrade(r):
 		reject(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
@@ -115,7 +122,9 @@ func statusOf(code int) metav1.Status {
 		return metav1.Status{Status: metav1.StatusSuccess}
 	}
 	return metav1.Status{
-		Status: metav1.StatusFailure, Reason: "NonZeroExitCode", Message: fmt.Sprintf("command terminated with non-zero exit code: %d", code),
+		Status:  metav1.StatusFailure,
+		Reason:  "NonZeroExitCode",
+		Message: fmt.Sprintf("command terminated with non-zero exit code: %d", code),
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ExitCode", Message: fmt.Sprint(code)}}},
 	}
 }

@@ -25,16 +25,21 @@ type target struct {
 // parse reads /api/v1/... and /apis/<group>/<version>/...; the resource of a group is named <resource>.<group>.
 func parse(path string) target {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	group, rest := "", parts[2:]
+	group := ""
+	rest := parts[2:]
 	if parts[0] == "apis" {
-		group, rest = "."+parts[1], parts[3:]
+		group = "." + parts[1]
+		rest = parts[3:]
 	}
 	var t target
 	if len(rest) > 2 && rest[0] == "namespaces" {
-		t.namespace, rest = rest[1], rest[2:]
+		t.namespace = rest[1]
+		rest = rest[2:]
 	}
 	rest = append(rest, "", "")
-	t.resource, t.name, t.subresource = rest[0]+group, rest[1], rest[2]
+	t.resource = rest[0] + group
+	t.name = rest[1]
+	t.subresource = rest[2]
 	return t
 }
 
@@ -44,7 +49,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	t := parse(r.URL.Path)
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
-	unreachable, fail, missing := s.unreachable, s.fail, slices.Contains(s.missing, t.resource)
+	unreachable := s.unreachable
+	fail := s.fail
+	missing := slices.Contains(s.missing, t.resource)
 	s.mu.Unlock()
 	if unreachable {
 		closeConnection(w)
@@ -98,20 +105,28 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	items, partial := []any{}, wantsMetadata(r)
+	items := []any{}
+	partial := wantsMetadata(r)
 	for _, o := range s.selectedLocked(selected) {
 		items = append(items, shape(o, partial).Object)
 	}
 	version, kind := kindOf(t.resource)
 	if partial {
-		version, kind = metadataVersion, metadataKind
+		version = metadataVersion
+		kind = metadataKind
 	}
 	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
 	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) {
-		meta["remainingItemCount"], meta["continue"] = len(items)-limit, "more" // no test reads the next page
+		meta["remainingItemCount"] = len(items) - limit
+		meta["continue"] = "more" // no test reads the next page
 		items = items[:limit]
 	}
-	respond(w, http.StatusOK, map[string]any{"kind": kind + "List", "apiVersion": version, "metadata": meta, "items": items})
+	respond(w, http.StatusOK, map[string]any{
+		"kind":       kind + "List",
+		"apiVersion": version,
+		"metadata":   meta,
+		"items":      items,
+	})
 }
 
 // one serves a request for one object.
@@ -148,7 +163,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 		respond(w, http.StatusOK, s.writeLocked(t.resource, patched(existing, &body)))
 	case http.MethodDelete:
 		s.removeLocked(t.resource, t.key())
-		respond(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+		respond(w, http.StatusOK, metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusSuccess,
+		})
 	default:
 		respond(w, http.StatusOK, existing)
 	}
@@ -156,7 +174,8 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 
 // rejection returns the status of a request that fails, else 0.
 func rejection(method string, existing, body object) (int, metav1.StatusReason) {
-	wantUID, wantVersion := string(body.GetUID()), body.GetResourceVersion()
+	wantUID := string(body.GetUID())
+	wantVersion := body.GetResourceVersion()
 	if method == http.MethodDelete {
 		wantUID, _, _ = unstructured.NestedString(body.Object, "preconditions", "uid")
 		wantVersion, _, _ = unstructured.NestedString(body.Object, "preconditions", "resourceVersion")
@@ -170,7 +189,8 @@ func rejection(method string, existing, body object) (int, metav1.StatusReason) 
 		return http.StatusNotFound, metav1.StatusReasonNotFound
 	case method == http.MethodGet:
 		return 0, ""
-	case wantUID != "" && wantUID != string(existing.GetUID()), wantVersion != "" && wantVersion != existing.GetResourceVersion():
+	case wantUID != "" && wantUID != string(existing.GetUID()),
+		wantVersion != "" && wantVersion != existing.GetResourceVersion():
 		return http.StatusConflict, metav1.StatusReasonConflict
 	}
 	return 0, ""
@@ -200,7 +220,8 @@ func mergeFields(to, from map[string]any) {
 
 // merged returns the written object: the subresource changes the status only, other writes change the rest.
 func merged(t target, existing, body object) object {
-	from, to := body, existing.DeepCopy()
+	from := body
+	to := existing.DeepCopy()
 	if t.subresource == "status" {
 		to.Object["status"] = from.Object["status"]
 		return to
@@ -240,12 +261,16 @@ func shape(o object, partial bool) object {
 func kindOf(resource string) (version, kind string) {
 	name, group, custom := strings.Cut(resource, ".")
 	kinds := map[string]string{
-		"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "customnetworks": "CustomNetwork", "ippools": "IPPool",
+		"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "customnetworks": "CustomNetwork",
+		"ippools":  "IPPool",
 		"ipblocks": "IPBlock", "nodenetworks": "NodeNetwork", "externalinterfaces": "ExternalInterface",
-		"podinterfaces": "PodInterfaces", "weftconfigs": "WeftConfig", "network-attachment-definitions": "NetworkAttachmentDefinition",
-		"configmaps": "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service", "endpointslices": "EndpointSlice",
-		"servicecidrs": "ServiceCIDR", "networkpolicies": "NetworkPolicy", "multi-networkpolicies": "MultiNetworkPolicy",
-		"adminnetworkpolicies": "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
+		"podinterfaces": "PodInterfaces", "weftconfigs": "WeftConfig",
+		"network-attachment-definitions": "NetworkAttachmentDefinition",
+		"configmaps":                     "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service",
+		"endpointslices": "EndpointSlice",
+		"servicecidrs":   "ServiceCIDR", "networkpolicies": "NetworkPolicy",
+		"multi-networkpolicies": "MultiNetworkPolicy",
+		"adminnetworkpolicies":  "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
 	}
 	switch name {
 	case "multi-networkpolicies":

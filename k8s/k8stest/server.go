@@ -1,5 +1,5 @@
-// Package k8stest is an API server of Kubernetes in the test's process: objects of any kind, lists, watches, selectors, resource versions,
-// preconditions and failures. It does not validate or authorise.
+// Package k8stest is an API server of Kubernetes in the test's process: objects of any kind, lists, watches, selectors,
+// resource versions, preconditions and failures. It does not validate or authorise.
 package k8stest
 
 import (
@@ -125,7 +125,8 @@ func (s *Server) DropWatches() {
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.oldest, s.history = s.version, nil
+	s.oldest = s.version
+	s.history = nil
 }
 
 // Fail makes requests fail with the status that f returns; with 0, and if f is nil, they succeed.
@@ -177,7 +178,8 @@ func (s *Server) writeLocked(resource string, o object) object {
 		o.SetUID(uid(s.version))
 	}
 	s.objects[key] = o.DeepCopy()
-	if before != nil && len(before.GetFinalizers()) > 0 && o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
+	if before != nil && len(before.GetFinalizers()) > 0 && o.GetDeletionTimestamp() != nil &&
+		len(o.GetFinalizers()) == 0 {
 		s.removeLocked(resource, key)
 		return o
 	}
@@ -224,9 +226,10 @@ const Patience = 90 * time.Second
 // Eventually waits for a condition, and fails the test if it does not become true.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, Patience, true, func(context.Context) (bool, error) {
-		return is(), nil
-	})
+	err := wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, Patience, true,
+		func(context.Context) (bool, error) {
+			return is(), nil
+		})
 	if err != nil {
 		t.Fatalf("not within %v: %s", Patience, what)
 	}

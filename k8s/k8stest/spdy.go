@@ -12,7 +12,8 @@ import (
 // protocolSPDY is the newest protocol of programs in containers that SPDY carries.
 const protocolSPDY = "v4.channel.k8s.io"
 
-// OnlySPDY makes the subresource exec refuse WebSocket, like an API server or proxy that does not support it, and serve SPDY.
+// OnlySPDY makes the subresource exec refuse WebSocket, like an API server or proxy that does not support it, and serve
+// SPDY.
 func (s *Server) OnlySPDY() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,16 +26,18 @@ type opened struct {
 	replied <-chan struct{} // closed when the client knows that the stream is accepted
 }
 
-// serveSPDY runs a program with the streams that the client opens: one for the program's end, and one for each of its standard streams.
+// serveSPDY runs a program with the streams that the client opens: one for the program's end, and one for each of its
+// standard streams.
 func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, run func(Exec) int, x Exec) {
 	if _, err := httpstream.Handshake(r, w, []string{protocolSPDY}); err != nil {
 		return // Handshake has replied
 	}
 	streams := make(chan opened, 4)
-	connection := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, replied <-chan struct{}) error {
-		streams <- opened{stream, replied}
-		return nil
-	})
+	connection := spdy.NewResponseUpgrader().UpgradeResponse(w, r,
+		func(stream httpstream.Stream, replied <-chan struct{}) error {
+			streams <- opened{stream, replied}
+			return nil
+		})
 	if connection == nil {
 		return // the upgrader has replied
 	}
@@ -49,7 +52,9 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, run func(Exec
 			return
 		}
 	}
-	x.In, x.Out, x.Err = byType[corev1.StreamTypeStdin], byType[corev1.StreamTypeStdout], byType[corev1.StreamTypeStderr]
+	x.In = byType[corev1.StreamTypeStdin]
+	x.Out = byType[corev1.StreamTypeStdout]
+	x.Err = byType[corev1.StreamTypeStderr]
 	status, _ := json.Marshal(statusOf(run(x))) // known fields only
 	_, _ = byType[corev1.StreamTypeError].Write(status)
 	for _, stream := range byType {

@@ -69,7 +69,8 @@ type watcher struct {
 
 // convert converts an event: an object that enters or leaves the selection is added or deleted.
 func (w *watcher) convert(e event) (watchEvent, bool) {
-	is, was := w.has(e.resource, e.object), w.has(e.resource, e.before)
+	is := w.has(e.resource, e.object)
+	was := w.has(e.resource, e.before)
 	if !is && !was {
 		return watchEvent{}, false
 	}
@@ -152,9 +153,12 @@ func (s *Server) replayLocked(w *watcher, from int) {
 func (s *Server) bookmarkLocked(w *watcher) any {
 	version, kind := kindOf(w.resource)
 	if w.partial {
-		version, kind = metadataVersion, metadataKind
+		version = metadataVersion
+		kind = metadataKind
 	}
 	return map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{
-		"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
+		"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]any{
+			metav1.InitialEventsAnnotationKey: "true",
+		},
 	}}
 }

@@ -59,7 +59,8 @@ func deviceClass(o *object) bool {
 func (o *object) claim(kind string, at yamltext.Path) bool {
 	c := &claim{object: o, configs: o.deviceConfigs(at.With("config")), requests: o.deviceRequests(at.With("requests"))}
 	o.report.found.has(kind, o.namespace()+"/"+o.name(), c)
-	return len(c.configs) > 0 || slices.ContainsFunc(c.requests, func(r deviceRequest) bool { return r.class == pod.ClaimDriver })
+	return len(c.configs) > 0 ||
+		slices.ContainsFunc(c.requests, func(r deviceRequest) bool { return r.class == pod.ClaimDriver })
 }
 
 // list visits the maps of a list in the object.
@@ -142,7 +143,8 @@ func (o *object) deviceRequests(path yamltext.Path) (requests []deviceRequest) {
 	return requests
 }
 
-// resolve validates the memifs of a claim, which need the parameters of its classes. Classes that are not in the files have no parameters.
+// resolve validates the memifs of a claim, which need the parameters of its classes. Classes that are not in the files
+// have no parameters.
 func (c *claim) resolve() {
 	for _, r := range c.requests {
 		class := c.report.found.claims["DeviceClass "+r.class]
@@ -158,6 +160,9 @@ func (c *claim) resolve() {
 			if len(problems) > 0 {
 				break // those of the other devices are the same
 			}
+			if parameters.Delegate { // the interface is a definition's
+				continue
+			}
 			if err := c.report.found.suits(memif); err != nil && (class != nil || r.class == pod.ClaimDriver) {
 				c.say(r.path, fmt.Errorf("request %s: %w", r.name, err))
 				break
@@ -170,7 +175,8 @@ func (c *claim) resolve() {
 	}
 }
 
-// parametersOf merges the parameters of a request in the order of the driver; false: it is no memif, or its parameters are invalid.
+// parametersOf merges the parameters of a request in the order of the driver; false: it is no memif, or its parameters
+// are invalid.
 func (c *claim) parametersOf(class *claim, r deviceRequest) (p pod.ClaimParameters, ours bool) {
 	ours = r.class == pod.ClaimDriver
 	configs := slices.Clone(c.configs)
@@ -193,7 +199,10 @@ func (c *claim) parametersOf(class *claim, r deviceRequest) (p pod.ClaimParamete
 // claimed returns the memifs of a pod's claims, and refers to claims that are not in the files.
 func (t *template) claimed() (memifs []pod.InterfaceRequest) {
 	t.list(t.at.With("spec").With("resourceClaims"), func(at yamltext.Path, item map[string]any) {
-		for key, kind := range map[string]string{"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"} {
+		for key, kind := range map[string]string{
+			"resourceClaimName":         "ResourceClaim",
+			"resourceClaimTemplateName": "ResourceClaimTemplate",
+		} {
 			name, is := item[key].(string)
 			if !is {
 				continue
@@ -209,7 +218,8 @@ func (t *template) claimed() (memifs []pod.InterfaceRequest) {
 	return memifs
 }
 
-// validateClaimed reports each memif of the pod's claims that its annotations and other claims exclude, with the error of the ADD.
+// validateClaimed reports each memif of the pod's claims that its annotations and other claims exclude, with the error
+// of the ADD.
 func (t *template) validateClaimed(selected []pod.InterfaceRequest) {
 	var accepted []pod.InterfaceRequest
 	for _, memif := range t.claimed() {

@@ -16,7 +16,8 @@ import (
 // contivDomain ends the groups of Contiv-VPP that Weft does not have.
 const contivDomain = "contiv.vpp"
 
-// contivKinds are the kinds of Contiv-VPP that Weft does not have, with what replaces them. docs/migration.md has the same.
+// contivKinds are the kinds of Contiv-VPP that Weft does not have, with what replaces them. docs/migration.md has the
+// same.
 var contivKinds = map[string]string{
 	"contivpp.io/ServiceFunctionChain": "connect the pods of the chain by networks, one for each hop, and delete the object (docs/migration.md)",
 	"contivpp.io/CustomConfiguration": "use files in externalConfig, or weftctl configure, with Weft's own keys, and delete the object " +
@@ -47,7 +48,8 @@ func (t *template) noteForeign() {
 		}
 	}
 	for _, at := range t.socketUsers {
-		t.note(at, "the path %s was Contiv-VPP's: read MEMIF_SOCKET, or set devices.memif.mountPath: /run/vpp", contivSocket)
+		t.note(at, "the path %s was Contiv-VPP's: read MEMIF_SOCKET, or set devices.memif.mountPath: /run/vpp",
+			contivSocket)
 	}
 }
 
@@ -72,15 +74,17 @@ func usersOf(v any, at yamltext.Path) (users []yamltext.Path) {
 
 // customResourceDefinition reports the CRDs of Contiv-VPP.
 func customResourceDefinition(o *object) bool {
-	group, plural := o.text("spec", "group"), o.text("spec", "names", "plural")
+	group := o.text("spec", "group")
+	plural := o.text("spec", "names", "plural")
 	_, ours := schemas()[plural]
 	namespaced := o.text("spec", "scope") != "Cluster"
 	switch {
 	case strings.HasSuffix(group, contivDomain), group == v1.Group && !ours:
 		o.say(spec("names"), errors.New("the CRD is Contiv-VPP's, and Weft has no such kind: delete it"))
 	case group == v1.Group && namespaced && plural != "podinterfaces":
-		o.say(spec("scope"), errors.New("the CRD is Contiv-VPP's and cannot be upgraded in place: save the objects, delete it, and install Weft's "+
-			"(docs/migration.md)"))
+		o.say(spec("scope"),
+			errors.New("the CRD is Contiv-VPP's and cannot be upgraded in place: save the objects, delete it, and install Weft's "+
+				"(docs/migration.md)"))
 	default:
 		return false
 	}
@@ -93,7 +97,8 @@ func configMap(o *object) bool {
 	if _, has := data["contiv.conf"]; !has {
 		return false
 	}
-	o.say(yamltext.Path{"data", "contiv.conf"}, errors.New("contiv.conf is of Contiv-VPP, and Weft does not read it: set the keys of the agent that replace it "+
-		"(docs/migration.md)"))
+	o.say(yamltext.Path{"data", "contiv.conf"},
+		errors.New("contiv.conf is of Contiv-VPP, and Weft does not read it: set the keys of the agent that replace it "+
+			"(docs/migration.md)"))
 	return true
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // ofGo matches texts that name types or functions of Go.
-var ofGo = regexp.MustCompile(`Go (struct|value)|cannot unmarshal|map\[string\]|interface \{|json: |yaml: |strconv\.|netip\.|v1\.[A-Z]|time: `)
+var ofGo = regexp.MustCompile(
+	`Go (struct|value)|cannot unmarshal|map\[string\]|interface \{|json: |yaml: |strconv\.|netip\.|v1\.[A-Z]|time: `)
 
 // FuzzRead reads invalid and odd manifests: Read ends, and each problem has a file and a reason.
 func FuzzRead(f *testing.F) {
@@ -38,7 +39,8 @@ func FuzzRead(f *testing.F) {
 		report.Finish()
 		lines := bytes.Count(text, []byte("\n")) + 1
 		for _, fault := range append(report.Faults, report.Notes...) {
-			if fault.File != "f" || fault.Reason == "" || fault.Line < 1 || fault.Line > lines || ofGo.MatchString(fault.String()) {
+			if fault.File != "f" || fault.Reason == "" || fault.Line < 1 || fault.Line > lines ||
+				ofGo.MatchString(fault.String()) {
 				t.Errorf("%+v of %q (error %v)", fault, text, err)
 			}
 		}

@@ -30,11 +30,13 @@ func ofGroup() (names []string) {
 	return slices.Sorted(slices.Values(names))
 }
 
-// refused reports an object that the API server refuses because Weft's group does not have its kind or version. Such an object is not
-// validated: nothing of it would have an effect. It includes kinds of Contiv-VPP, and those of Weft in a mistyped group.
+// refused reports an object that the API server refuses because Weft's group does not have its kind or version. Such an
+// object is not validated: nothing of it would have an effect. It includes kinds of Contiv-VPP, and those of Weft in a
+// mistyped group.
 func (o *object) refused() bool {
 	group, version, _ := strings.Cut(o.text("apiVersion"), "/")
-	kind, own := o.text("kind"), v1.GroupVersion().String()
+	kind := o.text("kind")
+	own := v1.GroupVersion().String()
 	known := ofGroup()
 	way, contiv := contivKinds[o.group()]
 	switch {
@@ -47,19 +49,22 @@ func (o *object) refused() bool {
 		}
 		o.say(yamltext.Path{"kind"}, fmt.Errorf("unknown kind %.80q of the group %s%s", kind, v1.Group, hint))
 	case group == v1.Group && version != v1.GroupVersion().Version:
-		o.say(yamltext.Path{"apiVersion"}, fmt.Errorf("unknown version %.80q of the group %s: the version is %s", version, v1.Group, own))
+		o.say(yamltext.Path{"apiVersion"},
+			fmt.Errorf("unknown version %.80q of the group %s: the version is %s", version, v1.Group, own))
 	case group != v1.Group && slices.Contains(known, kind) && mistyped(group):
-		o.say(yamltext.Path{"apiVersion"}, fmt.Errorf("%.80q does not have the kind %s; did you mean %s?", o.text("apiVersion"), kind, own))
+		o.say(yamltext.Path{"apiVersion"},
+			fmt.Errorf("%.80q does not have the kind %s; did you mean %s?", o.text("apiVersion"), kind, own))
 	case strings.HasSuffix(group, contivDomain):
-		o.say(yamltext.Path{"kind"}, errors.New("the group is Contiv-VPP's, and Weft has no such group: delete the object"))
+		o.say(yamltext.Path{"kind"},
+			errors.New("the group is Contiv-VPP's, and Weft has no such group: delete the object"))
 	default:
 		return false
 	}
 	return true
 }
 
-// mistyped reports whether a group that has none of Weft's kinds stands for Weft's: it is the one of the core, or similar. Other projects
-// have kinds of the same names, such as the IPPool of Calico.
+// mistyped reports whether a group that has none of Weft's kinds stands for Weft's: it is the one of the core, or
+// similar. Other projects have kinds of the same names, such as the IPPool of Calico.
 func mistyped(group string) bool {
 	return group == "" || group == v1.GroupVersion().Version || nearest.Of(group, []string{v1.Group}) != ""
 }

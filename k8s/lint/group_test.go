@@ -7,7 +7,8 @@ import (
 	"github.com/weftnet/weft/k8s/lint"
 )
 
-// TestEachObjectIsCheckedRefusedOrCounted has objects of all groups: lint checks an object, names it, or counts it as not checked.
+// TestEachObjectIsCheckedRefusedOrCounted has objects of all groups: lint checks an object, names it, or counts it as
+// not checked.
 func TestEachObjectIsCheckedRefusedOrCounted(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"{apiVersion: contivpp.io/v1, kind: CustomNetwrk}":          `kind: unknown kind "CustomNetwrk" of the group contivpp.io; did you mean CustomNetwork?`,
@@ -40,6 +41,19 @@ func TestEachObjectIsCheckedRefusedOrCounted(t *testing.T) {
 		}
 		if !strings.Contains(said, want) {
 			t.Errorf("%s: %q, want %q", manifest, said, want)
+		}
+	}
+}
+
+// A Service selects pods of its namespace only, also without a namespace in the files.
+func TestAServiceIsComparedWithPodsOfItsNamespace(t *testing.T) {
+	const service = "{kind: Service, metadata: {namespace: shop, name: s}, spec: {selector: {app: a}}}"
+	for namespace, isNamed := range map[string]bool{"shop": true, "lab": false} {
+		pod := "{kind: Pod, metadata: {namespace: " + namespace + ", name: p, labels: {app: a}, annotations: " +
+			"{contivpp.io/custom-if: t1/tap, contivpp.io/service-endpoint-if: t1}}, spec: {containers: [{name: a}]}}"
+		said := saidOf(t, service+"\n---\n"+pod)
+		if named := strings.Contains(said, "spec.selector: the endpoints of this Service are on eth0"); named != isNamed {
+			t.Errorf("pod of the namespace %s: %q", namespace, said)
 		}
 	}
 }

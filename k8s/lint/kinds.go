@@ -22,19 +22,22 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// kinds validate objects that are no pods. They report false for an object without rules of Weft. It is a function because the validation
-// of an object may validate others.
+// kinds validate objects that are no pods. They report false for an object without rules of Weft. It is a function
+// because the validation of an object may validate others.
 func kinds() map[string]func(o *object) bool {
 	return map[string]func(*object) bool{
 		"Namespace": namespace, "Service": service,
-		"contivpp.io/CustomNetwork": customNetwork, "contivpp.io/IPPool": ipPool, "contivpp.io/ExternalInterface": externalInterface,
-		"contivpp.io/WeftConfig": weftConfig,
-		"contivpp.io/IPBlock":    written("ipblocks"), "contivpp.io/NodeNetwork": written("nodenetworks"), "contivpp.io/PodInterfaces": written("podinterfaces"),
-		"ConfigMap": configMap, "apiextensions.k8s.io/CustomResourceDefinition": customResourceDefinition,
-		"k8s.cni.cncf.io/NetworkAttachmentDefinition": definition,
-		"resource.k8s.io/ResourceClaim":               resourceClaim,
-		"resource.k8s.io/ResourceClaimTemplate":       resourceClaimTemplate,
-		"resource.k8s.io/DeviceClass":                 deviceClass,
+		"contivpp.io/CustomNetwork": customNetwork, "contivpp.io/IPPool": ipPool,
+		"contivpp.io/ExternalInterface": externalInterface,
+		"contivpp.io/WeftConfig":        weftConfig,
+		"contivpp.io/IPBlock":           written("ipblocks"), "contivpp.io/NodeNetwork": written("nodenetworks"),
+		"contivpp.io/PodInterfaces": written("podinterfaces"),
+		"ConfigMap":                 configMap,
+		"apiextensions.k8s.io/CustomResourceDefinition": customResourceDefinition,
+		"k8s.cni.cncf.io/NetworkAttachmentDefinition":   definition,
+		"resource.k8s.io/ResourceClaim":                 resourceClaim,
+		"resource.k8s.io/ResourceClaimTemplate":         resourceClaimTemplate,
+		"resource.k8s.io/DeviceClass":                   deviceClass,
 	}
 }
 
@@ -45,7 +48,8 @@ func spec(steps ...any) yamltext.Path { return append(yamltext.Path{"spec"}, ste
 // clusterScoped reports a namespace, which the API server removes or refuses.
 func (o *object) clusterScoped() {
 	if o.text("metadata", "namespace") != "" {
-		o.say(yamltext.Path{"metadata", "namespace"}, fmt.Errorf("objects of the kind %s belong to the cluster: remove the namespace", o.text("kind")))
+		o.say(yamltext.Path{"metadata", "namespace"},
+			fmt.Errorf("objects of the kind %s belong to the cluster: remove the namespace", o.text("kind")))
 	}
 }
 
@@ -59,7 +63,8 @@ func namespace(o *object) bool {
 	return true
 }
 
-// service reports what the controller would report on a Service with endpoints of Weft, and unknown annotations of Weft.
+// service reports what the controller would report on a Service with endpoints of Weft, and unknown annotations of
+// Weft.
 func service(o *object) bool {
 	var s corev1.Service
 	s.Annotations = o.annotations()
@@ -72,10 +77,12 @@ func service(o *object) bool {
 				o.say(annotation(name), err)
 			}
 		case strings.HasPrefix(name, pod.AnnotationPrefix):
-			o.say(annotation(name), fmt.Errorf("unknown annotation %s; Services can have %s", name, endpoints.AnnotationSelector))
+			o.say(annotation(name),
+				fmt.Errorf("unknown annotation %s; Services can have %s", name, endpoints.AnnotationSelector))
 		}
 	}
-	s.Namespace, s.Name = o.namespace(), o.name()
+	s.Namespace = o.namespace()
+	s.Name = o.name()
 	o.report.found.services = append(o.report.found.services, selecting{o, &s})
 	return true
 }
@@ -150,7 +157,8 @@ func externalInterface(o *object) bool {
 		return true
 	}
 	if e.Spec.Network == pod.StubNetwork {
-		o.say(spec("network"), errors.New("the network stub cannot have external interfaces")) // the text of the schema's rule
+		// the text of the schema's rule
+		o.say(spec("network"), errors.New("the network stub cannot have external interfaces"))
 	}
 	o.report.found.asksForNetwork(o, spec("network"), e.Spec.Network)
 	seen := make(map[v1.NodeName]bool)
@@ -167,7 +175,8 @@ func externalInterface(o *object) bool {
 		families := make(map[bool]netip.Prefix)
 		for at, p := range external.Addresses {
 			if _, is := families[p.Addr().Is4()]; is {
-				o.say(spec("nodes", i, "ips", at), fmt.Errorf("%s is the second address of its family, one each is possible", p.Addr()))
+				o.say(spec("nodes", i, "ips", at),
+					fmt.Errorf("%s is the second address of its family, one each is possible", p.Addr()))
 			}
 			families[p.Addr().Is4()] = p
 		}
@@ -181,10 +190,12 @@ func weftConfig(o *object) bool {
 		return true
 	}
 	if c.Name != v1.WeftConfigName {
-		o.say(yamltext.Path{"metadata", "name"}, errors.New("the only WeftConfig is named default")) // the text of the schema's rule
+		// the text of the schema's rule
+		o.say(yamltext.Path{"metadata", "name"}, errors.New("the only WeftConfig is named default"))
 	}
 	if a := c.Spec.Addresses; a.LowWater != nil && a.HighWater != nil && *a.HighWater < *a.LowWater {
-		o.say(spec("addresses", "highWater"), errors.New("highWater is below lowWater")) // the text of the schema's rule
+		// the text of the schema's rule
+		o.say(spec("addresses", "highWater"), errors.New("highWater is below lowWater"))
 	}
 	return true
 }

@@ -41,7 +41,11 @@ func (o *object) pod() (template, bool) {
 		if !found {
 			continue
 		}
-		t := template{object: o, annotations: textsOf(p, "metadata", "annotations"), labels: textsOf(p, "metadata", "labels")}
+		t := template{
+			object:      o,
+			annotations: textsOf(p, "metadata", "annotations"),
+			labels:      textsOf(p, "metadata", "labels"),
+		}
 		for _, step := range path {
 			t.at = t.at.With(step)
 		}
@@ -49,7 +53,8 @@ func (o *object) pod() (template, bool) {
 		t.memifs = memifsOf(append(initial, containers...))
 		t.hostNetwork, _, _ = unstructured.NestedBool(p, "spec", "hostNetwork")
 		_, t.claims, _ = unstructured.NestedSlice(p, "spec", "resourceClaims")
-		t.socketUsers = slices.Concat(usersOf(initial, t.at.With("spec").With("initContainers")), usersOf(containers, t.at.With("spec").With("containers")))
+		t.socketUsers = slices.Concat(usersOf(initial, t.at.With("spec").With("initContainers")),
+			usersOf(containers, t.at.With("spec").With("containers")))
 		return t, true
 	}
 	return template{}, false
@@ -78,14 +83,15 @@ func (t *template) annotation(name string) yamltext.Path {
 	return t.at.With("metadata").With("annotations").With(name)
 }
 
-// validate reports what an ADD would refuse, and the controller would report on a backend of Services, as far as that is known without a
-// cluster.
+// validate reports what an ADD would refuse, and the controller would report on a backend of Services, as far as that
+// is known without a cluster.
 func (t *template) validate() {
 	for _, p := range pod.AnnotationProblems(t.annotations, t.namespace(), endpoints.MainInterface) {
 		t.say(t.annotation(p.Annotation), p.Err)
 	}
 	if name := t.annotations[pod.AnnotationEndpoint]; t.hostNetwork && name != "" && name != endpoints.MainInterface {
-		t.say(t.annotation(pod.AnnotationEndpoint), fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
+		t.say(t.annotation(pod.AnnotationEndpoint),
+			fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
 	}
 	if main := t.report.Mode == "" || t.report.Mode == pod.ModePrimary; main && !t.hostNetwork {
 		for _, p := range pod.LimitProblems(t.annotations) {
@@ -96,8 +102,8 @@ func (t *template) validate() {
 	t.report.found.pods = append(t.report.found.pods, *t)
 }
 
-// validateNetworks reports each interface that its network cannot have beside those before it. Members of other pods are unknown, because
-// they may be on other nodes.
+// validateNetworks reports each interface that its network cannot have beside those before it. Members of other pods
+// are unknown, because they may be on other nodes.
 func (t *template) validateNetworks(requests []pod.InterfaceRequest) {
 	members := make(pod.DirectMembers)
 	for _, r := range requests {
@@ -111,11 +117,15 @@ func (t *template) validateNetworks(requests []pod.InterfaceRequest) {
 	}
 }
 
-// validateDevices assigns the requested memifs to the limits like an ADD: first those for which an option names the container. Memifs of
-// definitions that are not in the files are unknown; requests is then not complete.
+// validateDevices assigns the requested memifs to the limits like an ADD: first those for which an option names the
+// container. Memifs of definitions that are not in the files are unknown; requests is then not complete.
 func (t *template) validateDevices(requests []pod.InterfaceRequest, complete bool) {
-	memifs := slices.DeleteFunc(slices.Clone(requests), func(r pod.InterfaceRequest) bool { return r.Type != pod.TypeMemif })
-	have, left, failed := 0, maps.Clone(t.memifs), make(map[string]bool)
+	memifs := slices.DeleteFunc(slices.Clone(requests), func(r pod.InterfaceRequest) bool {
+		return r.Type != pod.TypeMemif
+	})
+	have := 0
+	left := maps.Clone(t.memifs)
+	failed := make(map[string]bool)
 	for _, n := range t.memifs {
 		have += n
 	}
@@ -129,11 +139,13 @@ func (t *template) validateDevices(requests []pod.InterfaceRequest, complete boo
 				continue
 			}
 			failed[c] = true // once for a container
-			t.say(t.annotation(r.Annotation()), pod.Errorf(pod.CodeDeviceMissing, "interface %s: %s", r.Name, t.missing(c, memifs)))
+			t.say(t.annotation(r.Annotation()),
+				pod.Errorf(pod.CodeDeviceMissing, "interface %s: %s", r.Name, t.missing(c, memifs)))
 		}
 	}
 	if len(memifs) < have && complete {
-		t.note(t.at.With("spec").With("containers"), "the containers have %d of %s in their limits and the annotations ask for %d: the others stay unused",
+		t.note(t.at.With("spec").With("containers"),
+			"the containers have %d of %s in their limits and the annotations ask for %d: the others stay unused",
 			have, pod.Resource, len(memifs))
 	}
 }
@@ -151,7 +163,8 @@ func take(left map[string]int, container string) bool {
 
 // missing says which memifs a container lacks; "": all containers together.
 func (t *template) missing(container string, memifs []pod.InterfaceRequest) string {
-	have, needed := 0, 0
+	have := 0
+	needed := 0
 	for _, r := range memifs {
 		if container == "" || r.Options.Memif.Container == container {
 			needed++

@@ -64,11 +64,13 @@ func (r *references) isNetwork(n pod.Network) {
 	r.networks[n.Name] = n
 }
 
-// suits returns the error of an ADD with an interface that its network cannot have; nil if the network is not in the files.
+// suits returns the error of an ADD with an interface that its network cannot have; nil if the network is not in the
+// files.
 func (r *references) suits(i pod.InterfaceRequest) error {
 	network, known := r.networks[i.Network]
 	if name := cmp.Or(i.Network, pod.DefaultNetwork); name == pod.DefaultNetwork || name == pod.StubNetwork {
-		network, known = pod.Network{Name: name}, true
+		network = pod.Network{Name: name}
+		known = true
 	}
 	if !known {
 		return nil
@@ -123,7 +125,8 @@ func (r *references) takesVNI(o *object, vni uint32) {
 	r.vnis[vni] = o.name()
 }
 
-// Finish validates what needs all files: references between objects, and the limits of pods. It sorts the problems by file and line.
+// Finish validates what needs all files: references between objects, and the limits of pods. It sorts the problems by
+// file and line.
 func (r *Report) Finish() {
 	for _, key := range slices.Sorted(maps.Keys(r.found.claims)) {
 		r.found.claims[key].resolve()
@@ -141,18 +144,21 @@ func (r *Report) Finish() {
 		}
 	}
 	inOrder := func(a, b Fault) int {
-		return cmp.Or(slices.Index(r.found.files, a.File)-slices.Index(r.found.files, b.File), a.Line-b.Line, strings.Compare(a.Path, b.Path))
+		return cmp.Or(slices.Index(r.found.files, a.File)-slices.Index(r.found.files, b.File), a.Line-b.Line,
+			strings.Compare(a.Path, b.Path))
 	}
 	slices.SortStableFunc(r.Faults, inOrder)
 	slices.SortStableFunc(r.Notes, inOrder)
 	r.found = references{}
 }
 
-// resolve reports each interface that pods in the files name although Kubernetes makes the endpoints of the Service, like the controller.
+// resolve reports each interface that pods in the files name although Kubernetes makes the endpoints of the Service,
+// like the controller.
 func (s selecting) resolve() {
 	pods := make(map[string][]string) // by the interface that they name
 	for _, t := range s.report.found.pods {
-		if name := t.annotations[pod.AnnotationEndpoint]; name != "" && name != endpoints.MainInterface && t.namespace() == s.namespace() &&
+		if name := t.annotations[pod.AnnotationEndpoint]; name != "" && name != endpoints.MainInterface &&
+			t.namespace() == s.namespace() &&
 			endpoints.Selects(s.service, t.labels) {
 			pods[name] = append(pods[name], t.name())
 		}
@@ -175,7 +181,9 @@ func (t *template) resolve() {
 	for _, s := range selections {
 		d, known := found.definitions[s.Definition()]
 		if !known {
-			found.asked = append(found.asked, reference{t.object, t.annotation(pod.AnnotationNetworks), "NetworkAttachmentDefinition", s.Definition()})
+			found.asked = append(found.asked, reference{
+				t.object, t.annotation(pod.AnnotationNetworks), "NetworkAttachmentDefinition", s.Definition(),
+			})
 			complete = false
 			continue
 		}

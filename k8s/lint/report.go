@@ -1,4 +1,5 @@
-// Package lint validates Weft's annotations, custom resources and network configurations in manifests, without a cluster.
+// Package lint validates Weft's annotations, custom resources and network configurations in manifests, without a
+// cluster.
 package lint
 
 import (
@@ -23,7 +24,8 @@ type Fault struct {
 	Object string `json:"object"` // kind and name
 	Path   string `json:"path"`   // of the field; "": the whole object
 	Reason string `json:"reason"`
-	Code   uint   `json:"code,omitempty"` // of the CNI error with which the pod's ADD would fail; 0: another program reports the problem
+	// of the CNI error with which the pod's ADD would fail; 0: another program reports the problem
+	Code uint `json:"code,omitempty"`
 }
 
 // String returns one line.
@@ -49,10 +51,12 @@ type Report struct {
 	found references
 }
 
-// Modes are the modes of Weft in a cluster; the default is the first. In the others another plugin creates the pods' main interfaces.
+// Modes are the modes of Weft in a cluster; the default is the first. In the others another plugin creates the pods'
+// main interfaces.
 func Modes() []string { return []string{pod.ModePrimary, pod.ModeChained, pod.ModeDelegate} }
 
-// Read reads the objects of a file of YAML documents or JSON. An error lists the documents that are neither; the others are validated.
+// Read reads the objects of a file of YAML documents or JSON. An error lists the documents that are neither; the others
+// are validated.
 func (r *Report) Read(name string, in io.Reader) error {
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -67,7 +71,9 @@ func (r *Report) Read(name string, in io.Reader) error {
 		}
 		o, is := content.(map[string]any)
 		if !is {
-			errs = append(errs, fmt.Errorf("%s:%d: expected an object of Kubernetes, not %s", name, d.Line(nil), yamltext.Describe(content)))
+			errs = append(errs,
+				fmt.Errorf("%s:%d: expected an object of Kubernetes, not %s", name, d.Line(nil),
+					yamltext.Describe(content)))
 			continue
 		}
 		r.object(&object{report: r, file: name, document: &d, repeated: d.Repeated(), fields: o})
@@ -115,14 +121,23 @@ func (r *Report) item(list *object, i int, item any) {
 	at := list.at.With("items").With(i)
 	fields, is := item.(map[string]any)
 	if !is {
-		list.say(yamltext.Path{"items", i}, fmt.Errorf("expected an object of Kubernetes, not %s", yamltext.Describe(item)))
+		list.say(yamltext.Path{"items", i},
+			fmt.Errorf("expected an object of Kubernetes, not %s", yamltext.Describe(item)))
 		return
 	}
 	if kind, named := strings.CutSuffix(list.text("kind"), "List"); named && kind != "" && fields["kind"] == nil {
 		fields = maps.Clone(fields)
-		fields["apiVersion"], fields["kind"] = list.text("apiVersion"), kind
+		fields["apiVersion"] = list.text("apiVersion")
+		fields["kind"] = kind
 	}
-	r.object(&object{report: r, file: list.file, document: list.document, repeated: list.repeated, at: at, fields: fields})
+	r.object(&object{
+		report:   r,
+		file:     list.file,
+		document: list.document,
+		repeated: list.repeated,
+		at:       at,
+		fields:   fields,
+	})
 }
 
 // reportRepeated reports repeated keys of the object.
@@ -195,5 +210,11 @@ func (o *object) fault(path yamltext.Path, reason string) Fault {
 	for _, step := range path {
 		in = in.With(step)
 	}
-	return Fault{File: o.file, Line: o.document.Line(in), Object: strings.TrimSpace(o.text("kind") + " " + name), Path: path.String(), Reason: reason}
+	return Fault{
+		File:   o.file,
+		Line:   o.document.Line(in),
+		Object: strings.TrimSpace(o.text("kind") + " " + name),
+		Path:   path.String(),
+		Reason: reason,
+	}
 }

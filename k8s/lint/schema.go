@@ -39,7 +39,8 @@ var schemas = sync.OnceValue(func() map[string]*openapi.Schema {
 		}
 		text, _ := manifests.CRDs.ReadFile(path.Join("crds", file.Name()))
 		schema := &openapi.Schema{}
-		err = errors.Join(err, yaml.Unmarshal(text, &crd), json.Unmarshal(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, schema))
+		err = errors.Join(err, yaml.Unmarshal(text, &crd),
+			json.Unmarshal(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, schema))
 		all[crd.Spec.Names.Plural] = schema
 	}
 	if err != nil {
@@ -50,14 +51,15 @@ var schemas = sync.OnceValue(func() map[string]*openapi.Schema {
 
 // renamed are fields of Contiv-VPP's kinds and of other programs, with the fields of Weft.
 var renamed = map[string]string{
-	"subnetCIDR": "cidrs", "subnetOneNodePrefixLen": "blockSize", "vppInterfaceName": "interface", "ip": "ips", "cidr": "cidrs", "subnet": "cidrs",
+	"subnetCIDR": "cidrs", "subnetOneNodePrefixLen": "blockSize", "vppInterfaceName": "interface", "ip": "ips",
+	"cidr": "cidrs", "subnet": "cidrs",
 }
 
 // removed are fields of Contiv-VPP's kinds that Weft's do not have, by kind and path, with what to do.
 var removed = map[string]string{"ExternalInterface spec.type": "the network has a type: delete the field"}
 
-// validateSchema validates the fields of an object with the API server's library. It reports unknown fields, which the API server would only
-// warn of, or drop.
+// validateSchema validates the fields of an object with the API server's library. It reports unknown fields, which the
+// API server would only warn of, or drop.
 func (o *object) validateSchema(kind string) {
 	schema := schemas()[kind]
 	o.unknownFields(schema, o.fields, nil)

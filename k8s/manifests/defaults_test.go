@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The API server sets these defaults within atomic fields. If a manifest lacks them, each kubectl apply reports a change, tools for GitOps report
-// drift, and Helm conflicts with weftctl although nothing differs.
+// The API server sets these defaults within atomic fields. If a manifest lacks them, each kubectl apply reports a
+// change, tools for GitOps report drift, and Helm conflicts with weftctl although nothing differs.
 func TestPoliciesHaveTheDefaultsOfTheAPIServer(t *testing.T) {
 	files, err := filepath.Glob("*.yaml")
 	if err != nil {
@@ -37,7 +37,8 @@ func TestPoliciesHaveTheDefaultsOfTheAPIServer(t *testing.T) {
 					}
 					checked++
 					if !hasDefaults(m) {
-						t.Errorf("%s: %s %s has no matchPolicy, namespaceSelector, objectSelector or scope", file, kind, p.Metadata.Name)
+						t.Errorf("%s: %s %s has no matchPolicy, namespaceSelector, objectSelector or scope", file, kind,
+							p.Metadata.Name)
 					}
 				}
 			}
@@ -54,7 +55,8 @@ func hasDefaults(m *admission.MatchResources) bool {
 			return false
 		}
 	}
-	return m.MatchPolicy != nil && *m.MatchPolicy == admission.Equivalent && m.NamespaceSelector != nil && m.ObjectSelector != nil
+	return m.MatchPolicy != nil && *m.MatchPolicy == admission.Equivalent && m.NamespaceSelector != nil &&
+		m.ObjectSelector != nil
 }
 
 func TestReferencesToFieldsHaveTheDefaultOfTheAPIServer(t *testing.T) {
@@ -63,7 +65,8 @@ func TestReferencesToFieldsHaveTheDefaultOfTheAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, complete := strings.Count(string(text), "fieldRef:"), strings.Count(string(text), "fieldRef: {apiVersion: v1, ")
+		all := strings.Count(string(text), "fieldRef:")
+		complete := strings.Count(string(text), "fieldRef: {apiVersion: v1, ")
 		if all == 0 || all != complete {
 			t.Errorf("%s: %d of %d references have apiVersion", file, complete, all)
 		}

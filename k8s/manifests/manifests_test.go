@@ -43,8 +43,12 @@ func documents(t *testing.T, file string) map[string][][]byte {
 
 func TestManifestsAreValid(t *testing.T) {
 	into := map[string]func() any{
-		"Namespace": func() any { return &corev1.Namespace{} }, "ServiceAccount": func() any { return &corev1.ServiceAccount{} },
-		"ClusterRole": func() any { return &rbac.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbac.ClusterRoleBinding{} },
+		"Namespace": func() any { return &corev1.Namespace{} }, "ServiceAccount": func() any {
+			return &corev1.ServiceAccount{}
+		},
+		"ClusterRole": func() any { return &rbac.ClusterRole{} }, "ClusterRoleBinding": func() any {
+			return &rbac.ClusterRoleBinding{}
+		},
 		"Role": func() any { return &rbac.Role{} }, "RoleBinding": func() any { return &rbac.RoleBinding{} },
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
@@ -52,7 +56,9 @@ func TestManifestsAreValid(t *testing.T) {
 		"MutatingAdmissionPolicy":          func() any { return &admission.MutatingAdmissionPolicy{} },
 		"MutatingAdmissionPolicyBinding":   func() any { return &admission.MutatingAdmissionPolicyBinding{} },
 	}
-	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints", "operator", "pods", "memif-limits", "claims"} {
+	for _, file := range []string{
+		"rbac", "admission", "annotate", "taint", "endpoints", "operator", "pods", "memif-limits", "claims",
+	} {
 		for kind, list := range documents(t, file+".yaml") {
 			if into[kind] == nil {
 				t.Fatalf("%s: unexpected kind %s", file, kind)
@@ -79,7 +85,8 @@ func TestAgentsHaveOnlyTheRightsThatTheyNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rule := range role.Rules {
-		if all := slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups); slices.Contains(all, "*") || slices.Contains(all, "secrets") {
+		if all := slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups); slices.Contains(all, "*") ||
+			slices.Contains(all, "secrets") {
 			t.Errorf("rule %v is too wide", rule)
 		}
 		for _, verb := range rule.Verbs {
@@ -141,23 +148,27 @@ func watchedIn(t *testing.T, request string) (kind string, is bool) {
 func allowsRead(rules []rbac.PolicyRule, verb, kind string) bool {
 	group, resource, _ := strings.Cut(kind, "/")
 	return slices.ContainsFunc(rules, func(r rbac.PolicyRule) bool {
-		return slices.Contains(r.Verbs, verb) && slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource)
+		return slices.Contains(r.Verbs, verb) && slices.Contains(r.APIGroups, group) &&
+			slices.Contains(r.Resources, resource)
 	})
 }
 
-// TestTheControllerHasOnlyTheRightsThatItNeeds lists the writes that the controller, or an attacker with its token, may do.
+// TestTheControllerHasOnlyTheRightsThatItNeeds lists the writes that the controller, or an attacker with its token, may
+// do.
 func TestTheControllerHasOnlyTheRightsThatItNeeds(t *testing.T) {
 	rights := documents(t, "rbac.yaml")
 	var everywhere rbac.ClusterRole
 	var own rbac.Role
-	if err := errors.Join(yaml.Unmarshal(rights["ClusterRole"][1], &everywhere), yaml.Unmarshal(rights["Role"][0], &own)); err != nil {
+	if err := errors.Join(yaml.Unmarshal(rights["ClusterRole"][1], &everywhere),
+		yaml.Unmarshal(rights["Role"][0], &own)); err != nil {
 		t.Fatal(err)
 	}
 	if everywhere.Name != "weft-controller" || own.Namespace != "weft-system" {
 		t.Fatalf("the roles are %s and %s of %s", everywhere.Name, own.Name, own.Namespace)
 	}
 	want := []string{
-		"update customnetworks/status ippools/status externalinterfaces/status", "update customnetworks", "update ipblocks", "delete ipblocks", "create events",
+		"update customnetworks/status ippools/status externalinterfaces/status",
+		"update customnetworks", "update ipblocks", "delete ipblocks", "create events",
 		"update leases weft-controller", "update configmaps weft-vnis", "create leases", "create configmaps",
 	}
 	if writes := writesOf(slices.Concat(everywhere.Rules, own.Rules)); !slices.Equal(writes, want) {
@@ -178,7 +189,8 @@ func writesOf(rules []rbac.PolicyRule) (writes []string) {
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
 			if !slices.Contains([]string{"get", "list", "watch"}, verb) {
-				writes = append(writes, strings.Join(append([]string{verb}, slices.Concat(rule.Resources, rule.ResourceNames)...), " "))
+				writes = append(writes,
+					strings.Join(append([]string{verb}, slices.Concat(rule.Resources, rule.ResourceNames)...), " "))
 			}
 		}
 	}
@@ -190,20 +202,24 @@ func TestTheControllerMayChangeNodesByTheOptionalRightOnly(t *testing.T) {
 	var role rbac.ClusterRole
 	var policy admission.ValidatingAdmissionPolicy
 	given := documents(t, "taint.yaml")
-	err := errors.Join(yaml.Unmarshal(given["ClusterRole"][0], &role), yaml.Unmarshal(given["ValidatingAdmissionPolicy"][0], &policy))
+	err := errors.Join(yaml.Unmarshal(given["ClusterRole"][0], &role),
+		yaml.Unmarshal(given["ValidatingAdmissionPolicy"][0], &policy))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(role.Rules) != 1 || !slices.Equal(role.Rules[0].Resources, []string{"nodes"}) || !slices.Equal(role.Rules[0].Verbs, []string{"list", "watch", "patch"}) {
+	if len(role.Rules) != 1 || !slices.Equal(role.Rules[0].Resources, []string{"nodes"}) ||
+		!slices.Equal(role.Rules[0].Verbs, []string{"list", "watch", "patch"}) {
 		t.Errorf("it may %+v", role.Rules)
 	}
 	allowed := policy.Spec.Validations[0].Expression
-	if *policy.Spec.FailurePolicy != admission.Fail || !strings.Contains(allowed, "t.key != '"+controller.TaintNotReady+"'") {
+	if *policy.Spec.FailurePolicy != admission.Fail ||
+		!strings.Contains(allowed, "t.key != '"+controller.TaintNotReady+"'") {
 		t.Errorf("what it may change of a node is not judged: %s", allowed)
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[corev1.NodeSpec]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name != "externalID" && !strings.Contains(allowed, "object.spec.?"+name) { // the API server takes that one out
+		// the API server takes that one out
+		if name != "externalID" && !strings.Contains(allowed, "object.spec.?"+name) {
 			t.Errorf("it may change %s of a node", name)
 		}
 	}
@@ -215,7 +231,8 @@ func areAgents(resources []string) bool {
 	return !slices.ContainsFunc(resources, func(r string) bool { return !slices.Contains(own, r) })
 }
 
-// TestEachWritableKindHasAPolicy compares RBAC with the policies: each resource that agents may write has a policy that checks the node.
+// TestEachWritableKindHasAPolicy compares RBAC with the policies: each resource that agents may write has a policy that
+// checks the node.
 func TestEachWritableKindHasAPolicy(t *testing.T) {
 	judged := judgedByNode(t)
 	var role rbac.ClusterRole
@@ -288,7 +305,8 @@ func described(t *testing.T, path string, schema map[string]any) {
 	for name, property := range properties {
 		p := property.(map[string]any)
 		at := path + "." + name
-		if text, _ := p["description"].(string); strings.TrimSpace(text) == "" && !strings.HasSuffix(at, ".yaml.metadata") {
+		if text, _ := p["description"].(string); strings.TrimSpace(text) == "" &&
+			!strings.HasSuffix(at, ".yaml.metadata") {
 			t.Errorf("%s is not described", at)
 		}
 		described(t, at, p)

@@ -12,7 +12,8 @@ func FuzzAddressesOn(f *testing.F) {
 	f.Add(`[{"interface":"m1","ips":["",null,"fe80::1%eth0"]},null]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		addresses, err := AddressesOn(map[string]string{Annotation: text}, "m1")
-		if err != nil && (len(addresses) > 0 || !strings.Contains(err.Error(), "m1") && !strings.Contains(err.Error(), Annotation)) {
+		if err != nil &&
+			(len(addresses) > 0 || !strings.Contains(err.Error(), "m1") && !strings.Contains(err.Error(), Annotation)) {
 			t.Errorf("%q: %v, %v", text, addresses, err)
 		}
 		if err == nil && !json.Valid([]byte(text)) {

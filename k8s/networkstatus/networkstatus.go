@@ -11,7 +11,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Annotation lists the interfaces of a pod: multi-net specification of the Network Plumbing Working Group, version 1.3, section 4.1.3.
+// Annotation lists the interfaces of a pod: multi-net specification of the Network Plumbing Working Group, version 1.3,
+// section 4.1.3.
 const Annotation = "k8s.v1.cni.cncf.io/network-status"
 
 // networkStatus is one interface in the annotation.
@@ -43,8 +44,8 @@ type memifInfo struct {
 // runtimesName is the interface that container runtimes of kubelet request.
 const runtimesName = "eth0"
 
-// Of returns the annotation of a pod with these attachments; false: Weft must not write it. If another plugin calls Weft for a network, that
-// plugin writes it. Weft does not write it for a pod without an interface of Weft.
+// Of returns the annotation of a pod with these attachments; false: Weft must not write it. If another plugin calls
+// Weft for a network, that plugin writes it. Weft does not write it for a pod without an interface of Weft.
 func Of(attachments []pod.Attachment) (text string, ours bool) {
 	var main *pod.Attachment
 	for i := range attachments {
@@ -64,7 +65,8 @@ func Of(attachments []pod.Attachment) (text string, ours bool) {
 	return string(raw), err == nil
 }
 
-// statusesOf lists an attachment's interfaces, the pod's main one first. Of another plugin's interface only the name is known.
+// statusesOf lists an attachment's interfaces, the pod's main one first. Of another plugin's interface only the name is
+// known.
 func statusesOf(a *pod.Attachment) []networkStatus {
 	var list []networkStatus
 	if a.Mode == pod.ModeChained {
@@ -73,10 +75,16 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 	for i := range a.Interfaces {
 		in := &a.Interfaces[i]
 		s := networkStatus{
-			Name: cmp.Or(in.Definition, in.Network, pod.DefaultNetwork), Interface: in.Name, MAC: in.MAC, MTU: in.MTU, DeviceInfo: deviceInfoOf(in),
+			Name:       cmp.Or(in.Definition, in.Network, pod.DefaultNetwork),
+			Interface:  in.Name,
+			MAC:        in.MAC.String(),
+			MTU:        in.MTU,
+			DeviceInfo: deviceInfoOf(in),
 		}
 		if in.Name == a.Key.IfName {
-			s.Name, s.Default, s.DNS = a.Key.Network, true, a.Delegation.DNS
+			s.Name = a.Key.Network
+			s.Default = true
+			s.DNS = a.Delegation.DNS
 		}
 		for _, p := range in.Addresses {
 			s.IPs = append(s.IPs, p.Addr())
@@ -91,7 +99,8 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 	return list
 }
 
-// deviceInfoOf describes a memif; nil for other types. The container connects, as slave, unless it is the server of a direct network.
+// deviceInfoOf describes a memif; nil for other types. The container connects, as slave, unless it is the server of a
+// direct network.
 func deviceInfoOf(in *pod.Interface) *deviceInfo {
 	if in.Memif == nil {
 		return nil
@@ -101,7 +110,8 @@ func deviceInfoOf(in *pod.Interface) *deviceInfo {
 	case pod.RoleClient:
 		info.Path = in.Memif.DirectSocket()
 	case pod.RoleServer:
-		info.Role, info.Path = "master", in.ServerSocket()
+		info.Role = "master"
+		info.Path = in.ServerSocket()
 	}
 	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: info}
 }

@@ -11,25 +11,38 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 )
 
 // wired is a pod's attachment with an interface of each kind.
 func wired(mode string) pod.Attachment {
-	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	prefix := netip.MustParsePrefix
+	addr := netip.MustParseAddr
 	return pod.Attachment{
-		Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}, Mode: mode, Created: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
-		Pod: pod.ID{Namespace: "default", Name: "web", UID: "1"},
+		Key:     pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"},
+		Mode:    mode,
+		Created: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Pod:     pod.ID{Namespace: "default", Name: "web", UID: "1"},
 		Interfaces: []pod.Interface{
 			{
-				Name: "eth0", Type: "tap", MAC: "02:00:00:00:00:01", MTU: 1450, Addresses: []netip.Prefix{prefix("10.1.0.2/32"), prefix("fd00::2/128")},
-				Gateways: []netip.Addr{addr("169.254.1.1"), addr("fe80::1")},
+				Name:      "eth0",
+				Type:      "tap",
+				MAC:       netaddr.MAC{2, 0, 0, 0, 0, 1},
+				MTU:       1450,
+				Addresses: []netip.Prefix{prefix("10.1.0.2/32"), prefix("fd00::2/128")},
+				Gateways:  []netip.Addr{addr("169.254.1.1"), addr("fe80::1")},
 			},
-			{Name: "s1", Type: "veth", Network: "stub", MAC: "02:00:00:00:00:02", MTU: 1500},
+			{Name: "s1", Type: "veth", Network: "stub", MAC: netaddr.MAC{2, 0, 0, 0, 0, 2}, MTU: 1500},
 			{
-				Name: "net1", Type: "memif", Network: "blue", MAC: "02:00:00:00:00:03", MTU: 1400, Definition: "infra/fast",
-				Addresses: []netip.Prefix{prefix("10.5.0.2/24")}, Gateways: []netip.Addr{{}},
+				Name:       "net1",
+				Type:       "memif",
+				Network:    "blue",
+				MAC:        netaddr.MAC{2, 0, 0, 0, 0, 3},
+				MTU:        1400,
+				Definition: "infra/fast",
+				Addresses:  []netip.Prefix{prefix("10.5.0.2/24")}, Gateways: []netip.Addr{{}},
 				Memif: &pod.Memif{SocketPath: "/run/weft/memif/abc/memif.sock", Mode: "ethernet", ID: 1},
 			},
 		},
@@ -94,8 +107,11 @@ func TestTheStatusListsThePodsInterfaces(t *testing.T) {
 }
 
 func TestTheStatusHasThePodsNewestSandbox(t *testing.T) {
-	old, fresh := wired("primary"), wired("primary")
-	fresh.Key.ContainerID, fresh.Created, fresh.Interfaces = "c2", fresh.Created.Add(time.Second), fresh.Interfaces[:1]
+	old := wired("primary")
+	fresh := wired("primary")
+	fresh.Key.ContainerID = "c2"
+	fresh.Created = fresh.Created.Add(time.Second)
+	fresh.Interfaces = fresh.Interfaces[:1]
 	for _, list := range [][]pod.Attachment{{old, fresh}, {fresh, old}} {
 		text, ours := networkstatus.Of(list)
 		var status []map[string]any
@@ -106,9 +122,15 @@ func TestTheStatusHasThePodsNewestSandbox(t *testing.T) {
 }
 
 func TestTheStatusIsNotWrittenWhenAnotherPluginWritesIt(t *testing.T) {
-	chained, delegate, unknown, alone, bare := wired("chained"), wired("delegate"), wired(""), wired("ipam"), wired("chained")
-	chained.Interfaces, bare.Interfaces = chained.Interfaces[1:2], nil
-	delegate.Key.IfName, unknown.Key.IfName = "net1", "net1"
+	chained := wired("chained")
+	delegate := wired("delegate")
+	unknown := wired("")
+	alone := wired("ipam")
+	bare := wired("chained")
+	chained.Interfaces = chained.Interfaces[1:2]
+	bare.Interfaces = nil
+	delegate.Key.IfName = "net1"
+	unknown.Key.IfName = "net1"
 	kept := wired("") // of a state file that knows no mode
 	for name, tt := range map[string]struct {
 		attachments []pod.Attachment
@@ -134,7 +156,8 @@ func TestTheStatusIsNotWrittenWhenAnotherPluginWritesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if ours != (tt.interfaces > 0) || len(status) != tt.interfaces || ours && (!status[0].Default || status[0].Interface != "eth0") {
+		if ours != (tt.interfaces > 0) || len(status) != tt.interfaces ||
+			ours && (!status[0].Default || status[0].Interface != "eth0") {
 			t.Errorf("%s: ours: %v, status %+v, want %d interfaces", name, ours, status, tt.interfaces)
 		}
 	}
@@ -144,11 +167,17 @@ func TestAddressesOfAnInterfaceAreReadFromTheStatus(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text, on, want string
 	}{
-		"written by Weft":       {wiredStatus, "eth0", "[10.1.0.2 fd00::2] <nil>"},
-		"without addresses":     {wiredStatus, "s1", "[] <nil>"},
-		"not there":             {wiredStatus, "t1", "[] it has no interface t1"},
-		"written by a delegate": {`[{"name": "blue", "interface": "net1", "ips": ["10.5.0.2"], "mtu": "no number"}]`, "net1", "[10.5.0.2] <nil>"},
-		"no addresses at all":   {`[{"interface": "t1", "ips": ["t1"]}]`, "t1", `[] its annotation k8s.v1.cni.cncf.io/network-status: ParseAddr("t1"): unable to parse IP`},
+		"written by Weft":   {wiredStatus, "eth0", "[10.1.0.2 fd00::2] <nil>"},
+		"without addresses": {wiredStatus, "s1", "[] <nil>"},
+		"not there":         {wiredStatus, "t1", "[] it has no interface t1"},
+		"written by a delegate": {
+			`[{"name": "blue", "interface": "net1", "ips": ["10.5.0.2"], "mtu": "no number"}]`, "net1",
+			"[10.5.0.2] <nil>",
+		},
+		"no addresses at all": {
+			`[{"interface": "t1", "ips": ["t1"]}]`, "t1",
+			`[] its annotation k8s.v1.cni.cncf.io/network-status: ParseAddr("t1"): unable to parse IP`,
+		},
 	} {
 		addresses, err := networkstatus.AddressesOn(map[string]string{networkstatus.Annotation: tt.text}, tt.on)
 		if got := fmt.Sprint(addresses, err); got != tt.want {
@@ -163,9 +192,29 @@ func TestAddressesOfAnInterfaceAreReadFromTheStatus(t *testing.T) {
 // The ends of a direct network are not on the dataplane's socket.
 func TestEndsOfADirectNetworkHaveTheirOwnSocketsAndRoles(t *testing.T) {
 	a := pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}, Interfaces: []pod.Interface{
-		{Name: "eth0", Type: "tap", MAC: "02:00:00:00:00:01", MTU: 1400},
-		{Name: "m1", Type: "memif", Network: "pair", Memif: &pod.Memif{SocketPath: "/run/weft/memif/abc/memif.sock", Mode: "ethernet", ID: 1, Role: pod.RoleClient}},
-		{Name: "m2", Type: "memif", Network: "other", Memif: &pod.Memif{SocketPath: "/run/weft/memif/abc/memif.sock", Mode: "ethernet", ID: 2, Role: pod.RoleServer}},
+		{Name: "eth0", Type: "tap", MAC: netaddr.MAC{2, 0, 0, 0, 0, 1}, MTU: 1400},
+		{
+			Name:    "m1",
+			Type:    "memif",
+			Network: "pair",
+			Memif: &pod.Memif{
+				SocketPath: "/run/weft/memif/abc/memif.sock",
+				Mode:       "ethernet",
+				ID:         1,
+				Role:       pod.RoleClient,
+			},
+		},
+		{
+			Name:    "m2",
+			Type:    "memif",
+			Network: "other",
+			Memif: &pod.Memif{
+				SocketPath: "/run/weft/memif/abc/memif.sock",
+				Mode:       "ethernet",
+				ID:         2,
+				Role:       pod.RoleServer,
+			},
+		},
 	}}
 	text, _ := networkstatus.Of([]pod.Attachment{a})
 	plain := strings.Join(strings.Fields(text), " ")

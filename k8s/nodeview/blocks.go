@@ -20,7 +20,11 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 			continue
 		}
 		if string(b.Spec.Node) == node {
-			list = append(list, pod.Block{Network: string(b.Spec.Network), Prefix: prefix, Withheld: v1.Addresses(b.Spec.Offered)})
+			list = append(list, pod.Block{
+				Network:  string(b.Spec.Network),
+				Prefix:   prefix,
+				Withheld: v1.Addresses(b.Spec.Offered),
+			})
 			continue
 		}
 		for _, l := range b.Spec.Borrowed {
@@ -70,8 +74,8 @@ func (l Local) Usage(b blocks.Block) blocks.Usage {
 	return u
 }
 
-// Withhold reserves an address to be lent: the wanted one if no pod has it, and none of another namespace had it a moment ago, or any free one
-// if wanted is invalid. It returns an invalid address if there is none.
+// Withhold reserves an address to be lent: the wanted one if no pod has it, and none of another namespace had it a
+// moment ago, or any free one if wanted is invalid. It returns an invalid address if there is none.
 func (l Local) Withhold(b blocks.Block, wanted netip.Addr, namespace string) netip.Addr {
 	if a := l.Allocator(b.Network); a != nil {
 		return a.Withhold(b.Prefix, wanted, namespace)

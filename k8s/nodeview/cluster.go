@@ -1,7 +1,7 @@
 // Package nodeview is what the API server says about this node, its pods, and all networks and pools.
 //
-// It comes from watches, so that no caller waits for the API server; the exception is a pod that no watch has shown yet. A view is
-// always complete and not a difference.
+// It comes from watches, so that no caller waits for the API server; the exception is a pod that no watch has shown
+// yet. A view is always complete and not a difference.
 package nodeview
 
 import (
@@ -32,11 +32,14 @@ import (
 type Config struct {
 	Node   string // name of this node
 	Client *client.Client
+	// Tunnel is what this node announces. A node with another tunnel is left out; the zero value permits all.
+	Tunnel v1.Tunnel
 
 	// Known is the view of an earlier run. It is used until the API server has shown all objects.
 	Known *View
-	// OnPod is called for each pod of this node that is new, changed or gone (p is nil), one call at a time. Several changes of a pod may
-	// be one call. After an error it is called again, later each time. Pods in the node's network namespace are ignored.
+	// OnPod is called for each pod of this node that is new, changed or gone (p is nil), one call at a time. Several
+	// changes of a pod may be one call. After an error it is called again, later each time. Pods in the node's network
+	// namespace are ignored.
 	OnPod func(ctx context.Context, id pod.ID, p *corev1.Pod) error
 	// Question bounds a request that a pod waits for; default 3 s.
 	Question time.Duration
@@ -79,25 +82,55 @@ func New(c Config) (*Cluster, error) {
 	if c.Known != nil {
 		cluster.mesh.former = c.Known.Former
 	}
-	cluster.Pods = pods.New(pods.Config{Node: c.Node, Client: c.Client, OnPod: c.OnPod, Question: c.Question, Log: c.Log})
+	cluster.Pods = pods.New(pods.Config{
+		Node:     c.Node,
+		Client:   c.Client,
+		OnPod:    c.OnPod,
+		Question: c.Question,
+		Log:      c.Log,
+	})
 	cluster.watch()
 	return cluster, nil
 }
 
 // watch adds the informers. Of other nodes' objects it watches those that announcements are validated against.
 func (c *Cluster) watch() {
-	g, client, own := c.watches, c.config.Client, fields.OneTermEqualSelector("spec.node", c.config.Node).String()
+	g := c.watches
+	client := c.config.Client
+	own := fields.OneTermEqualSelector("spec.node", c.config.Node).String()
 	others := fields.OneTermNotEqualSelector("spec.node", c.config.Node).String()
-	c.machines = informer.Add(g, "nodes", client.Nodes(), informer.Options[*corev1.Node]{Lighten: c.lightenNode, Same: sameNode, Changed: c.pokeMesh})
-	c.namespaces = informer.Add(g, "namespaces", client.Namespaces(), informer.Options[*corev1.Namespace]{Changed: c.poke})
-	c.networks = informer.Add(g, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{Changed: c.pokeMesh})
+	c.machines = informer.Add(g, "nodes", client.Nodes(), informer.Options[*corev1.Node]{
+		Lighten: c.lightenNode,
+		Same:    sameNode,
+		Changed: c.pokeMesh,
+	})
+	c.namespaces = informer.Add(g, "namespaces", client.Namespaces(), informer.Options[*corev1.Namespace]{
+		Changed: c.poke,
+	})
+	c.networks = informer.Add(g, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{
+		Changed: c.pokeMesh,
+	})
 	c.pools = informer.Add(g, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: c.pokeMesh})
-	c.blocks = informer.Add(g, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{Fields: own, Changed: c.pokeMesh})
-	c.nodes = informer.Add(g, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{Changed: c.pokeMesh})
-	c.externals = informer.Add(g, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: c.poke})
-	c.configs = informer.Add(g, "configuration", client.Configs(), informer.Options[*v1.WeftConfig]{Changed: c.pokeMesh})
+	c.blocks = informer.Add(g, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{
+		Fields:  own,
+		Changed: c.pokeMesh,
+	})
+	c.nodes = informer.Add(g, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{
+		Changed: c.pokeMesh,
+	})
+	c.externals = informer.Add(g, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{
+		Changed: c.poke,
+	})
+	c.configs = informer.Add(g, "configuration", client.Configs(), informer.Options[*v1.WeftConfig]{
+		Changed: c.pokeMesh,
+	})
 	c.definitions = informer.Add(g, "network attachment definitions", client.Definitions(""),
-		informer.Options[*npwg.NetworkAttachmentDefinition]{Optional: true, NoWait: true, Lighten: lightenDefinition, Changed: c.poke})
+		informer.Options[*npwg.NetworkAttachmentDefinition]{
+			Optional: true,
+			NoWait:   true,
+			Lighten:  lightenDefinition,
+			Changed:  c.poke,
+		})
 	c.foreign = informer.Add(g, "blocks of other nodes", client.Blocks(),
 		informer.Options[*v1.IPBlock]{Fields: others, Lighten: lightenBlock, Same: sameBlock, Changed: c.pokeMesh})
 	c.services = informer.Add(g, "service ranges", client.ServiceRanges(),
@@ -145,7 +178,8 @@ func (c *Cluster) awaitAll(ctx context.Context) error {
 // Missing lists the kinds that the API server has not shown yet and the view needs; nil: the view is complete.
 func (c *Cluster) Missing() []string { return c.watches.Missing() }
 
-// Failure returns why the view may be outdated: the API server does not answer, or denies a request; nil if all watches are established.
+// Failure returns why the view may be outdated: the API server does not answer, or denies a request; nil if all watches
+// are established.
 func (c *Cluster) Failure() error { return c.watches.Failure() }
 
 // Blocks lists this node's blocks; false: the watch has not shown all yet.
@@ -163,9 +197,11 @@ func (c *Cluster) lightenNode(n *corev1.Node) *corev1.Node {
 		Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp,
 	}}
 	if n.Name == c.config.Node {
-		light.Labels, light.Annotations = n.Labels, n.Annotations
+		light.Labels = n.Labels
+		light.Annotations = n.Annotations
 	}
-	light.Spec.PodCIDRs, light.Status.Addresses = n.Spec.PodCIDRs, n.Status.Addresses
+	light.Spec.PodCIDRs = n.Spec.PodCIDRs
+	light.Status.Addresses = n.Status.Addresses
 	return light
 }
 
@@ -173,18 +209,24 @@ func sameNode(x, y *corev1.Node) bool { return reflect.DeepEqual(nodeOf(x), node
 
 // lightenBlock drops the status of a block, which changes with each pod.
 func lightenBlock(b *v1.IPBlock) *v1.IPBlock {
-	b.ManagedFields, b.Status = nil, v1.IPBlockStatus{}
+	b.ManagedFields = nil
+	b.Status = v1.IPBlockStatus{}
 	return b
 }
 
 func sameBlock(x, y *v1.IPBlock) bool { return x.UID == y.UID && reflect.DeepEqual(x.Spec, y.Spec) }
 
-// lightenDefinition keeps of a NetworkAttachmentDefinition what is read. Tenants write any number of them, with up to 1.5 MiB each, and each
-// agent has all of the cluster.
+// lightenDefinition keeps of a NetworkAttachmentDefinition what is read. Tenants write any number of them, with up to
+// 1.5 MiB each, and each agent has all of the cluster.
 func lightenDefinition(d *npwg.NetworkAttachmentDefinition) *npwg.NetworkAttachmentDefinition {
 	light := &npwg.NetworkAttachmentDefinition{
-		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion},
-		Spec:       d.Spec, Unreadable: d.Unreadable,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       d.Namespace,
+			Name:            d.Name,
+			UID:             d.UID,
+			ResourceVersion: d.ResourceVersion,
+		},
+		Spec: d.Spec, Unreadable: d.Unreadable,
 	}
 	if size := len(d.Spec.Config); size > pod.MaxDefinition {
 		light.Spec.Config = ""
@@ -196,5 +238,6 @@ func lightenDefinition(d *npwg.NetworkAttachmentDefinition) *npwg.NetworkAttachm
 	return light
 }
 
-// maxReason is the maximum length in bytes of the reason why a definition is unreadable, which may quote the definition.
+// maxReason is the maximum length in bytes of the reason why a definition is unreadable, which may quote the
+// definition.
 const maxReason = 300

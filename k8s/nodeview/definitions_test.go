@@ -18,7 +18,8 @@ import (
 
 func (l *lab) definition(namespace, name, config string) {
 	l.Put(nads, &npwg.NetworkAttachmentDefinition{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: npwg.NetworkAttachmentDefinitionSpec{Config: config},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       npwg.NetworkAttachmentDefinitionSpec{Config: config},
 	})
 }
 
@@ -77,16 +78,20 @@ func TestAnUnknownDefinitionCostsOneRequest(t *testing.T) {
 func isCoded(t *testing.T, err error, code uint, want string) {
 	t.Helper()
 	var coded *pod.Error
-	if code == 0 && err == nil || errors.As(err, &coded) && coded.Code == code && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "\n") {
+	if code == 0 && err == nil ||
+		errors.As(err, &coded) && coded.Code == code && strings.Contains(err.Error(), want) &&
+			!strings.Contains(err.Error(), "\n") {
 		return
 	}
 	t.Errorf("got %v, want code %d with %q in one line", err, code, want)
 }
 
-// The definition of the kind may accept any spec: that of Multus before 4 had no schema. One definition that cannot be read, which the users
-// of one namespace may write, hides no other one.
+// The definition of the kind may accept any spec: that of Multus before 4 had no schema. One definition that cannot be
+// read, which the users of one namespace may write, hides no other one.
 func TestUnreadableDefinitionHidesNoOther(t *testing.T) {
-	for _, spec := range []string{`{"config": 7}`, `{"config": {"type": "weft-cni"}}`, `"x"`, `[]`, `{"config": ["{}"]}`} {
+	for _, spec := range []string{
+		`{"config": 7}`, `{"config": {"type": "weft-cni"}}`, `"x"`, `[]`, `{"config": ["{}"]}`,
+	} {
 		t.Run(spec, func(t *testing.T) {
 			l := newLab(t)
 			l.unreadable(t, "attacker", spec)
@@ -94,7 +99,9 @@ func TestUnreadableDefinitionHidesNoOther(t *testing.T) {
 			c := l.Known(nil)
 			l.Eventually("the definitions are known", func() bool { return len(c.View().Definitions) == 2 })
 			l.definition("shop", "red", "{}")
-			l.Eventually("a later definition is known", func() bool { return c.View().Definitions["shop/red"].Config == "{}" })
+			l.Eventually("a later definition is known", func() bool {
+				return c.View().Definitions["shop/red"].Config == "{}"
+			})
 			l.unreadable(t, "later", spec)
 			l.Eventually("a later unreadable one is known", func() bool { return len(c.View().Definitions) == 4 })
 			if d, err := c.Definition(t.Context(), definitionOf("blue")); err != nil || d.Config != "{}" {
@@ -114,8 +121,12 @@ func TestLongDefinitionsAreNotKept(t *testing.T) {
 	l := newLab(t)
 	config := func(size int) string { return `{"type":"` + strings.Repeat("x", size-len(`{"type":""}`)) + `"}` }
 	l.Put(nads, &npwg.NetworkAttachmentDefinition{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "long", Annotations: map[string]string{"a": config(100 << 10)}},
-		Spec:       npwg.NetworkAttachmentDefinitionSpec{Config: config(pod.MaxDefinition + 1)},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "evil",
+			Name:        "long",
+			Annotations: map[string]string{"a": config(100 << 10)},
+		},
+		Spec: npwg.NetworkAttachmentDefinitionSpec{Config: config(pod.MaxDefinition + 1)},
 	})
 	l.definition("shop", "longest", config(pod.MaxDefinition))
 	l.unreadable(t, "quoting", `{"config": ["`+strings.Repeat("x", 100<<10)+`"]}`)

@@ -41,7 +41,8 @@ func FuzzObjects(f *testing.F) {
 		}
 		var pool v1.IPPool
 		if json.Unmarshal(raw, &pool) == nil {
-			if p, err := c.pool(&pool, Node{}); err == nil && (!p.Prefix.IsValid() || p.Prefix != p.Prefix.Masked() || p.Prefix.Addr().Is4In6()) {
+			if p, err := c.pool(&pool, Node{}); err == nil &&
+				(!p.Prefix.IsValid() || p.Prefix != p.Prefix.Masked() || p.Prefix.Addr().Is4In6()) {
 				t.Errorf("%s is pool %+v", raw, p)
 			}
 		}

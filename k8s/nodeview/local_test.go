@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 )
 
-// TestAKeepersBlocksFeedTheAllocator allocates addresses without a request, claims the next block before the first one is full, and releases
-// it.
+// TestAKeepersBlocksFeedTheAllocator allocates addresses without a request, claims the next block before the first one
+// is full, and releases it.
 func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
@@ -32,7 +32,9 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 			}
 			return nil
 		}},
-		Pools:    func() []blocks.Pool { return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}} },
+		Pools: func() []blocks.Pool {
+			return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}
+		},
 		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
 		Foreign:  func(string) *v1.IPBlock { return nil },
 		Keep:     func([]v1.IPBlock) error { return nil },
@@ -70,7 +72,9 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	if n := len(store.All()); n != 1 {
 		t.Errorf("%d blocks without pods, want one warm block", n)
 	}
-	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{"n1": "1"}) {
+	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{
+		"n1": "1",
+	}) {
 		t.Error(v)
 	}
 }
@@ -90,7 +94,8 @@ func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 func TestTheAllocatorConforms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := ipam.New(ipam.Config{
-		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}}, Now: func() time.Time { return now },
+		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}},
+		Now:   func() time.Time { return now },
 	})
 	if err != nil {
 		t.Fatal(err)

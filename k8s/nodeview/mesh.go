@@ -1,6 +1,7 @@
 package nodeview
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -34,7 +35,8 @@ func (m *meshView) inUse() announcement.Former {
 	return m.used
 }
 
-// Mesh validates the other nodes' announcements. It is empty until the API server has shown all objects that this needs.
+// Mesh validates the other nodes' announcements. It is empty until the API server has shown all objects that this
+// needs.
 func (c *Cluster) Mesh() Mesh {
 	c.mesh.mu.Lock()
 	defer c.mesh.mu.Unlock()
@@ -47,28 +49,65 @@ func (c *Cluster) Mesh() Mesh {
 	state := c.grants()
 	c.mesh.former = c.mesh.former.Learn(state)
 	state.Former = c.mesh.former
-	validator, mesh := announcement.NewValidator(state), Mesh{}
+	validator := announcement.NewValidator(state)
+	mesh := Mesh{}
 	announced := slices.DeleteFunc(c.nodes.All(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
 	for _, n := range v1.ByName(announced) {
 		node, rejected := validator.Accept(n)
 		mesh.Rejected = append(mesh.Rejected, rejected...)
-		if _, exists := state.Nodes[n.Name]; exists {
-			mesh.Nodes = append(mesh.Nodes, node)
+		if _, exists := state.Nodes[n.Name]; !exists {
+			continue
 		}
+		if why := otherTunnel(c.config.Tunnel, n.Spec.Tunnel); why != "" {
+			mesh.Rejected = append(mesh.Rejected, announcement.Rejection{Node: n.Name, Reason: why})
+			continue
+		}
+		mesh.Nodes = append(mesh.Nodes, node)
 	}
-	c.mesh.now, c.mesh.used = mesh, validator.Used()
+	c.mesh.now = mesh
+	c.mesh.used = validator.Used()
 	return mesh
+}
+
+// otherTunnel says why packets between this node and another one would be lost; "" if both have the same tunnels, or
+// one of them does not say.
+func otherTunnel(own, other v1.Tunnel) string {
+	switch {
+	case own.Type == "" || other.Type == "":
+		return ""
+	case own.Type != other.Type:
+		return fmt.Sprintf(
+			"its encapsulation is %s, and that of this node %s: kubernetes.tunnel must be the same on all nodes",
+			other.Type, own.Type)
+	case own.Type == v1.TunnelNone:
+		return ""
+	case other.IPFamily != "" && other.IPFamily != own.IPFamily:
+		return fmt.Sprintf(
+			"its tunnels have addresses of %s, and those of this node %s: kubernetes.tunnel must be the same on all nodes",
+			other.IPFamily, own.IPFamily)
+	case other.Port != 0 && other.Port != own.Port:
+		return fmt.Sprintf(
+			"its tunnels have UDP port %d, and those of this node %d: kubernetes.vxlanPort must be the same on all nodes",
+			other.Port, own.Port)
+	}
+	return ""
 }
 
 // grants returns the objects that announcements are validated against.
 func (c *Cluster) grants() announcement.Cluster {
 	v := c.networksAndPools()
 	state := announcement.Cluster{
-		Nodes: make(map[string]announcement.Node), Pools: v.ClaimedFrom(), Blocks: slices.Concat(c.blocks.All(), c.foreign.All()),
+		Nodes:  make(map[string]announcement.Node),
+		Pools:  v.ClaimedFrom(),
+		Blocks: slices.Concat(c.blocks.All(), c.foreign.All()),
 	}
 	for _, n := range c.machines.All() {
 		node := nodeOf(n)
-		state.Nodes[n.Name] = announcement.Node{Ranges: node.PodCIDRs, Addresses: node.Addresses, Created: n.CreationTimestamp.UTC()}
+		state.Nodes[n.Name] = announcement.Node{
+			Ranges:    node.PodCIDRs,
+			Addresses: node.Addresses,
+			Created:   n.CreationTimestamp.UTC(),
+		}
 	}
 	for _, s := range c.services.All() {
 		for _, text := range s.Spec.CIDRs {

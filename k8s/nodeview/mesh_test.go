@@ -23,7 +23,8 @@ const serviceRanges = "servicecidrs.networking.k8s.io"
 // grants gives a Node its InternalIPs and podCIDRs.
 func grants(addresses []string, ranges ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Spec.PodCIDRs, n.Status.Addresses = ranges, nil
+		n.Spec.PodCIDRs = ranges
+		n.Status.Addresses = nil
 		for _, a := range addresses {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 		}
@@ -33,7 +34,10 @@ func grants(addresses []string, ranges ...string) func(*corev1.Node) {
 // announces makes n2 announce prefixes of the default network.
 func (l *lab) announces(prefixes ...v1.CIDR) {
 	l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named("n2"), Spec: v1.NodeNetworkSpec{
-		NodeID: 2, NodeIDConfirmed: true, Addresses: []v1.IP{"10.200.0.12"}, Networks: []v1.NodePart{{Name: "default", CIDRs: prefixes}},
+		NodeID:          2,
+		NodeIDConfirmed: true,
+		Addresses:       []v1.IP{"10.200.0.12"},
+		Networks:        []v1.NodePart{{Name: "default", CIDRs: prefixes}},
 	}})
 }
 
@@ -62,7 +66,9 @@ func TestAnnouncementsAreUsedWhenAllGrantsAreKnown(t *testing.T) {
 		"announcement": func(l *lab) { l.announces("10.9.0.64/26") },
 	}
 	takeBack := map[string]func(*lab){
-		"node": func(l *lab) { l.Remove("nodes", "", "n2") }, "block": func(l *lab) { l.Remove(ipblocks, "", "10.9.0.64-26") },
+		"node": func(l *lab) { l.Remove("nodes", "", "n2") }, "block": func(l *lab) {
+			l.Remove(ipblocks, "", "10.9.0.64-26")
+		},
 		"announcement": func(l *lab) { l.announces() },
 	}
 	for _, order := range permutations("node", "block", "pool", "announcement") {
@@ -84,7 +90,9 @@ func TestAnnouncementsAreUsedWhenAllGrantsAreKnown(t *testing.T) {
 				gone = "block"
 			}
 			takeBack[gone](l)
-			l.Eventually("the block is not reached without the "+gone, func() bool { return !strings.Contains(reached(c), "10.9") })
+			l.Eventually("the block is not reached without the "+gone, func() bool {
+				return !strings.Contains(reached(c), "10.9")
+			})
 			steps[gone](l)
 			l.Eventually("it is reached again", func() bool { return reached(c) == "n2[10.9.0.64/26]" })
 		})
@@ -114,11 +122,16 @@ func TestABlockIsNotReachedAtItsFormerNode(t *testing.T) {
 	l.Eventually("the block is reached", func() bool { return reached(c) == "n2[10.9.0.64/26]" })
 	for _, other := range []v1.NodeName{"n3", "n1", ""} {
 		l.block("10.9.0.64/26", "pods", other)
-		l.Eventually(fmt.Sprintf("the block is that of %q", other), func() bool { return reached(c) == "n2[]" && len(c.Mesh().Rejected) == 1 })
+		l.Eventually(fmt.Sprintf("the block is that of %q", other), func() bool {
+			return reached(c) == "n2[]" && len(c.Mesh().Rejected) == 1
+		})
 		l.block("10.9.0.64/26", "pods", "n2")
 		l.Eventually("the block is reached again", func() bool { return reached(c) == "n2[10.9.0.64/26]" })
 	}
-	l.Put(serviceRanges, &networkingv1.ServiceCIDR{ObjectMeta: named("late"), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.9.0.0/24"}}})
+	l.Put(serviceRanges, &networkingv1.ServiceCIDR{
+		ObjectMeta: named("late"),
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.9.0.0/24"}},
+	})
 	l.Eventually("it is a Service range", func() bool { return reached(c) == "n2[]" })
 }
 
@@ -126,9 +139,15 @@ func TestBlocksOfACustomNetworkAreReached(t *testing.T) {
 	l := newLab(t)
 	l.Node("n2", grants([]string{"10.200.0.12"}))
 	l.Network("blue", v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16"}})
-	l.Put(ipblocks, &v1.IPBlock{ObjectMeta: named("blue.10.5.2.0-26"), Spec: v1.IPBlockSpec{CIDR: "10.5.2.0/26", Network: "blue", Node: "n2"}})
+	l.Put(ipblocks, &v1.IPBlock{
+		ObjectMeta: named("blue.10.5.2.0-26"),
+		Spec:       v1.IPBlockSpec{CIDR: "10.5.2.0/26", Network: "blue", Node: "n2"},
+	})
 	l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named("n2"), Spec: v1.NodeNetworkSpec{Networks: []v1.NodePart{
-		{Name: "default", CIDRs: []v1.CIDR{"10.5.2.0/26"}}, {Name: "blue", CIDRs: []v1.CIDR{"10.5.2.0/26", "10.5.3.0/26"}},
+		{Name: "default", CIDRs: []v1.CIDR{"10.5.2.0/26"}}, {
+			Name:  "blue",
+			CIDRs: []v1.CIDR{"10.5.2.0/26", "10.5.3.0/26"},
+		},
 	}}})
 	c := l.Known(nil)
 	if got := reached(c); got != "n2[] n2[10.5.2.0/26]" || len(c.Mesh().Rejected) != 2 {
@@ -153,11 +172,16 @@ func TestServiceRangesAreAwaited(t *testing.T) {
 		return 0
 	})
 	c := l.Cluster(nil)
-	l.Eventually("only the Service ranges are missing", func() bool { return fmt.Sprint(c.Missing()) == "[service ranges]" })
+	l.Eventually("only the Service ranges are missing", func() bool {
+		return fmt.Sprint(c.Missing()) == "[service ranges]"
+	})
 	if m := c.Mesh(); len(m.Nodes) > 0 {
 		t.Errorf("before the Service ranges are known there is %+v", m)
 	}
-	l.Put(serviceRanges, &networkingv1.ServiceCIDR{ObjectMeta: named("kubernetes"), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}})
+	l.Put(serviceRanges, &networkingv1.ServiceCIDR{
+		ObjectMeta: named("kubernetes"),
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
+	})
 	l.Fail(nil)
 	l.Eventually("the view is complete", func() bool { return c.View().Complete })
 	if m := c.Mesh(); len(m.Rejected) != 1 || !strings.Contains(m.Rejected[0].Reason, "Service range") {
@@ -175,7 +199,10 @@ func TestBlocksOfADeletedPoolAreReachedByTheNextAgent(t *testing.T) {
 	c := l.Known(nil)
 	l.Eventually("the block is reached", func() bool { return reached(c) == "n2[10.9.0.64/26]" })
 	l.Remove(pools, "", "pods")
-	l.Eventually("what is left of the pool is remembered", func() bool { c.Mesh(); return len(c.View().Former.Blocks) == 1 })
+	l.Eventually("what is left of the pool is remembered", func() bool {
+		c.Mesh()
+		return len(c.View().Former.Blocks) == 1
+	})
 	known := c.View()
 	known.Complete = false // as it is read from the state file
 	next := l.Known(func(o *nodeview.Config) { o.Known = &known })
@@ -244,17 +271,76 @@ func TestTheMeshHasTheAnnouncedNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := v1.NodeNetworkSpec{
-		Addresses: []v1.IP{"10.200.0.12", "fd00::12"}, Networks: []v1.NodePart{{Name: "default", CIDRs: []v1.CIDR{"10.1.0.64/26"}}},
+		Addresses: []v1.IP{"10.200.0.12", "fd00::12"},
+		Networks:  []v1.NodePart{{Name: "default", CIDRs: []v1.CIDR{"10.1.0.64/26"}}},
 	}
-	if err := announcer("n2").Announce(t.Context(), announcement.Announcement{UID: "uid of n2", Spec: spec}); err != nil {
+	if err := announcer("n2").Announce(t.Context(), announcement.Announcement{
+		UID:  "uid of n2",
+		Spec: spec,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	l.Eventually("both are seen", func() bool { return c.NodeID() != 0 && len(c.Mesh().Nodes) == 1 && c.Mesh().Nodes[0].ID != 0 })
+	l.Eventually("both are seen", func() bool {
+		return c.NodeID() != 0 && len(c.Mesh().Nodes) == 1 && c.Mesh().Nodes[0].ID != 0
+	})
 	n := c.Mesh().Nodes[0]
-	if n.Name != "n2" || n.ID == c.NodeID() || len(n.Addresses) != 2 || len(n.Parts) != 1 || n.Parts[0].Blocks[0].String() != "10.1.0.64/26" {
+	if n.Name != "n2" || n.ID == c.NodeID() || len(n.Addresses) != 2 || len(n.Parts) != 1 ||
+		n.Parts[0].Blocks[0].String() != "10.1.0.64/26" {
 		t.Errorf("node %+v", n)
 	}
 	if !n.Created.Equal(created) {
 		t.Errorf("the Node was created %v, want %v", n.Created, created)
+	}
+}
+
+// Nodes with other tunnels are left out, and named: packets between them would be lost.
+func TestNodesWithOtherTunnelsAreRejected(t *testing.T) {
+	none := v1.Tunnel{Type: v1.TunnelNone}
+	vxlan4 := v1.Tunnel{Type: v1.TunnelVXLAN, IPFamily: v1.IPv4, Port: 4789}
+	for what, tt := range map[string]struct {
+		own, tunnel v1.Tunnel
+		refused     string
+	}{
+		"the same": {vxlan4, vxlan4, ""},
+		"another MTU": {
+			vxlan4, v1.Tunnel{Type: v1.TunnelVXLAN, IPFamily: v1.IPv4, Port: 4789, MTU: 9000}, "",
+		},
+		"an agent without ports": {vxlan4, v1.Tunnel{Type: v1.TunnelVXLAN}, ""},
+		"a former release":       {vxlan4, v1.Tunnel{Type: v1.TunnelVXLAN, Port: 4789}, ""},
+		"nothing announced":      {vxlan4, v1.Tunnel{}, ""},
+		"nothing known here":     {v1.Tunnel{}, vxlan4, ""},
+		"none on both":           {none, none, ""},
+		"another port": {
+			vxlan4, v1.Tunnel{Type: v1.TunnelVXLAN, IPFamily: v1.IPv4, Port: 8472},
+			"UDP port 8472, and those of this node 4789: kubernetes.vxlanPort",
+		},
+		"another family": {
+			vxlan4, v1.Tunnel{Type: v1.TunnelVXLAN, IPFamily: v1.IPv6, Port: 4789},
+			"addresses of IPv6, and those of this node IPv4: kubernetes.tunnel",
+		},
+		"no tunnels there": {
+			vxlan4, none, "its encapsulation is None, and that of this node VXLAN: kubernetes.tunnel",
+		},
+		"no tunnels here": {
+			none, vxlan4, "its encapsulation is VXLAN, and that of this node None: kubernetes.tunnel",
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := newLab(t)
+			l.Node("n2", grants([]string{"10.200.0.12"}))
+			l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named("n2"), Spec: v1.NodeNetworkSpec{Tunnel: tt.tunnel}})
+			c := l.Known(func(config *nodeview.Config) { config.Tunnel = tt.own })
+			m := c.Mesh()
+			if tt.refused == "" {
+				if len(m.Nodes) != 1 || len(m.Rejected) != 0 {
+					t.Errorf("nodes %v, rejected %v", m.Nodes, m.Rejected)
+				}
+				return
+			}
+			if len(m.Nodes) != 0 || len(m.Rejected) != 1 || !strings.Contains(m.Rejected[0].String(), "node n2: ") ||
+				!strings.Contains(m.Rejected[0].Reason, tt.refused) {
+				t.Errorf("nodes %v, rejected %v, want %q", m.Nodes, m.Rejected, tt.refused)
+			}
+		})
 	}
 }

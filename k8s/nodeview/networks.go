@@ -18,7 +18,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// noNamespace is the list's only entry if a selector selects no namespace: an empty list means all. It is no valid name of a namespace.
+// noNamespace is the list's only entry if a selector selects no namespace: an empty list means all. It is no valid name
+// of a namespace.
 const noNamespace = "(none)"
 
 // namespacesOf lists the namespaces that a selector selects; nil: all.
@@ -77,7 +78,11 @@ func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
 // NetworkOf converts and validates a CustomNetwork without its namespaceSelector.
 func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	n := pod.Network{
-		Name: o.Name, Type: pod.NetworkType(o.Spec.Type), Direct: o.Spec.Direct, VNI: uint32(o.VNI()), MTU: int(ptr.Deref(o.Spec.MTU, 0)),
+		Name:   o.Name,
+		Type:   pod.NetworkType(o.Spec.Type),
+		Direct: o.Spec.Direct,
+		VNI:    uint32(o.VNI()),
+		MTU:    int(ptr.Deref(o.Spec.MTU, 0)),
 		Closed: o.DeletionTimestamp != nil,
 	}
 	var err error
@@ -122,7 +127,10 @@ func (c *Cluster) externalInterfaces(v *View) {
 
 // ExternalOf converts one node's part of an ExternalInterface.
 func ExternalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
-	e := External{External: pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface}, Generation: o.Generation}
+	e := External{
+		External:   pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface},
+		Generation: o.Generation,
+	}
 	var err error
 	e.VLAN = int(ptr.Deref(n.VLAN, 0))
 	if e.Addresses, err = parsePrefixes(n.IPs); err != nil {
@@ -148,14 +156,15 @@ func converted(d *npwg.NetworkAttachmentDefinition) Definition {
 // readable returns a definition, or an error with code 7 if its object could not be decoded.
 func (d Definition) readable(s pod.Selection) (Definition, error) {
 	if d.Unreadable != "" {
-		return Definition{}, pod.Errorf(pod.CodeInvalidConfig, "NetworkAttachmentDefinition %s: %.300q", s.Definition(), d.Unreadable)
+		return Definition{}, pod.Errorf(pod.CodeInvalidConfig, "NetworkAttachmentDefinition %s: %.300q", s.Definition(),
+			d.Unreadable)
 	}
 	return d, nil
 }
 
-// Definition returns the NetworkAttachmentDefinition that a pod selects: from the watch, until that is complete from an earlier run, else
-// by one request to the API server. Its errors have code 7 (unreadable), 102, or 11: the
-// runtime retries with the next sandbox.
+// Definition returns the NetworkAttachmentDefinition that a pod selects: from the watch, until that is complete from an
+// earlier run, else by one request to the API server. Its errors have code 7 (unreadable), 102, or 11: the runtime
+// retries with the next sandbox.
 func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, error) {
 	if d, known := c.definitions.One(s.Definition()); known {
 		return converted(d).readable(s)
@@ -170,9 +179,11 @@ func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, 
 	d, err := c.config.Client.Definitions(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return Definition{}, pod.Errorf(pod.CodeUnknownNetwork, "there is no NetworkAttachmentDefinition %s", s.Definition())
+		return Definition{}, pod.Errorf(pod.CodeUnknownNetwork, "there is no NetworkAttachmentDefinition %s",
+			s.Definition())
 	case err != nil:
-		return Definition{}, pod.Errorf(pod.CodeTryAgain, "NetworkAttachmentDefinition %s: no answer of the API server within %v, and no watch has shown it: %w",
+		return Definition{}, pod.Errorf(pod.CodeTryAgain,
+			"NetworkAttachmentDefinition %s: no answer of the API server within %v, and no watch has shown it: %w",
 			s.Definition(), c.config.Question, client.OneLine(err))
 	}
 	return converted(d).readable(s)

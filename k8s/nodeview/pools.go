@@ -43,7 +43,8 @@ func (c *Cluster) outside(v *View, p Pool) error {
 	if !exists {
 		return nil
 	}
-	spec, applies := config.Spec.Addresses, false
+	spec := config.Spec.Addresses
+	applies := false
 	for _, text := range spec.ClusterCIDRs {
 		r := text.Prefix()
 		if r.Bits() <= p.Prefix.Bits() && r.Contains(p.Prefix.Addr()) {
@@ -103,7 +104,10 @@ func (c *Cluster) namespacePools(v *View) {
 		text := n.Annotations[pod.AnnotationPools]
 		names := poolNames(text)
 		if text != "" && names == nil {
-			v.Faults = append(v.Faults, Fault{"Namespace", n.Name, fmt.Sprintf("annotation %s: expected a JSON list of names of pools, not %q", pod.AnnotationPools, text)})
+			v.Faults = append(v.Faults, Fault{
+				"Namespace", n.Name,
+				fmt.Sprintf("annotation %s: expected a JSON list of names of pools, not %q", pod.AnnotationPools, text),
+			})
 		}
 		if names != nil && v.NamespacePools == nil {
 			v.NamespacePools = make(map[string][]string)

@@ -44,12 +44,15 @@ func TestPoolsAreChosenByLabelsOfNodesAndNamespaces(t *testing.T) {
 	l.Pool("dynamic", "10.3.0.0/16", 3*time.Hour, func(s *v1.IPPoolSpec) { s.NodeSelector = without("staticip", "1") })
 	l.Pool("x", "10.4.0.0/16", 2*time.Hour, func(s *v1.IPPoolSpec) { s.NamespaceSelector = selects("team", "x") })
 	l.Pool("both", "10.5.0.0/16", time.Hour, func(s *v1.IPPoolSpec) {
-		s.NodeSelector, s.NamespaceSelector = selects("disk", "ssd"), without("team", "x")
+		s.NodeSelector = selects("disk", "ssd")
+		s.NamespaceSelector = without("team", "x")
 	})
 	c := l.Known(nil)
 	is := func(when, namespace, want string) {
 		t.Helper()
-		l.Eventually(fmt.Sprintf("%s: %s has %q", when, namespace, want), func() bool { return admitted(c, namespace) == want })
+		l.Eventually(fmt.Sprintf("%s: %s has %q", when, namespace, want), func() bool {
+			return admitted(c, namespace) == want
+		})
 	}
 	is("at first", "shop", "any ssd dynamic x")
 	is("at first", "test", "any ssd dynamic both")
@@ -76,7 +79,9 @@ func TestPoolsAreChosenByLabelsOfNodesAndNamespaces(t *testing.T) {
 
 func TestAnInvalidSelectorIsReportedAndSelectsNothing(t *testing.T) {
 	l := newLab(t)
-	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near", Values: []string{"a"}}}}
+	wrong := &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near", Values: []string{"a"}}},
+	}
 	l.Pool("nodes", "10.1.0.0/16", time.Hour, func(s *v1.IPPoolSpec) { s.NodeSelector = wrong })
 	l.Pool("namespaces", "10.2.0.0/16", 2*time.Hour, func(s *v1.IPPoolSpec) { s.NamespaceSelector = wrong })
 	c := l.Known(nil)
@@ -119,7 +124,9 @@ func TestAPoolOutsideOfTheClusterCIDRsIsReportedOrRefused(t *testing.T) {
 	is("refused", "p0 p2", "["+outside+"]")
 	spec.ClusterCIDRs = append(spec.ClusterCIDRs, "10.2.0.0/16", "fd00:2::/32")
 	set(v1.OutsideRefuse)
-	is("with other ranges", "p0 p1", "[IPPool p2: fd00:1::/64 is not within the cluster's ranges [10.1.0.0/16 10.8.0.0/16 10.2.0.0/16 fd00:2::/32]]")
+	is("with other ranges",
+		"p0 p1",
+		"[IPPool p2: fd00:1::/64 is not within the cluster's ranges [10.1.0.0/16 10.8.0.0/16 10.2.0.0/16 fd00:2::/32]]")
 	l.Pool("p3", "10.0.0.0/15", 2*time.Hour, nil)
 	l.Remove(pools, "", "p0")
 	l.Eventually("a pool that is only in part within them", func() bool {

@@ -33,12 +33,13 @@ type View struct {
 	Networks []pod.Network `json:"networks,omitempty"` // by age: the older one of two conflicting networks is used
 	Pools    []Pool        `json:"pools,omitempty"`    // by age
 
-	NamespacePools map[string][]string     `json:"namespacePools,omitempty"` // by namespace, the pools in its annotation
-	Externals      []External              `json:"externals,omitempty"`      // of this node
-	Definitions    map[string]Definition   `json:"definitions,omitempty"`    // by namespace/name
-	Generations    map[string]int64        `json:"generations,omitempty"`    // of Networks, by name
-	BlockSizes     map[string]blocks.Sizes `json:"blockSizes,omitempty"`     // of Networks, by name
-	Deleting       []string                `json:"deleting,omitempty"`       // names, including invalid networks
+	// by namespace, the pools in its annotation
+	NamespacePools map[string][]string     `json:"namespacePools,omitempty"`
+	Externals      []External              `json:"externals,omitempty"`   // of this node
+	Definitions    map[string]Definition   `json:"definitions,omitempty"` // by namespace/name
+	Generations    map[string]int64        `json:"generations,omitempty"` // of Networks, by name
+	BlockSizes     map[string]blocks.Sizes `json:"blockSizes,omitempty"`  // of Networks, by name
+	Deleting       []string                `json:"deleting,omitempty"`    // names, including invalid networks
 
 	Former announcement.Former `json:"former,omitzero"` // former grants of other nodes that are still in use
 
@@ -122,32 +123,43 @@ func (c *Cluster) networksAndPools() View {
 	return v
 }
 
-// ClaimedFrom lists the pools that blocks are claimed from: the IPPools of this node, and the CIDRs of networks, whose blocks are claimed on
-// demand.
+// ClaimedFrom lists the pools that blocks are claimed from: the IPPools of this node, and the CIDRs of networks, whose
+// blocks are claimed on demand.
 func (v *View) ClaimedFrom() []blocks.Pool {
 	var pools []blocks.Pool
 	for _, p := range v.Pools {
 		if p.Why == "" {
 			pools = append(pools, blocks.Pool{
-				Name: p.Name, Prefix: p.Prefix, Bits: p.Bits, Closed: p.Disabled || p.Foreign, Borrowing: v.Switches.Borrowing && !p.Strict,
+				Name:      p.Name,
+				Prefix:    p.Prefix,
+				Bits:      p.Bits,
+				Closed:    p.Disabled || p.Foreign,
+				Borrowing: v.Switches.Borrowing && !p.Strict,
 			})
 		}
 	}
 	for _, n := range v.Networks {
 		for _, p := range n.CIDRs {
-			pools = append(pools, blocks.Pool{Network: n.Name, Prefix: p, Bits: v.BlockSizes[n.Name].Of(p), OnDemand: true})
+			pools = append(pools, blocks.Pool{
+				Network:  n.Name,
+				Prefix:   p,
+				Bits:     v.BlockSizes[n.Name].Of(p),
+				OnDemand: true,
+			})
 		}
 	}
 	return pools
 }
 
-// AllocatorPools lists the pools of the node's allocator in the order of their use. Their addresses come with blocks, see [Local].
+// AllocatorPools lists the pools of the node's allocator in the order of their use. Their addresses come with blocks,
+// see [Local].
 func (v *View) AllocatorPools() []ipam.Pool {
 	var pools []ipam.Pool
 	for _, p := range v.Pools {
 		if p.Why == "" {
 			pool := p.Pool
-			pool.Disabled, pool.Blocks = p.Disabled || p.Foreign, true
+			pool.Disabled = p.Disabled || p.Foreign
+			pool.Blocks = true
 			pools = append(pools, pool)
 		}
 	}
@@ -203,7 +215,8 @@ func poolNames(text string) []string {
 }
 
 func (c *Cluster) switches(v *View) {
-	v.Switches.Marks, v.Switches.PodInterfaces = blocks.DefaultMarks(), true
+	v.Switches.Marks = blocks.DefaultMarks()
+	v.Switches.PodInterfaces = true
 	config, exists := c.configs.One(v1.WeftConfigName)
 	if !exists {
 		return
@@ -212,8 +225,10 @@ func (c *Cluster) switches(v *View) {
 	if spec.Paused {
 		v.Paused = cmp.Or(spec.PausedReason, "the cluster is paused")
 	}
-	v.Switches.Borrowing, v.Switches.PodInterfaces = spec.Addresses.Borrowing, ptr.Deref(spec.PodInterfaces, true)
-	marks, addresses := v.Switches.Marks, spec.Addresses
+	v.Switches.Borrowing = spec.Addresses.Borrowing
+	v.Switches.PodInterfaces = ptr.Deref(spec.PodInterfaces, true)
+	marks := v.Switches.Marks
+	addresses := spec.Addresses
 	marks.Low = int(ptr.Deref(addresses.LowWater, int32(marks.Low)))
 	marks.High = max(marks.Low, int(ptr.Deref(addresses.HighWater, int32(marks.High)))) // if only one of them is set
 	marks.MaxBlocks = int(ptr.Deref(addresses.MaxBlocks, int32(marks.MaxBlocks)))

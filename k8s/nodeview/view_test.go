@@ -29,11 +29,18 @@ func TestDeletingListsInvalidNetworksToo(t *testing.T) {
 	l := newLab(t)
 	for name, spec := range map[string]v1.CustomNetworkSpec{"sound": {Type: v1.L2}, "wrong": {Type: v1.L3}} {
 		l.Put(networks, &v1.CustomNetwork{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 4, DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{v1.FinalizerInUse}}, Spec: spec,
+			ObjectMeta: metav1.ObjectMeta{
+				Name:              name,
+				Generation:        4,
+				DeletionTimestamp: &metav1.Time{Time: time.Now()},
+				Finalizers:        []string{v1.FinalizerInUse},
+			},
+			Spec: spec,
 		})
 	}
 	v := l.Known(nil).View()
-	if slices.Sort(v.Deleting); !slices.Equal(v.Deleting, []string{"sound", "wrong"}) || v.Generations["wrong"] != 4 || len(v.Networks) != 1 || !v.Networks[0].Closed {
+	if slices.Sort(v.Deleting); !slices.Equal(v.Deleting, []string{"sound", "wrong"}) || v.Generations["wrong"] != 4 ||
+		len(v.Networks) != 1 || !v.Networks[0].Closed {
 		t.Errorf("being deleted are %v of generations %v; networks %v", v.Deleting, v.Generations, v.Networks)
 	}
 }
@@ -66,7 +73,11 @@ func TestNetworksAreConverted(t *testing.T) {
 	l.Namespace("b", map[string]string{"team": "x"}, nil)
 	l.Namespace("c", map[string]string{"team": "y"}, nil)
 	l.Network("blue", v1.CustomNetworkSpec{
-		Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16", "fd00:5::/64"}, MTU: ptr(int32(1400)), VNI: ptr(int32(77)), AntiSpoof: ptr(true),
+		Type:              v1.L3,
+		CIDRs:             []v1.CIDR{"10.5.0.0/16", "fd00:5::/64"},
+		MTU:               ptr(int32(1400)),
+		VNI:               ptr(int32(77)),
+		AntiSpoof:         ptr(true),
 		NamespaceSelector: selects("team", "x"),
 	})
 	l.Network("open", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: &metav1.LabelSelector{}})
@@ -84,7 +95,8 @@ func TestNetworksAreConverted(t *testing.T) {
 	if got := fmt.Sprint(blue); got != want || v.Generations["blue"] != 3 {
 		t.Errorf("got %s of generation %d, want %s of 3", got, v.Generations["blue"], want)
 	}
-	open, shut := byName["open"], byName["shut"]
+	open := byName["open"]
+	shut := byName["shut"]
 	if !open.Admits("any") {
 		t.Error("an empty selector admits not all")
 	}
@@ -92,7 +104,8 @@ func TestNetworksAreConverted(t *testing.T) {
 		t.Error("a selector that selects nothing admits a namespace")
 	}
 	faults := fmt.Sprint(v.Faults)
-	if len(v.Faults) != 2 || !strings.Contains(faults, "CustomNetwork wrong: ") || !strings.Contains(faults, "VNI 77 is that of the older network blue") {
+	if len(v.Faults) != 2 || !strings.Contains(faults, "CustomNetwork wrong: ") ||
+		!strings.Contains(faults, "VNI 77 is that of the older network blue") {
 		t.Errorf("faults %v", v.Faults)
 	}
 }
@@ -118,17 +131,24 @@ func TestPoolsAreConverted(t *testing.T) {
 	l.Namespace("a", nil, map[string]string{pod.AnnotationPools: `["slow","fast"]`})
 	l.Namespace("b", nil, map[string]string{pod.AnnotationPools: `slow`})
 	l.Pool("slow", "10.1.0.0/16", 5*time.Hour, nil)
-	l.Pool("fast", "10.2.0.0/16", 4*time.Hour, func(s *v1.IPPoolSpec) { s.BlockSize, s.StrictAffinity = ptr(int32(28)), ptr(false) })
+	l.Pool("fast", "10.2.0.0/16", 4*time.Hour, func(s *v1.IPPoolSpec) {
+		s.BlockSize = ptr(int32(28))
+		s.StrictAffinity = ptr(false)
+	})
 	l.Pool("there", "10.3.0.0/16", 3*time.Hour, func(s *v1.IPPoolSpec) { s.NodeSelector = selects("zone", "b") })
 	l.Pool("off", "fd00:4::/64", 2*time.Hour, func(s *v1.IPPoolSpec) { s.Disabled = true })
 	l.Pool("late", "10.1.128.0/17", time.Hour, nil)
-	l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{
-		Borrowing: true, LowWater: ptr(int32(60)), ReleaseAfter: &metav1.Duration{Duration: time.Minute},
-	}}})
+	l.Put(configs, &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{
+			Borrowing: true, LowWater: ptr(int32(60)), ReleaseAfter: &metav1.Duration{Duration: time.Minute},
+		}},
+	})
 	v := l.Known(nil).View()
 	var got []string
 	for _, p := range v.ClaimedFrom() {
-		got = append(got, fmt.Sprintf("%s %s/%d closed=%t borrowing=%t", p.Name, p.Prefix, p.Bits, p.Closed, p.Borrowing))
+		got = append(got,
+			fmt.Sprintf("%s %s/%d closed=%t borrowing=%t", p.Name, p.Prefix, p.Bits, p.Closed, p.Borrowing))
 	}
 	want := []string{
 		"slow 10.1.0.0/16/26 closed=false borrowing=false", "fast 10.2.0.0/16/28 closed=false borrowing=true",
@@ -138,7 +158,8 @@ func TestPoolsAreConverted(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	faults := fmt.Sprint(v.Faults)
-	if len(v.Faults) != 2 || !strings.Contains(faults, "overlaps 10.1.0.0/16 of the older pool slow") || !strings.Contains(faults, "Namespace b: ") {
+	if len(v.Faults) != 2 || !strings.Contains(faults, "overlaps 10.1.0.0/16 of the older pool slow") ||
+		!strings.Contains(faults, "Namespace b: ") {
 		t.Errorf("faults %s", faults)
 	}
 	if fmt.Sprint(v.NamespacePools) != "map[a:[slow fast]]" || fmt.Sprint(v.Node.Pools) != "[fast]" {
@@ -149,9 +170,12 @@ func TestPoolsAreConverted(t *testing.T) {
 		t.Errorf("switches %+v", v.Switches)
 	}
 	for low, want := range map[*int32]int{nil: 3, ptr(int32(60)): 0} {
-		l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{
-			LowWater: low, WarmBlocks: ptr(int32(3)),
-		}}})
+		l.Put(configs, &v1.WeftConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: "default"},
+			Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{
+				LowWater: low, WarmBlocks: ptr(int32(3)),
+			}},
+		})
 		if got := l.Known(nil).View().Switches.Marks.WarmBlocks; got != want {
 			t.Errorf("with lowWater %v and warmBlocks 3 the node has %d blocks ready, want %d", low, got, want)
 		}
@@ -161,7 +185,8 @@ func TestPoolsAreConverted(t *testing.T) {
 		names = append(names, fmt.Sprintf("%s disabled=%t blocks=%t", p.Name, p.Disabled, p.Blocks))
 	}
 	want = []string{
-		"slow disabled=false blocks=true", "fast disabled=false blocks=true", "there disabled=true blocks=true", "off disabled=true blocks=true",
+		"slow disabled=false blocks=true", "fast disabled=false blocks=true", "there disabled=true blocks=true",
+		"off disabled=true blocks=true",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("pools of the allocator %q, want %q", names, want)
@@ -174,8 +199,13 @@ func TestThePauseAndItsReason(t *testing.T) {
 	if v := c.View(); v.Paused != "" || v.Switches.Marks != blocks.DefaultMarks() {
 		t.Errorf("without a WeftConfig: %+v", v)
 	}
-	for _, tt := range []struct{ reason, want string }{{"", "the cluster is paused"}, {"maintenance of the fabric", "maintenance of the fabric"}} {
-		l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: true, PausedReason: tt.reason}})
+	for _, tt := range []struct{ reason, want string }{
+		{"", "the cluster is paused"}, {"maintenance of the fabric", "maintenance of the fabric"},
+	} {
+		l.Put(configs, &v1.WeftConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: "default"},
+			Spec:       v1.WeftConfigSpec{Paused: true, PausedReason: tt.reason},
+		})
 		l.Eventually("paused: "+tt.want, func() bool { return c.View().Paused == tt.want })
 	}
 	l.Remove(configs, "", "default")
@@ -192,7 +222,8 @@ func TestReadNode(t *testing.T) {
 		t.Errorf("without podCIDRs: error %v", err)
 	}
 	l.Node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:244:1::/64"} })
-	if n, err = nodeview.ReadNode(t.Context(), l.Client(), "n1"); err != nil || n.HasRanges("n1") != nil || len(n.PodCIDRs) != 2 {
+	if n, err = nodeview.ReadNode(t.Context(), l.Client(), "n1"); err != nil || n.HasRanges("n1") != nil ||
+		len(n.PodCIDRs) != 2 {
 		t.Errorf("node %+v, error %v", n, err)
 	}
 	if _, err := nodeview.ReadNode(t.Context(), l.Client(), "n9"); err == nil {
@@ -202,17 +233,28 @@ func TestReadNode(t *testing.T) {
 
 func TestExternalInterfacesAndDefinitions(t *testing.T) {
 	l := newLab(t)
-	l.Put(external, &v1.ExternalInterface{ObjectMeta: metav1.ObjectMeta{Name: "out", Generation: 3}, Spec: v1.ExternalInterfaceSpec{Network: "blue", Nodes: []v1.ExternalNode{
-		{Node: "n2", Interface: "eth9"}, {Node: "n1", Interface: "eth1", VLAN: ptr(int32(200)), IPs: []string{"192.0.2.1/24"}},
-	}}})
+	l.Put(external, &v1.ExternalInterface{
+		ObjectMeta: metav1.ObjectMeta{Name: "out", Generation: 3},
+		Spec: v1.ExternalInterfaceSpec{Network: "blue", Nodes: []v1.ExternalNode{
+			{Node: "n2", Interface: "eth9"}, {
+				Node:      "n1",
+				Interface: "eth1",
+				VLAN:      ptr(int32(200)),
+				IPs:       []string{"192.0.2.1/24"},
+			},
+		}},
+	})
 	l.Put(nads, &npwg.NetworkAttachmentDefinition{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue"}, Spec: npwg.NetworkAttachmentDefinitionSpec{Config: `{"type":"weft-cni"}`},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue"},
+		Spec:       npwg.NetworkAttachmentDefinitionSpec{Config: `{"type":"weft-cni"}`},
 	})
 	c := l.Known(nil)
 	if v := c.View(); fmt.Sprint(v.Externals) != "[{{out n1 blue eth1 200 [192.0.2.1/24]} 3}]" {
 		t.Errorf("externals %v", v.Externals)
 	}
-	l.Eventually("the definition is known", func() bool { return c.View().Definitions["a/blue"].Config == `{"type":"weft-cni"}` })
+	l.Eventually("the definition is known", func() bool {
+		return c.View().Definitions["a/blue"].Config == `{"type":"weft-cni"}`
+	})
 }
 
 func TestAClusterWithoutMultusIsComplete(t *testing.T) {
@@ -247,7 +289,8 @@ func TestAViewOutlivesTheAgent(t *testing.T) {
 	l.Disconnect()
 	c := l.Cluster(func(c *nodeview.Config) { c.Known = &kept })
 	got := c.View()
-	if got.Complete || fmt.Sprint(got.Networks) != fmt.Sprint(v.Networks) || fmt.Sprint(got.ClaimedFrom()) != fmt.Sprint(v.ClaimedFrom()) || got.Node.UID != v.Node.UID {
+	if got.Complete || fmt.Sprint(got.Networks) != fmt.Sprint(v.Networks) ||
+		fmt.Sprint(got.ClaimedFrom()) != fmt.Sprint(v.ClaimedFrom()) || got.Node.UID != v.Node.UID {
 		t.Errorf("without an API server: %+v, want what was known: %+v", got, v)
 	}
 	l.Network("green", v1.CustomNetworkSpec{Type: v1.L2})

@@ -17,8 +17,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Annotator keeps an annotation of this node's pods up to date, asynchronously: it is notified of pods that may need another text, watches
-// for changes by third parties, and retries until a pod has its text or is gone.
+// Annotator keeps an annotation of this node's pods up to date, asynchronously: it is notified of pods that may need
+// another text, watches for changes by third parties, and retries until a pod has its text or is gone.
 type Annotator struct {
 	pods    *Pods
 	name    string // of the annotation
@@ -47,8 +47,8 @@ func (a *Annotator) Tell(id pod.ID) {
 	}
 }
 
-// Withdraw empties an obsolete annotation of a pod that stays, such as a pod of a finished Job: if the pod still has this text, and want has
-// no other one. It does not block.
+// Withdraw empties an obsolete annotation of a pod that stays, such as a pod of a finished Job: if the pod still has
+// this text, and want has no other one. It does not block.
 func (a *Annotator) Withdraw(id pod.ID, text string) {
 	if !id.IsZero() {
 		a.withdrawn.Store(id.String(), text)
@@ -92,13 +92,16 @@ func (a *Annotator) annotate(ctx context.Context, key string) error {
 		return nil
 	}
 	// The UID makes the API server refuse another pod of the same name.
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{a.name: text}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{a.name: text}},
+	})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.pods.config.Question)
 	defer cancel()
-	_, err = a.pods.config.Client.Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = a.pods.config.Client.Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	switch {
 	case err == nil:
 		a.written[key] = written{p.ResourceVersion, text}
@@ -106,7 +109,9 @@ func (a *Annotator) annotate(ctx context.Context, key string) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w (annotate.yaml, or annotatePods of the chart, gives agents the right; with kubernetes.networkStatus: false they do not need it)", client.OneLine(err))
+		return fmt.Errorf(
+			"%w (annotate.yaml, or annotatePods of the chart, gives agents the right; with kubernetes.networkStatus: false they do not need it)",
+			client.OneLine(err))
 	}
 	return client.OneLine(err)
 }

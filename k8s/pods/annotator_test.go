@@ -75,11 +75,15 @@ func TestAPodIsAnnotatedOnceAndAgainAfterAThirdPartyChange(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"web 1": "[1]", "static of kubelet": "[7]"}}
 	l.Pod("web", "1", "n1", nil)
-	l.Pod("static", "of the mirror", "n1", func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "of kubelet" })
+	l.Pod("static", "of the mirror", "n1", func(p *corev1.Pod) {
+		p.Annotations["kubernetes.io/config.mirror"] = "of kubelet"
+	})
 	l.Pod("node's", "2", "n1", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
 	l.Pod("other", "3", "n1", nil)
 	a := l.annotator(w)
-	l.Eventually("pods are annotated that were there before", func() bool { return l.note("web") == "[1]" && l.note("static") == "[7]" })
+	l.Eventually("pods are annotated that were there before", func() bool {
+		return l.note("web") == "[1]" && l.note("static") == "[7]"
+	})
 
 	var p corev1.Pod
 	l.Object("pods", "default", "web", &p)
@@ -109,7 +113,8 @@ func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 	l.Pod("ended", "1", "n1", told("[1]"))
 	l.Pod("theirs", "2", "n1", told("[2,0]"))
 	l.Pod("leaves", "3", "n1", func(p *corev1.Pod) {
-		p.Annotations[noted], p.DeletionTimestamp = "[3]", &metav1.Time{Time: time.Now()}
+		p.Annotations[noted] = "[3]"
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	})
 	l.Pod("again", "4", "n1", nil)
 	l.Pod("untold", "6", "n1", nil)
@@ -118,7 +123,14 @@ func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 	if l.note("ended") != "[1]" {
 		t.Error("the annotation of a pod of which nothing is known was changed")
 	}
-	for name, text := range map[string]string{"ended": "[1]", "theirs": "[2]", "leaves": "[3]", "again": "[4]", "untold": "[6]", "gone": "[7]"} {
+	for name, text := range map[string]string{
+		"ended":  "[1]",
+		"theirs": "[2]",
+		"leaves": "[3]",
+		"again":  "[4]",
+		"untold": "[6]",
+		"gone":   "[7]",
+	} {
 		a.Withdraw(pod.ID{Namespace: "default", Name: name}, text)
 	}
 	l.Eventually("the annotation of the pod that stays is empty", func() bool { return l.note("ended") == "" })
@@ -137,7 +149,11 @@ func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 }
 
 func TestAnAnnotationIsRetriedUntilItIsWritten(t *testing.T) {
-	for name, code := range map[string]int{"it fails": http.StatusInternalServerError, "there is no right to": http.StatusForbidden, "too much": http.StatusTooManyRequests} {
+	for name, code := range map[string]int{
+		"it fails":             http.StatusInternalServerError,
+		"there is no right to": http.StatusForbidden,
+		"too much":             http.StatusTooManyRequests,
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			var failures atomic.Int32

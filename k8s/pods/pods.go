@@ -41,7 +41,8 @@ type Pods struct {
 func New(c Config) *Pods {
 	ps := &Pods{config: c, watches: informer.NewGroup(c.Log)}
 	ps.informer = informer.Add(ps.watches, "pods", c.Client.Pods(""), informer.Options[*corev1.Pod]{
-		Fields: fields.OneTermEqualSelector("spec.nodeName", c.Node).String(), Changed: func(key string) { ps.keys.Add(key) },
+		Fields:  fields.OneTermEqualSelector("spec.nodeName", c.Node).String(),
+		Changed: func(key string) { ps.keys.Add(key) },
 	})
 	return ps
 }
@@ -55,11 +56,12 @@ func (ps *Pods) Run(ctx context.Context) error {
 	return running.Wait()
 }
 
-// mirror is kubelet's annotation on the API server's copy of a static pod. Its value is the pod's UID for kubelet and the runtime; the copy
-// has another UID.
+// mirror is kubelet's annotation on the API server's copy of a static pod. Its value is the pod's UID for kubelet and
+// the runtime; the copy has another UID.
 const mirror = "kubernetes.io/config.mirror"
 
-// Pod returns a pod of this node; nil if the watch has not shown it, if it has another UID, or if it uses the node's network namespace.
+// Pod returns a pod of this node; nil if the watch has not shown it, if it has another UID, or if it uses the node's
+// network namespace.
 func (ps *Pods) Pod(id pod.ID) *corev1.Pod {
 	p, known := ps.informer.One(id.Namespace + "/" + id.Name)
 	if !known || p.Spec.HostNetwork || !isPod(p, id.UID) {
@@ -75,7 +77,8 @@ func (ps *Pods) get(ctx context.Context, id pod.ID) (*corev1.Pod, error) {
 	return ps.config.Client.Pods(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
 }
 
-// IsDeleted reports whether a pod of this node is deleted or has another UID. It asks the API server for pods that the watch does not show.
+// IsDeleted reports whether a pod of this node is deleted or has another UID. It asks the API server for pods that the
+// watch does not show.
 func (ps *Pods) IsDeleted(ctx context.Context, id pod.ID) (bool, error) {
 	p, known := ps.informer.One(id.Namespace + "/" + id.Name)
 	if !known {
@@ -95,8 +98,8 @@ func isPod(p *corev1.Pod, uid string) bool {
 	return uid == "" || string(p.UID) == uid || p.Annotations[mirror] == uid
 }
 
-// Annotations returns a pod's annotations: from the watch, else by one request to the API server; from names the source. Its errors have
-// code 11: the runtime retries with the next sandbox.
+// Annotations returns a pod's annotations: from the watch, else by one request to the API server; from names the
+// source. Its errors have code 11: the runtime retries with the next sandbox.
 func (ps *Pods) Annotations(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error) {
 	if p := ps.Pod(id); p != nil {
 		return p.Annotations, "cache", nil
@@ -104,15 +107,20 @@ func (ps *Pods) Annotations(ctx context.Context, id pod.ID) (annotations map[str
 	p, err := ps.get(ctx, id)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, "", pod.Errorf(pod.CodeTryAgain, "annotations of pod %s: the API server knows no such pod: it was deleted, or is not a pod of this cluster", id)
+		return nil, "", pod.Errorf(pod.CodeTryAgain,
+			"annotations of pod %s: the API server knows no such pod: it was deleted, or is not a pod of this cluster",
+			id)
 	case err != nil:
-		return nil, "", pod.Errorf(pod.CodeTryAgain, "annotations of pod %s: no answer of the API server within %v, and no watch has shown the pod: %w",
+		return nil, "", pod.Errorf(pod.CodeTryAgain,
+			"annotations of pod %s: no answer of the API server within %v, and no watch has shown the pod: %w",
 			id, ps.config.Question, client.OneLine(err))
 	case !isPod(p, id.UID):
-		return nil, "", pod.Errorf(pod.CodeTryAgain, "annotations of pod %s: the pod was created again: this sandbox has UID %s, the current pod %s",
+		return nil, "", pod.Errorf(pod.CodeTryAgain,
+			"annotations of pod %s: the pod was created again: this sandbox has UID %s, the current pod %s",
 			id, id.UID, p.UID)
 	case p.Spec.NodeName != "" && p.Spec.NodeName != ps.config.Node:
-		return nil, "", pod.Errorf(pod.CodeTryAgain, "annotations of pod %s: it is on node %s, not on this one", id, p.Spec.NodeName)
+		return nil, "", pod.Errorf(pod.CodeTryAgain, "annotations of pod %s: it is on node %s, not on this one", id,
+			p.Spec.NodeName)
 	}
 	return p.Annotations, "API server", nil
 }
@@ -138,8 +146,8 @@ func (ps *Pods) handle(ctx context.Context, key string) error {
 	return err
 }
 
-// Annotated converts f to a [Config.OnPod]. It calls f with the annotations of each pod that is new or changed, and with nil for one that is
-// gone.
+// Annotated converts f to a [Config.OnPod]. It calls f with the annotations of each pod that is new or changed, and
+// with nil for one that is gone.
 func Annotated(f func(id pod.ID, annotations map[string]string)) func(context.Context, pod.ID, *corev1.Pod) error {
 	return func(_ context.Context, id pod.ID, p *corev1.Pod) error {
 		switch {
@@ -154,8 +162,8 @@ func Annotated(f func(id pod.ID, annotations map[string]string)) func(context.Co
 	}
 }
 
-// Group returns a group that all processes of a container have: the pod's fsGroup, else the container's own. It returns pod.UnknownGroup if
-// the pod is unknown, or has neither: the API does not have the USER of an image.
+// Group returns a group that all processes of a container have: the pod's fsGroup, else the container's own. It returns
+// pod.UnknownGroup if the pod is unknown, or has neither: the API does not have the USER of an image.
 func (ps *Pods) Group(id pod.ID, container string) int {
 	p := ps.Pod(id)
 	if p == nil {

@@ -28,7 +28,9 @@ func TestOnlyPodsOfThisNodeAreWatched(t *testing.T) {
 		t.Error("another node's pod is known")
 	}
 	l.Pod("mine", "1", "n2", nil)
-	l.Eventually("a pod that is on another node now is forgotten", func() bool { return c.Pod(pod.ID{Namespace: "default", Name: "mine"}) == nil })
+	l.Eventually("a pod that is on another node now is forgotten", func() bool {
+		return c.Pod(pod.ID{Namespace: "default", Name: "mine"}) == nil
+	})
 	asked := slices.DeleteFunc(l.Requests(), func(r string) bool { return !strings.Contains(r, "/api/v1/pods") })
 	if len(asked) == 0 {
 		t.Error("no request for pods")
@@ -63,7 +65,9 @@ func TestAnnotationsOfAnUnknownPodCostOneRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Pod("web", "1", "n1", nil)
-	l.Pod("static", "of the mirror", "n1", func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "of kubelet" })
+	l.Pod("static", "of the mirror", "n1", func(p *corev1.Pod) {
+		p.Annotations["kubernetes.io/config.mirror"] = "of kubelet"
+	})
 	l.Pod("moved", "3", "n2", nil)
 	for _, tt := range []struct{ name, uid, want string }{
 		{"web", "1", ""},
@@ -85,7 +89,8 @@ func TestAnnotationsOfAnUnknownPodCostOneRequest(t *testing.T) {
 			continue
 		}
 		var coded *pod.Error
-		if !errors.As(err, &coded) || coded.Code != pod.CodeTryAgain || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "default/"+tt.name) {
+		if !errors.As(err, &coded) || coded.Code != pod.CodeTryAgain || !strings.Contains(err.Error(), tt.want) ||
+			!strings.Contains(err.Error(), "default/"+tt.name) {
 			t.Errorf("%s of UID %q: error %v, want code 11, the pod's name and %q", tt.name, tt.uid, err, tt.want)
 		}
 	}
@@ -98,7 +103,9 @@ func TestAPodIsDeletedOnlyIfTheAPIServerSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Pod("web", "1", "n1", nil)
-	l.Pod("static", "of the mirror", "n1", func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "of kubelet" })
+	l.Pod("static", "of the mirror", "n1", func(p *corev1.Pod) {
+		p.Annotations["kubernetes.io/config.mirror"] = "of kubelet"
+	})
 	for _, tt := range []struct {
 		name, uid string
 		deleted   bool
@@ -109,7 +116,8 @@ func TestAPodIsDeletedOnlyIfTheAPIServerSaysSo(t *testing.T) {
 		{"static", "of kubelet", false},
 		{"gone", "4", true},
 	} {
-		if got, err := c.IsDeleted(t.Context(), pod.ID{Namespace: "default", Name: tt.name, UID: tt.uid}); err != nil || got != tt.deleted {
+		if got, err := c.IsDeleted(t.Context(), pod.ID{Namespace: "default", Name: tt.name, UID: tt.uid}); err != nil ||
+			got != tt.deleted {
 			t.Errorf("%s of UID %q: deleted is %v, error %v", tt.name, tt.uid, got, err)
 		}
 	}
@@ -130,7 +138,8 @@ func TestTheRequestForAnnotationsIsBounded(t *testing.T) {
 	}
 	_, _, err = c.Annotations(t.Context(), pod.ID{Namespace: "default", Name: "web"})
 	var coded *pod.Error
-	if !errors.As(err, &coded) || coded.Code != pod.CodeTryAgain || !strings.Contains(err.Error(), "no answer of the API server within 50ms") {
+	if !errors.As(err, &coded) || coded.Code != pod.CodeTryAgain ||
+		!strings.Contains(err.Error(), "no answer of the API server within 50ms") {
 		t.Errorf("error %v, want code 11 that says who did not answer", err)
 	}
 	if strings.Contains(err.Error(), "\n") {
@@ -217,7 +226,8 @@ func TestChangesOfAPodDuringACallAreHandledOnce(t *testing.T) {
 	const updates = 10000
 	l := newLab(t)
 	s := &seen{}
-	begun, goOn := make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	goOn := make(chan struct{})
 	c := l.Known(func(c *nodeview.Config) {
 		c.OnPod = func(ctx context.Context, id pod.ID, p *corev1.Pod) error {
 			if id.Name == "first" {

@@ -37,8 +37,8 @@ func (ps *Pods) NewReporter() *Reporter { return &Reporter{pods: ps} }
 // Forget makes the next report read the objects first, because a third party may have changed them.
 func (r *Reporter) Forget() { r.there = nil }
 
-// Report writes missing and different objects, and removes the others of this node. It fails until the API server has shown all pods.
-// Call it again after an error.
+// Report writes missing and different objects, and removes the others of this node. It fails until the API server has
+// shown all pods. Call it again after an error.
 func (r *Reporter) Report(ctx context.Context, reports []Report) error {
 	if !r.pods.informer.Synced() {
 		return errors.New("report PodInterfaces: the API server has not shown this node's pods yet")
@@ -53,11 +53,20 @@ func (r *Reporter) Report(ctx context.Context, reports []Report) error {
 		if p == nil {
 			continue // the pod is gone or has another UID; its sandbox will be deleted
 		}
-		o := &v1.PodInterfaces{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
-		}}}
-		o.Node, o.PodUID = v1.NodeName(r.pods.config.Node), string(p.UID)
-		o.Sandbox, o.Interfaces, o.Summary = report.Sandbox, report.Interfaces, summaryOf(report.Interfaces)
+		o := &v1.PodInterfaces{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: p.Namespace,
+				Name:      p.Name,
+				OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+				},
+			},
+		}
+		o.Node = v1.NodeName(r.pods.config.Node)
+		o.PodUID = string(p.UID)
+		o.Sandbox = report.Sandbox
+		o.Interfaces = report.Interfaces
+		o.Summary = summaryOf(report.Interfaces)
 		wanted[p.Namespace+"/"+p.Name] = o
 		errs = append(errs, r.write(ctx, o))
 	}
@@ -107,7 +116,8 @@ func (r *Reporter) read(ctx context.Context) error {
 func (r *Reporter) write(ctx context.Context, o *v1.PodInterfaces) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	key, store := o.Namespace+"/"+o.Name, r.pods.config.Client.PodInterfaces(o.Namespace)
+	key := o.Namespace + "/" + o.Name
+	store := r.pods.config.Client.PodInterfaces(o.Namespace)
 	had := r.there[key]
 	if had != nil && alike(had, o) {
 		return nil
@@ -121,7 +131,8 @@ func (r *Reporter) write(ctx context.Context, o *v1.PodInterfaces) error {
 		had, err = store.Get(ctx, o.Name, metav1.GetOptions{})
 	}
 	if err == nil && had != nil {
-		o.ResourceVersion, o.UID = had.ResourceVersion, had.UID
+		o.ResourceVersion = had.ResourceVersion
+		o.UID = had.UID
 		written, err = store.Update(ctx, o, metav1.UpdateOptions{})
 	}
 	if err != nil {
@@ -133,7 +144,8 @@ func (r *Reporter) write(ctx context.Context, o *v1.PodInterfaces) error {
 
 func alike(x, y *v1.PodInterfaces) bool {
 	return x.Node == y.Node && x.PodUID == y.PodUID && x.Sandbox == y.Sandbox &&
-		x.Summary == y.Summary && equality.Semantic.DeepEqual(x.Interfaces, y.Interfaces) && equality.Semantic.DeepEqual(x.OwnerReferences, y.OwnerReferences)
+		x.Summary == y.Summary && equality.Semantic.DeepEqual(x.Interfaces, y.Interfaces) &&
+		equality.Semantic.DeepEqual(x.OwnerReferences, y.OwnerReferences)
 }
 
 // remove deletes an object in the version that was seen: the object may belong to another node by now.

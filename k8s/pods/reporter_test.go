@@ -37,12 +37,15 @@ func (l *lab) got(names ...string) string {
 		for _, r := range o.OwnerReferences {
 			owner += fmt.Sprintf("%s %s %s", r.Kind, r.Name, r.UID)
 		}
-		all = append(all, fmt.Sprintf("%s on %s in %s of %s: %s", name, o.Node, o.Sandbox, owner, strings.Join(o.Interfaces[0].Addresses, " ")))
+		all = append(all,
+			fmt.Sprintf("%s on %s in %s of %s: %s", name, o.Node, o.Sandbox, owner,
+				strings.Join(o.Interfaces[0].Addresses, " ")))
 	}
 	return strings.Join(all, "; ")
 }
 
-// reporter makes a reporter that knows the pods a and b of its node, and that there are no others, which the watch shows later.
+// reporter makes a reporter that knows the pods a and b of its node, and that there are no others, which the watch
+// shows later.
 func (l *lab) reporter() *pods.Reporter {
 	l.T.Helper()
 	l.Pod("a", "u1", "n1", nil)
@@ -95,7 +98,11 @@ func TestColumnsShowAllElementsOfAList(t *testing.T) {
 	r := l.reporter()
 	both := report("a", "u1", "10.1.0.2/32")
 	both.Interfaces = []v1.PodInterface{
-		{Name: "eth0", Type: "tap", Network: "default", Addresses: []string{"10.1.0.2/32", "fd00::2/128"}}, {Name: "m1", Type: "memif", Network: "blue"},
+		{Name: "eth0", Type: "tap", Network: "default", Addresses: []string{"10.1.0.2/32", "fd00::2/128"}}, {
+			Name:    "m1",
+			Type:    "memif",
+			Network: "blue",
+		},
 	}
 	if err := r.Report(t.Context(), []pods.Report{both}); err != nil {
 		t.Fatal(err)
@@ -111,11 +118,18 @@ func TestPodInterfacesAreCorrectedAfterARestart(t *testing.T) {
 	l := newLab(t)
 	r := l.reporter()
 	for name, node := range map[string]string{"a": "n1", "left": "n1", "b": "n2", "other": "n2"} {
-		o := &v1.PodInterfaces{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Node: v1.NodeName(node), PodUID: "old", Sandbox: "old"}
+		o := &v1.PodInterfaces{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Node:       v1.NodeName(node),
+			PodUID:     "old",
+			Sandbox:    "old",
+		}
 		o.Interfaces = []v1.PodInterface{{Name: "eth0"}}
 		l.Put(podInterfaces, o)
 	}
-	if err := r.Report(t.Context(), []pods.Report{report("a", "u1", "10.1.0.2/32"), report("b", "u2", "10.1.0.3/32")}); err != nil {
+	if err := r.Report(t.Context(), []pods.Report{
+		report("a", "u1", "10.1.0.2/32"), report("b", "u2", "10.1.0.3/32"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	want := "a on n1 in c-u1 of Pod a u1: 10.1.0.2/32; b on n1 in c-u2 of Pod b u2: 10.1.0.3/32; other on n2 in old of : "
@@ -123,7 +137,8 @@ func TestPodInterfacesAreCorrectedAfterARestart(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for _, request := range l.Requests() {
-		if strings.HasPrefix(request, "GET /apis/contivpp.io/v1/podinterfaces?") && !strings.Contains(request, "fieldSelector=node%3Dn1") {
+		if strings.HasPrefix(request, "GET /apis/contivpp.io/v1/podinterfaces?") &&
+			!strings.Contains(request, "fieldSelector=node%3Dn1") {
 			t.Errorf("it reads other nodes' too: %s", request)
 		}
 	}

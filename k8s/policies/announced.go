@@ -15,12 +15,14 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// Of interfaces of other nodes' pods the agent knows the annotation network-status only. The pod's owner can write it, until the agent of its node
-// corrects it, so it is evidence for nothing by itself:
+// Of interfaces of other nodes' pods the agent knows the annotation network-status only. The pod's owner can write it,
+// until the agent of its node corrects it, so it is evidence for nothing by itself:
 //
 //   - It counts if kubelet has reported the addresses of the pod: then the pod has a sandbox on its node.
-//   - An address on a network with CIDRs counts if it is in a block that the node of the pod has for the network, and no other pod has it.
-//   - A NetworkAttachmentDefinition names a network. The network of one that only Multus can execute is not known, and may be any.
+//   - An address on a network with CIDRs counts if it is in a block that the node of the pod has for the network, and
+//     no other pod has it.
+//   - A NetworkAttachmentDefinition names a network. The network of one that only Multus can execute is not known, and
+//     may be any.
 //   - Pods of other networks choose their addresses. These count for policies of the pod's own namespace.
 //   - A pod has at most announcedLimit of them.
 //
@@ -29,8 +31,8 @@ import (
 // announcedLimit is the number of addresses in an annotation that are read.
 const announcedLimit = 64
 
-// Networks says which addresses pods of nodes can have. Its sources are the nodes' agents, as far as the cluster grants it, and the
-// administrator.
+// Networks says which addresses pods of nodes can have. Its sources are the nodes' agents, as far as the cluster grants
+// it, and the administrator.
 type Networks struct {
 	Blocks map[string][]pod.NodePart // of nodes, by name
 	CIDRs  map[string]bool           // by name of a network, whether it has CIDRs; default is not in it
@@ -55,7 +57,8 @@ func (p *Policies) SetNetworks(n Networks) {
 	for _, o := range p.pods.All() {
 		node := o.Spec.NodeName
 		text, has := o.Annotations[networkstatus.Annotation]
-		isAnnounced := has && (isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) || isNamedIn(text, definitions))
+		isAnnounced := has &&
+			(isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) || isNamedIn(text, definitions))
 		if isAnnounced || p.owners.differ(before, node, podAddresses(o)) {
 			p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
 		}
@@ -88,7 +91,8 @@ func isNamedIn(text string, names map[string]bool) bool {
 	return len(names) > 0 && slices.ContainsFunc(statusesIn(text), func(s status) bool { return names[s.Name] })
 }
 
-// named returns the names of the network of an annotation: its own, and if that is of a definition the network in Weft, if it is known.
+// named returns the names of the network of an annotation: its own, and if that is of a definition the network in Weft,
+// if it is known.
 func (n *Networks) named(name string) []string {
 	if network, isKnown := n.Definitions[name]; isKnown {
 		return []string{name, network}
@@ -129,7 +133,8 @@ func (n *Networks) choosesAddresses(network string) bool {
 	return network == unknownNetwork || isKnown && !has
 }
 
-// givesAddresses reports whether Weft gives pods of this node their addresses on a network. Of an unknown network it does not.
+// givesAddresses reports whether Weft gives pods of this node their addresses on a network. Of an unknown network it
+// does not.
 func (n *Networks) givesAddresses(network string) bool {
 	isDefault := network == "" || network == policy.DefaultNetwork
 	return isDefault || n.CIDRs[network]
@@ -138,8 +143,8 @@ func (n *Networks) givesAddresses(network string) bool {
 // isDefinition reports whether a network is named by a NetworkAttachmentDefinition.
 func isDefinition(network string) bool { return strings.Contains(network, "/") }
 
-// claim is an address on a network that a pod has, or that its owner says it has. Each address is also claimed on anyNetwork: an
-// address on a network that is not known is compared with those on all networks.
+// claim is an address on a network that a pod has, or that its owner says it has. Each address is also claimed on
+// anyNetwork: an address on a network that is not known is compared with those on all networks.
 type claim struct {
 	network string
 	address netip.Addr
@@ -188,7 +193,8 @@ func (c *claims) set(id policy.ID, now map[claim]bool) []policy.ID {
 	return slices.Collect(maps.Keys(others))
 }
 
-// isOnly reports whether a pod's owner claims an address that no other pod has, on the network or on one that may be it.
+// isOnly reports whether a pod's owner claims an address that no other pod has, on the network or on one that may be
+// it.
 func (c *claims) isOnly(id policy.ID, x claim) bool {
 	if x.network == unknownNetwork {
 		x.network = anyNetwork
@@ -202,8 +208,8 @@ func (c *claims) isOfOther(id policy.ID, x claim) bool {
 	return len(c.holders[x]) > 1 || len(c.holders[x]) == 1 && !own
 }
 
-// claimsOf lists the addresses of a pod: as its kubelet and this agent know them, and as its owner says. The owner's count only where the node
-// of the pod has them: otherwise they would be evidence against pods of other nodes.
+// claimsOf lists the addresses of a pod: as its kubelet and this agent know them, and as its owner says. The owner's
+// count only where the node of the pod has them: otherwise they would be evidence against pods of other nodes.
 func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[claim]bool {
 	all := make(map[claim]bool)
 	for _, i := range p.read(o) {
@@ -283,7 +289,8 @@ const (
 // isRead reports whether an interface may count: main interfaces are known from kubelet.
 func (s *status) isRead() bool {
 	isMain := s.Default || s.Interface == mainInterface
-	return !isMain && s.Interface != "" && len(s.Interface) <= maxInterfaceName && s.Name != "" && len(s.Name) <= maxNetworkName
+	return !isMain && s.Interface != "" && len(s.Interface) <= maxInterfaceName && s.Name != "" &&
+		len(s.Name) <= maxNetworkName
 }
 
 // statusesIn lists the interfaces with addresses in an annotation, with announcedLimit addresses together. Of other

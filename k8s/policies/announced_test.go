@@ -50,7 +50,12 @@ func (l *lab) peersOn(network, app string) {
 	spec := onlyFrom("db", app)
 	spec.Ingress[0].From[0].NamespaceSelector = &metav1.LabelSelector{}
 	l.Put(multiPolicies, &npwg.MultiNetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: network, Annotations: map[string]string{policy.AnnotationFor: network}}, Spec: spec,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "a",
+			Name:        network,
+			Annotations: map[string]string{policy.AnnotationFor: network},
+		},
+		Spec: spec,
 	})
 }
 
@@ -79,26 +84,55 @@ func TestAnnouncedAddressesCountOnlyWhereTheNodeOfThePodHasThem(t *testing.T) {
 		{"in a block of another network", says(said{"red", "r1", []string{"10.8.0.5"}}), "red", "10.8.0.5", false},
 		{"not of a node", both(red, func(o *corev1.Pod) { o.Spec.NodeName = "" }), "red", "10.9.0.5", false},
 		{"on another node", both(red, func(o *corev1.Pod) { o.Spec.NodeName = "n3" }), "red", "10.9.0.5", false},
-		{"on a foreign node", both(red, func(o *corev1.Pod) { o.Spec.NodeName = "no-such-node" }), "red", "10.9.0.5", false},
-		{"on this node, whose agent knows better", both(red, func(o *corev1.Pod) { o.Spec.NodeName = "n1" }), "red", "10.9.0.5", false},
+		{
+			"on a foreign node", both(red, func(o *corev1.Pod) { o.Spec.NodeName = "no-such-node" }), "red", "10.9.0.5",
+			false,
+		},
+		{
+			"on this node, whose agent knows better", both(red, func(o *corev1.Pod) { o.Spec.NodeName = "n1" }), "red",
+			"10.9.0.5", false,
+		},
 		{"without a sandbox", both(red, func(o *corev1.Pod) { o.Status.PodIPs = nil }), "red", "10.9.0.5", false},
 		{"ended", both(red, func(o *corev1.Pod) { o.Status.Phase = corev1.PodFailed }), "red", "10.9.0.5", false},
 		{"by a definition", says(said{"b/nad", "r1", []string{"10.9.0.5"}}), "b/nad", "10.9.0.5", true},
-		{"by a definition, in no block", both(inB, says(said{"b/nad", "r1", []string{"192.0.2.5"}})), "b/nad", "192.0.2.5", false},
+		{
+			"by a definition, in no block", both(inB, says(said{"b/nad", "r1", []string{"192.0.2.5"}})), "b/nad",
+			"192.0.2.5", false,
+		},
 		{"on a network where pods choose", says(said{"free", "r1", []string{"192.0.2.5"}}), "free", "192.0.2.5", true},
-		{"on a network where pods choose, of another namespace", both(inB, says(said{"free", "r1", []string{"192.0.2.5"}})), "free", "192.0.2.5", false},
+		{
+			"on a network where pods choose, of another namespace",
+			both(inB, says(said{"free", "r1", []string{"192.0.2.5"}})), "free", "192.0.2.5", false,
+		},
 		{"on default, in no block", says(said{"default", "r1", []string{"192.0.2.5"}}), "default", "192.0.2.5", false},
-		{"on default, in a block of its node", says(said{"default", "r1", []string{"10.1.1.9"}}), "default", "10.1.1.9", true},
-		{"on default, the address of another pod", says(said{"default", "r1", []string{"10.1.1.7"}}), "default", "10.1.1.7", false},
-		{"the address that another pod also says", says(said{"red", "r1", []string{"10.9.0.7"}}), "red", "10.9.0.7", false},
+		{
+			"on default, in a block of its node", says(said{"default", "r1", []string{"10.1.1.9"}}), "default",
+			"10.1.1.9", true,
+		},
+		{
+			"on default, the address of another pod", says(said{"default", "r1", []string{"10.1.1.7"}}), "default",
+			"10.1.1.7", false,
+		},
+		{
+			"the address that another pod also says", says(said{"red", "r1", []string{"10.9.0.7"}}), "red", "10.9.0.7",
+			false,
+		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			l := newLab(t, nil)
 			l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
-			n := networksOf("n2", map[string]string{"red": "10.9.0.0/24", "blue": "10.8.0.0/24", "default": "10.1.1.0/24"})
+			n := networksOf("n2", map[string]string{
+				"red":     "10.9.0.0/24",
+				"blue":    "10.8.0.0/24",
+				"default": "10.1.1.0/24",
+			})
 			n.CIDRs["free"] = false
-			n.Blocks["n1"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}}
-			n.Blocks["n3"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.3.0/24")}}}
+			n.Blocks["n1"] = []pod.NodePart{
+				{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
+			}
+			n.Blocks["n3"] = []pod.NodePart{
+				{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.3.0/24")}},
+			}
 			l.SetNetworks(n)
 			l.peersOn(tt.network, "web")
 			l.pod("db", "n1", "10.1.0.5", nil)
@@ -107,7 +141,8 @@ func TestAnnouncedAddressesCountOnlyWhereTheNodeOfThePodHasThem(t *testing.T) {
 			l.run()
 			a := attachment("db", "eth0 default 10.1.0.5", "r1 "+tt.network+" 10.9.9.9")
 			if tt.network == "b/nad" {
-				a.Interfaces[1].Definition, a.Interfaces[1].Network = "b/nad", "red"
+				a.Interfaces[1].Definition = "b/nad"
+				a.Interfaces[1].Network = "red"
 			}
 			l.admit(a)
 			if got := l.permits("db", "r1", policy.Ingress, tt.remote, 80); got != tt.want {
@@ -162,7 +197,9 @@ func TestForgedAddressesAreFreeOnesOfTheNodeOfThePod(t *testing.T) {
 	l.admit(attachment("local", "eth0 default 10.1.0.6", "r1 red 10.9.9.6"))
 	l.eventually("a pod is a peer", l.from("db", "r1", "10.9.0.8"))
 	honest := said{"red", "r1", []string{"10.9.0.66"}}
-	forged := []string{"10.9.0.66", "10.9.0.50", "10.9.0.7", "10.9.0.8", "10.9.3.5", "10.9.3.7", "10.9.9.6", "10.9.9.50", "192.0.2.9"}
+	forged := []string{
+		"10.9.0.66", "10.9.0.50", "10.9.0.7", "10.9.0.8", "10.9.3.5", "10.9.3.7", "10.9.9.6", "10.9.9.50", "192.0.2.9",
+	}
 	l.web("forger", "10.1.1.66", says(said{"red", "r1", forged}))
 	l.eventually("a free address of the node is gained", l.from("db", "r1", "10.9.0.50"))
 	for _, remote := range forged[2:] {
@@ -201,12 +238,15 @@ func TestAnnouncedAddressesAreBounded(t *testing.T) {
 	}
 }
 
-// An entry default of any pod made the address of a load balancer that of a pod: the rules for the load balancer vanished.
+// An entry default of any pod made the address of a load balancer that of a pod: the rules for the load balancer
+// vanished.
 func TestAnnouncedAddressDoesNotHideALoadBalancer(t *testing.T) {
 	l := newLab(t, nil)
 	l.SetNetworks(networksOf("n2", map[string]string{"default": "10.1.1.0/24"}))
 	spec := onlyTo("db", "web")
-	spec.Egress[0].To = append(spec.Egress[0].To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/24"}})
+	spec.Egress[0].To = append(spec.Egress[0].To, networkingv1.NetworkPolicyPeer{
+		IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/24"},
+	})
 	l.policy("p", spec)
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("other", "n2", "10.1.1.66", nil)
@@ -222,7 +262,8 @@ func TestAnnouncedAddressDoesNotHideALoadBalancer(t *testing.T) {
 	}
 }
 
-// A NetworkAttachmentDefinition is another name of a network. An address that another pod has does not count by another name.
+// A NetworkAttachmentDefinition is another name of a network. An address that another pod has does not count by another
+// name.
 func TestAddressOfAnotherPodDoesNotCountByAnotherNameOfItsNetwork(t *testing.T) {
 	known := map[string]string{"b/nad": "red", "c/nad": "red", "c/further": "default", "c/blue": "blue"}
 	for _, tt := range []struct {
@@ -238,8 +279,14 @@ func TestAddressOfAnotherPodDoesNotCountByAnotherNameOfItsNetwork(t *testing.T) 
 		{"that of a main interface", "b/nad", said{"b/nad", "r1", []string{"10.1.1.7"}}, false},
 		{"that of a pod that has it by a definition", "red", said{"red", "r1", []string{"10.9.0.8"}}, false},
 		{"that of a pod that has it by another definition", "b/nad", said{"b/nad", "r1", []string{"10.9.0.9"}}, false},
-		{"on default, that of a pod that has it by a definition", "default", said{"default", "r1", []string{"10.1.1.10"}}, false},
-		{"that of a pod on another network with the same addresses", "red", said{"red", "r1", []string{"10.9.0.11"}}, true},
+		{
+			"on default, that of a pod that has it by a definition", "default",
+			said{"default", "r1", []string{"10.1.1.10"}}, false,
+		},
+		{
+			"that of a pod on another network with the same addresses", "red", said{"red", "r1", []string{"10.9.0.11"}},
+			true,
+		},
 	} {
 		for _, isKnown := range []bool{true, false} {
 			if !isKnown && (tt.want || tt.policy != tt.claims.Name) { // what is not known counts for neither
@@ -248,7 +295,11 @@ func TestAddressOfAnotherPodDoesNotCountByAnotherNameOfItsNetwork(t *testing.T) 
 			t.Run(fmt.Sprintf("%s, definitions known %t", tt.what, isKnown), func(t *testing.T) {
 				l := newLab(t, nil)
 				l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
-				n := networksOf("n2", map[string]string{"red": "10.9.0.0/24", "blue": "10.9.0.0/24", "default": "10.1.1.0/24"})
+				n := networksOf("n2", map[string]string{
+					"red":     "10.9.0.0/24",
+					"blue":    "10.9.0.0/24",
+					"default": "10.1.1.0/24",
+				})
 				if isKnown {
 					n.Definitions = known
 				}
@@ -256,13 +307,15 @@ func TestAddressOfAnotherPodDoesNotCountByAnotherNameOfItsNetwork(t *testing.T) 
 				l.peersOn(tt.policy, "web")
 				l.pod("db", "n1", "10.1.0.5", nil)
 				l.pod("victim", "n2", "10.1.1.7", says(said{"red", "r1", []string{"10.9.0.7"}}))
-				l.pod("other", "n2", "10.1.1.8", says(said{"b/nad", "r1", []string{"10.9.0.8"}}, said{"c/nad", "r2", []string{"10.9.0.9"}},
-					said{"c/further", "r3", []string{"10.1.1.10"}}, said{"c/blue", "r4", []string{"10.9.0.11"}}))
+				l.pod("other", "n2", "10.1.1.8",
+					says(said{"b/nad", "r1", []string{"10.9.0.8"}}, said{"c/nad", "r2", []string{"10.9.0.9"}},
+						said{"c/further", "r3", []string{"10.1.1.10"}}, said{"c/blue", "r4", []string{"10.9.0.11"}}))
 				l.web("web", "10.1.1.5", says(tt.claims))
 				l.run()
 				a := attachment("db", "eth0 default 10.1.0.5", "r1 "+tt.policy+" 10.9.9.9")
 				if tt.policy == "b/nad" {
-					a.Interfaces[1].Definition, a.Interfaces[1].Network = "b/nad", "red"
+					a.Interfaces[1].Definition = "b/nad"
+					a.Interfaces[1].Network = "red"
 				}
 				l.admit(a)
 				if got := l.permits("db", "r1", policy.Ingress, tt.claims.IPs[0], 80); got != tt.want {
@@ -282,7 +335,8 @@ func TestAddressOfAPodOfAnotherNodeCountsWhateverOthersSay(t *testing.T) {
 	l.peersOn("red", "web")
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.web("web", "10.1.1.5", says(said{"red", "r1", []string{"10.9.0.5"}}))
-	l.pod("thief", "n3", "10.1.3.66", says(said{"red", "r1", []string{"10.9.0.5"}}, said{"a/nad", "r2", []string{"10.9.0.5"}}))
+	l.pod("thief", "n3", "10.1.3.66",
+		says(said{"red", "r1", []string{"10.9.0.5"}}, said{"a/nad", "r2", []string{"10.9.0.5"}}))
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5", "r1 red 10.9.9.9"))
 	if from := l.from("db", "r1", "10.9.0.5"); !from() {

@@ -14,7 +14,8 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// A pod that was deleted while the agent was away may have kept open rules of the earlier run. Its sandbox may still be there.
+// A pod that was deleted while the agent was away may have kept open rules of the earlier run. Its sandbox may still be
+// there.
 func TestRestoredPodThatIsGoneIsClosedWhenAllObjectsAreKnown(t *testing.T) {
 	for what, namespace := range map[string]string{"its namespace is there": "a", "its namespace is gone": "b"} {
 		t.Run(what, func(t *testing.T) {
@@ -29,7 +30,8 @@ func TestRestoredPodThatIsGoneIsClosedWhenAllObjectsAreKnown(t *testing.T) {
 				return rules != nil
 			})
 			for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
-				if list := rules["eth0"][d]; list == nil || list.Decide(netip.MustParseAddr("10.1.1.5"), policy.TCP, 80).Action == policy.Allow {
+				if list := rules["eth0"][d]; list == nil ||
+					list.Decide(netip.MustParseAddr("10.1.1.5"), policy.TCP, 80).Action == policy.Allow {
 					t.Errorf("%s is open: %v", d, list)
 				}
 			}
@@ -49,8 +51,12 @@ func (l *lab) blocksOn(network string) {
 		rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Port: &port})
 	}
 	l.Put(multiPolicies, &npwg.MultiNetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: network, Annotations: map[string]string{policy.AnnotationFor: network}},
-		Spec:       networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{rule}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "a",
+			Name:        network,
+			Annotations: map[string]string{policy.AnnotationFor: network},
+		},
+		Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{rule}},
 	})
 }
 

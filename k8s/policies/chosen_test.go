@@ -11,8 +11,9 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// A pod was read at its ADD, before a watch had shown it. Later its labels changed, so that a policy isolates it, and then it was deleted with
-// force, while its sandbox exists. It is closed, and does not get the rules of its first labels again.
+// A pod was read at its ADD, before a watch had shown it. Later its labels changed, so that a policy isolates it, and
+// then it was deleted with force, while its sandbox exists. It is closed, and does not get the rules of its first
+// labels again.
 func TestDeletedPodDoesNotGetTheRulesOfItsFirstLabels(t *testing.T) {
 	for name, uid := range map[string]string{"the runtime passes the UID": "uid-x", "it does not": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +45,9 @@ func TestDeletedPodDoesNotGetTheRulesOfItsFirstLabels(t *testing.T) {
 			later := attachment("later", "eth0 default 10.1.0.8")
 			l.pod("later", "n1", "10.1.0.8", nil)
 			l.admit(later)
-			l.eventually("the watch has shown a later pod", func() bool { return l.permits("later", "eth0", policy.Ingress, "10.1.1.7", 80) })
+			l.eventually("the watch has shown a later pod", func() bool {
+				return l.permits("later", "eth0", policy.Ingress, "10.1.1.7", 80)
+			})
 			if isOpen() {
 				t.Error("the sandbox of a deleted pod has the rules of the next pod of its name")
 			}
@@ -52,9 +55,10 @@ func TestDeletedPodDoesNotGetTheRulesOfItsFirstLabels(t *testing.T) {
 	}
 }
 
-// On a network without cidrs a pod chooses its address (contivpp.io/custom-if-options, "ips"; DHCP). Of pods of other nodes it counts for policies
-// of their own namespace only. Of a pod of this node it must not count for other namespaces either: its owner names the address of a machine or
-// of a pod of another node, which the policy did not permit.
+// On a network without cidrs a pod chooses its address (contivpp.io/custom-if-options, "ips"; DHCP). Of pods of other
+// nodes it counts for policies of their own namespace only. Of a pod of this node it must not count for other
+// namespaces either: its owner names the address of a machine or of a pod of another node, which the policy did not
+// permit.
 func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 	l := newLab(t, nil)
 	l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
@@ -63,7 +67,8 @@ func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 	l.pod("web", "n1", "10.1.0.6", func(o *corev1.Pod) { o.Namespace = "b" })
 	l.pod("web2", "n2", "10.1.1.6", func(o *corev1.Pod) {
 		says(said{"lan", "net1", []string{"10.9.0.98"}})(o)
-		o.Namespace, o.Labels = "b", map[string]string{"app": "web"}
+		o.Namespace = "b"
+		o.Labels = map[string]string{"app": "web"}
 	})
 	l.pod("web3", "n2", "10.1.1.7", func(o *corev1.Pod) {
 		says(said{"lan", "net1", []string{"10.9.0.97"}})(o)
@@ -76,11 +81,14 @@ func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 	web := attachment("web", "eth0 default 10.1.0.6", "net1 lan 10.9.0.99")
 	web.Pod.Namespace = "b"
 	l.admit(web)
-	l.eventually("the policy isolates the pod", func() bool { return !l.permits("db", "net1", policy.Ingress, "10.9.0.1", 80) })
+	l.eventually("the policy isolates the pod", func() bool {
+		return !l.permits("db", "net1", policy.Ingress, "10.9.0.1", 80)
+	})
 	l.pod("own", "n1", "10.1.0.7", func(o *corev1.Pod) { o.Labels = map[string]string{"app": "web"} })
 	l.admit(attachment("own", "eth0 default 10.1.0.7", "net1 lan 10.9.0.100"))
 	l.eventually("the address that a pod of the policy's namespace chose is permitted", func() bool {
-		return l.permits("db", "net1", policy.Ingress, "10.9.0.100", 80) && l.permits("db", "net1", policy.Ingress, "10.9.0.97", 80)
+		return l.permits("db", "net1", policy.Ingress, "10.9.0.100", 80) &&
+			l.permits("db", "net1", policy.Ingress, "10.9.0.97", 80)
 	})
 	for where, address := range map[string]string{"another node": "10.9.0.98", "this node": "10.9.0.99"} {
 		if l.permits("db", "net1", policy.Ingress, address, 80) {

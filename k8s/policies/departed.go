@@ -7,15 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// departed are pods that have ended or were deleted, with the addresses that they had: EndpointSlices may refer to them for a while. The zero
-// value has none.
+// departed are pods that have ended or were deleted, with the addresses that they had: EndpointSlices may refer to them
+// for a while. The zero value has none.
 type departed struct {
 	addresses map[types.UID][]netip.Addr
 	at        map[netip.Addr]map[types.UID]struct{}
 	limit     int // of the pods; more are swept
 }
 
-// departedLimit is the number of pods that are kept although no EndpointSlice refers to them: it may be shown later. They take about 2 MB.
+// departedLimit is the number of pods that are kept although no EndpointSlice refers to them: it may be shown later.
+// They take about 2 MB.
 const departedLimit = 8192
 
 func (d *departed) add(uid types.UID, addresses []netip.Addr) {

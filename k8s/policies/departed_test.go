@@ -12,7 +12,8 @@ import (
 func TestDepartedPodsThatAreUsedAreKept(t *testing.T) {
 	var d departed
 	isUsed := func(uid types.UID) bool { return uid == "used" }
-	shared, own := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")
+	shared := netip.MustParseAddr("10.1.0.1")
+	own := netip.MustParseAddr("10.1.0.2")
 	d.add("used", []netip.Addr{shared, own})
 	for n := range departedLimit - 1 {
 		d.add(types.UID(fmt.Sprint(n)), []netip.Addr{shared})

@@ -19,9 +19,11 @@ import (
 // The watches of pods and of EndpointSlices have no common order. What is decided while they disagree:
 //
 //   - An endpoint counts although no watch has shown its pod yet: the rules about its address decide.
-//   - An endpoint does not count if its pod has ended or was deleted, its address was that of the pod, and no known pod has it now.
+//   - An endpoint does not count if its pod has ended or was deleted, its address was that of the pod, and no known pod
+//     has it now.
 //
-// So a pod that is gone does not deny a Service until its EndpointSlice changes, and an author of EndpointSlices cannot hide an endpoint.
+// So a pod that is gone does not deny a Service until its EndpointSlice changes, and an author of EndpointSlices cannot
+// hide an endpoint.
 
 func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	light := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
@@ -71,8 +73,9 @@ func familyOf(a netip.Addr) family {
 	return 1
 }
 
-// endpoints are the endpoints of a Service of one family. A Service may have thousands of ports and of endpoints, and ADDs wait for its refresh:
-// each address and each port of a slice is read once, and ports of the same slices share a set of addresses.
+// endpoints are the endpoints of a Service of one family. A Service may have thousands of ports and of endpoints, and
+// ADDs wait for its refresh: each address and each port of a slice is read once, and ports of the same slices share a
+// set of addresses.
 type endpoints struct {
 	slices  []sliceEndpoints
 	isLocal bool                         // a node may send connections to its own endpoints only
@@ -90,8 +93,11 @@ type servedPort struct {
 
 func newEndpoints(isLocal bool) *endpoints {
 	return &endpoints{
-		isLocal: isLocal, ports: make(map[string][]servedPort), sets: make(map[string][]netip.Addr), found: make(map[string][]policy.Backends),
-		left: policy.MaxEndpoints,
+		isLocal: isLocal,
+		ports:   make(map[string][]servedPort),
+		sets:    make(map[string][]netip.Addr),
+		found:   make(map[string][]policy.Backends),
+		left:    policy.MaxEndpoints,
 	}
 }
 
@@ -106,8 +112,8 @@ func (e *endpoints) add(of sliceEndpoints) {
 	}
 }
 
-// sliceEndpoints are the addresses in an EndpointSlice that kube-proxy may use. Those of pods that are gone are left out, but an endpoint that
-// is ready keeps others that end out of use although its pod is gone.
+// sliceEndpoints are the addresses in an EndpointSlice that kube-proxy may use. Those of pods that are gone are left
+// out, but an endpoint that is ready keeps others that end out of use although its pod is gone.
 type sliceEndpoints struct {
 	object   *discoveryv1.EndpointSlice
 	hasReady bool
@@ -123,7 +129,9 @@ func (p *Policies) endpointsOf(s *corev1.Service) [families]*endpoints {
 }
 
 // readEndpoints reads EndpointSlices, unless they have too many endpoints for one port already.
-func readEndpoints(list []*discoveryv1.EndpointSlice, isLocal bool, read func(*discoveryv1.EndpointSlice) [families]sliceEndpoints) [families]*endpoints {
+func readEndpoints(
+	list []*discoveryv1.EndpointSlice, isLocal bool, read func(*discoveryv1.EndpointSlice) [families]sliceEndpoints,
+) [families]*endpoints {
 	var all [families]*endpoints
 	for f := range all {
 		all[f] = newEndpoints(isLocal)
@@ -191,9 +199,10 @@ func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndp
 	return found
 }
 
-// backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those that are ready; without
-// any, those that end and still serve. With a traffic policy Local each node chooses among its own ones. The ports of a Service may be served by
-// any slices, so what they have together grows by the product: above a limit no list decides about the Service, and nothing more is read.
+// backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those
+// that are ready; without any, those that end and still serve. With a traffic policy Local each node chooses among its
+// own ones. The ports of a Service may be served by any slices, so what they have together grows by the product: above
+// a limit no list decides about the Service, and nothing more is read.
 func (e *endpoints) backendsOf(port string) []policy.Backends {
 	if list, isKnown := e.found[port]; isKnown {
 		return list // of another kind of address of the Service
@@ -267,7 +276,8 @@ func isLocal(s *corev1.Service) bool {
 		s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// refreshPod gives the current state of a pod to the engine, and what follows for Services. o is a version of the pod, which may be gone.
+// refreshPod gives the current state of a pod to the engine, and what follows for Services. o is a version of the pod,
+// which may be gone.
 func (p *Policies) refreshPod(o *corev1.Pod) {
 	p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
 	now, known := p.pods.One(o.Namespace + "/" + o.Name)

@@ -23,7 +23,8 @@ func (l *lab) stopWatches() {
 	l.DropWatches()
 }
 
-// A pod of a StatefulSet has the name of its predecessor, and may have other labels. It never gets the rules of the predecessor.
+// A pod of a StatefulSet has the name of its predecessor, and may have other labels. It never gets the rules of the
+// predecessor.
 func TestSuccessorDoesNotGetTheRulesOfItsPredecessor(t *testing.T) {
 	for name, uid := range map[string]string{"the runtime passes the UID": "uid-new", "the runtime does not": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +51,8 @@ func TestSuccessorDoesNotGetTheRulesOfItsPredecessor(t *testing.T) {
 			l.admit(is)
 			check := func(when string) {
 				t.Helper()
-				if l.permits("set-0", "eth0", policy.Ingress, "10.1.1.9", 80) || !l.permits("set-0", "eth0", policy.Ingress, "10.1.1.5", 80) {
+				if l.permits("set-0", "eth0", policy.Ingress, "10.1.1.9", 80) ||
+					!l.permits("set-0", "eth0", policy.Ingress, "10.1.1.5", 80) {
 					t.Errorf("%s: the pod does not have the rules of its labels", when)
 				}
 			}
@@ -68,8 +70,8 @@ func TestSuccessorDoesNotGetTheRulesOfItsPredecessor(t *testing.T) {
 	}
 }
 
-// A pod that no policy selects is open, although the sandbox of its predecessor still exists and has an interface of the same name: kubelet
-// was away while the StatefulSet was recreated. It stays open when the sandbox ends.
+// A pod that no policy selects is open, although the sandbox of its predecessor still exists and has an interface of
+// the same name: kubelet was away while the StatefulSet was recreated. It stays open when the sandbox ends.
 func TestSuccessorWithoutPoliciesIsOpen(t *testing.T) {
 	l := newLab(t, nil)
 	l.pod("set-0", "n1", "10.1.0.5", nil)
@@ -77,7 +79,9 @@ func TestSuccessorWithoutPoliciesIsOpen(t *testing.T) {
 	was := attachment("set-0", "eth0 default 10.1.0.5", "net1 red 10.6.0.5")
 	l.admit(was)
 	l.pod("set-0", "n1", "", func(o *corev1.Pod) { o.UID = "uid-new" })
-	l.eventually("the predecessor is closed", func() bool { return !l.permits("set-0", "eth0", policy.Ingress, "10.1.1.9", 80) })
+	l.eventually("the predecessor is closed", func() bool {
+		return !l.permits("set-0", "eth0", policy.Ingress, "10.1.1.9", 80)
+	})
 	is := attachment("set-0", "eth0 default 10.1.0.6")
 	is.Key.ContainerID = "new"
 	is.Created = time.Unix(2, 0)
@@ -181,7 +185,8 @@ func TestSecondAttachmentIsDecidedAloneBeforeAllIsKnown(t *testing.T) {
 	other := attachment("db", "net1 red 10.6.0.5")
 	other.Key.IfName = "net1"
 	rules, isWhole := l.Admit(other, nodeLink)
-	if _, has := rules["eth0"]; has || isWhole || len(rules) != 1 || rules["net1"][policy.Ingress] == nil || rules["net1"][policy.Egress] == nil {
+	if _, has := rules["eth0"]; has || isWhole || len(rules) != 1 || rules["net1"][policy.Ingress] == nil ||
+		rules["net1"][policy.Egress] == nil {
 		t.Errorf("rules %v, of all attachments: %t", rules, isWhole)
 	}
 	l.pod("db", "n1", "10.1.0.5", nil)

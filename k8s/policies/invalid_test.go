@@ -23,7 +23,9 @@ func fromBlocks(subject string, cidrs ...string) networkingv1.NetworkPolicySpec 
 	spec := onlyFrom(subject, "web")
 	spec.Ingress[0].From = nil
 	for _, c := range cidrs {
-		spec.Ingress[0].From = append(spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: c}})
+		spec.Ingress[0].From = append(spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{
+			IPBlock: &networkingv1.IPBlock{CIDR: c},
+		})
 	}
 	return spec
 }
@@ -86,7 +88,10 @@ func TestInvalidRuleOfAPolicyPermitsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := &lab{
-		Server: l.Server, T: t, Policies: policies.New(policies.Config{Node: "n1", Client: c}), rules: map[string]map[string]policy.Lists{},
+		Server:   l.Server,
+		T:        t,
+		Policies: policies.New(policies.Config{Node: "n1", Client: c}),
+		rules:    map[string]map[string]policy.Lists{},
 	}
 	later.run()
 	later.admit(attachment("db", "eth0 default 10.1.0.5"))
@@ -113,7 +118,11 @@ func TestAdminPolicyWithAnUnknownPeerFailsClosed(t *testing.T) {
 	p.Spec.Egress = []adminv1.AdminNetworkPolicyEgressRule{
 		{Name: "no-metadata", Action: adminv1.AdminNetworkPolicyRuleActionDeny, To: to("203.0.113.0/24")},
 		{Name: "dns", Action: adminv1.AdminNetworkPolicyRuleActionAllow, To: to("198.51.100.0/24")},
-		{Name: "unknown", Action: adminv1.AdminNetworkPolicyRuleActionAllow, To: append(to("192.0.2.0/24"), adminv1.AdminNetworkPolicyEgressPeer{})},
+		{
+			Name:   "unknown",
+			Action: adminv1.AdminNetworkPolicyRuleActionAllow,
+			To:     append(to("192.0.2.0/24"), adminv1.AdminNetworkPolicyEgressPeer{}),
+		},
 	}
 	egress := func(remote string) func() bool {
 		return func() bool { return l.permits("db", "eth0", policy.Egress, remote, 80) }
@@ -139,14 +148,21 @@ func TestMultiNetworkPolicyWithATypoIsolatesItsInterfaces(t *testing.T) {
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5", "net1 red 10.6.0.5", "net2 blue 10.7.0.5"))
-	p := &npwg.MultiNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{policy.AnnotationFor: "red"}}}
+	p := &npwg.MultiNetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   "a",
+			Name:        "p",
+			Annotations: map[string]string{policy.AnnotationFor: "red"},
+		},
+	}
 	p.Spec = fromBlocks("db", "10.6.0.0/33", "10.6.1.0/24")
 	l.Put(multiPolicies, p)
 	l.eventually("the interface is isolated", not(l.from("db", "net1", "10.6.0.9")))
 	if !l.permits("db", "net1", policy.Ingress, "10.6.1.9", 80) {
 		t.Error("the valid peer is denied")
 	}
-	if !l.permits("db", "net2", policy.Ingress, "10.6.0.9", 80) || !l.permits("db", "eth0", policy.Ingress, "10.6.0.9", 80) {
+	if !l.permits("db", "net2", policy.Ingress, "10.6.0.9", 80) ||
+		!l.permits("db", "eth0", policy.Ingress, "10.6.0.9", 80) {
 		t.Error("an interface on another network is isolated")
 	}
 	if len(l.Invalid()) != 1 {
@@ -154,12 +170,15 @@ func TestMultiNetworkPolicyWithATypoIsolatesItsInterfaces(t *testing.T) {
 	}
 }
 
-// A rule that selects namespaces without a label does not allow pods of a namespace whose labels no watch has shown, and its own pods are closed.
+// A rule that selects namespaces without a label does not allow pods of a namespace whose labels no watch has shown,
+// and its own pods are closed.
 func TestNamespaceThatIsNotKnownYetIsNotAllowed(t *testing.T) {
 	l := newLab(t, nil)
 	spec := onlyFrom("db", "x")
 	spec.Ingress[0].From = []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist}},
+		MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist},
+		},
 	}}}
 	l.policy("p", spec)
 	l.pod("db", "n1", "10.1.0.5", nil)
@@ -202,7 +221,8 @@ func TestNamespaceThatIsNotKnownYetIsNotAllowed(t *testing.T) {
 	l.eventually("all is open again", func() bool { return isOpen() && l.from("db", "eth0", "10.1.1.77")() })
 }
 
-// Nothing but the definition of the kind validates a MultiNetworkPolicy. One that cannot be read hides no other one, and denies.
+// Nothing but the definition of the kind validates a MultiNetworkPolicy. One that cannot be read hides no other one,
+// and denies.
 func TestUnreadableMultiNetworkPolicyHidesNoOther(t *testing.T) {
 	const good = `{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": [{"ports": [{"port": 80}]}]}`
 	for _, tt := range []struct {
@@ -213,13 +233,34 @@ func TestUnreadableMultiNetworkPolicyHidesNoOther(t *testing.T) {
 	}{
 		{"valid", good, true, true, false},
 		{"no spec", `null`, false, false, false},
-		{"a rule of another type", `{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": ["x", {"ports": [{"port": 80}]}]}`, true, true, true},
-		{"a port out of range", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"ports": [{"port": 99999999999}]}]}`, false, true, true},
-		{"an unknown field of a rule", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"form": []}]}`, false, true, true},
-		{"rules that are not a list", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": {}}`, false, true, true},
-		{"types that are not a list", `{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": "Ingress", "ingress": [{}]}`, false, true, true},
+		{
+			"a rule of another type",
+			`{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": ["x", {"ports": [{"port": 80}]}]}`,
+			true, true, true,
+		},
+		{
+			"a port out of range",
+			`{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"ports": [{"port": 99999999999}]}]}`, false,
+			true, true,
+		},
+		{
+			"an unknown field of a rule", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"form": []}]}`,
+			false, true, true,
+		},
+		{
+			"rules that are not a list", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": {}}`, false, true,
+			true,
+		},
+		{
+			"types that are not a list",
+			`{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": "Ingress", "ingress": [{}]}`, false, true,
+			true,
+		},
 		{"a selector of another type", `{"podSelector": "app=db", "ingress": [{}]}`, false, false, true},
-		{"an unknown field of the spec", `{"podSelecter": {"matchLabels": {"app": "db"}}, "ingress": [{}]}`, false, false, true},
+		{
+			"an unknown field of the spec", `{"podSelecter": {"matchLabels": {"app": "db"}}, "ingress": [{}]}`, false,
+			false, true,
+		},
 		{"a spec of another type", `"x"`, false, false, true},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -273,8 +314,9 @@ const (
 // unreadableAdmin is a policy. SUBJECT in its spec selects one pod.
 type unreadableAdmin struct {
 	what, spec string
-	db, other  string // whether a selected and another pod may contact an allowed, a denied and any other address: + or -
-	isInvalid  bool
+	// whether a selected and another pod may contact an allowed, a denied and any other address: + or -
+	db, other string
+	isInvalid bool
 }
 
 var unreadableAdmins = []unreadableAdmin{
@@ -283,16 +325,42 @@ var unreadableAdmins = []unreadableAdmin{
 	{"a rule of another type", `{SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `, "x"]}`, "+--", "+++", true},
 	{"rules that are not a list", `{SUBJECT, "egress": {}}`, "---", "+++", true},
 	{"an unknown field of an Allow rule",
-		`{SUBJECT, "egress": [{"action": "Allow", "to": [{"networks": ["192.0.2.0/25"]}], "protocols": []}, ` + denyBlock + `]}`, "--+", "+++", true},
+		`{SUBJECT, "egress": [{"action": "Allow", "to": [{"networks": ["192.0.2.0/25"]}], "protocols": []}, ` +
+			denyBlock + `]}`,
+		"--+", "+++", true},
 	{"an unknown field of a Deny rule",
-		`{SUBJECT, "egress": [` + allowSome + `, {"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}], "protocols": []}]}`, "+--", "+++", true},
-	{"an unknown field of a peer", `{SUBJECT, "egress": [{"action": "Allow", "to": [{"namespaces": {"sameLabels": ["x"]}}]}, ` + denyBlock + `]}`, "--+", "+++", true},
-	{"a priority of another type", `{"priority": "5", SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true},
-	{"a priority that Go cannot hold", `{"priority": 99999999999, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true},
-	{"a priority out of range", `{"priority": 1001, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true},
-	{"the last priority", `{"priority": 1000, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "+-+", "+++", false},
-	{"a subject of another type", `{"subject": "x", "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "--+", true},
-	{"an unknown field of the spec", `{SUBJECT, "tier": "Admin", "egress": [` + allowSome + `, ` + denyBlock + `]}`, "---", "+++", true},
+		`{SUBJECT, "egress": [` + allowSome +
+			`, {"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}], "protocols": []}]}`,
+		"+--", "+++", true},
+	{
+		"an unknown field of a peer",
+		`{SUBJECT, "egress": [{"action": "Allow", "to": [{"namespaces": {"sameLabels": ["x"]}}]}, ` + denyBlock + `]}`,
+		"--+", "+++", true,
+	},
+	{
+		"a priority of another type", `{"priority": "5", SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`,
+		"--+", "+++", true,
+	},
+	{
+		"a priority that Go cannot hold",
+		`{"priority": 99999999999, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true,
+	},
+	{
+		"a priority out of range", `{"priority": 1001, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`,
+		"--+", "+++", true,
+	},
+	{
+		"the last priority", `{"priority": 1000, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "+-+",
+		"+++", false,
+	},
+	{
+		"a subject of another type", `{"subject": "x", "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "--+",
+		true,
+	},
+	{
+		"an unknown field of the spec", `{SUBJECT, "tier": "Admin", "egress": [` + allowSome + `, ` + denyBlock + `]}`,
+		"---", "+++", true,
+	},
 	{"a spec of another type", `"x"`, "---", "---", true},
 }
 
@@ -311,8 +379,10 @@ func TestUnreadableAdminNetworkPolicyHidesNoOther(t *testing.T) {
 
 func (u *unreadableAdmin) check(t *testing.T, kind string) {
 	l := newLab(t, nil)
-	l.putAdmin(kind, "tried", u.spec, `{"conditions": [{"type": "Ready", "lastTransitionTime": "2026-01-01t00:00:00z"}]}`)
-	l.putAdmin(kind, "witness", `{"subject": {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "witness"}}}}, "egress": [
+	l.putAdmin(kind, "tried", u.spec,
+		`{"conditions": [{"type": "Ready", "lastTransitionTime": "2026-01-01t00:00:00z"}]}`)
+	l.putAdmin(kind, "witness",
+		`{"subject": {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "witness"}}}}, "egress": [
 		{"action": "Deny", "to": [{"networks": ["0.0.0.0/0"]}]}]}`, `"x"`)
 	names := []string{"db", "other", "witness"}
 	for _, name := range names {
@@ -345,7 +415,8 @@ func (l *lab) putAdmin(kind, name, spec, status string) {
 		resource = adminPolicies
 	}
 	spec = strings.Replace(spec, "SUBJECT", subject, 1)
-	text := `{"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": "` + kind + `", "spec": ` + spec + `, "status": ` + status + `}`
+	text := `{"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": "` + kind + `", "spec": ` + spec +
+		`, "status": ` + status + `}`
 	o := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
 		l.Fatal(err)

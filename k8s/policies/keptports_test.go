@@ -7,12 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Each agent has the pods of all nodes. A pod that no node runs has as many named ports as the API server stores in 1.5 MB.
+// Each agent has the pods of all nodes. A pod that no node runs has as many named ports as the API server stores in 1.5
+// MB.
 func TestOfTheNamedPortsOfAPodFewAreKept(t *testing.T) {
 	serving := []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}
 	var many []corev1.ContainerPort
 	for n := range 60_000 {
-		many = append(many, corev1.ContainerPort{Name: fmt.Sprintf("a%d", n), ContainerPort: int32(n%65535 + 1), Protocol: corev1.ProtocolTCP})
+		many = append(many, corev1.ContainerPort{
+			Name:          fmt.Sprintf("a%d", n),
+			ContainerPort: int32(n%65535 + 1),
+			Protocol:      corev1.ProtocolTCP,
+		})
 	}
 	var same []corev1.ContainerPort
 	for n := range 3000 {

@@ -17,19 +17,28 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// Each agent has the policies of all namespaces. Little remains of a large one, also where the informer lightens it again.
+// Each agent has the policies of all namespaces. Little remains of a large one, also where the informer lightens it
+// again.
 func TestRulesOfLargePoliciesAreNotKept(t *testing.T) {
 	const parts = policy.MaxParts + 1
-	meta := metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{policy.AnnotationFor: strings.Repeat("red,", parts)}}
+	meta := metav1.ObjectMeta{
+		Namespace:   "a",
+		Name:        "p",
+		Annotations: map[string]string{policy.AnnotationFor: strings.Repeat("red,", parts)},
+	}
 	spec := networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, parts)}
 	admin := adminv1.AdminNetworkPolicySpec{Egress: make([]adminv1.AdminNetworkPolicyEgressRule, parts)}
-	baseline := adminv1.BaselineAdminNetworkPolicySpec{Egress: make([]adminv1.BaselineAdminNetworkPolicyEgressRule, parts)}
+	baseline := adminv1.BaselineAdminNetworkPolicySpec{
+		Egress: make([]adminv1.BaselineAdminNetworkPolicyEgressRule, parts),
+	}
 	network := lightenNetworkPolicy(&networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: spec})
 	multi := lightenMulti(&npwg.MultiNetworkPolicy{ObjectMeta: meta, Spec: spec, Unreadable: []string{"ingress"}})
 	ofAdmin := lightenAdmin(&adminpolicy.AdminNetworkPolicy{ObjectMeta: meta, Spec: admin})
 	ofBaseline := lightenBaseline(&adminpolicy.BaselineAdminNetworkPolicy{ObjectMeta: meta, Spec: baseline})
 	for _, o := range []struct{ once, again metav1.Object }{
-		{network, lightenNetworkPolicy(network)}, {multi, lightenMulti(multi)}, {ofAdmin, lightenAdmin(ofAdmin)}, {ofBaseline, lightenBaseline(ofBaseline)},
+		{network, lightenNetworkPolicy(network)}, {multi, lightenMulti(multi)}, {ofAdmin, lightenAdmin(ofAdmin)}, {
+			ofBaseline, lightenBaseline(ofBaseline),
+		},
 	} {
 		raw, err := json.Marshal(o.once)
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-var errNotSynced = errors.New("the API server has not shown all policies, pods and namespaces yet; the rules of an earlier run hold")
+var errNotSynced = errors.New(
+	"the API server has not shown all policies, pods and namespaces yet; the rules of an earlier run hold")
 
 // mirror is kubelet's annotation on the API server's copy of a static pod: the UID that the runtime knows.
 const mirror = "kubernetes.io/config.mirror"
@@ -39,16 +40,22 @@ func lightenPod(o *corev1.Pod) *corev1.Pod {
 	if len(kept) > 0 {
 		light.Annotations = kept
 	}
-	light.Spec.NodeName, light.Spec.HostNetwork = o.Spec.NodeName, o.Spec.HostNetwork
-	light.Status.Phase, light.Status.PodIPs = o.Status.Phase, o.Status.PodIPs
+	light.Spec.NodeName = o.Spec.NodeName
+	light.Spec.HostNetwork = o.Spec.HostNetwork
+	light.Status.Phase = o.Status.Phase
+	light.Status.PodIPs = o.Status.PodIPs
 	ports := make(keptPorts)
 	light.Spec.Containers = ports.of(o.Spec.Containers)
-	light.Spec.InitContainers = ports.of(o.Spec.InitContainers) // sidecars serve, too
+	light.Spec.InitContainers = ports.of(o.Spec.InitContainers) // sidecars serve, too, but the others come first
 	return light
 }
 
 // maxNamedPorts is the number of named ports of a pod that are kept: its owner writes tens of thousands.
 const maxNamedPorts = 1024
+
+// maxPortsOfAName is the number of ports of one name that are kept of a pod. Each is a rule of the pods that may
+// contact it, so that pods with thousands of them would exceed the limits of other namespaces.
+const maxPortsOfAName = 16
 
 // keptPorts counts the named ports that are kept of a pod, by name; those of all names have the key "".
 type keptPorts map[string]int
@@ -63,7 +70,11 @@ func (k keptPorts) of(list []corev1.Container) []corev1.Container {
 			}
 			k[""]++
 			k[p.Name]++
-			named = append(named, corev1.ContainerPort{Name: p.Name, Protocol: p.Protocol, ContainerPort: p.ContainerPort})
+			named = append(named, corev1.ContainerPort{
+				Name:          p.Name,
+				Protocol:      p.Protocol,
+				ContainerPort: p.ContainerPort,
+			})
 		}
 	}
 	if named == nil {
@@ -73,8 +84,10 @@ func (k keptPorts) of(list []corev1.Container) []corev1.Container {
 }
 
 func samePod(a, b *corev1.Pod) bool {
-	x, y := *a, *b
-	x.ResourceVersion, y.ResourceVersion = "", ""
+	x := *a
+	y := *b
+	x.ResourceVersion = ""
+	y.ResourceVersion = ""
 	return reflect.DeepEqual(x, y)
 }
 
@@ -86,11 +99,15 @@ func lightMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 func lightenNamespace(o *corev1.Namespace) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}
+	return &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels},
+	}
 }
 
 func lightenNode(o *corev1.Node) *corev1.Node {
-	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}
+	light := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels},
+	}
 	light.Status.Addresses = o.Status.Addresses
 	return light
 }
@@ -153,8 +170,8 @@ func (p *Policies) put(o policy.Policy, err error) {
 	}
 }
 
-// shown returns a pod that has not ended and does not use its node's network; false: no watch has shown it, or it is another one of the
-// name. UID "" is any.
+// shown returns a pod that has not ended and does not use its node's network; false: no watch has shown it, or it is
+// another one of the name. UID "" is any.
 func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
 	isIt := func(o *corev1.Pod) bool { return uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid }
 	if o, known := p.pods.One(id.String()); known && isIt(o) {
@@ -179,7 +196,8 @@ func (p *Policies) supersede(id policy.ID) {
 	}
 }
 
-// newestOf lists the attachments of the newest pod of a name, by age. The sandbox of its predecessor may still be there.
+// newestOf lists the attachments of the newest pod of a name, by age. The sandbox of its predecessor may still be
+// there.
 func (p *Policies) newestOf(id policy.ID) []*pod.Attachment {
 	all := slices.Collect(maps.Values(p.attached[id]))
 	slices.SortFunc(all, func(a, b *pod.Attachment) int { return a.Created.Compare(b.Created) })
@@ -190,8 +208,8 @@ func (p *Policies) newestOf(id policy.ID) []*pod.Attachment {
 	return slices.DeleteFunc(all, func(a *pod.Attachment) bool { return a.Pod.UID != uid })
 }
 
-// uidOf returns the UID of the pod of attachments; "" if it is not known. If the runtime did not pass it, it is that of the pod that the API
-// server had at the ADD: a watch may show its predecessor.
+// uidOf returns the UID of the pod of attachments; "" if it is not known. If the runtime did not pass it, it is that of
+// the pod that the API server had at the ADD: a watch may show its predecessor.
 func (p *Policies) uidOf(id policy.ID, attachments []*pod.Attachment) string {
 	if len(attachments) == 0 {
 		return ""
@@ -206,8 +224,8 @@ func hasEnded(o *corev1.Pod) bool {
 	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
 }
 
-// refresh gives the current state of a pod to the engine. A pod without addresses is no peer of any: it would only count for the limits of the
-// policies that select it, and a tenant can have many pods that no node runs.
+// refresh gives the current state of a pod to the engine. A pod without addresses is no peer of any: it would only
+// count for the limits of the policies that select it, and a tenant can have many pods that no node runs.
 func (p *Policies) refresh(id policy.ID) {
 	p.supersede(id)
 	attachments := p.newestOf(id)

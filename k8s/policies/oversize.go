@@ -12,14 +12,15 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// Each agent has the policies of all namespaces in memory, and converts them while ADDs wait. Of a policy that exceeds a bound only what it
-// selects and isolates is kept: it allows nothing. Where it is a large one among those of its namespace, the informer has its rules, but the
-// engine has not.
+// Each agent has the policies of all namespaces in memory, and converts them while ADDs wait. Of a policy that exceeds
+// a bound only what it selects and isolates is kept: it allows nothing. Where it is a large one among those of its
+// namespace, the informer has its rules, but the engine has not.
 
 // Annotations of policies in memory. Users cannot write them: the API server refuses the names.
 const (
-	annotationOversize    = "oversize policy" // JSON of the bound that the policy exceeds
-	annotationAllNetworks = "all networks"    // a MultiNetworkPolicy is about all of them, because those of the user are too many
+	annotationOversize = "oversize policy" // JSON of the bound that the policy exceeds
+	// a MultiNetworkPolicy is about all of them, because those of the user are too many
+	annotationAllNetworks = "all networks"
 )
 
 // setOversize notes why an object has no rules.
@@ -58,7 +59,11 @@ func withoutNetworkRules(o *networkingv1.NetworkPolicy, over policy.Oversize) *n
 }
 
 func withoutMultiRules(o *npwg.MultiNetworkPolicy, over policy.Oversize) *npwg.MultiNetworkPolicy {
-	is := &npwg.MultiNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: policy.WithoutRules(&o.Spec), Unreadable: o.Unreadable}
+	is := &npwg.MultiNetworkPolicy{
+		ObjectMeta: lightMeta(&o.ObjectMeta),
+		Spec:       policy.WithoutRules(&o.Spec),
+		Unreadable: o.Unreadable,
+	}
 	networks, isKept := policy.KeptNetworks(o.Annotations[policy.AnnotationFor])
 	if isKept {
 		is.Annotations = map[string]string{policy.AnnotationFor: networks}
@@ -70,12 +75,18 @@ func withoutMultiRules(o *npwg.MultiNetworkPolicy, over policy.Oversize) *npwg.M
 }
 
 func withoutAdminRules(o *adminpolicy.AdminNetworkPolicy, over policy.Oversize) *adminpolicy.AdminNetworkPolicy {
-	is := &adminpolicy.AdminNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: policy.AdminWithoutRules(&o.Spec), Unreadable: o.Unreadable}
+	is := &adminpolicy.AdminNetworkPolicy{
+		ObjectMeta: lightMeta(&o.ObjectMeta),
+		Spec:       policy.AdminWithoutRules(&o.Spec),
+		Unreadable: o.Unreadable,
+	}
 	setOversize(is, over)
 	return is
 }
 
-func withoutBaselineRules(o *adminpolicy.BaselineAdminNetworkPolicy, over policy.Oversize) *adminpolicy.BaselineAdminNetworkPolicy {
+func withoutBaselineRules(
+	o *adminpolicy.BaselineAdminNetworkPolicy, over policy.Oversize,
+) *adminpolicy.BaselineAdminNetworkPolicy {
 	is := &adminpolicy.BaselineAdminNetworkPolicy{
 		ObjectMeta: lightMeta(&o.ObjectMeta), Spec: policy.BaselineWithoutRules(&o.Spec), Unreadable: o.Unreadable,
 	}
@@ -83,8 +94,8 @@ func withoutBaselineRules(o *adminpolicy.BaselineAdminNetworkPolicy, over policy
 	return is
 }
 
-// These functions drop the metadata of policies that no reader needs, as tenants write up to 256 KiB of annotations into each, and the rules
-// of policies that are too large. An informer may call them again with what they returned.
+// These functions drop the metadata of policies that no reader needs, as tenants write up to 256 KiB of annotations
+// into each, and the rules of policies that are too large. An informer may call them again with what they returned.
 func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	if isLight(o) {
 		return o
@@ -131,7 +142,11 @@ func lightenBaseline(o *adminpolicy.BaselineAdminNetworkPolicy) *adminpolicy.Bas
 	if over := size.Oversize(); !over.IsZero() {
 		return withoutBaselineRules(o, over)
 	}
-	return &adminpolicy.BaselineAdminNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
+	return &adminpolicy.BaselineAdminNetworkPolicy{
+		ObjectMeta: lightMeta(&o.ObjectMeta),
+		Spec:       o.Spec,
+		Unreadable: o.Unreadable,
+	}
 }
 
 func (p *Policies) refreshNetworkPolicy(key string) {
@@ -193,11 +208,15 @@ func (p *Policies) refreshBaseline(name string) {
 	if !over.IsZero() {
 		o = withoutBaselineRules(o, over)
 	}
-	converted, err := policy.OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
+	converted, err := policy.OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{
+		ObjectMeta: o.ObjectMeta,
+		Spec:       o.Spec,
+	})
 	p.putSized(converted, oversizeOf(o), because(err, id, o.Unreadable))
 }
 
-// putSized gives a policy to the engine. What replaces the rules of an oversize policy is no fault of its author: the engine says why.
+// putSized gives a policy to the engine. What replaces the rules of an oversize policy is no fault of its author: the
+// engine says why.
 func (p *Policies) putSized(o policy.Policy, over policy.Oversize, err error) {
 	if !over.IsZero() {
 		o.Oversize = over
@@ -206,8 +225,8 @@ func (p *Policies) putSized(o policy.Policy, over policy.Oversize, err error) {
 	p.put(o, err)
 }
 
-// reserve counts the parts of a policy. It returns why its rules have to be left out, if they are there and the policies of the namespace have no
-// room for them.
+// reserve counts the parts of a policy. It returns why its rules have to be left out, if they are there and the
+// policies of the namespace have no room for them.
 func (p *Policies) reserve(id policy.Ref, o metav1.Object, size policy.Measure) policy.Oversize {
 	p.refreshPolicies(p.room.set(id, size.Parts))
 	if !isLight(o) && p.room.isOver(id) {

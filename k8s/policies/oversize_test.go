@@ -38,7 +38,8 @@ func (l *lab) excessOf(of string) (policy.Excess, bool) {
 	return policy.Excess{}, false
 }
 
-// A policy that is too large isolates the pods that it selects, and says why. Pods of other policies and namespaces keep their rules.
+// A policy that is too large isolates the pods that it selects, and says why. Pods of other policies and namespaces
+// keep their rules.
 func TestPolicyWithTooManyPartsIsolates(t *testing.T) {
 	l := newLab(t, nil)
 	for _, name := range []string{"db", "other"} {
@@ -59,7 +60,8 @@ func TestPolicyWithTooManyPartsIsolates(t *testing.T) {
 		if got := l.permits("db", "eth0", policy.Ingress, "10.100.0.0", 80); got == isOver {
 			t.Errorf("%s: an address of the policy is permitted: %t", when, got)
 		}
-		if l.permits("db", "eth0", policy.Ingress, "203.0.113.1", 80) || !l.permits("db", "eth0", policy.Egress, "203.0.113.1", 80) {
+		if l.permits("db", "eth0", policy.Ingress, "203.0.113.1", 80) ||
+			!l.permits("db", "eth0", policy.Egress, "203.0.113.1", 80) {
 			t.Errorf("%s: the policy isolates otherwise", when)
 		}
 		if !l.permits("other", "eth0", policy.Ingress, "10.100.0.0", 80) {
@@ -83,7 +85,8 @@ func TestPolicyWithTooManyPartsIsolates(t *testing.T) {
 	}
 }
 
-// The policies of a namespace have a limit together. The largest ones are left out, whatever the order of events, and return when there is room.
+// The policies of a namespace have a limit together. The largest ones are left out, whatever the order of events, and
+// return when there is room.
 func TestPoliciesOfANamespaceWithTooManyPartsIsolate(t *testing.T) {
 	l := newLab(t, nil)
 	l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
@@ -148,7 +151,8 @@ func TestOversizePoliciesOfAllKindsFailClosed(t *testing.T) {
 	l := newLab(t, nil)
 	l.putMulti(`{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [`+large+`]}`, "red")
 	deny := `{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}`
-	l.putAdmin("AdminNetworkPolicy", "p", `{"priority": 5, SUBJECT, "egress": [`+strings.Repeat(deny+",", policy.MaxParts)+deny+`]}`, `{}`)
+	l.putAdmin("AdminNetworkPolicy", "p",
+		`{"priority": 5, SUBJECT, "egress": [`+strings.Repeat(deny+",", policy.MaxParts)+deny+`]}`, `{}`)
 	l.admitTwo()
 	for _, tt := range []struct {
 		name, nic string
@@ -172,7 +176,8 @@ func TestOversizePoliciesOfAllKindsFailClosed(t *testing.T) {
 			t.Errorf("%s: over a limit are %v", of, l.Excess())
 		}
 	}
-	l.putAdmin("BaselineAdminNetworkPolicy", "default", `{SUBJECT, "ingress": [`+strings.Repeat(`{"action": "Deny"},`, policy.MaxParts+1)+`{}]}`, `{}`)
+	l.putAdmin("BaselineAdminNetworkPolicy", "default",
+		`{SUBJECT, "ingress": [`+strings.Repeat(`{"action": "Deny"},`, policy.MaxParts+1)+`{}]}`, `{}`)
 	l.eventually("the baseline denies", not(l.from("db", "eth0", "203.0.113.1")))
 	if !l.permits("other", "eth0", policy.Ingress, "203.0.113.1", 80) {
 		t.Error("the baseline denies another pod")
@@ -187,11 +192,14 @@ func TestOversizePolicyOfTooManyNetworksIsAboutAll(t *testing.T) {
 	l.admitTwo()
 	check := func(when string, isOfAll bool) {
 		t.Helper()
-		l.eventually(when+": the other network", func() bool { return l.permits("db", "net2", policy.Ingress, "203.0.113.1", 80) != isOfAll })
+		l.eventually(when+": the other network", func() bool {
+			return l.permits("db", "net2", policy.Ingress, "203.0.113.1", 80) != isOfAll
+		})
 		if l.permits("db", "net1", policy.Ingress, "203.0.113.1", 80) {
 			t.Errorf("%s: the policy is not about its network", when)
 		}
-		if !l.permits("other", "net2", policy.Ingress, "203.0.113.1", 80) || !l.permits("db", "eth0", policy.Ingress, "203.0.113.1", 80) {
+		if !l.permits("other", "net2", policy.Ingress, "203.0.113.1", 80) ||
+			!l.permits("db", "eth0", policy.Ingress, "203.0.113.1", 80) {
 			t.Errorf("%s: the policy is about another interface", when)
 		}
 	}

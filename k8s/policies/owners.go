@@ -11,12 +11,14 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// The kubelet of a node writes the addresses of its Node and of its pods. An address that only pods of another node can have is none of its own:
+// The kubelet of a node writes the addresses of its Node and of its pods. An address that only pods of another node can
+// have is none of its own:
 //
 //   - As an address of the Node it would make that pod a node for the policies that deny nodes.
 //   - As an address of a pod it would give that pod the rights of the labels of its own one.
 //
-// An address in no known block counts: the blocks of its node may not be known yet, or another CNI plugin made the interface.
+// An address in no known block counts: the blocks of its node may not be known yet, or another CNI plugin made the
+// interface.
 
 // owners says which nodes have the addresses for pods of the default network.
 type owners struct{ nodes bart.Table[[]string] }
@@ -52,7 +54,9 @@ func (o *owners) isOther(node string, a netip.Addr) bool {
 
 // differ reports whether two states decide differently about an address of a node.
 func (o *owners) differ(before *owners, node string, addresses []netip.Addr) bool {
-	return slices.ContainsFunc(addresses, func(a netip.Addr) bool { return o.isOther(node, a) != before.isOther(node, a) })
+	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+		return o.isOther(node, a) != before.isOther(node, a)
+	})
 }
 
 // addressesOf lists the addresses of a Node that count.
@@ -77,11 +81,19 @@ func nodeAddresses(n *corev1.Node) []netip.Addr {
 	return list
 }
 
-// statusOf returns the main interface of a pod as its kubelet reports it, with the addresses that count. The kubelet of this node is believed.
+// statusOf returns the main interface of a pod as its kubelet reports it, with the addresses that count. The kubelet of
+// this node is believed.
 func (p *Policies) statusOf(o *corev1.Pod) policy.Interface {
-	main := policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}, Addresses: podAddresses(o)}
+	main := policy.Interface{
+		Name:      mainInterface,
+		Main:      true,
+		Networks:  []string{policy.DefaultNetwork},
+		Addresses: podAddresses(o),
+	}
 	if o.Spec.NodeName != p.config.Node {
-		main.Addresses = slices.DeleteFunc(main.Addresses, func(a netip.Addr) bool { return p.owners.isOther(o.Spec.NodeName, a) })
+		main.Addresses = slices.DeleteFunc(main.Addresses, func(a netip.Addr) bool {
+			return p.owners.isOther(o.Spec.NodeName, a)
+		})
 	}
 	return main
 }

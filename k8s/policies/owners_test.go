@@ -27,7 +27,11 @@ func defaultBlocks(of map[string][]string) policies.Networks {
 
 // threeNodes have a block each. n3 lends an address to n2.
 func threeNodes() policies.Networks {
-	return defaultBlocks(map[string][]string{"n1": {"10.1.0.0/24"}, "n2": {"10.1.1.0/24", "10.1.2.9/32", "fd00:1::/64"}, "n3": {"10.1.2.0/24", "fd00:2::/64"}})
+	return defaultBlocks(map[string][]string{
+		"n1": {"10.1.0.0/24"},
+		"n2": {"10.1.1.0/24", "10.1.2.9/32", "fd00:1::/64"},
+		"n3": {"10.1.2.0/24", "fd00:2::/64"},
+	})
 }
 
 // node puts a Node with an InternalIP and further addresses.
@@ -40,15 +44,16 @@ func (l *lab) node(name, ip string, further ...string) {
 	l.Put("nodes", o)
 }
 
-// An administrator denies pods the nodes. The kubelet of a node that an attacker has taken over reports the address of a pod of another node,
-// such as the cluster's resolver.
+// An administrator denies pods the nodes. The kubelet of a node that an attacker has taken over reports the address of
+// a pod of another node, such as the cluster's resolver.
 func TestAddressOfAPodThatAKubeletReportsIsNoAddressOfItsNode(t *testing.T) {
 	l := newLab(t, nil)
 	l.SetNetworks(threeNodes())
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("dns", "n3", "10.1.2.53", nil)
 	l.node("n2", "192.0.2.2", "10.1.2.53", "fd00:2::53", "10.1.2.9", "10.1.1.7", "10.77.0.1")
-	l.putAdmin("AdminNetworkPolicy", "no-nodes", `{"priority": 1, "subject": {"namespaces": {}}, "egress": [{"action": "Deny", "to": [{"nodes": {}}]}]}`, "{}")
+	l.putAdmin("AdminNetworkPolicy", "no-nodes",
+		`{"priority": 1, "subject": {"namespaces": {}}, "egress": [{"action": "Deny", "to": [{"nodes": {}}]}]}`, "{}")
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
 	to := func(remote string) func() bool {
@@ -82,12 +87,14 @@ func TestAddressOfAPodThatAKubeletReportsIsNotProtected(t *testing.T) {
 	l.node("n2", "192.0.2.2", "10.1.2.53")
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
-	if l.permits("db", "eth0", policy.Egress, "192.0.2.2", 9465) || !l.permits("db", "eth0", policy.Egress, "10.1.2.53", 9465) {
+	if l.permits("db", "eth0", policy.Egress, "192.0.2.2", 9465) ||
+		!l.permits("db", "eth0", policy.Egress, "10.1.2.53", 9465) {
 		t.Error("the address of the node is permitted, or that of the pod is denied")
 	}
 }
 
-// The kubelet of a node that an attacker has taken over reports the address of a pod of another node as that of a pod of its own.
+// The kubelet of a node that an attacker has taken over reports the address of a pod of another node as that of a pod
+// of its own.
 func TestAddressesThatAKubeletReportsCountUnlessAnotherNodeHasThem(t *testing.T) {
 	for _, tt := range []struct {
 		what, node, address string
@@ -110,7 +117,9 @@ func TestAddressesThatAKubeletReportsCountUnlessAnotherNodeHasThem(t *testing.T)
 			l.SetNetworks(threeNodes())
 			l.policy("p", onlyFrom("db", "web"))
 			l.pod("db", "n1", "10.1.0.5", nil)
-			l.pod("web", tt.node, "10.77.0.77", func(o *corev1.Pod) { o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: tt.address}) })
+			l.pod("web", tt.node, "10.77.0.77", func(o *corev1.Pod) {
+				o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: tt.address})
+			})
 			l.run()
 			l.admit(attachment("db", "eth0 default 10.1.0.5"))
 			if got := l.permits("db", "eth0", policy.Ingress, tt.address, 80); got != tt.want {
@@ -143,7 +152,10 @@ func TestAddressesThatAKubeletReportsFollowTheBlocksOfNodes(t *testing.T) {
 		{"another node has the block", map[string][]string{"n3": {"10.1.2.0/24"}}, false},
 		{"the block is lost", nil, true},
 		{"another node has it again", map[string][]string{"n3": {"10.1.2.0/24"}, "n2": {"10.1.1.0/24"}}, false},
-		{"the address is lent", map[string][]string{"n3": {"10.1.2.0/24"}, "n2": {"10.1.1.0/24", "10.1.2.66/32"}}, true},
+		{
+			"the address is lent", map[string][]string{"n3": {"10.1.2.0/24"}, "n2": {"10.1.1.0/24", "10.1.2.66/32"}},
+			true,
+		},
 		{"it is returned", map[string][]string{"n3": {"10.1.2.0/24"}, "n2": {"10.1.1.0/24"}}, false},
 		{"the block moves to the node of the pod", map[string][]string{"n2": {"10.1.1.0/24", "10.1.2.0/24"}}, true},
 	} {
@@ -156,8 +168,8 @@ func TestAddressesThatAKubeletReportsFollowTheBlocksOfNodes(t *testing.T) {
 	}
 }
 
-// A further interface of a pod has its addresses from the annotation, which counts by rules of its own. A kubelet that reports such an address
-// as that of a main interface does not take it from the pod that has it.
+// A further interface of a pod has its addresses from the annotation, which counts by rules of its own. A kubelet that
+// reports such an address as that of a main interface does not take it from the pod that has it.
 func TestAKubeletDoesNotTakeAnAnnouncedAddressFromAPodOfAnotherNode(t *testing.T) {
 	l := newLab(t, nil)
 	n := threeNodes()
@@ -166,7 +178,9 @@ func TestAKubeletDoesNotTakeAnAnnouncedAddressFromAPodOfAnotherNode(t *testing.T
 	l.peersOn(policy.DefaultNetwork, "web")
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("web", "n3", "10.1.2.5", says(said{"default", "net1", []string{"10.1.2.77"}}))
-	l.pod("forger", "n2", "10.1.1.6", func(o *corev1.Pod) { o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: "10.1.2.77"}) })
+	l.pod("forger", "n2", "10.1.1.6", func(o *corev1.Pod) {
+		o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: "10.1.2.77"})
+	})
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5", "r1 default 10.1.0.9"))
 	if !l.from("db", "r1", "10.1.2.77")() {

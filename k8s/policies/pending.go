@@ -8,11 +8,13 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// maxChangedRules is the number of rules of the dataplane that one event applies, unless one pod has more. An ADD waits for the event.
+// maxChangedRules is the number of rules of the dataplane that one event applies, unless one pod has more. An ADD waits
+// for the event.
 const maxChangedRules = 40_000
 
-// maxLeftOut is how many events may leave out a pod, because other pods have fewer rules. Then its turn comes. Without it the dataplane would not get the
-// new rules of a pod while a user changes the rules of many other pods again and again.
+// maxLeftOut is how many events may leave out a pod, because other pods have fewer rules. Then its turn comes. Without
+// it the dataplane would not get the new rules of a pod while a user changes the rules of many other pods again and
+// again.
 const maxLeftOut = 3
 
 // pending are pods with rules that no event has applied yet, and how many events have left them out.
@@ -25,15 +27,17 @@ func (p pending) add(id policy.ID) {
 	}
 }
 
-// take removes the pods for the next event, by the numbers of their rules. Those with few rules come first. If pods were left out too often, half of the
-// event is for these, and at least one of them: neither many large ones nor many small ones keep out the rest.
+// take removes the pods for the next event, by the numbers of their rules. Those with few rules come first. If pods
+// were left out too often, half of the event is for these, and at least one of them: neither many large ones nor many
+// small ones keep out the rest.
 func (p pending) take(sizes map[policy.ID]int) []policy.ID {
 	overdue := slices.Collect(maps.Keys(sizes))
 	overdue = slices.DeleteFunc(overdue, func(id policy.ID) bool { return p[id] < maxLeftOut })
 	slices.SortFunc(overdue, func(a, b policy.ID) int {
 		return cmp.Or(cmp.Compare(p[b], p[a]), cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
 	})
-	limit, least := maxChangedRules, 1
+	limit := maxChangedRules
+	least := 1
 	var taken []policy.ID
 	if len(overdue) > 0 {
 		limit /= 2

@@ -9,7 +9,8 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// rounds returns how many events a pod waits for while all other pods change again as soon as an event has applied their rules.
+// rounds returns how many events a pod waits for while all other pods change again as soon as an event has applied
+// their rules.
 func rounds(t *testing.T, p pending, sizes map[policy.ID]int, victim policy.ID) int {
 	t.Helper()
 	for n := 1; n <= 1000; n++ {
@@ -17,7 +18,8 @@ func rounds(t *testing.T, p pending, sizes map[policy.ID]int, victim policy.ID) 
 			p.add(id)
 		}
 		taken := p.take(sizes)
-		sum, largest := 0, 0
+		sum := 0
+		largest := 0
 		for _, id := range taken {
 			sum += sizes[id]
 			largest = max(largest, sizes[id])
@@ -48,7 +50,8 @@ func TestPodsThatChangeAgainAndAgainDoNotKeepOutTheRulesOfOthers(t *testing.T) {
 		p := make(pending)
 		for step := range 3 {
 			if n := rounds(t, p, sizes, victim); n > most {
-				t.Fatalf("step %d: a pod with %d rules waited for %d events, with %d pods: %v", step, sizes[victim], n, len(sizes), sizes)
+				t.Fatalf("step %d: a pod with %d rules waited for %d events, with %d pods: %v", step, sizes[victim], n,
+					len(sizes), sizes)
 			}
 		}
 	}
@@ -56,7 +59,12 @@ func TestPodsThatChangeAgainAndAgainDoNotKeepOutTheRulesOfOthers(t *testing.T) {
 
 func TestPodsWithFewRulesComeFirst(t *testing.T) {
 	p := make(pending)
-	sizes := map[policy.ID]int{{Name: "large"}: maxChangedRules + 1, {Name: "middle"}: maxChangedRules - 10, {Name: "small"}: 10, {Name: "tiny"}: 1}
+	sizes := map[policy.ID]int{
+		{Name: "large"}:  maxChangedRules + 1,
+		{Name: "middle"}: maxChangedRules - 10,
+		{Name: "small"}:  10,
+		{Name: "tiny"}:   1,
+	}
 	for id := range sizes {
 		p.add(id)
 	}

@@ -15,7 +15,12 @@ const mainInterface = "eth0"
 
 // podOf converts a pod. Of a pod of this node, Weft knows its own interfaces before the API server does.
 func (p *Policies) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
-	is := policy.Pod{ID: policy.ID{Namespace: o.Namespace, Name: o.Name}, Labels: o.Labels, Ports: namedPortsOf(o), Local: len(attachments) > 0}
+	is := policy.Pod{
+		ID:     policy.ID{Namespace: o.Namespace, Name: o.Name},
+		Labels: o.Labels,
+		Ports:  namedPortsOf(o),
+		Local:  len(attachments) > 0,
+	}
 	interfaces := make(map[string]policy.Interface)
 	for _, i := range append(p.announced(o), p.statusOf(o)) {
 		interfaces[i.Name] = i
@@ -29,23 +34,21 @@ func (p *Policies) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Po
 	return is
 }
 
-// maxPortsOfAName is the number of ports of one name that a pod may have. Each is a rule of the pods that may contact it, so that pods with
-// thousands of them would exceed the limits of other namespaces.
-const maxPortsOfAName = 16
-
-// namedPortsOf lists the named ports of a pod, those of its containers before those of init containers, which may serve, too.
+// namedPortsOf lists the named ports of a pod that were kept (keptPorts).
 func namedPortsOf(o *corev1.Pod) []policy.NamedPort {
 	var ports []policy.NamedPort
-	of := make(map[string]int)
 	for _, c := range slices.Concat(o.Spec.Containers, o.Spec.InitContainers) {
 		for _, port := range c.Ports {
 			protocol, err := policy.ParseProtocol(string(port.Protocol))
 			isValid := err == nil && port.ContainerPort > 0 && port.ContainerPort <= 65535
-			if !isValid || of[port.Name] == maxPortsOfAName {
+			if !isValid {
 				continue
 			}
-			of[port.Name]++
-			ports = append(ports, policy.NamedPort{Name: port.Name, Protocol: protocol, Port: uint16(port.ContainerPort)})
+			ports = append(ports, policy.NamedPort{
+				Name:     port.Name,
+				Protocol: protocol,
+				Port:     uint16(port.ContainerPort),
+			})
 		}
 	}
 	return ports
@@ -54,7 +57,9 @@ func namedPortsOf(o *corev1.Pod) []policy.NamedPort {
 // interfaceOf converts an interface of Weft.
 func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	out := policy.Interface{
-		Name: i.Name, Main: i.Network == "" && i.Name == a.Key.IfName && (a.Mode == "" || a.Mode == pod.ModePrimary) && i.Name == mainInterface,
+		Name: i.Name,
+		Main: i.Network == "" && i.Name == a.Key.IfName && (a.Mode == "" || a.Mode == pod.ModePrimary) &&
+			i.Name == mainInterface,
 	}
 	if i.Definition != "" {
 		out.Networks = append(out.Networks, i.Definition)
@@ -70,7 +75,8 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	return out
 }
 
-// ownInterfaces lists the interfaces of attachments. Addresses that Weft did not give are claimed: the pod's owner may have chosen them.
+// ownInterfaces lists the interfaces of attachments. Addresses that Weft did not give are claimed: the pod's owner may
+// have chosen them.
 func (p *Policies) ownInterfaces(attachments []*pod.Attachment) []policy.Interface {
 	var list []policy.Interface
 	for _, a := range attachments {

@@ -1,4 +1,5 @@
-// Package policies watches what network policies depend on, for all nodes, and has the rules that follow for this node's pods.
+// Package policies watches what network policies depend on, for all nodes, and has the rules that follow for this
+// node's pods.
 package policies
 
 import (
@@ -32,8 +33,8 @@ type Config struct {
 	Node      string // name of this node
 	Client    *client.Client
 	Protected Protected // what pods may not contact
-	// TrustExternalIPs makes the external IPs of Services addresses of the Services. Without it the rules about the plain addresses decide: any
-	// user who may create Services chooses external IPs.
+	// TrustExternalIPs makes the external IPs of Services addresses of the Services. Without it the rules about the
+	// plain addresses decide: any user who may create Services chooses external IPs.
 	TrustExternalIPs bool
 	Question         time.Duration // bounds a request that a pod waits for; default 3 s
 	Log              *slog.Logger
@@ -72,12 +73,14 @@ type Policies struct {
 	shownNamespaces map[string]bool
 	deniedNow       []policy.Denied
 	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
-	asked           map[policy.ID]asked                       // pods that no watch had shown when their attachment was added
-	pending         pending                                   // attached pods with rules that Changed has not returned
-	untold          map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
-	link            []netip.Prefix                            // the addresses of the node's link to the dataplane
-	invalid         map[policy.Ref]string                     // what is invalid about a policy, as logged
-	room            *room
+	// pods that no watch had shown when their attachment was added
+	asked   map[policy.ID]asked
+	pending pending // attached pods with rules that Changed has not returned
+	// attached pods that are pending when they are compiled, whatever their rules
+	untold  map[policy.ID]bool
+	link    []netip.Prefix        // the addresses of the node's link to the dataplane
+	invalid map[policy.Ref]string // what is invalid about a policy, as logged
+	room    *room
 }
 
 // New knows no object. It sends nothing before Run.
@@ -87,9 +90,16 @@ func New(c Config) *Policies {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Policies{
-		config: c, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
-		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]asked), pending: make(pending),
-		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
+		config:   c,
+		changed:  make(chan struct{}, 1),
+		dirty:    make(chan struct{}, 1),
+		clients:  make(chan struct{}),
+		watches:  informer.NewGroup(c.Log),
+		engine:   policy.NewEngine(policy.Config{}),
+		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment),
+		asked:    make(map[policy.ID]asked),
+		pending:  make(pending),
+		invalid:  make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
 		room: newRoom(policy.MaxNamespaceParts),
 	}
 	p.watch()
@@ -99,7 +109,8 @@ func New(c Config) *Policies {
 
 // watch adds the informers. MultiNetworkPolicies and AdminNetworkPolicies are not installed everywhere.
 func (p *Policies) watch() {
-	g, c := p.watches, p.config.Client
+	g := p.watches
+	c := p.config.Client
 	p.pods = informer.Add(g, "pods of all nodes", c.Pods(""), informer.Options[*corev1.Pod]{
 		Lighten: lightenPod, Same: samePod,
 	})
@@ -110,15 +121,18 @@ func (p *Policies) watch() {
 	p.nodes = informer.Add(g, "nodes", c.Nodes(), informer.Options[*corev1.Node]{
 		Lighten: lightenNode, Same: sameNode, Changed: p.on(p.refreshNode),
 	})
-	p.networkPolicy = informer.Add(g, "network policies", c.FullNetworkPolicies(), informer.Options[*networkingv1.NetworkPolicy]{
-		Lighten: lightenNetworkPolicy, Changed: p.on(p.refreshNetworkPolicy),
-	})
-	p.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(), informer.Options[*npwg.MultiNetworkPolicy]{
-		Optional: true, Lighten: lightenMulti, Changed: p.on(p.refreshMulti),
-	})
-	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(), informer.Options[*adminpolicy.AdminNetworkPolicy]{
-		Optional: true, Lighten: lightenAdmin, Changed: p.on(p.refreshAdmin),
-	})
+	p.networkPolicy = informer.Add(g, "network policies", c.FullNetworkPolicies(),
+		informer.Options[*networkingv1.NetworkPolicy]{
+			Lighten: lightenNetworkPolicy, Changed: p.on(p.refreshNetworkPolicy),
+		})
+	p.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(),
+		informer.Options[*npwg.MultiNetworkPolicy]{
+			Optional: true, Lighten: lightenMulti, Changed: p.on(p.refreshMulti),
+		})
+	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(),
+		informer.Options[*adminpolicy.AdminNetworkPolicy]{
+			Optional: true, Lighten: lightenAdmin, Changed: p.on(p.refreshAdmin),
+		})
 	p.baseline = informer.Add(g, "baseline admin network policies", c.BaselineAdminNetworkPolicies(),
 		informer.Options[*adminpolicy.BaselineAdminNetworkPolicy]{
 			Optional: true, Lighten: lightenBaseline, Changed: p.on(p.refreshBaseline),
@@ -154,7 +168,8 @@ func (p *Policies) Run(ctx context.Context) error {
 	running.Go(func() error { return p.compileAll(ctx) })
 	running.Go(func() error {
 		err := p.watches.Await(ctx, func(missing []string) {
-			p.config.Log.Warn("the API server has not shown all policies yet, keeping the last rules", "missing", missing)
+			p.config.Log.Warn("the API server has not shown all policies yet, keeping the last rules",
+				"missing", missing)
 		})
 		if err != nil {
 			return err
@@ -170,7 +185,8 @@ func (p *Policies) Run(ctx context.Context) error {
 	return running.Wait()
 }
 
-// begin gives the engine all objects, and makes the rules of all attachments current. Between two objects it releases the lock.
+// begin gives the engine all objects, and makes the rules of all attachments current. Between two objects it releases
+// the lock.
 func (p *Policies) begin() {
 	refreshAll(p.namespaces, p.locked(p.refreshNamespace))
 	refreshAll(p.nodes, p.locked(p.refreshNode))
@@ -251,8 +267,8 @@ func idOf(key string) policy.ID {
 	return policy.ID{Namespace: namespace, Name: name}
 }
 
-// Learn reads the pod of an ADD from the API server, if no watch has shown it, or if the watch may have shown its predecessor: without the UID
-// they cannot be told apart. Without an answer the pod is closed until a watch shows it.
+// Learn reads the pod of an ADD from the API server, if no watch has shown it, or if the watch may have shown its
+// predecessor: without the UID they cannot be told apart. Without an answer the pod is closed until a watch shows it.
 func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	if id.IsZero() {
 		return
@@ -268,7 +284,8 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	defer cancel()
 	o, err := p.config.Client.Pods(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
 	if err != nil {
-		p.config.Log.Warn("labels of a new pod are unknown, denying its connections until a watch shows it", "pod", id.String(), "err", err)
+		p.config.Log.Warn("labels of a new pod are unknown, denying its connections until a watch shows it",
+			"pod", id.String(), "err", err)
 		return
 	}
 	p.mu.Lock()
@@ -286,9 +303,10 @@ func (p *Policies) Forget(id pod.ID) {
 	}
 }
 
-// Admit adds an attachment, or replaces it, and returns the rules of its pod by interface. Rules of a pod that had an attachment before are
-// still returned by Changed: the event that calls Admit may fail. Until all objects are known they are those of the attachment only, which is
-// closed, and isWhole is false: interfaces that the pod has already keep their rules.
+// Admit adds an attachment, or replaces it, and returns the rules of its pod by interface. Rules of a pod that had an
+// attachment before are still returned by Changed: the event that calls Admit may fail. Until all objects are known
+// they are those of the attachment only, which is closed, and isWhole is false: interfaces that the pod has already
+// keep their rules.
 func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) (rules map[string]policy.Lists, isWhole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -344,8 +362,8 @@ func (p *Policies) Dismiss(a *pod.Attachment) {
 	}
 }
 
-// Changed returns the rules of attached pods whose rules may have changed since the last call, by "namespace/name"; none before all
-// objects are known. If they are many, the next calls return the rest.
+// Changed returns the rules of attached pods whose rules may have changed since the last call, by "namespace/name";
+// none before all objects are known. If they are many, the next calls return the rest.
 func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lists {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -389,10 +407,12 @@ func (p *Policies) told(id policy.ID, changed bool) {
 	delete(p.untold, id)
 }
 
-// compilerPause is how long changed rules of some pods may wait for those of others, so that few events apply many changes.
+// compilerPause is how long changed rules of some pods may wait for the rules of other pods, so that few events apply
+// many changes.
 const compilerPause = 20 * time.Millisecond
 
-// compileAll compiles pods whose rules may have changed until ctx ends. It releases the lock after each pod, so an ADD waits for one pod at most.
+// compileAll compiles pods whose rules may have changed until ctx ends. It releases the lock after each pod, so an ADD
+// waits for one pod at most.
 func (p *Policies) compileAll(ctx context.Context) error {
 	for {
 		select {
@@ -427,7 +447,8 @@ func (p *Policies) settle() {
 	}
 }
 
-// compileNext compiles one pod. It returns false if there was none. The engine is not complete before all objects are known.
+// compileNext compiles one pod. It returns false if there was none. The engine is not complete before all objects are
+// known.
 func (p *Policies) compileNext() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -450,7 +471,8 @@ func (p *Policies) announce() {
 	}
 }
 
-// rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels are not known.
+// rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels
+// are not known.
 func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
 	rules := make(map[string]policy.Lists)
@@ -481,13 +503,15 @@ func (p *Policies) setNode(link []netip.Prefix) {
 	list = slices.Compact(list)
 	denied := p.denied(list)
 	if !slices.Equal(list, p.node) || !slices.Equal(denied, p.deniedNow) {
-		p.node, p.deniedNow = list, denied
+		p.node = list
+		p.deniedNow = denied
 		p.engine.SetConfig(policy.Config{Nodes: list, Denied: denied})
 		poke(p.dirty)
 	}
 }
 
-// Excess lists the policies and Services that are not applied completely to pods of this node because of a limit, by name.
+// Excess lists the policies and Services that are not applied completely to pods of this node because of a limit, by
+// name.
 func (p *Policies) Excess() []policy.Excess {
 	p.mu.Lock()
 	defer p.mu.Unlock()

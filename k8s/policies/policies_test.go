@@ -43,7 +43,9 @@ type lab struct {
 
 func newLab(t *testing.T, set func(*policies.Config)) *lab {
 	l := &lab{Server: k8stest.New(t), T: t, rules: make(map[string]map[string]policy.Lists)}
-	l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"team": "red"}}})
+	l.Put("namespaces", &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"team": "red"}},
+	})
 	l.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
 	}})
@@ -83,8 +85,16 @@ func (l *lab) start() {
 
 // pod puts a pod of namespace a. Its labels are "app=NAME".
 func (l *lab) pod(name, node, ip string, set func(*corev1.Pod)) {
-	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}}}
-	o.Spec.NodeName, o.Status.PodIPs = node, []corev1.PodIP{{IP: ip}}
+	o := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "a",
+			Name:      name,
+			UID:       types.UID("uid-" + name),
+			Labels:    map[string]string{"app": name},
+		},
+	}
+	o.Spec.NodeName = node
+	o.Status.PodIPs = []corev1.PodIP{{IP: ip}}
 	if set != nil {
 		set(o)
 	}
@@ -94,11 +104,18 @@ func (l *lab) pod(name, node, ip string, set func(*corev1.Pod)) {
 // attachment is one of a local pod, with interfaces "name network address".
 func attachment(name string, interfaces ...string) *pod.Attachment {
 	a := &pod.Attachment{
-		Key: pod.Key{Network: "weft", ContainerID: name, IfName: "eth0"}, Pod: pod.ID{Namespace: "a", Name: name, UID: "uid-" + name}, Created: time.Unix(1, 0),
+		Key:     pod.Key{Network: "weft", ContainerID: name, IfName: "eth0"},
+		Pod:     pod.ID{Namespace: "a", Name: name, UID: "uid-" + name},
+		Created: time.Unix(1, 0),
 	}
 	for _, text := range interfaces {
 		f := strings.Fields(text)
-		i := pod.Interface{Name: f[0], Type: pod.TypeTap, Network: f[1], Addresses: []netip.Prefix{netip.MustParsePrefix(f[2] + "/32")}}
+		i := pod.Interface{
+			Name:      f[0],
+			Type:      pod.TypeTap,
+			Network:   f[1],
+			Addresses: []netip.Prefix{netip.MustParsePrefix(f[2] + "/32")},
+		}
 		if i.Network == "default" {
 			i.Network = ""
 		}
@@ -148,7 +165,10 @@ func onlyFrom(subject, name string) networkingv1.NetworkPolicySpec {
 }
 
 func (l *lab) policy(name string, spec networkingv1.NetworkPolicySpec) {
-	l.Put(networkPolicies, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}, Spec: spec})
+	l.Put(networkPolicies, &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
+		Spec:       spec,
+	})
 }
 
 func TestPodHasItsRulesWhenItIsAdmitted(t *testing.T) {
@@ -213,7 +233,8 @@ func TestPodIsClosedUntilItIsKnown(t *testing.T) {
 	l := newLab(t, nil)
 	closed := func(what string) {
 		t.Helper()
-		if l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) || l.permits("db", "eth0", policy.Egress, "10.1.1.5", 80) {
+		if l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) ||
+			l.permits("db", "eth0", policy.Egress, "10.1.1.5", 80) {
 			t.Errorf("%s: the pod is open", what)
 		}
 		if !l.permits("db", "eth0", policy.Ingress, "10.1.0.1", 80) {
@@ -226,12 +247,15 @@ func TestPodIsClosedUntilItIsKnown(t *testing.T) {
 	closed("without the pod")
 	l.pod("db", "n1", "10.1.0.5", func(o *corev1.Pod) { o.UID = "another" })
 	l.eventually("the other pod of the name is known", func() bool {
-		_, err := l.Explain(policy.End{Address: netip.MustParseAddr("192.0.2.9")}, policy.End{Address: netip.MustParseAddr("10.1.0.5")}, policy.TCP, 1)
+		_, err := l.Explain(policy.End{Address: netip.MustParseAddr("192.0.2.9")},
+			policy.End{Address: netip.MustParseAddr("10.1.0.5")}, policy.TCP, 1)
 		return err == nil
 	})
 	closed("with another pod of the name")
 	l.pod("db", "n1", "10.1.0.5", nil)
-	l.eventually("the pod is open when it is known", func() bool { return l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) })
+	l.eventually("the pod is open when it is known", func() bool {
+		return l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80)
+	})
 }
 
 func TestPodThatNoWatchHasShownIsReadOnce(t *testing.T) {
@@ -251,7 +275,8 @@ func TestPodThatNoWatchHasShownIsReadOnce(t *testing.T) {
 	}
 }
 
-// The pod of a failed ADD may be deleted without another event, so what was read of it would stay for the life of the agent.
+// The pod of a failed ADD may be deleted without another event, so what was read of it would stay for the life of the
+// agent.
 func TestPodOfAFailedADDIsForgotten(t *testing.T) {
 	l := newLab(t, nil).run()
 	l.Fail(func(r *http.Request) int { // no watch shows the pod
@@ -286,7 +311,8 @@ func TestLastRulesHoldWithoutTheAPIServer(t *testing.T) {
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
 	l.Disconnect()
 	k8stest.Eventually(t, "the API server is gone", func() bool { return l.Failure() != nil })
-	if !l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) || l.permits("db", "eth0", policy.Ingress, "10.1.1.6", 80) {
+	if !l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) ||
+		l.permits("db", "eth0", policy.Ingress, "10.1.1.6", 80) {
 		t.Error("the rules differ")
 	}
 }
@@ -295,13 +321,20 @@ func TestMultiNetworkPolicySelectsInterfacesByNetwork(t *testing.T) {
 	l := newLab(t, nil)
 	for name, annotation := range map[string]string{"by-weft-name": "red", "by-definition": "a/nad"} {
 		l.Put(multiPolicies, &npwg.MultiNetworkPolicy{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{policy.AnnotationFor: annotation}}, Spec: onlyFrom("db", "web"),
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:   "a",
+				Name:        name,
+				Annotations: map[string]string{policy.AnnotationFor: annotation},
+			},
+			Spec: onlyFrom("db", "web"),
 		})
 	}
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("web", "n2", "10.1.1.5", func(o *corev1.Pod) {
-		o.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": `[{"name":"weft","interface":"eth0","ips":["10.1.1.5"],"default":true},
-			{"name":"red","interface":"r1","ips":["10.9.0.5"]},{"name":"a/nad","interface":"n1","ips":["10.8.0.5"]}]`}
+		o.Annotations = map[string]string{
+			"k8s.v1.cni.cncf.io/network-status": `[{"name":"weft","interface":"eth0","ips":["10.1.1.5"],"default":true},
+			{"name":"red","interface":"r1","ips":["10.9.0.5"]},{"name":"a/nad","interface":"n1","ips":["10.8.0.5"]}]`,
+		}
 	})
 	l.SetNetworks(networksOf("n2", map[string]string{"red": "10.9.0.0/24", "net": "10.8.0.0/24"}))
 	l.run()
@@ -325,13 +358,18 @@ func TestMultiNetworkPolicySelectsInterfacesByNetwork(t *testing.T) {
 func TestAdminNetworkPolicyOverridesNetworkPolicies(t *testing.T) {
 	l := newLab(t, nil)
 	l.policy("p", onlyFrom("db", "web"))
-	l.Put(adminPolicies, &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}, Spec: adminv1.AdminNetworkPolicySpec{
-		Subject: adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}},
-		Ingress: []adminv1.AdminNetworkPolicyIngressRule{{
-			Action: adminv1.AdminNetworkPolicyRuleActionDeny,
-			From:   []adminv1.AdminNetworkPolicyIngressPeer{{Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}}},
-		}},
-	}})
+	l.Put(adminPolicies, &adminv1.AdminNetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "deny"},
+		Spec: adminv1.AdminNetworkPolicySpec{
+			Subject: adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}},
+			Ingress: []adminv1.AdminNetworkPolicyIngressRule{{
+				Action: adminv1.AdminNetworkPolicyRuleActionDeny,
+				From: []adminv1.AdminNetworkPolicyIngressPeer{
+					{Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}},
+				},
+			}},
+		},
+	})
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("web", "n2", "10.1.1.5", nil)
 	l.run()
@@ -360,7 +398,8 @@ func TestProtectedDestinationsOfNodes(t *testing.T) {
 		port   uint16
 		want   bool
 	}{
-		{"169.254.169.254", 80, false}, {"fd00:ec2::254", 80, false}, {"192.0.2.1", 9465, false}, {"192.0.2.2", 9465, false}, {"10.1.0.1", 9465, false},
+		{"169.254.169.254", 80, false}, {"fd00:ec2::254", 80, false}, {"192.0.2.1", 9465, false},
+		{"192.0.2.2", 9465, false}, {"10.1.0.1", 9465, false},
 		{"192.0.2.2", 80, true}, {"192.0.2.3", 9465, true},
 	} {
 		if got := l.permits("db", "eth0", policy.Egress, tt.remote, tt.port); got != tt.want {
@@ -371,16 +410,22 @@ func TestProtectedDestinationsOfNodes(t *testing.T) {
 
 func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
 	l := newLab(t, nil)
-	spec := networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
-		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
-	}}}
+	spec := networkingv1.NetworkPolicySpec{
+		PolicyTypes: []networkingv1.PolicyType{"Egress"},
+		Egress: []networkingv1.NetworkPolicyEgressRule{{
+			To: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+			},
+		}},
+	}
 	l.policy("p", spec)
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("web", "n2", "10.1.1.5", nil)
 	l.pod("other", "n2", "10.1.1.6", nil)
 	for name, ip := range map[string]string{"web": "10.96.0.1", "other": "10.96.0.2"} {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}}
-		s.Spec.ClusterIPs, s.Spec.Ports = []string{ip}, []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}
+		s.Spec.ClusterIPs = []string{ip}
+		s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}
 		l.Put("services", s)
 	}
 	l.run()
@@ -389,11 +434,17 @@ func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
 	if to("10.96.0.1") {
 		t.Error("a Service without endpoints is permitted")
 	}
-	port, name := int32(8080), "http"
+	port := int32(8080)
+	name := "http"
 	endpoints := func(service, ip string) {
 		l.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: service + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			Ports:      []discoveryv1.EndpointPort{{Name: &name, Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "a",
+				Name:      service + "-1",
+				Labels:    map[string]string{discoveryv1.LabelServiceName: service},
+			},
+			Ports:     []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}},
 		})
 	}
 	endpoints("other", "10.1.1.6")
@@ -409,19 +460,30 @@ func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
 // kube-proxy ignores these Services, so nothing replaces their addresses, which their owners choose.
 func TestServiceOfAnotherProxyOpensNothing(t *testing.T) {
 	l := newLab(t, func(c *policies.Config) { c.TrustExternalIPs = true })
-	l.policy("p", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
-		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
-	}}})
+	l.policy("p", networkingv1.NetworkPolicySpec{
+		PolicyTypes: []networkingv1.PolicyType{"Egress"},
+		Egress: []networkingv1.NetworkPolicyEgressRule{{
+			To: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+			},
+		}},
+	})
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("web", "n2", "10.1.1.5", nil)
 	port := int32(80)
 	put := func(name, ip string, labels map[string]string) {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}}
-		s.Spec.ExternalIPs, s.Spec.Ports = []string{ip}, []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
+		s.Spec.ExternalIPs = []string{ip}
+		s.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
 		l.Put("services", s)
 		l.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.1.5"}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "a",
+				Name:      name,
+				Labels:    map[string]string{discoveryv1.LabelServiceName: name},
+			},
+			Ports:     []discoveryv1.EndpointPort{{Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.1.5"}}},
 		})
 	}
 	put("usual", "198.51.100.1", nil)
@@ -442,24 +504,38 @@ func TestServiceOfAnotherProxyOpensNothing(t *testing.T) {
 	l.eventually("a Service that gets the label is denied", func() bool { return !to("198.51.100.1") })
 }
 
-// kube-proxy sends packets for a load balancer of mode Proxy to the load balancer, so its address is not one of the Service.
+// kube-proxy sends packets for a load balancer of mode Proxy to the load balancer, so its address is not one of the
+// Service.
 func TestLoadBalancerOfModeProxyOpensNothing(t *testing.T) {
 	l := newLab(t, nil)
-	l.policy("p", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
-		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
-	}}})
+	l.policy("p", networkingv1.NetworkPolicySpec{
+		PolicyTypes: []networkingv1.PolicyType{"Egress"},
+		Egress: []networkingv1.NetworkPolicyEgressRule{{
+			To: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+			},
+		}},
+	})
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.pod("web", "n2", "10.1.1.5", nil)
 	port := int32(80)
 	l.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}},
-		Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.1.5"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "a",
+			Name:      "s",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "s"},
+		},
+		Ports:     []discoveryv1.EndpointPort{{Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.1.5"}}},
 	})
 	balanced := func(second corev1.LoadBalancerIPMode) {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s"}}
 		s.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
-			{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &second}, {IP: "198.51.100.3", IPMode: new(corev1.LoadBalancerIPModeVIP)},
+			{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &second}, {
+				IP:     "198.51.100.3",
+				IPMode: new(corev1.LoadBalancerIPModeVIP),
+			},
 		}
 		l.Put("services", s)
 	}
@@ -467,7 +543,9 @@ func TestLoadBalancerOfModeProxyOpensNothing(t *testing.T) {
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
 	to := func(ip string) bool { return l.permits("db", "eth0", policy.Egress, ip, 80) }
-	l.eventually("addresses that kube-proxy replaces are permitted", func() bool { return to("198.51.100.1") && to("198.51.100.3") })
+	l.eventually("addresses that kube-proxy replaces are permitted", func() bool {
+		return to("198.51.100.1") && to("198.51.100.3")
+	})
 	if to("198.51.100.2") {
 		t.Error("the load balancer of mode Proxy is permitted")
 	}
@@ -477,7 +555,8 @@ func TestLoadBalancerOfModeProxyOpensNothing(t *testing.T) {
 	l.eventually("an address that gets mode Proxy is denied", func() bool { return !to("198.51.100.2") })
 }
 
-// An agent that restarts knows the client addresses of pods before it replaces the rules of an earlier run: these permit connections by Services.
+// An agent that restarts knows the client addresses of pods before it replaces the rules of an earlier run: these
+// permit connections by Services.
 func TestRulesWaitForClientAddresses(t *testing.T) {
 	l := newLab(t, nil)
 	l.pod("db", "n1", "10.1.0.5", nil)

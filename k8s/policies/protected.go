@@ -13,8 +13,11 @@ type Protected struct {
 	Ports    []uint16 // TCP ports of agents on all nodes
 }
 
-// metadataServices are the addresses of the metadata services of clouds. By these a pod could get the rights of its node.
-var metadataServices = []netip.Prefix{netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("fd00:ec2::254/128")}
+// metadataServices are the addresses of the metadata services of clouds. By these a pod could get the rights of its
+// node.
+var metadataServices = []netip.Prefix{
+	netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("fd00:ec2::254/128"),
+}
 
 // denied lists the protected destinations. link are the addresses of this node.
 func (p *Policies) denied(link []netip.Prefix) []policy.Denied {
@@ -35,7 +38,10 @@ func (p *Policies) denied(link []netip.Prefix) []policy.Denied {
 	for _, prefix := range slices.Compact(nodes) {
 		for _, port := range p.config.Protected.Ports {
 			list = append(list, policy.Denied{
-				Name: "kubernetes.protectNodes: port of an agent", Prefix: prefix, Protocol: policy.TCP, Ports: policy.Range{First: port, Last: port},
+				Name:     "kubernetes.protectNodes: port of an agent",
+				Prefix:   prefix,
+				Protocol: policy.TCP,
+				Ports:    policy.Range{First: port, Last: port},
 			})
 		}
 	}

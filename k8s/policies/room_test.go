@@ -22,7 +22,8 @@ func (r *room) over() []policy.Ref {
 	return list
 }
 
-// All nodes leave the same policies out, in whatever order they learn of them, and each change of that is reported once.
+// All nodes leave the same policies out, in whatever order they learn of them, and each change of that is reported
+// once.
 func TestWhichPoliciesHaveRoomDependsOnThemAlone(t *testing.T) {
 	for seed := range uint64(300) {
 		d := rand.New(rand.NewPCG(seed, 1))

@@ -24,9 +24,10 @@ func (p *Policies) watchServices() {
 	p.services = informer.Add(p.watches, "services", c.Services(""), informer.Options[*corev1.Service]{
 		Lighten: lightenService, Changed: p.on(p.refreshService),
 	})
-	p.slices = informer.Add(p.watches, "endpoint slices", c.EndpointSlices(""), informer.Options[*discoveryv1.EndpointSlice]{
-		Labels: discoveryv1.LabelServiceName, Lighten: lightenSlice,
-	})
+	p.slices = informer.Add(p.watches, "endpoint slices", c.EndpointSlices(""),
+		informer.Options[*discoveryv1.EndpointSlice]{
+			Labels: discoveryv1.LabelServiceName, Lighten: lightenSlice,
+		})
 	p.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
 	p.slices.Index(byPod, podsOf)
 	p.slices.OnGroup(serviceOf, p.on(p.refreshService))
@@ -39,14 +40,22 @@ func serviceOf(o *discoveryv1.EndpointSlice) string {
 // foreignProxy are the labels of Services that kube-proxy ignores: their addresses are not replaced by endpoints.
 var foreignProxy = []string{"service.kubernetes.io/service-proxy-name", corev1.IsHeadlessService}
 
-// isTranslated reports whether kube-proxy replaces the addresses of a Service by its endpoints. If it does not, a rule for these addresses
-// would let pods contact whatever has them: any user who may create Services chooses the external IPs.
+// isTranslated reports whether kube-proxy replaces the addresses of a Service by its endpoints. If it does not, a rule
+// for these addresses would let pods contact whatever has them: any user who may create Services chooses the external
+// IPs.
 func isTranslated(o *corev1.Service) bool {
 	return !slices.ContainsFunc(foreignProxy, func(label string) bool { _, has := o.Labels[label]; return has })
 }
 
 func lightenService(o *corev1.Service) *corev1.Service {
-	light := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
+	light := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       o.Namespace,
+			Name:            o.Name,
+			UID:             o.UID,
+			ResourceVersion: o.ResourceVersion,
+		},
+	}
 	for _, label := range foreignProxy {
 		if value, has := o.Labels[label]; has {
 			metav1.SetMetaDataLabel(&light.ObjectMeta, label, value)
@@ -104,8 +113,9 @@ type addressGroup struct {
 
 func (g *addressGroup) family() family { return familyOf(g.addresses[0]) }
 
-// addressesOfService lists the addresses of a Service that the API server or a controller assigned. The external IPs are its owner's choice,
-// and any user who may create Services could make an address denied for others: these count only if the administrator says so.
+// addressesOfService lists the addresses of a Service that the API server or a controller assigned. The external IPs
+// are its owner's choice, and any user who may create Services could make an address denied for others: these count
+// only if the administrator says so.
 func (p *Policies) addressesOfService(o *corev1.Service) []addressGroup {
 	var groups [2 * families]addressGroup
 	add := func(text string, isExternal bool) {
@@ -129,7 +139,8 @@ func (p *Policies) addressesOfService(o *corev1.Service) []addressGroup {
 		}
 	}
 	for _, i := range o.Status.LoadBalancer.Ingress {
-		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
+		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer
+		// itself.
 		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
 			add(i.IP, true)
 		}

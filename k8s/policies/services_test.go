@@ -22,7 +22,9 @@ const slicesOfEndpoints = "endpointslices.discovery.k8s.io"
 // onlyTo allows egress to pods with app=NAME only, on all ports or on those given.
 func onlyTo(subject, name string, ports ...int32) networkingv1.NetworkPolicySpec {
 	rule := networkingv1.NetworkPolicyEgressRule{
-		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}},
+		To: []networkingv1.NetworkPolicyPeer{
+			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
+		},
 	}
 	for _, port := range ports {
 		number := intstr.FromInt32(port)
@@ -60,8 +62,12 @@ func (l *lab) service(set func(*corev1.Service)) {
 func (l *lab) slice(name string, port int32, endpoints ...discoveryv1.Endpoint) {
 	http := "http"
 	l.Put(slicesOfEndpoints, &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-		Ports:      []discoveryv1.EndpointPort{{Name: &http, Port: &port}}, Endpoints: endpoints,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "a",
+			Name:      name,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
+		Ports: []discoveryv1.EndpointPort{{Name: &http, Port: &port}}, Endpoints: endpoints,
 	})
 }
 
@@ -79,9 +85,12 @@ const (
 
 // endpoint is one of the pod "uid-NAME".
 func endpoint(name, ip string, s state) discoveryv1.Endpoint {
-	ready, serving, terminating := s == isReady, s == isReady || s == isServing || s == isStarted, s == isServing || s == isLeaving || s == isEnding
+	ready := s == isReady
+	serving := s == isReady || s == isServing || s == isStarted
+	terminating := s == isServing || s == isLeaving || s == isEnding
 	e := discoveryv1.Endpoint{
-		Addresses: []string{ip}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "a", Name: name, UID: types.UID("uid-" + name)},
+		Addresses:  []string{ip},
+		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "a", Name: name, UID: types.UID("uid-" + name)},
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating},
 	}
 	if s == isEnding {
@@ -94,11 +103,15 @@ func (l *lab) to(remote string) func() bool {
 	return func() bool { return l.permits("db", "eth0", policy.Egress, remote, 80) }
 }
 
-// kube-proxy sends connections to endpoints that are ready; without any, to those that end and still serve. Only these decide.
+// kube-proxy sends connections to endpoints that are ready; without any, to those that end and still serve. Only these
+// decide.
 func TestEndpointsThatKubeProxyDoesNotUseDoNotDecide(t *testing.T) {
 	local := func(o *corev1.Service) { o.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) }
 	localOutside := func(o *corev1.Service) { o.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
-	const allowed, denied = "10.1.1.5", "10.1.1.66"
+	const (
+		allowed = "10.1.1.5"
+		denied  = "10.1.1.66"
+	)
 	ep := func(ip string, s state) discoveryv1.Endpoint {
 		return endpoint(map[string]string{allowed: "web", denied: "other"}[ip], ip, s)
 	}
@@ -110,17 +123,38 @@ func TestEndpointsThatKubeProxyDoesNotUseDoNotDecide(t *testing.T) {
 	}{
 		{"all ready", nil, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isReady)}, false},
 		{"the denied one terminates", nil, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isLeaving)}, true},
-		{"the denied one terminates and serves", nil, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, true},
+		{
+			"the denied one terminates and serves", nil,
+			[]discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, true,
+		},
 		{"the denied one is not ready", nil, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isNotYet)}, true},
 		{"none is ready", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isServing)}, false},
-		{"none is ready, the denied one does not serve", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isLeaving)}, true},
-		{"none is ready, the denied one does not terminate", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isStarted)}, true},
-		{"none is ready, the allowed one says nothing about serving", nil, []discoveryv1.Endpoint{ep(allowed, isEnding), ep(denied, isLeaving)}, true},
-		{"none is ready, the denied one says nothing about serving", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isEnding)}, false},
+		{
+			"none is ready, the denied one does not serve", nil,
+			[]discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isLeaving)}, true,
+		},
+		{
+			"none is ready, the denied one does not terminate", nil,
+			[]discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isStarted)}, true,
+		},
+		{
+			"none is ready, the allowed one says nothing about serving", nil,
+			[]discoveryv1.Endpoint{ep(allowed, isEnding), ep(denied, isLeaving)}, true,
+		},
+		{
+			"none is ready, the denied one says nothing about serving", nil,
+			[]discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isEnding)}, false,
+		},
 		{"none is usable", nil, []discoveryv1.Endpoint{ep(allowed, isLeaving), ep(allowed, isNotYet)}, false},
 		{"nodes choose their own", local, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
-		{"nodes choose their own from outside", localOutside, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
-		{"nodes choose their own, not this one", local, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isLeaving)}, true},
+		{
+			"nodes choose their own from outside", localOutside,
+			[]discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false,
+		},
+		{
+			"nodes choose their own, not this one", local,
+			[]discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isLeaving)}, true,
+		},
 		{"without conditions", nil, []discoveryv1.Endpoint{ep(allowed, isReady), {Addresses: []string{denied}}}, false},
 		{"without conditions and allowed", nil, []discoveryv1.Endpoint{{Addresses: []string{allowed}}}, true},
 	} {
@@ -157,8 +191,8 @@ func TestServiceIsDeniedIfAnEndpointIsAtADeniedPort(t *testing.T) {
 	l.eventually("denied with an endpoint at another port", not(l.to("10.96.0.1")))
 }
 
-// The order of events of different watches is not known. In each order the decision after each event is that of the rule in endpoints.go, and
-// after all events it is the same.
+// The order of events of different watches is not known. In each order the decision after each event is that of the
+// rule in endpoints.go, and after all events it is the same.
 func TestServiceIsDecidedAlikeInEachOrderOfWatchEvents(t *testing.T) {
 	for _, tt := range disagreements() {
 		for _, order := range permutations(len(tt.events)) {
@@ -287,7 +321,8 @@ func (c *cluster) permits() bool {
 // seen reports whether the policies know the pods of a cluster, and no others.
 func (l *lab) seen(c *cluster) bool {
 	for _, name := range []string{"web-1", "web-2", "late", "other"} {
-		v, err := l.Explain(policy.End{Pod: policy.ID{Namespace: "a", Name: name}}, policy.End{Address: netip.MustParseAddr("192.0.2.9")}, policy.TCP, 1)
+		v, err := l.Explain(policy.End{Pod: policy.ID{Namespace: "a", Name: name}},
+			policy.End{Address: netip.MustParseAddr("192.0.2.9")}, policy.TCP, 1)
 		isKnown := err == nil
 		_, want := c.at[v.From.String()]
 		if isKnown && !want {
@@ -310,13 +345,16 @@ func permutations(n int) [][]int {
 	return list
 }
 
-// Any user who may create Services chooses external IPs. They must not make an address denied, or permitted, for other pods.
+// Any user who may create Services chooses external IPs. They must not make an address denied, or permitted, for other
+// pods.
 func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 	for _, trust := range []bool{false, true} {
 		t.Run(fmt.Sprint(trust), func(t *testing.T) {
 			l := newLab(t, func(c *policies.Config) { c.TrustExternalIPs = trust })
 			spec := onlyTo("db", "web")
-			spec.Egress[0].To = append(spec.Egress[0].To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/25"}})
+			spec.Egress[0].To = append(spec.Egress[0].To, networkingv1.NetworkPolicyPeer{
+				IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/25"},
+			})
 			l.policy("p", spec)
 			l.pod("db", "n1", "10.1.0.5", nil)
 			l.web("web-1", "10.1.1.5", nil)
@@ -328,7 +366,12 @@ func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 			l.slice("web-1", 8080, endpoint("other", "10.1.1.66", isReady))
 			l.run()
 			l.admit(attachment("db", "eth0 default 10.1.0.5"))
-			for ip, want := range map[string]bool{"198.51.100.1": !trust, "198.51.100.2": false, "10.96.0.1": false, "198.51.100.3": true} {
+			for ip, want := range map[string]bool{
+				"198.51.100.1": !trust,
+				"198.51.100.2": false,
+				"10.96.0.1":    false,
+				"198.51.100.3": true,
+			} {
 				if got := l.to(ip)(); got != want {
 					t.Errorf("%s: permitted %t, want %t", ip, got, want)
 				}
@@ -360,7 +403,8 @@ func served(t *testing.T) *lab {
 	return l
 }
 
-// gone returns a lab whose Service had the pods web-1 and web-2, of which the second was deleted. Its EndpointSlice has not changed.
+// gone returns a lab whose Service had the pods web-1 and web-2, of which the second was deleted. Its EndpointSlice has
+// not changed.
 func gone(t *testing.T) *lab {
 	l := served(t)
 	l.Remove("pods", "a", "web-2")
@@ -387,7 +431,8 @@ func TestAddressOfAPodThatIsGoneCountsWhileAnotherPodHasIt(t *testing.T) {
 	}
 }
 
-// As long as the EndpointSlice has a ready endpoint, kube-proxy does not use those that end, also if the pod of the ready one is gone.
+// As long as the EndpointSlice has a ready endpoint, kube-proxy does not use those that end, also if the pod of the
+// ready one is gone.
 func TestEndpointThatEndsIsNotUsedBesideAReadyOneThatIsGone(t *testing.T) {
 	l := gone(t)
 	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isServing), endpoint("web-2", "10.1.1.6", isReady))
@@ -435,7 +480,9 @@ func TestServiceWithTooManyEndpointsIsDeniedUntilItHasFewer(t *testing.T) {
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.policy("p", networkingv1.NetworkPolicySpec{
 		PolicyTypes: []networkingv1.PolicyType{"Egress"},
-		Egress:      []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
+		Egress: []networkingv1.NetworkPolicyEgressRule{
+			{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}},
+		},
 	})
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
@@ -444,17 +491,25 @@ func TestServiceWithTooManyEndpointsIsDeniedUntilItHasFewer(t *testing.T) {
 	l.service(func(o *corev1.Service) {
 		o.Spec.Ports = nil
 		for n := range ports {
-			name, number := fmt.Sprint("p", n), int32(1000+n)
+			name := fmt.Sprint("p", n)
+			number := int32(1000 + n)
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: name, Port: number, Protocol: "TCP"})
 			numbers[n] = discoveryv1.EndpointPort{Name: &name, Port: &number}
 		}
 	})
 	for _, endpoints := range []int{1, policy.MaxEndpoints/ports + 1, 1} {
 		o := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, Ports: numbers,
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "a",
+				Name:      "web-1",
+				Labels:    map[string]string{discoveryv1.LabelServiceName: "web"},
+			},
+			Ports: numbers,
 		}
 		for n := range endpoints {
-			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.9.%d.%d", n/256, n%256)}})
+			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{fmt.Sprintf("10.9.%d.%d", n/256, n%256)},
+			})
 		}
 		l.Put(slicesOfEndpoints, o)
 		l.eventually(fmt.Sprintf("a Service with %d endpoints of each port is decided", endpoints), func() bool {

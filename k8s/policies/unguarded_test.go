@@ -18,7 +18,8 @@ import (
 // The watches of pods and namespaces may be complete before those of policies: a pod is closed until all are.
 func TestKnownPodIsClosedUntilThePoliciesAreKnown(t *testing.T) {
 	for _, resource := range []string{
-		"networkpolicies", "multi-networkpolicies", "adminnetworkpolicies", "baselineadminnetworkpolicies", "services", "endpointslices", "nodes",
+		"networkpolicies", "multi-networkpolicies", "adminnetworkpolicies", "baselineadminnetworkpolicies", "services",
+		"endpointslices", "nodes",
 	} {
 		t.Run(resource, func(t *testing.T) {
 			t.Parallel()
@@ -45,14 +46,16 @@ func TestKnownPodIsClosedUntilThePoliciesAreKnown(t *testing.T) {
 			})
 			l.admit(attachment("db", "eth0 default 10.1.0.5"))
 			for _, remote := range []string{"10.1.1.5", "10.1.1.9"} {
-				if l.permits("db", "eth0", policy.Ingress, remote, 80) || l.permits("db", "eth0", policy.Egress, remote, 80) {
+				if l.permits("db", "eth0", policy.Ingress, remote, 80) ||
+					l.permits("db", "eth0", policy.Egress, remote, 80) {
 					t.Errorf("%s: permitted before all objects are known", remote)
 				}
 			}
 			if !l.permits("db", "eth0", policy.Ingress, "10.1.0.1", 80) {
 				t.Error("the node does not reach the pod")
 			}
-			if _, err := l.Explain(policy.End{Address: netip.MustParseAddr("10.1.1.5")}, policy.End{Address: netip.MustParseAddr("10.1.0.5")}, 6, 1); err == nil {
+			if _, err := l.Explain(policy.End{Address: netip.MustParseAddr("10.1.1.5")},
+				policy.End{Address: netip.MustParseAddr("10.1.0.5")}, 6, 1); err == nil {
 				t.Error("a connection is explained before all objects are known")
 			}
 			if changed := l.Changed(nodeLink); len(changed) > 0 {
@@ -63,7 +66,8 @@ func TestKnownPodIsClosedUntilThePoliciesAreKnown(t *testing.T) {
 			if l.from("db", "eth0", "10.1.1.9")() {
 				t.Error("a stranger is permitted")
 			}
-			l.eventually("a pod without policies is open when all objects are known", l.from("free", "eth0", "10.1.1.9"))
+			l.eventually("a pod without policies is open when all objects are known",
+				l.from("free", "eth0", "10.1.1.9"))
 		})
 	}
 }
@@ -83,7 +87,13 @@ func TestPolicyThatWasDeletedWhileTheAgentWasDownEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := &lab{Server: l.Server, T: t, Policies: policies.New(policies.Config{Node: "n1", Client: c}), rules: l.rules} // those of the earlier run
+	// those of the earlier run
+	later := &lab{
+		Server:   l.Server,
+		T:        t,
+		Policies: policies.New(policies.Config{Node: "n1", Client: c}),
+		rules:    l.rules,
+	}
 	later.Admit(attachment("db", "eth0 default 10.1.0.5"), nodeLink)
 	later.run()
 	select {
@@ -139,7 +149,8 @@ func TestAddressesOfNodesMayChange(t *testing.T) {
 		return rules[policy.Ingress] != nil
 	})
 	for remote, want := range map[string]bool{"10.1.0.2": true, "10.1.0.1": false} {
-		if got := rules[policy.Ingress].Decide(netip.MustParseAddr(remote), policy.TCP, 80).Action == policy.Allow; got != want {
+		if got := rules[policy.Ingress].Decide(netip.MustParseAddr(remote), policy.TCP,
+			80).Action == policy.Allow; got != want {
 			t.Errorf("from the address %s of the link: permitted %t, want %t", remote, got, want)
 		}
 	}

@@ -36,7 +36,8 @@ type Wants struct {
 // Requirements returns what the nodes must have, one line each. The API server does not report the last ones.
 func (w Wants) Requirements() (reported, others []string) {
 	reported = []string{
-		fmt.Sprintf("Kubernetes %s or newer, Linux %s or newer on %s", oldestKubelet, oldestKernel, strings.Join(architectures, " or ")),
+		fmt.Sprintf("Kubernetes %s or newer, Linux %s or newer on %s", oldestKubelet, oldestKernel,
+			strings.Join(architectures, " or ")),
 		"container runtime containerd or CRI-O",
 	}
 	if w.PodCIDRs {
@@ -45,7 +46,10 @@ func (w Wants) Requirements() (reported, others []string) {
 	if w.Hugepages != "" {
 		reported = append(reported, fmt.Sprintf("%s of hugepages of %s", w.Amount, w.Hugepages))
 	}
-	return reported, []string{"/dev/net/tun, and nf_tables with nft_masq, nft_nat, nft_ct and nft_fib_inet", "the image, in a registry or imported on each node"}
+	return reported, []string{
+		"/dev/net/tun, and nf_tables with nft_masq, nft_nat, nft_ct and nft_fib_inet",
+		"the image, in a registry or imported on each node",
+	}
 }
 
 // Check returns the number of nodes that run Linux, and what they lack, one line each.
@@ -79,15 +83,18 @@ func (w Wants) lacks(n *corev1.Node) (problems []string) {
 		problems = append(problems, fmt.Sprintf("architecture %s is not supported", info.Architecture))
 	}
 	if name, _, known := strings.Cut(info.ContainerRuntimeVersion, "://"); known && !slices.Contains(runtimes, name) {
-		problems = append(problems, fmt.Sprintf("container runtime %s is neither containerd nor CRI-O", info.ContainerRuntimeVersion))
+		problems = append(problems,
+			fmt.Sprintf("container runtime %s is neither containerd nor CRI-O", info.ContainerRuntimeVersion))
 	}
 	if w.PodCIDRs && n.Spec.PodCIDR == "" {
-		problems = append(problems, "it has no podCIDR: set config.kubernetes.addresses=pools, or start kube-controller-manager with --allocate-node-cidrs")
+		problems = append(problems,
+			"it has no podCIDR: set config.kubernetes.addresses=pools, or start kube-controller-manager with --allocate-node-cidrs")
 	}
 	if w.Hugepages != "" {
 		has := n.Status.Allocatable[corev1.ResourceName(corev1.ResourceHugePagesPrefix+w.Hugepages)]
 		if amount, err := resource.ParseQuantity(w.Amount); err == nil && has.Cmp(amount) < 0 {
-			problems = append(problems, fmt.Sprintf("it has %s of hugepages of %s, less than %s", has.String(), w.Hugepages, w.Amount))
+			problems = append(problems,
+				fmt.Sprintf("it has %s of hugepages of %s, less than %s", has.String(), w.Hugepages, w.Amount))
 		}
 	}
 	return problems

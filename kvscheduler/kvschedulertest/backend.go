@@ -35,7 +35,6 @@ func (m *Machine) Descriptor(kind, lane string) kvscheduler.Descriptor[Thing, in
 			return nil
 		},
 		Deps:   func(_ string, v Thing) []kvscheduler.Dep { return v.deps() },
-		Derive: func(_ string, v Thing) []kvscheduler.Object { return v.kids() },
 		Bucket: func(_ string, v Thing) string { return v.In() },
 		Hash:   Thing.hash,
 		Merge: func(dumped, last Thing) Thing {
@@ -81,17 +80,11 @@ func (v Thing) deps() (deps []kvscheduler.Dep) {
 		}})
 	}
 	if v.BehindAny != "" {
-		deps = append(deps, kvscheduler.Dep{Any: &kvscheduler.Select{Kind: kvscheduler.Kind(v.BehindAny[:1]), Bucket: v.BehindAny}})
+		deps = append(deps, kvscheduler.Dep{
+			Any: &kvscheduler.Select{Kind: kvscheduler.Kind(v.BehindAny[:1]), Bucket: v.BehindAny},
+		})
 	}
 	return deps
-}
-
-func (v Thing) kids() (kids []kvscheduler.Object) {
-	for _, key := range strings.Fields(v.Kids + " " + v.MoreKids) {
-		ref, _ := kvscheduler.ParseRef(key)
-		kids = append(kids, kvscheduler.KindNamed[Thing](ref.Kind).Put(ref.Name, Thing{Version: v.Version}))
-	}
-	return kids
 }
 
 // Create implements kvscheduler.Backend.
@@ -162,7 +155,8 @@ func (b *Backend) expectLocked(verb kvscheduler.Verb, ref kvscheduler.Ref, it *i
 	case verb != kvscheduler.Create && !there && !b.m.isLostLocked(ref):
 		b.m.blameLocked("%s of %s, which is not there", verb, ref)
 	case verb != kvscheduler.Create && there && (have.Read() != s.v.Read() || it.Meta != s.handle):
-		b.m.blameLocked("%s of %s with have %+v (%d), but there is %+v (%d)", verb, ref, it.Have, it.Meta, s.v, s.handle)
+		b.m.blameLocked("%s of %s with have %+v (%d), but there is %+v (%d)", verb, ref, it.Have, it.Meta, s.v,
+			s.handle)
 	}
 	if verb == kvscheduler.Delete {
 		return

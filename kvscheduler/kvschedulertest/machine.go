@@ -1,4 +1,5 @@
-// Package kvschedulertest is a machine to be configured in tests: it keeps what was applied, checks every operation against the rules of the scheduler, and can be told to fail.
+// Package kvschedulertest is a machine to be configured in tests: it keeps what was applied, checks every operation
+// against the rules of the scheduler, and can be told to fail.
 package kvschedulertest
 
 import (
@@ -20,19 +21,17 @@ type Thing struct {
 	PartOf  string // as Needs, with kvscheduler.Part
 	Near    string // name of a bucket of which some even-versioned member must exist; its first letter is their kind
 	Bucket  string // the bucket it is in itself
-	Kids    string // refs of what derives from it
 	Secret  string // redacted, and not to be read back
 	Bad     bool   // refused by Validate
 	Unread
 }
 
-// Unread are fields that Equal ignores, because the machine neither has nor reports them. Dependencies, buckets and children follow them all
-// the same.
+// Unread are fields that Equal ignores, because the machine neither has nor reports them. Dependencies and buckets
+// follow them all the same.
 type Unread struct {
 	Behind    string // as Needs
 	BehindAny string // name of a bucket of which some member must exist; its first letter is their kind
 	Shelf     string // if set, the bucket it is in instead of Bucket
-	MoreKids  string // as Kids
 }
 
 // In returns the bucket that a thing is in.

@@ -12,9 +12,9 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// FollowsUnread changes each field of a value of a kind. If Equal ignores the change, but the object depends on something else than before, it
-// checks that a scheduler follows: with the new value the object exists if, and only if, the new dependencies do. It returns the names of
-// these fields.
+// FollowsUnread changes each field of a value of a kind. If Equal ignores the change, but the object depends on
+// something else than before, it checks that a scheduler follows: with the new value the object exists if, and only if,
+// the new dependencies do. It returns the names of these fields.
 func FollowsUnread[V, M any](t *testing.T, d kvscheduler.Descriptor[V, M], name string, v V) (fields []string) {
 	t.Helper()
 	d.Backend = idle[V, M]{}
@@ -49,16 +49,21 @@ func exact[V, M any](d kvscheduler.Descriptor[V, M], name string, v V) (refs []k
 // follows changes an object from the first value to the second.
 func follows[V, M any](t *testing.T, d kvscheduler.Descriptor[V, M], name string, values [2]V) {
 	t.Helper()
-	before, after := values[0], values[1]
+	before := values[0]
+	after := values[1]
 	s := kvscheduler.New(kvscheduler.Config{})
-	object, err := kvscheduler.Register(s, d)
+	object, err := Register(s, d)
 	fail(t, err)
-	old, now := exact(d, name, before), exact(d, name, after)
+	old := exact(d, name, before)
+	now := exact(d, name, after)
 	markers := make(map[kvscheduler.Ref]kvscheduler.Object)
 	for _, r := range slices.Concat(old, now) {
-		marker, err := kvscheduler.Register(s, kvscheduler.Descriptor[string, struct{}]{Name: string(r.Kind), Equal: func(a, b string) bool { return a == b }})
+		marker, err := Register(s, kvscheduler.Descriptor[string, struct{}]{
+			Name:  string(r.Kind),
+			Equal: func(a, b string) bool { return a == b },
+		})
 		if err != nil { // registered already
-			marker = kvscheduler.KindNamed[string](r.Kind)
+			marker = KindOf[string](r.Kind)
 		}
 		markers[r] = marker.Put(r.Name, "there")
 	}
@@ -85,7 +90,7 @@ func follows[V, M any](t *testing.T, d kvscheduler.Descriptor[V, M], name string
 	commit(object.Put(name, after))
 	is(kvscheduler.InSync, "after the change")
 	for r, m := range markers {
-		commit(kvscheduler.KindNamed[string](r.Kind).Del(r.Name))
+		commit(KindOf[string](r.Kind).Del(r.Name))
 		want := kvscheduler.InSync
 		if slices.Contains(now, r) {
 			want = kvscheduler.Pending

@@ -20,20 +20,11 @@ type waiter struct {
 	dep  int32
 }
 
-func (g *Graph) bucketOf(kind Kind, name string) *bucket {
-	key := bucketKey{kind, name}
-	b := g.buckets[key]
-	if b == nil {
-		b = &bucket{key: key, waiters: make(map[waiter]*Select)}
-		g.buckets[key] = b
-	}
-	return b
-}
-
-func (g *Graph) trimBucket(b *bucket) {
-	if len(b.members) == 0 && len(b.waiters) == 0 {
-		delete(g.buckets, b.key)
-	}
+// selections has the candidates of Any dependencies.
+type selections struct {
+	links
+	buckets map[bucketKey]*bucket
+	stirred []ID // nodes with Any edges that changed because a candidate did
 }
 
 // effective is the value by which a node can serve an Any dependency: what it will be, or what stays on the machine.
@@ -47,9 +38,40 @@ func (n *Node) effective() any {
 	return nil
 }
 
+// selected reports whether a value of t matches the Any dependency with this index of a value of n.
+func (n *Node) selected(value any, dep int32, t *Node, candidate any) bool {
+	sel := n.Rules.Deps(n.Ref.Name, value)[dep].Any
+	name, _ := t.Rules.Bucket(t.Ref.Name, candidate)
+	return name == sel.Bucket && (sel.Match == nil || sel.Match(t.Ref.Name, candidate))
+}
+
+// current is the value by which an object on the machine serves. The desired value has also the fields that Rules.Equal
+// ignores.
+func (n *Node) current() any {
+	if n.HaveRev == n.WantRev && n.Desired() && n.State == Applied && !n.Drifted {
+		return n.Want
+	}
+	return n.Have
+}
+
+func (g *selections) bucketOf(kind Kind, name string) *bucket {
+	key := bucketKey{kind, name}
+	b := g.buckets[key]
+	if b == nil {
+		b = &bucket{key: key, waiters: make(map[waiter]*Select)}
+		g.buckets[key] = b
+	}
+	return b
+}
+
+func (g *selections) trimBucket(b *bucket) {
+	if len(b.members) == 0 && len(b.waiters) == 0 {
+		delete(g.buckets, b.key)
+	}
+}
+
 // resolve turns dependencies into edges (in memory that is used again) and returns the indexes of the Any dependencies.
-func (g *Graph) resolve(id ID, deps []Dep) (edges []edge, anyDeps []int32) {
-	n := g.nodes[id]
+func (g *selections) resolve(id ID, deps []Dep) (edges []edge, anyDeps []int32) {
 	edges = g.edges[:0]
 	for i, d := range deps {
 		if d.Any == nil {
@@ -67,25 +89,23 @@ func (g *Graph) resolve(id ID, deps []Dep) (edges []edge, anyDeps []int32) {
 			}
 		}
 	}
-	if n.Parent >= 0 {
-		edges = append(edges, edge{to: n.Parent, dep: parentDep})
-	}
 	g.edges = edges
 	return edges, anyDeps
 }
 
-func (g *Graph) matches(member ID, sel *Select) bool {
+func (g *selections) matches(member ID, sel *Select) bool {
 	n := g.nodes[member]
 	v := n.effective()
 	return v != nil && (sel.Match == nil || sel.Match(n.Ref.Name, v))
 }
 
 // wantEdges sets the edges of the desired value, and its waiters. It reports whether there are other edges than before.
-func (g *Graph) wantEdges(id ID, deps []Dep) (moved bool) {
+func (g *selections) wantEdges(id ID, deps []Dep) (moved bool) {
 	n := g.nodes[id]
 	edges, anyDeps := g.resolve(id, deps)
 	moved = g.setEdges(id, wanted, edges)
-	n.anyDeps[wanted], n.ndeps = anyDeps, int32(len(deps))
+	n.anyDeps[wanted] = anyDeps
+	n.ndeps = int32(len(deps))
 	for _, i := range anyDeps {
 		sel := deps[i].Any
 		g.bucketOf(sel.Kind, sel.Bucket).waiters[waiter{id, i}] = sel
@@ -94,7 +114,7 @@ func (g *Graph) wantEdges(id ID, deps []Dep) (moved bool) {
 }
 
 // stopWaiting removes the waiters of the present desired value.
-func (g *Graph) stopWaiting(id ID, deps []Dep) {
+func (g *selections) stopWaiting(id ID, deps []Dep) {
 	for _, i := range g.nodes[id].anyDeps[wanted] {
 		if b := g.buckets[bucketKey{deps[i].Any.Kind, deps[i].Any.Bucket}]; b != nil {
 			delete(b.waiters, waiter{id, i})
@@ -105,7 +125,7 @@ func (g *Graph) stopWaiting(id ID, deps []Dep) {
 }
 
 // member moves a node to the bucket of its effective value, and matches it against the waiters there.
-func (g *Graph) member(id ID) {
+func (g *selections) member(id ID) {
 	n := g.nodes[id]
 	if n.Rules == nil {
 		return
@@ -135,7 +155,7 @@ func (g *Graph) member(id ID) {
 	g.rematch(id, to)
 }
 
-func (g *Graph) rematch(id ID, b *bucket) {
+func (g *selections) rematch(id ID, b *bucket) {
 	for w, sel := range b.waiters {
 		if w.node == id {
 			continue
@@ -156,44 +176,9 @@ func (g *Graph) rematch(id ID, b *bucket) {
 	}
 }
 
-// selected reports whether a value of t matches the Any dependency with this index of a value of n.
-func (n *Node) selected(value any, dep int32, t *Node, candidate any) bool {
-	sel := n.Rules.Deps(n.Ref.Name, value)[dep].Any
-	name, _ := t.Rules.Bucket(t.Ref.Name, candidate)
-	return name == sel.Bucket && (sel.Match == nil || sel.Match(t.Ref.Name, candidate))
-}
-
-// serves reports whether what an edge of the desired value leads to is applied, and matches as it is applied now.
-func (g *Graph) serves(n *Node, e edge) bool {
-	t := g.nodes[e.to]
-	switch {
-	case !t.There():
-		return false
-	case !e.any || t.State == Foreign || t.Orphan || t.HaveRev == t.WantRev && !t.Drifted:
-		return true
-	}
-	return n.selected(n.Want, e.dep, t, t.Have)
-}
-
-// bears reports whether an applied candidate still serves the applied value of n. The candidate may have been changed.
-func (g *Graph) bears(n *Node, e edge) bool {
-	t := g.nodes[e.to]
-	return t.There() && n.based != nil && n.selected(n.based, e.dep, t, t.current())
-}
-
-// current is the value by which an object on the machine serves. The desired value has also the fields that Rules.Equal ignores.
-func (n *Node) current() any {
-	if n.HaveRev == n.WantRev && n.Desired() && n.State == Applied && !n.Drifted {
-		return n.Want
-	}
-	return n.Have
-}
-
-// leaves reports whether the planned update of a candidate ends its service for the applied value of n.
-func (g *Graph) leaves(n *Node, e edge) bool {
-	t := g.nodes[e.to]
-	if !e.any || t.mark != g.epoch || t.act != update {
-		return false
-	}
-	return n.based == nil || !n.selected(n.based, e.dep, t, t.Want)
+// TakeStirred appends the nodes that gained or lost a candidate of an Any dependency since the last call.
+func (g *selections) TakeStirred(ids []ID) []ID {
+	ids = append(ids, g.stirred...)
+	g.stirred = g.stirred[:0]
+	return ids
 }

@@ -1,102 +1,36 @@
 package plan
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
-)
-
-// Two sets of edges: those of the desired value order what is created, those of the applied value order what is deleted.
-// They differ while an object changes what it depends on.
-const (
-	wanted = iota
-	applied
-)
-
-// edge leads from a dependent to what it depends on.
-type edge struct {
-	to   ID
-	pos  int32 // index of the reverse edge in rdeps of the target
-	dep  int32 // index of the dependency, or parentDep
-	any  bool  // one of several candidates of an Any dependency
-	mode DepMode
-	swap bool
-}
-
-// parentDep marks the edge of a derived object to its parent.
-const parentDep = -1
-
-// redge is the reverse of the edge deps[slot] of node from.
-type redge struct {
-	from ID
-	slot int32
-}
-
-// Graph has a node for each object that is desired, found or named by a dependency.
+// Graph has a node for each object that is desired, found or named by a dependency. Its methods note what happened to
+// an object; [Graph.Plan] says what to do.
 type Graph struct {
-	Clock uint64 // counts the changes of nodes
-
-	rules   map[Kind]Rules
-	ids     map[Ref]ID
-	nodes   []*Node
-	free    []ID
-	slab    []Node
-	buckets map[bucketKey]*bucket
-	skipped map[ID]struct{}
-	stirred []ID // nodes with Any edges that changed because a candidate did
-	loose   []ID // nodes that may be unused
-	dumps   int  // dumps in progress
-
-	planner
+	selections
+	Clock   uint64  // counts the changes of nodes
+	LeftOut LeftOut // the next plan looks at these objects
+	dumps   int     // dumps in progress
+	last    Plan    // memory that is used again
 }
 
-// planner is the state of the last plan, and memory that plans use again.
-type planner struct {
-	epoch    uint32
-	aff      []ID // the nodes that the plan affects
-	cascaded bool // the present pass found an object that is deleted with what it depends on
+// LeftOut has the objects with an operation that was left out, or is not asked for yet.
+type LeftOut map[ID]struct{}
 
-	stack, queue []ID
-	edges        []edge
+// Add notes an object.
+func (l LeftOut) Add(id ID) { l[id] = struct{}{} }
+
+// Has reports whether an object is noted.
+func (l LeftOut) Has(id ID) bool {
+	_, has := l[id]
+	return has
 }
 
 // New returns a graph without nodes. It reads rules when a node is made.
 func New(rules map[Kind]Rules) *Graph {
-	return &Graph{rules: rules, ids: make(map[Ref]ID), buckets: make(map[bucketKey]*bucket), skipped: make(map[ID]struct{})}
-}
-
-// Node returns a node.
-func (g *Graph) Node(id ID) *Node { return g.nodes[id] }
-
-// Nodes returns all nodes by their ID. Those that are not in use have an empty Ref.
-func (g *Graph) Nodes() []*Node { return g.nodes }
-
-// Lookup returns the node of an object.
-func (g *Graph) Lookup(r Ref) (ID, bool) {
-	id, ok := g.ids[r]
-	return id, ok
-}
-
-// Intern returns the node of an object, and makes it if there is none.
-func (g *Graph) Intern(r Ref) ID {
-	if id, ok := g.ids[r]; ok {
-		return id
+	return &Graph{
+		selections: selections{
+			links:   links{rules: rules, ids: make(map[Ref]ID)},
+			buckets: make(map[bucketKey]*bucket),
+		},
+		LeftOut: make(LeftOut),
 	}
-	var id ID
-	if last := len(g.free) - 1; last >= 0 {
-		id, g.free = g.free[last], g.free[:last]
-	} else {
-		if len(g.slab) == 0 {
-			g.slab = make([]Node, 64)
-		}
-		id = ID(len(g.nodes))
-		g.nodes = append(g.nodes, &g.slab[0])
-		g.slab = g.slab[1:]
-	}
-	*g.nodes[id] = Node{Ref: r, Rules: g.rules[r.Kind], Desire: Desire{Parent: noNode}, RetrySlot: -1}
-	g.ids[r] = id
-	return id
 }
 
 // BeginDump keeps all nodes until EndDump: the dump must not take a node that was deleted meanwhile for a new one.
@@ -112,158 +46,224 @@ func (g *Graph) Sweep(ids []ID) {
 		id := g.loose[len(g.loose)-1]
 		g.loose = g.loose[:len(g.loose)-1]
 		n := g.nodes[id]
-		if g.ids[n.Ref] != id || n.needed() || g.Skipped(id) {
+		if g.ids[n.Ref] != id || n.needed() || g.LeftOut.Has(id) {
 			continue
 		}
 		g.setEdges(id, wanted, nil)
 		g.setEdges(id, applied, nil)
 		delete(g.ids, n.Ref)
-		*n = Node{Desire: Desire{Parent: noNode}, RetrySlot: -1}
+		*n = Node{RetrySlot: -1}
 		g.free = append(g.free, id)
 	}
 }
 
 func (n *Node) needed() bool {
 	return n.Ref == Ref{} || n.Want != nil || n.Present() || n.bucket != nil || n.RetrySlot >= 0 ||
-		n.Last != nil || len(n.Children) > 0 || len(n.rdeps[wanted]) > 0 || len(n.rdeps[applied]) > 0
+		n.Last != nil || len(n.rdeps[wanted]) > 0 || len(n.rdeps[applied]) > 0
 }
 
-// Skip notes that an operation on the object was left out, or is not asked for yet: the next plan looks at it.
-func (g *Graph) Skip(id ID) { g.skipped[id] = struct{}{} }
-
-// Skipped reports whether an operation on the object was left out.
-func (g *Graph) Skipped(id ID) bool {
-	_, skipped := g.skipped[id]
-	return skipped
+// touch notes a change of a node.
+func (g *Graph) touch(n *Node) {
+	g.Clock++
+	n.Touched = g.Clock
 }
 
-// HasSkipped reports whether an operation on any object was left out.
-func (g *Graph) HasSkipped() bool { return len(g.skipped) > 0 }
+// Applied notes that an operation succeeded.
+func (g *Graph) Applied(id ID, verb Verb, meta any) {
+	n := g.nodes[id]
+	n.Drifted = false
+	n.Last = nil
+	delete(g.LeftOut, id)
+	g.touch(n)
+	if verb == Delete {
+		if g.gone(id); n.Orphan {
+			g.SetOrphan(id, false)
+		}
+		return
+	}
+	n.State = Applied
+	n.Have = n.Want
+	n.Meta = meta
+	n.HaveRev = n.WantRev
+	n.Lost = false
+	g.align(id)
+}
 
-// Unskip takes back what Skip noted.
-func (g *Graph) Unskip(id ID) { delete(g.skipped, id) }
+// gone takes away the applied value of a node.
+func (g *Graph) gone(id ID) {
+	n := g.nodes[id]
+	n.Lost = n.Desired() && (n.Lost || n.Have != nil)
+	n.State = Absent
+	n.Have = nil
+	n.Meta = nil
+	n.HaveRev = 0
+	n.Again = false
+	g.setEdges(id, applied, nil)
+	n.anyDeps[applied] = nil
+	n.based = nil
+}
 
-// TakeSkipped appends the objects that Skip noted and that take accepts, and forgets them.
-func (g *Graph) TakeSkipped(ids []ID, take func(*Node) bool) []ID {
-	for id := range g.skipped {
-		if take(g.nodes[id]) {
-			delete(g.skipped, id)
-			ids = append(ids, id)
+// Doubt notes that an operation may or may not have been done. The object may stand on the dependencies of both values.
+func (g *Graph) Doubt(id ID) {
+	n := g.nodes[id]
+	n.State = Doubtful
+	g.touch(n)
+	edges := append(g.edges[:0], n.deps[applied]...)
+	for _, e := range n.deps[wanted] {
+		edges = append(edges, edge{to: e.to, dep: inDoubt, mode: e.mode})
+	}
+	g.edges = edges
+	g.setEdges(id, applied, edges)
+}
+
+// inDoubt marks an applied edge that lasts only until the object was read back.
+const inDoubt = -1
+
+// resolveDoubt removes the edges that Doubt added.
+func (g *Graph) resolveDoubt(id ID) {
+	g.edges = g.edges[:0]
+	for _, e := range g.nodes[id].deps[applied] {
+		if e.dep != inDoubt {
+			g.edges = append(g.edges, e)
 		}
 	}
-	return ids
+	g.setEdges(id, applied, g.edges)
 }
 
-// Unmark removes the marks of all nodes. Marks last until the next plan.
-func (g *Graph) Unmark() { g.epoch++ }
-
-// Mark marks a node.
-func (g *Graph) Mark(n *Node) { n.mark = g.epoch }
-
-// Marked reports whether a node was marked since Unmark.
-func (g *Graph) Marked(n *Node) bool { return n.mark == g.epoch }
-
-// TakeStirred appends the nodes that gained or lost a candidate of an Any dependency since the last call.
-func (g *Graph) TakeStirred(ids []ID) []ID {
-	ids = append(ids, g.stirred...)
-	g.stirred = g.stirred[:0]
-	return ids
+// Missing notes that an object is not on the machine.
+func (g *Graph) Missing(id ID) {
+	g.touch(g.nodes[id])
+	g.gone(id)
+	g.SetOrphan(id, false)
 }
 
-func sameEdges(have, want []edge) bool {
-	return slices.EqualFunc(have, want, func(a, b edge) bool {
-		return a.to == b.to && a.dep == b.dep && a.mode == b.mode && a.any == b.any && a.swap == b.swap
-	})
-}
-
-// setEdges replaces the edges of a node in set s, and reports whether they differ. Its cost does not depend on how many edges lead to the
-// targets.
-func (g *Graph) setEdges(id ID, s int, edges []edge) (changed bool) {
+// FoundForeign notes that an object exists that is never touched.
+func (g *Graph) FoundForeign(id ID, have, meta any) {
 	n := g.nodes[id]
-	if sameEdges(n.deps[s], edges) {
+	g.touch(n)
+	n.State = Foreign
+	n.Have = have
+	n.Meta = meta
+	n.HaveRev = 0
+	g.setEdges(id, applied, nil)
+	n.anyDeps[applied] = nil
+	n.based = nil
+	g.member(id)
+}
+
+// Found notes an object of ours as it was read back, and reports whether the value is another one than before. The
+// caller calls ResolveApplied when all candidates of Any dependencies are found.
+func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
+	n := g.nodes[id]
+	before := n.Have
+	g.touch(n)
+	n.State = Applied
+	n.Have = have
+	n.Meta = meta
+	n.Lost = false
+	if !proven {
+		n.State = Unproven
+	}
+	g.resolveDoubt(id)
+	if changed = before == nil || !n.Rules.Equal(before, have); changed {
+		g.dependAsApplied(id)
+	}
+	g.member(id)
+	return changed
+}
+
+// Prove notes the full value of an object whose fields could not be read back.
+func (g *Graph) Prove(id ID, have any) {
+	n := g.nodes[id]
+	n.State = Applied
+	n.Have = have
+}
+
+// Fail notes that an operation was not done.
+func (g *Graph) Fail(id ID, f Failure) {
+	n := g.nodes[id]
+	n.Failure = f
+	g.touch(n)
+}
+
+// SetOrphan sets whether the plans spare an object of ours that no source desires.
+func (g *Graph) SetOrphan(id ID, orphan bool) {
+	g.nodes[id].Orphan = orphan
+	g.member(id)
+}
+
+// SetDesire is the only function that changes the desired value of an object. It reports whether the object may depend
+// on other objects than before. That does not follow from Rules.Equal: a value may need no operation and have other
+// dependencies or another bucket.
+func (g *Graph) SetDesire(id ID, d Desire) (moved bool) {
+	n := g.nodes[id]
+	selected := len(n.anyDeps[wanted]) > 0
+	if selected {
+		g.stopWaiting(id, n.Rules.Deps(n.Ref.Name, n.Want))
+	}
+	if n.Desire = d; d.Want == nil {
+		n.Source = ""
+	}
+	n.Lost = n.Lost && n.Desired()
+	g.touch(n)
+	g.member(id)
+	var deps []Dep
+	if n.Desired() {
+		deps = n.Rules.Deps(n.Ref.Name, n.Want)
+	}
+	moved = g.wantEdges(id, deps)
+	return moved || selected || len(n.anyDeps[wanted]) > 0
+}
+
+// align notes that the object stands on the dependencies of the desired value: of candidates, those that serve now.
+func (g *Graph) align(id ID) {
+	n := g.nodes[id]
+	g.edges = g.edges[:0]
+	for _, e := range n.deps[wanted] {
+		if !e.any || g.serves(n, e) {
+			g.edges = append(g.edges, e)
+		}
+	}
+	g.setEdges(id, applied, g.edges)
+	n.anyDeps[applied] = n.anyDeps[wanted]
+	n.based = n.Want
+}
+
+// Settle notes that an object in sync needs no operation for its desired value, and reports whether anything had to be
+// noted. An object with an unmet dependency is left as it is.
+func (g *Graph) Settle(id ID) bool {
+	n := g.nodes[id]
+	settled := n.HaveRev == n.WantRev && n.Err == nil && !n.Drifted
+	if settled && len(n.anyDeps[wanted]) == 0 && sameEdges(n.deps[applied], n.deps[wanted]) {
 		return false
 	}
-	for _, e := range n.deps[s] {
-		g.unlink(e, s)
+	if _, unmet := g.Unmet(n); unmet {
+		return false
 	}
-	out := n.deps[s][:0]
-	if cap(out) < len(edges) {
-		out = make([]edge, 0, len(edges))
-	}
-	n.deps[s] = out
-	for _, e := range edges {
-		g.addEdge(id, s, e)
-	}
+	n.HaveRev = n.WantRev
+	n.Drifted = false
+	g.align(id)
 	return true
 }
 
-func (g *Graph) addEdge(id ID, s int, e edge) {
-	n, t := g.nodes[id], g.nodes[e.to]
-	e.pos = int32(len(t.rdeps[s]))
-	t.rdeps[s] = append(t.rdeps[s], redge{from: id, slot: int32(len(n.deps[s]))})
-	n.deps[s] = append(n.deps[s], e)
-}
-
-// unlink removes the reverse of e. The last reverse edge of the target takes its place.
-func (g *Graph) unlink(e edge, s int) {
-	t := g.nodes[e.to]
-	last := len(t.rdeps[s]) - 1
-	moved := t.rdeps[s][last]
-	t.rdeps[s][e.pos] = moved
-	g.nodes[moved.from].deps[s][moved.slot].pos = e.pos
-	t.rdeps[s] = t.rdeps[s][:last]
-	if last == 0 && t.Want == nil && t.Have == nil {
-		g.loose = append(g.loose, e.to)
+// ResolveApplied resolves the Any dependencies of the applied value again.
+func (g *Graph) ResolveApplied(id ID) {
+	if n := g.nodes[id]; n.There() && n.State != Foreign && len(n.anyDeps[applied]) > 0 {
+		g.dependAsApplied(id)
 	}
 }
 
-func (g *Graph) dropEdge(id ID, s int, slot int) {
+// dependAsApplied derives the dependencies of the object from its applied value.
+func (g *Graph) dependAsApplied(id ID) {
 	n := g.nodes[id]
-	g.unlink(n.deps[s][slot], s)
-	last := len(n.deps[s]) - 1
-	if slot != last {
-		moved := n.deps[s][last]
-		n.deps[s][slot] = moved
-		g.nodes[moved.to].rdeps[s][moved.pos].slot = int32(slot)
+	if n.InSync() {
+		g.align(id)
+		return
 	}
-	n.deps[s] = n.deps[s][:last]
-}
-
-func (g *Graph) targets(out []ID, id ID, s int) []ID {
-	for _, e := range g.nodes[id].deps[s] {
-		out = append(out, e.to)
-	}
-	return out
-}
-
-// Around calls visit for the given nodes, for their direct dependencies, and for everything that depends on them; for a node once or twice.
-func (g *Graph) Around(ids []ID, visit func(*Node)) {
-	for _, id := range ids {
-		for s := range g.nodes[id].deps {
-			for _, to := range g.targets(nil, id, s) {
-				visit(g.nodes[to])
-			}
-		}
-	}
-	g.Dependents(ids, func(id ID) { visit(g.nodes[id]) })
-}
-
-// Dependents calls visit once for each of the given nodes and for everything that depends on them.
-func (g *Graph) Dependents(ids []ID, visit func(ID)) {
-	seen := make(map[ID]bool)
-	for queue := slices.Clone(ids); len(queue) > 0; queue = queue[1:] {
-		id := queue[0]
-		if seen[id] {
-			continue
-		}
-		seen[id] = true
-		visit(id)
-		for _, back := range g.nodes[id].rdeps {
-			for _, r := range back {
-				queue = append(queue, r.from)
-			}
-		}
-	}
+	edges, anyDeps := g.resolve(id, n.Rules.Deps(n.Ref.Name, n.Have))
+	g.setEdges(id, applied, edges)
+	n.anyDeps[applied] = anyDeps
+	n.based = n.Have
 }
 
 // RecreateMakers marks the objects that must be recreated for a missing one to come back, and returns them.
@@ -278,103 +278,4 @@ func (g *Graph) RecreateMakers(missing *Node) (ids []ID) {
 		}
 	}
 	return ids
-}
-
-// Handles returns the metadata of the objects that serve the dependencies of the desired value, by the index of the dependency.
-// Of several candidates it takes the one whose name sorts first.
-func (g *Graph) Handles(n *Node) []any {
-	if n.ndeps == 0 {
-		return nil
-	}
-	handles, chosen := make([]any, n.ndeps), make([]*Node, n.ndeps)
-	for _, e := range n.deps[wanted] {
-		if t := g.nodes[e.to]; e.dep >= 0 && t.There() && (chosen[e.dep] == nil || t.Ref.Name < chosen[e.dep].Ref.Name) {
-			chosen[e.dep], handles[e.dep] = t, t.Meta
-		}
-	}
-	return handles
-}
-
-// ErrCycle is wrapped with the path of a dependency cycle.
-var ErrCycle = errors.New("dependency cycle")
-
-// Cycle returns an error if the desired values of the given nodes lead to a dependency cycle.
-func (g *Graph) Cycle(from []ID) error {
-	w := cycleWalk{Graph: g, color: make(map[ID]color, len(from))}
-	for _, root := range from {
-		if w.color[root] != unseen {
-			continue
-		}
-		if loop := w.from(root); loop != nil {
-			return g.cycleError(loop)
-		}
-	}
-	return nil
-}
-
-type color uint8
-
-const (
-	unseen color = iota
-	onPath
-	free // leads to no cycle
-)
-
-// cycleWalk searches depth first. It has a stack of its own, because a chain of dependencies may be longer than a goroutine's stack allows.
-type cycleWalk struct {
-	*Graph
-	color map[ID]color
-	path  []step
-}
-
-type step struct {
-	id   ID
-	next int // the edge to follow next
-}
-
-// from returns the nodes of a cycle that root leads to.
-func (w *cycleWalk) from(root ID) []ID {
-	w.enter(root)
-	for len(w.path) > 0 {
-		top := &w.path[len(w.path)-1]
-		deps := w.nodes[top.id].deps[wanted]
-		if top.next == len(deps) {
-			w.color[top.id] = free
-			w.path = w.path[:len(w.path)-1]
-			continue
-		}
-		to := deps[top.next].to
-		top.next++
-		switch w.color[to] {
-		case onPath:
-			return w.since(to)
-		case unseen:
-			w.enter(to)
-		}
-	}
-	return nil
-}
-
-func (w *cycleWalk) enter(id ID) {
-	w.color[id] = onPath
-	w.path = append(w.path, step{id: id})
-}
-
-func (w *cycleWalk) since(id ID) (ids []ID) {
-	first := slices.IndexFunc(w.path, func(s step) bool { return s.id == id })
-	for _, s := range w.path[first:] {
-		ids = append(ids, s.id)
-	}
-	return ids
-}
-
-// cycleError starts the path at its smallest name, so that the text does not depend on where the search began.
-func (g *Graph) cycleError(ids []ID) error {
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = g.nodes[id].Ref.String()
-	}
-	first := slices.Index(names, slices.Min(names))
-	names = append(names[first:], names[:first+1]...)
-	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(names, " -> "))
 }

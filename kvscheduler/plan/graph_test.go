@@ -14,7 +14,6 @@ func TestEachChangeOfANodeIsOnTheClock(t *testing.T) {
 		"missing":       func(w *world, id plan.ID) { w.Missing(id) },
 		"found foreign": func(w *world, id plan.ID) { w.FoundForeign(id, &value{}, nil) },
 		"found":         func(w *world, id plan.ID) { w.Found(id, &value{}, nil, true) },
-		"seen":          func(w *world, id plan.ID) { w.See(id, &value{}, true) },
 		"failed":        func(w *world, id plan.ID) { w.Fail(id, plan.Failure{}) },
 		"desired":       func(w *world, _ plan.ID) { w.desire("a", &value{n: 1}) },
 	} {
@@ -69,17 +68,9 @@ func TestAPlanTellsWhatBecomesOfAnObject(t *testing.T) {
 func TestAnObjectThatWasSkippedAndIsAppliedIsNoLongerSkipped(t *testing.T) {
 	w := newWorld(t)
 	w.desire("a", &value{})
-	w.Skip(w.id("a"))
-	if w.run("", "a"); w.Skipped(w.id("a")) {
+	w.LeftOut.Add(w.id("a"))
+	if w.run("", "a"); w.LeftOut.Has(w.id("a")) {
 		t.Error("it is still noted as skipped")
-	}
-	w.Skip(w.id("a"))
-	if w.Unskip(w.id("a")); w.Skipped(w.id("a")) {
-		t.Error("Unskip has no effect")
-	}
-	w.Skip(w.id("a"))
-	if got := w.TakeSkipped(nil, func(*plan.Node) bool { return false }); len(got) != 0 || !w.Skipped(w.id("a")) {
-		t.Error("an object that is not taken is forgotten")
 	}
 }
 
@@ -87,7 +78,7 @@ func TestAForeignObjectStandsOnNothing(t *testing.T) {
 	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
 	w.FoundForeign(w.id("b"), &value{deps: on("a")}, nil)
 	w.desire("a", nil)
-	if by, blocked := w.Obstacle(plan.Op{ID: w.id("a"), Verb: plan.Delete}); blocked {
+	if by, blocked := w.last.Obstacle(plan.Op{ID: w.id("a"), Verb: plan.Delete}); blocked {
 		t.Errorf("the delete of a is blocked by %d", by)
 	}
 	w.expect("delete:a", "a")
@@ -95,9 +86,13 @@ func TestAForeignObjectStandsOnNothing(t *testing.T) {
 
 func TestObjectsThatWeftDoesNotDesireServeBuckets(t *testing.T) {
 	for name, add := range map[string]func(w *world, id plan.ID){
-		"a foreign object":                   func(w *world, id plan.ID) { w.FoundForeign(id, &value{bucket: "up"}, nil) },
-		"a foreign object of a notification": func(w *world, id plan.ID) { w.See(id, &value{bucket: "up"}, false) },
-		"an orphan":                          func(w *world, id plan.ID) { w.Found(id, &value{bucket: "up"}, nil, true); w.SetOrphan(id, true) },
+		"a foreign object": func(w *world, id plan.ID) {
+			w.FoundForeign(id, &value{bucket: "up"}, nil)
+		},
+		"an orphan": func(w *world, id plan.ID) {
+			w.Found(id, &value{bucket: "up"}, nil, true)
+			w.SetOrphan(id, true)
+		},
 		"an orphan that comes from another bucket": func(w *world, id plan.ID) {
 			w.Found(id, &value{bucket: "down"}, nil, true)
 			w.SetOrphan(id, true)
@@ -127,7 +122,8 @@ func TestObjectsThatWeftDoesNotDesireServeBuckets(t *testing.T) {
 	w.expect("", "user")
 }
 
-// The applied edges of an object lead to the candidates that serve now, and not to those of the time when it was applied.
+// The applied edges of an object lead to the candidates that serve now, and not to those of the time when it was
+// applied.
 func TestAnObjectMovesToTheCandidatesThatServeNow(t *testing.T) {
 	for name, align := range map[string]func(w *world){
 		"when it is settled":              func(w *world) { w.Settle(w.id("user")) },
@@ -138,7 +134,7 @@ func TestAnObjectMovesToTheCandidatesThatServeNow(t *testing.T) {
 			w.desire("user", &value{deps: []plan.Dep{anyOf("up")}})
 			w.run("", "user")
 			w.desire("two", &value{bucket: "up"})
-			for _, o := range w.Plan(w.ids("two"), w.now, nil) { // without the user
+			for _, o := range w.plan(w.ids("two")) { // without the user
 				w.Applied(o.ID, o.Verb, nil)
 			}
 			w.desire("one", nil)
@@ -162,7 +158,8 @@ func TestACandidateServesByItsAppliedValueAsLongAsItsUpdateIsHeld(t *testing.T) 
 func TestACandidateThatDriftedOutOfItsBucketDoesNotServe(t *testing.T) {
 	w := applied(t, map[string]*value{"one": {bucket: "up"}})
 	w.desire("user", &value{deps: []plan.Dep{anyOf("up")}})
-	w.See(w.id("one"), &value{bucket: "down"}, true)
+	w.Found(w.id("one"), &value{bucket: "down"}, nil, true)
+	w.node("one").Drifted = true
 	if missing := w.MissingNow(w.node("user")); !slices.Equal(missing, []string{`any o of "up"`}) {
 		t.Errorf("it waits for %q", missing)
 	}
@@ -188,8 +185,11 @@ func TestTheDeleteOfACandidateIsBlockedUnlessAnotherOneServes(t *testing.T) {
 		"the other one serves":            {func(*world) {}, false},
 		"the other one is deleted, too":   {func(w *world) { w.desire("two", nil) }, true},
 		"the other one leaves the bucket": {func(w *world) { w.desire("two", &value{bucket: "down"}) }, true},
-		"the other one drifted away":      {func(w *world) { w.See(w.id("two"), &value{bucket: "down"}, true) }, true},
-		"the other one is missing":        {func(w *world) { w.Missing(w.id("two")) }, true},
+		"the other one drifted away": {func(w *world) {
+			w.Found(w.id("two"), &value{bucket: "down"}, nil, true)
+			w.node("two").Drifted = true
+		}, true},
+		"the other one is missing": {func(w *world) { w.Missing(w.id("two")) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := applied(t, map[string]*value{"one": {bucket: "up"}, "two": {bucket: "up"}})
@@ -198,7 +198,8 @@ func TestTheDeleteOfACandidateIsBlockedUnlessAnotherOneServes(t *testing.T) {
 			w.desire("one", nil)
 			tt.other(w)
 			w.planned("one", "two")
-			if by, blocked := w.Obstacle(plan.Op{ID: w.id("one"), Verb: plan.Delete}); blocked != tt.blocked || blocked && by != w.id("user") {
+			if by, blocked := w.last.Obstacle(plan.Op{ID: w.id("one"), Verb: plan.Delete}); blocked != tt.blocked ||
+				blocked && by != w.id("user") {
 				t.Errorf("blocked %t by %d, want %t", blocked, by, tt.blocked)
 			}
 		})
@@ -206,7 +207,11 @@ func TestTheDeleteOfACandidateIsBlockedUnlessAnotherOneServes(t *testing.T) {
 }
 
 func TestOnlyTheMakerOfAPartIsRecreated(t *testing.T) {
-	w := applied(t, map[string]*value{"maker": {}, "needed": {}, "part": {deps: append(needs(plan.Part, "maker"), on("needed")...)}})
+	w := applied(t, map[string]*value{
+		"maker":  {},
+		"needed": {},
+		"part":   {deps: append(needs(plan.Part, "maker"), on("needed")...)},
+	})
 	if makers := w.RecreateMakers(w.node("part")); !slices.Equal(makers, w.ids("maker")) || w.node("needed").Again {
 		t.Errorf("makers %v, needed again %t", makers, w.node("needed").Again)
 	}
@@ -225,7 +230,7 @@ func TestOnlyTheMakerOfAPartIsRecreated(t *testing.T) {
 func TestAPlanIgnoresWhatEarlierPlansDid(t *testing.T) {
 	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
 	w.planned("b")
-	if cause, is := w.Followed(w.node("b")); is {
+	if cause, is := w.last.Followed(w.node("b")); is {
 		t.Errorf("b follows %s, which this plan does not change", cause.Ref)
 	}
 	w.desire("b", &value{n: 1, deps: on("a")})
@@ -236,7 +241,7 @@ func TestAnObjectDoesNotWaitForWhatIsAboutToBeCreated(t *testing.T) {
 	w := newWorld(t)
 	w.desire("b", &value{})
 	w.desire("a", &value{deps: on("b")})
-	if w.planned("a", "b"); w.WaitsForWaiting(w.node("a")) {
+	if w.planned("a", "b"); w.last.WaitsForWaiting(w.node("a")) {
 		t.Error("b is created by this plan")
 	}
 }
@@ -252,9 +257,8 @@ func TestANodeIsKeptAsLongAsItIsNeeded(t *testing.T) {
 		"it is doubtful":              {func(w *world) { w.Doubt(w.id("a")) }, true},
 		"it is first in the retries":  {func(w *world) { w.node("a").RetrySlot = 0 }, true},
 		"it was applied by a restart": {func(w *world) { w.node("a").Last = &value{} }, true},
-		"it has children":             {func(w *world) { w.node("a").Children = w.ids("child") }, true},
 		"an object depends on it":     {func(w *world) { w.desire("b", &value{deps: on("a")}) }, true},
-		"it was skipped":              {func(w *world) { w.Skip(w.id("a")) }, true},
+		"it was skipped":              {func(w *world) { w.LeftOut.Add(w.id("a")) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -353,14 +357,6 @@ func TestACandidateThatIsHeldServesByItsAppliedValue(t *testing.T) {
 	w.expect("", "base", "user") // the plan affects the candidate, whose retry is not due
 }
 
-func TestAFailedObjectIsTriedWhenAThirdPartyChangedItsDependency(t *testing.T) {
-	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
-	w.desire("b", &value{n: 1, deps: on("a")})
-	w.run("update:b", "b")
-	w.See(w.id("a"), &value{}, true) // recreated, with the same value
-	w.expect("update:b", "a")
-}
-
 func TestAPartIsMadeAnewWithTheUpdateOfItsMaker(t *testing.T) {
 	w := applied(t, map[string]*value{"maker": {}, "part": {deps: needs(plan.Part, "maker")}})
 	w.desire("maker", &value{n: 1})
@@ -379,7 +375,7 @@ func TestAnObjectThatWaitsOutsideOfThePlanIsNotWaitedFor(t *testing.T) {
 	w.desire("b", &value{deps: on("never")})
 	w.planned("b")
 	w.desire("a", &value{deps: on("b")})
-	if w.planned("a"); w.WaitsForWaiting(w.node("a")) {
+	if w.planned("a"); w.last.WaitsForWaiting(w.node("a")) {
 		t.Error("b waits, but this plan says nothing about it")
 	}
 }

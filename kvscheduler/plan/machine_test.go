@@ -11,7 +11,8 @@ import (
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// machine is a world with the values that are really there. Its operations fail the test if they break what the machine needs.
+// machine is a world with the values that are really there. Its operations fail the test if they break what the machine
+// needs.
 type machine struct {
 	*world
 	rt     *rapid.T
@@ -39,7 +40,8 @@ func (m *machine) isServed(name string, v *value) bool {
 func (m *machine) do(o plan.Op) {
 	n := m.Node(o.ID)
 	name := n.Ref.Name
-	have, want := m.values[name], n.Want
+	have := m.values[name]
+	want := n.Want
 	switch {
 	case (o.Verb == plan.Create) != (have == nil):
 		m.rt.Fatalf("%s %s, and the machine has %v", o.Verb, name, have)
@@ -62,7 +64,7 @@ func (m *machine) do(o plan.Op) {
 
 // execute executes a plan level by level. The operations of a level come in any order.
 func (m *machine) execute(label string, dirty ...string) {
-	ops := m.Plan(m.ids(dirty...), m.now, nil)
+	ops := m.plan(m.ids(dirty...))
 	for i := 0; i < len(ops); {
 		j := i
 		for j < len(ops) && ops[j].Level == ops[i].Level {
@@ -75,7 +77,8 @@ func (m *machine) execute(label string, dirty ...string) {
 	}
 }
 
-// final returns the objects that exist when everything possible is applied. Dependencies lead to names that come earlier.
+// final returns the objects that exist when everything possible is applied. Dependencies lead to names that come
+// earlier.
 func final(names []string, wanted map[string]*value) map[string]*value {
 	m := &machine{values: make(map[string]*value)}
 	for _, name := range names {
@@ -86,7 +89,10 @@ func final(names []string, wanted map[string]*value) map[string]*value {
 	return m.values
 }
 
-var providers, users = []string{"p1", "p2", "p3"}, []string{"u1", "u2", "u3", "u4"}
+var (
+	providers = []string{"p1", "p2", "p3"}
+	users     = []string{"u1", "u2", "u3", "u4"}
+)
 
 // drawWanted draws values: providers are members of buckets, users depend on objects before them and on buckets.
 func drawWanted(rt *rapid.T, label string) map[string]*value {
@@ -96,13 +102,21 @@ func drawWanted(rt *rapid.T, label string) map[string]*value {
 		if rapid.IntRange(0, 3).Draw(rt, label+name+" absent") == 0 {
 			continue
 		}
-		v := &value{n: rapid.IntRange(0, 1).Draw(rt, label+name+" n"), fixed: rapid.IntRange(0, 1).Draw(rt, label+name+" fixed")}
+		v := &value{
+			n:     rapid.IntRange(0, 1).Draw(rt, label+name+" n"),
+			fixed: rapid.IntRange(0, 1).Draw(rt, label+name+" fixed"),
+		}
 		if slices.Contains(providers, name) {
 			v.bucket = rapid.SampledFrom([]string{"x", "y"}).Draw(rt, label+name+" bucket")
 		} else {
 			mode := rapid.SampledFrom([]plan.DepMode{plan.Exists, plan.Follow}).Draw(rt, label+name+" mode")
-			for _, d := range rapid.SliceOfNDistinct(rapid.SampledFrom(names[:i]), 0, 2, rapid.ID).Draw(rt, label+name+" deps") {
-				v.deps = append(v.deps, plan.Dep{On: ref(d), Mode: mode, Swap: rapid.Bool().Draw(rt, label+name+" swap")})
+			for _, d := range rapid.SliceOfNDistinct(rapid.SampledFrom(names[:i]), 0, 2, rapid.ID).Draw(rt,
+				label+name+" deps") {
+				v.deps = append(v.deps, plan.Dep{
+					On:   ref(d),
+					Mode: mode,
+					Swap: rapid.Bool().Draw(rt, label+name+" swap"),
+				})
 			}
 			if bucket := rapid.SampledFrom([]string{"", "x", "y"}).Draw(rt, label+name+" any"); bucket != "" {
 				v.deps = append(v.deps, anyOf(bucket))
@@ -113,8 +127,8 @@ func drawWanted(rt *rapid.T, label string) map[string]*value {
 	return wanted
 }
 
-// Whatever changes, each operation finds what it needs and leaves all others what they stand on, in whatever order the operations of a level
-// are done. In the end the machine has what can exist, and a second plan has nothing to do.
+// Whatever changes, each operation finds what it needs and leaves all others what they stand on, in whatever order the
+// operations of a level are done. In the end the machine has what can exist, and a second plan has nothing to do.
 func TestAPlanKeepsTheMachineConsistentAfterEachOperationAndReachesTheDesiredState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{world: newWorld(t), rt: rt, values: make(map[string]*value)}
@@ -130,8 +144,11 @@ func TestAPlanKeepsTheMachineConsistentAfterEachOperationAndReachesTheDesiredSta
 				}
 			}
 			m.execute(label, names...)
-			if want := final(names, wanted); !maps.EqualFunc(m.values, want, func(a, b *value) bool { return rules{}.Equal(a, b) }) {
-				rt.Fatalf("round %d: the machine has %v, want %v", round, slices.Sorted(maps.Keys(m.values)), slices.Sorted(maps.Keys(want)))
+			if want := final(names, wanted); !maps.EqualFunc(m.values, want, func(a, b *value) bool {
+				return rules{}.Equal(a, b)
+			}) {
+				rt.Fatalf("round %d: the machine has %v, want %v", round, slices.Sorted(maps.Keys(m.values)),
+					slices.Sorted(maps.Keys(want)))
 			}
 			if rest := m.planned(names...); rest != "" {
 				rt.Fatalf("round %d: a second plan does %s", round, rest)
@@ -140,7 +157,8 @@ func TestAPlanKeepsTheMachineConsistentAfterEachOperationAndReachesTheDesiredSta
 	})
 }
 
-// A plan for the objects that changed reaches what a plan for all objects reaches: the others follow by their dependencies.
+// A plan for the objects that changed reaches what a plan for all objects reaches: the others follow by their
+// dependencies.
 func TestAPlanForTheChangedObjectsIsEnough(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{world: newWorld(t), rt: rt, values: make(map[string]*value)}
@@ -166,11 +184,14 @@ func TestAPlanForTheChangedObjectsIsEnough(t *testing.T) {
 				}
 			}
 		}
-		for _, id := range m.TakeStirred(nil) { // as the scheduler does: what gained or lost a candidate is planned, too
+		// as the scheduler does: what gained or lost a candidate is planned, too
+		for _, id := range m.TakeStirred(nil) {
 			changed = append(changed, m.Node(id).Ref.Name)
 		}
 		m.execute("second ", changed...)
-		if want := final(names, wanted); !maps.EqualFunc(m.values, want, func(a, b *value) bool { return rules{}.Equal(a, b) }) {
+		if want := final(names, wanted); !maps.EqualFunc(m.values, want, func(a, b *value) bool {
+			return rules{}.Equal(a, b)
+		}) {
 			rt.Fatalf("the machine has %v, want %v", slices.Sorted(maps.Keys(m.values)), slices.Sorted(maps.Keys(want)))
 		}
 	})

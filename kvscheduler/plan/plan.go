@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// action is what a plan does with a node.
+// action is the planned change of a node.
 type action uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	create                 // it is made
 	update                 // it is changed in place
 	remove                 // it is deleted
-	cascade                // it is deleted with what it depends on, and does not come back
+	cascade                // it is deleted with a dependency, and does not come back
 	recreate               // it is deleted and made
 	pend                   // it stays absent: a dependency is not met
 	hold                   // it stays as it is until the retry of its failed operation is due
@@ -29,71 +29,99 @@ type Op struct {
 	Verb  Verb
 }
 
-// Plan orders what must be done for the dirty nodes and for everything that depends on them, and appends it to out. It writes only the
-// planned part of nodes. Its cost is linear in the affected nodes and edges, and a sort.
+// Plan has the operations for some objects and for everything that depends on them, in their order. It is valid until
+// the next plan of its graph is made.
+type Plan struct {
+	*links
+	Ops []Op
+
+	aff      []ID // the nodes that the plan affects
+	cascaded bool // the present pass found an object that is deleted with a dependency
+
+	stack, queue []ID
+}
+
+// Plan orders the operations for the dirty nodes and for everything that depends on them. It writes only the planned
+// part of nodes. Its cost is linear in the affected nodes and edges, and a sort.
 //
 // An object whose delete is held back counts as present, until a cascade deletes it; then the plan is made again.
-func (g *Graph) Plan(dirty []ID, now time.Time, out []Op) []Op {
-	g.affected(dirty)
-	for g.cascaded = true; g.cascaded; {
-		g.cascaded = false
-		g.topo(wanted, func(n *Node) { g.decide(n, now) })
-		g.topo(applied, g.disturb)
+func (g *Graph) Plan(dirty []ID, now time.Time) *Plan {
+	p := &g.last
+	p.links = &g.links
+	p.affected(dirty)
+	for p.cascaded = true; p.cascaded; {
+		p.cascaded = false
+		p.topo(wanted, func(n *Node) { p.decide(n, now) })
+		p.topo(applied, p.disturb)
 	}
+	p.Ops = p.operations(p.Ops[:0])
+	return p
+}
+
+// operations appends the operations of the affected nodes: deletions, the deepest dependents first, and then creations
+// and updates, dependencies first.
+func (p *Plan) operations(ops []Op) []Op {
 	var deepest, highest int32
-	for _, id := range g.aff {
-		deepest = max(deepest, g.nodes[id].level[applied])
-		highest = max(highest, g.nodes[id].level[wanted])
+	for _, id := range p.aff {
+		deepest = max(deepest, p.nodes[id].level[applied])
+		highest = max(highest, p.nodes[id].level[wanted])
 	}
-	for _, id := range g.aff {
-		n := g.nodes[id]
-		down, up := deepest-n.level[applied], deepest+1+n.level[wanted]
+	for _, id := range p.aff {
+		n := p.nodes[id]
+		down := deepest - n.level[applied]
+		up := deepest + 1 + n.level[wanted]
 		if n.late {
 			down = deepest + highest + 2
 		}
 		switch n.act {
 		case remove, cascade:
-			out = append(out, Op{id, down, Delete})
+			ops = append(ops, Op{id, down, Delete})
 		case recreate:
-			out = append(out, Op{id, down, Delete}, Op{id, up, Create})
+			ops = append(ops, Op{id, down, Delete}, Op{id, up, Create})
 		case create:
-			out = append(out, Op{id, up, Create})
+			ops = append(ops, Op{id, up, Create})
 		case update:
-			out = append(out, Op{id, up, Update})
+			ops = append(ops, Op{id, up, Update})
 		}
 	}
-	g.order(out)
-	return out
+	p.order(ops)
+	return ops
 }
 
+// Obstacle returns the node for which an operation of the plan cannot be done now. The node is -1 if an Any dependency
+// has no candidate.
+func (p *Plan) Obstacle(o Op) (ID, bool) { return blocker{p}.obstacle(o) }
+
 // Affected returns the nodes that the last plan affected. The next plan overwrites them.
-func (g *Graph) Affected() []ID { return g.aff }
+func (p *Plan) Affected() []ID { return p.aff }
 
 // Asked reports whether the last plan was asked for the node.
-func (g *Graph) Asked(n *Node) bool { return n.dirty == g.epoch }
+func (p *Plan) Asked(n *Node) bool { return n.dirty == p.epoch }
 
 // Cause returns the node that the last plan changes n for; false: n is changed for its own sake.
-func (g *Graph) Cause(n *Node) (*Node, bool) {
+func (p *Plan) Cause(n *Node) (*Node, bool) {
 	if n.cause >= 0 {
-		return g.nodes[n.cause], true
+		return p.nodes[n.cause], true
 	}
 	return nil, false
 }
 
 // Followed returns a dependency of n that the last plan changes, or that changed.
-func (g *Graph) Followed(n *Node) (*Node, bool) {
+func (p *Plan) Followed(n *Node) (*Node, bool) {
 	for _, e := range n.deps[wanted] {
-		if t := g.nodes[e.to]; t.mark == g.epoch && (t.Changed || t.act != none && t.act != hold) {
+		if t := p.nodes[e.to]; t.mark == p.epoch && t.act != none && t.act != hold {
 			return t, true
 		}
 	}
 	return nil, false
 }
 
-// order sorts by level, kind, verb (updates release what creates may need) and name: the same input gives the same plan.
-func (g *Graph) order(ops []Op) {
+// order sorts by level, kind, verb (updates release what creates may need) and name: the same input gives the same
+// plan.
+func (p *Plan) order(ops []Op) {
 	slices.SortFunc(ops, func(a, b Op) int {
-		ra, rb := &g.nodes[a.ID].Ref, &g.nodes[b.ID].Ref
+		ra := &p.nodes[a.ID].Ref
+		rb := &p.nodes[b.ID].Ref
 		if c := cmp.Compare(a.Level, b.Level); c != 0 {
 			return c
 		}
@@ -108,20 +136,23 @@ func (g *Graph) order(ops []Op) {
 }
 
 // affected collects the dirty nodes and their dependents, over both sets of edges.
-func (g *Graph) affected(dirty []ID) {
-	g.epoch++
-	aff, stack := g.aff[:0], append(g.stack[:0], dirty...)
+func (p *Plan) affected(dirty []ID) {
+	p.epoch++
+	aff := p.aff[:0]
+	stack := append(p.stack[:0], dirty...)
 	for _, id := range dirty {
-		g.nodes[id].dirty = g.epoch
+		p.nodes[id].dirty = p.epoch
 	}
 	for len(stack) > 0 {
 		id := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		n := g.nodes[id]
-		if n.mark == g.epoch {
+		n := p.nodes[id]
+		if n.mark == p.epoch {
 			continue
 		}
-		n.mark, n.act, n.cause = g.epoch, none, noNode
+		n.mark = p.epoch
+		n.act = none
+		n.cause = noNode
 		aff = append(aff, id)
 		for s := range n.rdeps {
 			for _, r := range n.rdeps[s] {
@@ -129,18 +160,21 @@ func (g *Graph) affected(dirty []ID) {
 			}
 		}
 	}
-	g.aff, g.stack = aff, stack
+	p.aff = aff
+	p.stack = stack
 }
 
-// topo visits the affected nodes in the order of dependency of edge set s and sets their level (Kahn's algorithm). Desired edges have no
-// cycle, because Cycle refuses it. If applied edges have one, the nodes on it are visited in any order.
-func (g *Graph) topo(s int, visit func(n *Node)) {
-	q := g.queue[:0]
-	for _, id := range g.aff {
-		n := g.nodes[id]
-		n.indeg, n.level[s] = 0, 0
+// topo visits the affected nodes in the order of dependency of edge set s and sets their level (Kahn's algorithm).
+// Desired edges have no cycle, because Cycle refuses it. If applied edges have one, the nodes on it are visited in any
+// order.
+func (p *Plan) topo(s int, visit func(n *Node)) {
+	q := p.queue[:0]
+	for _, id := range p.aff {
+		n := p.nodes[id]
+		n.indeg = 0
+		n.level[s] = 0
 		for _, e := range n.deps[s] {
-			if g.nodes[e.to].mark == g.epoch {
+			if p.nodes[e.to].mark == p.epoch {
 				n.indeg++
 			}
 		}
@@ -149,40 +183,42 @@ func (g *Graph) topo(s int, visit func(n *Node)) {
 		}
 	}
 	for h := 0; h < len(q); h++ {
-		n := g.nodes[q[h]]
+		n := p.nodes[q[h]]
 		for _, e := range n.deps[s] {
-			if t := g.nodes[e.to]; t.mark == g.epoch && t.level[s] >= n.level[s] {
+			if t := p.nodes[e.to]; t.mark == p.epoch && t.level[s] >= n.level[s] {
 				n.level[s] = t.level[s] + 1
 			}
 		}
 		visit(n)
 		for _, r := range n.rdeps[s] {
-			d := g.nodes[r.from]
-			if d.indeg--; d.indeg == 0 && d.mark == g.epoch {
+			d := p.nodes[r.from]
+			if d.indeg--; d.indeg == 0 && d.mark == p.epoch {
 				q = append(q, r.from)
 			}
 		}
 	}
-	if len(q) < len(g.aff) {
-		for _, id := range g.aff {
-			if n := g.nodes[id]; n.indeg > 0 {
+	if len(q) < len(p.aff) {
+		for _, id := range p.aff {
+			if n := p.nodes[id]; n.indeg > 0 {
 				visit(n)
 			}
 		}
 	}
-	g.queue = q
+	p.queue = q
 }
 
-// decide is the first pass, over desired edges: what may exist at the end of the plan, and what has to change for it.
-func (g *Graph) decide(n *Node, now time.Time) {
+// decide is the first pass, over desired edges: which objects may exist at the end of the plan, and which have to
+// change for it.
+func (p *Plan) decide(n *Node, now time.Time) {
 	n.late = false
 	n.fits = false
 	if n.act == cascade {
 		return
 	}
-	n.act, n.cause = g.choose(n), noNode
+	n.act = p.choose(n)
+	n.cause = noNode
 	n.fits = n.act == none && n.InSync()
-	if n.act == none || n.act == pend || n.dirty == g.epoch || n.Err == nil || g.depActs(n) {
+	if n.act == none || n.act == pend || n.dirty == p.epoch || n.Err == nil || p.depActs(n) {
 		return
 	}
 	if n.Permanent || n.RetryAt.After(now) { // the plan of a neighbour does not make the retry earlier
@@ -190,7 +226,7 @@ func (g *Graph) decide(n *Node, now time.Time) {
 	}
 }
 
-func (g *Graph) choose(n *Node) action {
+func (p *Plan) choose(n *Node) action {
 	if n.State == Doubtful || n.State == Foreign {
 		if n.Have == nil {
 			return pend
@@ -203,7 +239,7 @@ func (g *Graph) choose(n *Node) action {
 		}
 		return remove
 	}
-	met := g.met(n)
+	met := p.met(n)
 	switch {
 	case n.Have == nil && met == yes:
 		return create
@@ -223,27 +259,19 @@ func (g *Graph) choose(n *Node) action {
 	return update
 }
 
-type certainty uint8
-
-const (
-	no certainty = iota
-	perhaps
-	yes
-)
-
 // met tells whether the dependencies of the desired value exist at the end of the plan.
-func (g *Graph) met(n *Node) certainty {
+func (p *Plan) met(n *Node) certainty {
 	all := yes
 	for _, e := range n.deps[wanted] {
 		if !e.any {
-			all = min(all, g.exists(g.nodes[e.to]))
+			all = min(all, p.exists(p.nodes[e.to]))
 		}
 	}
 	for _, i := range n.anyDeps[wanted] {
 		one := no
 		for _, e := range n.deps[wanted] {
 			if e.dep == i {
-				one = max(one, g.willServe(n, e))
+				one = max(one, p.willServe(n, e))
 			}
 		}
 		all = min(all, one)
@@ -252,8 +280,8 @@ func (g *Graph) met(n *Node) certainty {
 }
 
 // exists tells whether an object exists at the end of the plan.
-func (g *Graph) exists(t *Node) certainty {
-	if t.mark == g.epoch {
+func (p *Plan) exists(t *Node) certainty {
+	if t.mark == p.epoch {
 		switch t.act {
 		case create, recreate, update:
 			return yes
@@ -271,20 +299,20 @@ func (g *Graph) exists(t *Node) certainty {
 }
 
 // willServe is exists for a candidate: one that stays as it is must match as it is.
-func (g *Graph) willServe(n *Node, e edge) certainty {
-	t := g.nodes[e.to]
-	c := g.exists(t)
-	if c == yes && (t.mark != g.epoch || t.act == none || t.act == hold) && !g.serves(n, e) {
+func (p *Plan) willServe(n *Node, e edge) certainty {
+	t := p.nodes[e.to]
+	c := p.exists(t)
+	if c == yes && (t.mark != p.epoch || t.act == none || t.act == hold) && !p.serves(n, e) {
 		return no
 	}
 	return c
 }
 
-func (g *Graph) depActs(n *Node) bool {
+func (p *Plan) depActs(n *Node) bool {
 	for s := range n.deps {
 		for _, e := range n.deps[s] {
-			t := g.nodes[e.to]
-			if t.mark == g.epoch && (t.Changed || t.act != none && t.act != pend && t.act != hold) {
+			t := p.nodes[e.to]
+			if t.mark == p.epoch && t.act != none && t.act != pend && t.act != hold {
 				return true
 			}
 		}
@@ -292,54 +320,57 @@ func (g *Graph) depActs(n *Node) bool {
 	return false
 }
 
-// disturb is the second pass, over applied edges: an object is torn down because what it depends on goes away for a while.
-func (g *Graph) disturb(n *Node) {
+// disturb is the second pass, over applied edges: an object is torn down because its dependency goes away for a
+// while.
+func (p *Plan) disturb(n *Node) {
 	if !n.There() || n.State == Foreign || n.act != none && n.act != hold && n.act != update {
 		return
 	}
-	cause := g.disturbance(n)
+	cause := p.disturbance(n)
 	if cause < 0 {
 		for _, e := range n.deps[applied] {
-			if t := g.nodes[e.to]; g.going(t) && g.replaces(n, e) {
+			if t := p.nodes[e.to]; p.going(t) && p.replaces(n, e) {
 				t.late = true
 			}
 		}
 		return
 	}
-	n.act, n.cause = recreate, cause
+	n.act = recreate
+	n.cause = cause
 	if !n.Desired() { // an orphan cannot come back; an object whose delete is held back need not
-		n.act, g.cascaded = cascade, true
+		n.act = cascade
+		p.cascaded = true
 	}
 }
 
 // disturbance returns the dependency that makes the present existence of n impossible, or noNode.
-func (g *Graph) disturbance(n *Node) ID {
+func (p *Plan) disturbance(n *Node) ID {
 	for _, e := range n.deps[applied] {
-		t := g.nodes[e.to]
-		if g.released(n, e) {
+		t := p.nodes[e.to]
+		if p.released(n, e) {
 			continue
 		}
-		if !e.any && g.going(t) && !g.replaces(n, e) || e.mode != Exists && g.moves(t) {
+		if !e.any && p.going(t) && !p.replaces(n, e) || e.mode != Exists && p.moves(t) {
 			return e.to
 		}
 	}
 	for _, i := range n.anyDeps[applied] {
-		if cause, alone := g.lastCandidate(n, i); alone {
+		if cause, alone := p.lastCandidate(n, i); alone {
 			return cause
 		}
 	}
 	return noNode
 }
 
-// released reports whether n stays as it is although its desired value lacks the dependency of an applied edge. So n does not stand on the
-// target any more, without an operation. A candidate that went away is not released while the desired value selects from the same bucket. A
-// parent is never released, because its object holds that of its child.
-func (g *Graph) released(n *Node, e edge) bool {
-	if n.mark != g.epoch || n.act != none || !n.fits || e.dep == parentDep {
+// released reports whether n stays as it is although its desired value lacks the dependency of an applied edge. So n
+// does not stand on the target any more, without an operation. A candidate that went away is not released while the
+// desired value selects from the same bucket.
+func (p *Plan) released(n *Node, e edge) bool {
+	if n.mark != p.epoch || n.act != none || !n.fits {
 		return false
 	}
 	if !e.any {
-		return !g.dependsOn(n, e.to)
+		return !n.needs(e.to)
 	}
 	was := n.Rules.Deps(n.Ref.Name, n.based)[e.dep].Any
 	return !slices.ContainsFunc(n.Rules.Deps(n.Ref.Name, n.Want), func(d Dep) bool {
@@ -347,46 +378,83 @@ func (g *Graph) released(n *Node, e edge) bool {
 	})
 }
 
-// replaces reports whether an update of n lets go of a dependency that is deleted, so that its deletion can wait for the update. It
-// cannot wait if something changes that it depends on itself.
-func (g *Graph) replaces(n *Node, e edge) bool {
-	t := g.nodes[e.to]
-	if !e.swap || n.act != update || t.act != remove || g.dependsOn(n, e.to) {
+// replaces reports whether an update of n lets go of a dependency that is deleted, so that its deletion can wait for
+// the update. It cannot wait if something changes that it depends on itself.
+func (p *Plan) replaces(n *Node, e edge) bool {
+	t := p.nodes[e.to]
+	if !e.swap || n.act != update || t.act != remove || n.needs(e.to) {
 		return false
 	}
 	return !slices.ContainsFunc(t.deps[applied], func(e edge) bool {
-		d := g.nodes[e.to]
-		return d.mark == g.epoch && d.act != none && d.act != hold
+		d := p.nodes[e.to]
+		return d.mark == p.epoch && d.act != none && d.act != hold
 	})
 }
 
-// dependsOn reports whether the desired value of n depends on an object.
-func (g *Graph) dependsOn(n *Node, on ID) bool {
-	return slices.ContainsFunc(n.deps[wanted], func(e edge) bool { return e.to == on })
-}
-
 // lastCandidate reports whether every object that serves an Any dependency goes away, and returns one of them.
-func (g *Graph) lastCandidate(n *Node, dep int32) (cause ID, alone bool) {
+func (p *Plan) lastCandidate(n *Node, dep int32) (cause ID, alone bool) {
 	cause = noNode
 	for _, e := range n.deps[applied] {
-		t := g.nodes[e.to]
+		t := p.nodes[e.to]
 		switch {
-		case e.dep != dep || g.released(n, e):
-		case g.going(t) || g.leaves(n, e):
+		case e.dep != dep || p.released(n, e):
+		case p.going(t) || p.leaves(n, e):
 			cause = e.to
-		case t.State == Doubtful || g.bears(n, e):
+		case t.State == Doubtful || p.bears(n, e):
 			return noNode, false
 		}
 	}
 	return cause, cause >= 0
 }
 
-// going reports whether an object is absent for at least a moment of this plan. An object that is created was lost before, and what
-// depends on it with it.
-func (g *Graph) going(t *Node) bool {
-	return t.mark == g.epoch && (t.act.deletes() || t.act == recreate || t.act == create)
+// going reports whether an object is absent for at least a moment of this plan. An object that is created was lost
+// before, and what depends on it with it.
+func (p *Plan) going(t *Node) bool {
+	return t.mark == p.epoch && (t.act.deletes() || t.act == recreate || t.act == create)
 }
 
-func (g *Graph) moves(t *Node) bool {
-	return t.mark == g.epoch && (t.act == update || t.Changed)
+func (p *Plan) moves(t *Node) bool {
+	return t.mark == p.epoch && t.act == update
 }
+
+// WaitsForWaiting reports whether everything that an object waits for is desired and waits itself.
+func (p *Plan) WaitsForWaiting(n *Node) bool {
+	found := false
+	for _, e := range n.deps[wanted] {
+		t := p.nodes[e.to]
+		if p.serves(n, e) {
+			continue
+		}
+		if found = true; t.Want == nil || !t.Waits() || t.mark != p.epoch {
+			return false
+		}
+	}
+	for _, i := range n.anyDeps[wanted] {
+		if !slices.ContainsFunc(n.deps[wanted], func(e edge) bool { return e.dep == i }) {
+			return false // there is no candidate
+		}
+	}
+	return found && n.State != Foreign
+}
+
+// MissingAfter names the dependencies of the desired value that do not exist at the end of the last plan.
+func (p *Plan) MissingAfter(n *Node) []string {
+	return p.missing(n, func(e edge) bool { return p.exists(p.nodes[e.to]) == yes })
+}
+
+// leaves reports whether the planned update of a candidate ends its service for the applied value of n.
+func (p *Plan) leaves(n *Node, e edge) bool {
+	t := p.nodes[e.to]
+	if !e.any || t.mark != p.epoch || t.act != update {
+		return false
+	}
+	return n.based == nil || !n.selected(n.based, e.dep, t, t.Want)
+}
+
+type certainty uint8
+
+const (
+	no certainty = iota
+	perhaps
+	yes
+)

@@ -26,7 +26,7 @@ func ParseRef(key string) (Ref, error) {
 	return Ref{Kind: Kind(kind), Name: name}, nil
 }
 
-// DepMode says what a dependency does to its dependent.
+// DepMode is the effect of a dependency on its dependent.
 type DepMode uint8
 
 const (
@@ -45,8 +45,8 @@ type Dep struct {
 	On    Ref     // exact: this object must be applied ...
 	Any   *Select // ... or: an applied object of a bucket must match
 	Mode  DepMode
-	// Swap: an update of the dependent can replace On by another object. Then On is deleted after the update, and the dependent is not torn
-	// down. Of no effect with Any.
+	// Swap: an update of the dependent can replace On by another object. Then On is deleted after the update, and the
+	// dependent is not torn down. Of no effect with Any.
 	Swap bool
 }
 
@@ -81,7 +81,7 @@ type Rules interface {
 	Bucket(name string, v any) (string, bool)
 }
 
-// Verb is what is done to an object.
+// Verb is the action of an operation.
 type Verb uint8
 
 // The verbs of an operation.

@@ -91,7 +91,8 @@ func (h *Host) answerIPv4(p []byte) []byte {
 	if len(p) < 20 || p[0]>>4 != 4 || p[9] != 1 || !h.owns(p[16:20]) {
 		return nil
 	}
-	header, total := int(p[0]&15)*4, int(binary.BigEndian.Uint16(p[2:]))
+	header := int(p[0]&15) * 4
+	total := int(binary.BigEndian.Uint16(p[2:]))
 	fragment := binary.BigEndian.Uint16(p[6:]) & 0x3fff
 	if header < 20 || total > len(p) || total < header+8 || fragment != 0 || sum(p[:header], 0) != 0xffff {
 		return nil

@@ -30,7 +30,10 @@ func TestPingOfIPv4IsAnswered(t *testing.T) {
 }
 
 func TestPingOfIPv6IsAnswered(t *testing.T) {
-	request := icmp6(t, [2]net.IP{them6, us6}, layers.ICMPv6TypeEchoRequest, &layers.ICMPv6Echo{Identifier: 4, SeqNumber: 5})
+	request := icmp6(t, [2]net.IP{them6, us6}, layers.ICMPv6TypeEchoRequest, &layers.ICMPv6Echo{
+		Identifier: 4,
+		SeqNumber:  5,
+	})
 	p := decoded(t, testHost(memif.Ethernet).Answer(request), layers.LayerTypeEthernet)
 	ip := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 	icmp := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)

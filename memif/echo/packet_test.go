@@ -31,7 +31,8 @@ func testHost(mode memif.Mode) *Host {
 func packet(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		parts...); err != nil {
 		t.Fatal(err)
 	}
 	return append(make([]byte, 0, 2048), b.Bytes()...)

@@ -8,8 +8,8 @@ import (
 
 const burstSize = 64
 
-// Serve connects to a memif and answers requests for the addresses in its description until ctx ends. It reconnects when the peer
-// restarts.
+// Serve connects to a memif and answers requests for the addresses in its description until ctx ends. It reconnects
+// when the peer restarts.
 func Serve(ctx context.Context, c memif.ClientConfig, d memif.Description, events memif.ClientEvents) {
 	client, err := memif.Dial(ctx, c, events)
 	if err != nil {

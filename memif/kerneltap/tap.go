@@ -1,4 +1,5 @@
-// Package kerneltap joins a memif of a container to a tap of the kernel, so that programs with sockets use the network of the memif.
+// Package kerneltap joins a memif of a container to a tap of the kernel, so that programs with sockets use the network
+// of the memif.
 package kerneltap
 
 import (
@@ -16,10 +17,12 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// Tap is a tap with the name, MAC, MTU, addresses and routes of a memif. The kernel deletes it with the last descriptor.
+// Tap is a tap with the name, MAC, MTU, addresses and routes of a memif. The kernel deletes it with the last
+// descriptor.
 type Tap struct{ file *os.File }
 
-// New makes the tap of an Ethernet memif in the network namespace of the calling thread. It needs CAP_NET_ADMIN and /dev/net/tun.
+// New makes the tap of an Ethernet memif in the network namespace of the calling thread. It needs CAP_NET_ADMIN and
+// /dev/net/tun.
 func New(d memif.Description) (*Tap, error) {
 	if d.Mode != memif.Ethernet {
 		return nil, fmt.Errorf("memif %s: mode %v: a tap needs Ethernet frames", d.Name, d.Mode)
@@ -37,8 +40,8 @@ func New(d memif.Description) (*Tap, error) {
 // Close deletes the tap, which ends Forward.
 func (t *Tap) Close() error { return t.file.Close() }
 
-// Forward forwards frames between the tap and the memif until ctx ends and the tap is closed. Frames are lost while the memif is not
-// connected.
+// Forward forwards frames between the tap and the memif until ctx ends and the tap is closed. Frames are lost while the
+// memif is not connected.
 func (t *Tap) Forward(ctx context.Context, client *memif.Client) {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -62,7 +65,8 @@ func forward(read, write func([]byte) (int, error)) {
 	}
 }
 
-// create returns a descriptor whose Close ends a Read: only a descriptor that became non-blocking after TUNSETIFF can be polled.
+// create returns a descriptor whose Close ends a Read: only a descriptor that became non-blocking after TUNSETIFF can
+// be polled.
 func create(name string) (*os.File, error) {
 	tap := &netlink.Tuntap{
 		LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP, NonPersist: true, Queues: 1,
@@ -109,11 +113,17 @@ func configure(d memif.Description) error {
 	return addRoutes(d, link.Attrs().Index)
 }
 
-// addRoutes adds the neighbour entries of the gateways, and the routes. The main interface has the routes of the default network.
+// addRoutes adds the neighbour entries of the gateways, and the routes. The main interface has the routes of the
+// default network.
 func addRoutes(d memif.Description, link int) error {
 	if d.GatewayMAC != nil {
 		for _, g := range d.Gateways {
-			n := &netlink.Neigh{LinkIndex: link, IP: g.AsSlice(), HardwareAddr: d.GatewayMAC, State: netlink.NUD_PERMANENT}
+			n := &netlink.Neigh{
+				LinkIndex:    link,
+				IP:           g.AsSlice(),
+				HardwareAddr: d.GatewayMAC,
+				State:        netlink.NUD_PERMANENT,
+			}
 			if err := netlink.NeighSet(n); err != nil {
 				return fmt.Errorf("gateway %s: %w", g, err)
 			}
@@ -125,7 +135,9 @@ func addRoutes(d memif.Description, link int) error {
 	for _, r := range d.Routes {
 		route := &netlink.Route{LinkIndex: link, Dst: ipNet(r.Destination), Scope: netlink.SCOPE_LINK}
 		if r.Gateway.IsValid() {
-			route.Gw, route.Scope, route.Flags = r.Gateway.AsSlice(), netlink.SCOPE_UNIVERSE, int(netlink.FLAG_ONLINK)
+			route.Gw = r.Gateway.AsSlice()
+			route.Scope = netlink.SCOPE_UNIVERSE
+			route.Flags = int(netlink.FLAG_ONLINK)
 		}
 		if err := netlink.RouteAdd(route); err != nil {
 			return fmt.Errorf("route %s: %w", r.Destination, err)

@@ -17,10 +17,10 @@ const maxAttempts = 10
 // ErrNotNow ends a drain if the function that Drain calls returns it. The entry's attempts do not increase.
 var ErrNotNow = errors.New("deletes are not possible now")
 
-// Drain calls do for each entry, oldest first, under the exclusive lock, and removes the entries that succeed. An entry that
-// fails stays for the next drain. Entries that failed ten times and invalid files move to the directory poison, with the reason
-// in a file beside. failed is the number of failed entries and invalid files. err has the moved files, errors of the
-// directory, and the reason why the drain ended early, but not the errors of do.
+// Drain calls do for each entry, oldest first, under the exclusive lock, and removes the entries that succeed. An entry
+// that fails stays for the next drain. Entries that failed ten times and invalid files move to the directory poison,
+// with the reason in a file beside. failed is the number of failed entries and invalid files. err has the moved files,
+// errors of the directory, and the reason why the drain ended early, but not the errors of do.
 func (q *Queue) Drain(ctx context.Context, do func(Entry) error) (done, failed int, err error) {
 	q.drain.Lock()
 	defer q.drain.Unlock()

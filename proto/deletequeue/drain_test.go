@@ -38,7 +38,8 @@ func drain(t *testing.T, q *Queue, do func(Entry) error, want counts) error {
 
 func TestDrainHandlesOldestEntriesFirstAndRemovesThem(t *testing.T) {
 	q := open(t, t.TempDir())
-	add(t, q, NewEntry(keyOf("a"), start.Add(time.Minute)), entryOf("z"), entryOf("b")) // of the same time in the order of the names
+	// of the same time in the order of the names
+	add(t, q, NewEntry(keyOf("a"), start.Add(time.Minute)), entryOf("z"), entryOf("b"))
 	var seen []string
 	if err := drain(t, q, recordTo(&seen), counts{3, 0}); err != nil {
 		t.Error(err)

@@ -15,21 +15,22 @@ import (
 	"github.com/weftnet/weft/internal/syscalltest"
 )
 
-// A power failure loses data that is not synced. The content must be synced before the rename, and the directory before the plugin
-// reports success to the runtime.
+// A power failure loses data that is not synced. The content must be synced before the rename, and the directory before
+// the plugin reports success to the runtime.
 func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 	q := open(t, t.TempDir())
 	var syncs []string
-	err := syscalltest.Observe(t, syscalltest.Syncs, func() error { return q.add(t.Context(), entryOf("a")) }, func(path string) {
-		what := "directory"
-		if path != q.dir {
-			what = "file in " + filepath.Base(filepath.Dir(path))
-		}
-		if exists(filepath.Join(q.dir, keyOf("a").fileName())) {
-			what += " with the entry"
-		}
-		syncs = append(syncs, what)
-	})
+	err := syscalltest.Observe(t, syscalltest.Syncs, func() error { return q.add(t.Context(), entryOf("a")) },
+		func(path string) {
+			what := "directory"
+			if path != q.dir {
+				what = "file in " + filepath.Base(filepath.Dir(path))
+			}
+			if exists(filepath.Join(q.dir, keyOf("a").fileName())) {
+				what += " with the entry"
+			}
+			syncs = append(syncs, what)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 // A lock on a directory that was replaced excludes no process.
 func TestADirectoryThatIsReplacedWhileItIsLockedIsLockedAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
-	q, other := open(t, dir), open(t, dir)
+	q := open(t, dir)
+	other := open(t, dir)
 	var unlock func()
 	replaced := false
 	lock := func() (err error) {
@@ -160,7 +162,8 @@ func TestAnEntryIsTheOldOrTheNewOneWhenTheDrainIsKilled(t *testing.T) {
 				if poisoned {
 					e, err = readEntry(filepath.Join(dir, poisonDir, name))
 				}
-				if err != nil || e.Attempts < attempts || e.Attempts > attempts+1 || poisoned && exists(filepath.Join(dir, name)) {
+				if err != nil || e.Attempts < attempts || e.Attempts > attempts+1 ||
+					poisoned && exists(filepath.Join(dir, name)) {
 					t.Errorf("killed %t: the entry is %+v, poisoned %t, %v", killed, e, poisoned, err)
 				}
 				requireNoLeftovers(t, dir, poisonDir)

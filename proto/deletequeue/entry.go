@@ -63,7 +63,13 @@ type Entry struct {
 
 // NewEntry returns the entry of a DEL of key at the time now.
 func NewEntry(key Key, now time.Time) Entry {
-	return Entry{Version: version, Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Time: now.UTC()}
+	return Entry{
+		Version:     version,
+		Network:     key.Network,
+		ContainerID: key.ContainerID,
+		IfName:      key.IfName,
+		Time:        now.UTC(),
+	}
 }
 
 // Key returns the attachment to delete.

@@ -31,9 +31,11 @@ func TestInvalidEntriesAreRejected(t *testing.T) {
 		"no container":            `{"version":1,"network":"weft","ifName":"eth0"}`,
 		"slash in the container":  `{"version":1,"network":"weft","containerID":"c/1","ifName":"eth0"}`,
 		"interface name too long": `{"version":1,"network":"weft","containerID":"c1","ifName":"a234567890123456"}`,
-		"network name too long":   `{"version":1,"network":"` + strings.Repeat("a", 257) + `","containerID":"c1","ifName":"eth0"}`,
-		"negative attempts":       `{"version":1,"network":"weft","containerID":"c1","ifName":"eth0","attempts":-1}`,
-		"file too long":           `{"version":1,"network":"weft","containerID":"c1","ifName":"eth0"}` + strings.Repeat(" ", maxEntryBytes),
+		"network name too long": `{"version":1,"network":"` + strings.Repeat("a", 257) +
+			`","containerID":"c1","ifName":"eth0"}`,
+		"negative attempts": `{"version":1,"network":"weft","containerID":"c1","ifName":"eth0","attempts":-1}`,
+		"file too long": `{"version":1,"network":"weft","containerID":"c1","ifName":"eth0"}` +
+			strings.Repeat(" ", maxEntryBytes),
 	}
 	for name, content := range tests {
 		t.Run(name, func(t *testing.T) {

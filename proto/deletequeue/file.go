@@ -54,8 +54,8 @@ func syncDir(path string) error {
 	return nil
 }
 
-// readEntry reads an entry. Only this user can have written it: it is a regular file of this user that no other user may write,
-// and its name matches its key.
+// readEntry reads an entry. Only this user can have written it: it is a regular file of this user that no other user
+// may write, and its name matches its key.
 func readEntry(path string) (Entry, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -93,7 +93,8 @@ func trusted(file *os.File) error {
 	return nil
 }
 
-// removeTemps removes the incomplete files of crashed writers. The caller holds the exclusive lock, so no writer is active.
+// removeTemps removes the incomplete files of crashed writers. The caller holds the exclusive lock, so no writer is
+// active.
 func removeTemps(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // lockPoll is the interval of attempts to lock: writers hold the lock for a few milliseconds.
 const lockPoll = 5 * time.Millisecond
 
-// Lock takes the queue's exclusive lock until unlock is called; unlock may be called more than once. The methods of this Queue
-// use the same lock. Other processes, and other Queues of this process, wait.
+// Lock takes the queue's exclusive lock until unlock is called; unlock may be called more than once. The methods of
+// this Queue use the same lock. Other processes, and other Queues of this process, wait.
 func (q *Queue) Lock(ctx context.Context) (unlock func(), err error) {
 	return q.lock(ctx, syscall.LOCK_EX)
 }
@@ -33,7 +33,8 @@ func (q *Queue) lock(ctx context.Context, how int) (func(), error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.held, q.holders = dir, 1
+	q.held = dir
+	q.holders = 1
 	return once(q.leaveHeld), nil
 }
 
@@ -56,8 +57,8 @@ func (q *Queue) leaveHeld() {
 	}
 }
 
-// flock locks the directory. A waiting process holds the file .gate: otherwise a stream of writers, which share the lock, could
-// block the drain forever.
+// flock locks the directory. A waiting process holds the file .gate: otherwise a stream of writers, which share the
+// lock, could block the drain forever.
 func (q *Queue) flock(ctx context.Context, how int) (*os.File, error) {
 	gate, err := q.retry(ctx, func() (*os.File, error) { return tryFlock(q.openGate, syscall.LOCK_EX) })
 	if err != nil {
@@ -93,8 +94,8 @@ func (q *Queue) openGate() (*os.File, error) {
 	return os.OpenFile(filepath.Join(q.dir, ".gate"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 }
 
-// tryLock locks the directory. If another process replaced the directory meanwhile, the lock excludes no process: the caller
-// retries.
+// tryLock locks the directory. If another process replaced the directory meanwhile, the lock excludes no process: the
+// caller retries.
 func (q *Queue) tryLock(how int) (*os.File, error) {
 	dir, err := tryFlock(func() (*os.File, error) { return os.Open(q.dir) }, how)
 	if err == nil && !sameDir(dir, q.dir) {

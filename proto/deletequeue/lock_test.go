@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// writerDir is an environment variable. It makes the test binary a plugin that adds entries to this queue until the agent serves.
+// writerDir is an environment variable. It makes the test binary a plugin that adds entries to this queue until the
+// agent serves.
 const writerDir = "WEFT_TEST_QUEUE"
 
 // serving is the name of a file that represents the agent's socket.
@@ -32,7 +33,10 @@ func writer(dir string) int {
 	for i := 0; ; i++ {
 		answered := false
 		container := fmt.Sprintf("w%d-%d", os.Getpid(), i)
-		err := q.AddUnless(context.Background(), entryOf(container), func() bool { answered = served(); return answered })
+		err := q.AddUnless(context.Background(), entryOf(container), func() bool {
+			answered = served()
+			return answered
+		})
 		switch {
 		case err != nil:
 			fmt.Fprintln(os.Stderr, err)
@@ -53,7 +57,8 @@ func startWriter(t *testing.T, dir string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), os.Args[0])}
 	p.Env = append(os.Environ(), writerDir+"="+dir)
-	p.Stdout, p.Stderr = &p.out, &p.err
+	p.Stdout = &p.out
+	p.Stderr = &p.err
 	must(t, p.Start())
 	return p
 }
@@ -103,7 +108,8 @@ func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
 
 func TestWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
 	dir := t.TempDir()
-	agent, plugin := open(t, dir), open(t, dir)
+	agent := open(t, dir)
+	plugin := open(t, dir)
 	unlock, err := agent.Lock(t.Context())
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
@@ -119,7 +125,8 @@ func TestWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
 
 func TestLockThatIsTakenAgainExcludesWriters(t *testing.T) {
 	dir := t.TempDir()
-	agent, plugin := open(t, dir), open(t, dir)
+	agent := open(t, dir)
+	plugin := open(t, dir)
 	for range 2 {
 		unlock, err := agent.Lock(t.Context())
 		must(t, err)
@@ -134,7 +141,8 @@ func TestLockThatIsTakenAgainExcludesWriters(t *testing.T) {
 
 func TestWriterWaitsForTheDrain(t *testing.T) {
 	dir := t.TempDir()
-	agent, plugin := open(t, dir), open(t, dir)
+	agent := open(t, dir)
+	plugin := open(t, dir)
 	add(t, plugin, entryOf("a"))
 	err := drain(t, agent, func(Entry) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
@@ -151,7 +159,8 @@ func TestWriterWaitsForTheDrain(t *testing.T) {
 
 func TestWritersDoNotExcludeEachOther(t *testing.T) {
 	dir := t.TempDir()
-	first, second := open(t, dir), open(t, dir)
+	first := open(t, dir)
+	second := open(t, dir)
 	err := first.AddUnless(t.Context(), entryOf("a"), func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -166,7 +175,8 @@ func TestWritersDoNotExcludeEachOther(t *testing.T) {
 
 func TestLockHolderCanUseAllMethods(t *testing.T) {
 	dir := t.TempDir()
-	q, other := open(t, dir), open(t, dir)
+	q := open(t, dir)
+	other := open(t, dir)
 	unlock, err := q.Lock(t.Context())
 	must(t, err)
 	add(t, q, entryOf("a"), entryOf("b"))

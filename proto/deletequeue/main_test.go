@@ -11,7 +11,8 @@ import (
 	"github.com/weftnet/weft/internal/syscalltest"
 )
 
-// TestMain can run the test binary as a plugin's process (see lock_test.go), and as a process that is killed (see durable_test.go).
+// TestMain can run the test binary as a plugin's process (see lock_test.go), and as a process that is killed (see
+// durable_test.go).
 func TestMain(m *testing.M) {
 	syscalltest.Main(runVictim)
 	if dir := os.Getenv(writerDir); dir != "" {

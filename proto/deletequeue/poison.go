@@ -23,7 +23,8 @@ func (q *Queue) poison(name string, reason error) error {
 		return fmt.Errorf("poison %s: %w", name, err)
 	}
 	if len(kept) >= 2*maxPoisoned {
-		return fmt.Errorf("entry %s deleted because %s is full: %w", name, dir, dropAll(filepath.Join(q.dir, name), reason))
+		return fmt.Errorf("entry %s deleted because %s is full: %w", name, dir,
+			dropAll(filepath.Join(q.dir, name), reason))
 	}
 	if err := os.Rename(filepath.Join(q.dir, name), filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("poison %s: %w", name, err)

@@ -1,8 +1,8 @@
 // Package deletequeue is a directory of CNI DELs that the plugin queues while the agent does not answer.
 //
-// Writers hold the directory's flock shared. The reader holds it exclusive while it drains the queue. A writer calls the agent again
-// under its lock (AddUnless). An agent that starts drains the queue and opens its socket under one lock (Lock). Thus this drain
-// sees every entry, or the agent has answered the writer and the entry is not written.
+// Writers hold the directory's flock shared. The reader holds it exclusive while it drains the queue. A writer calls
+// the agent again under its lock (AddUnless). An agent that starts drains the queue and opens its socket under one lock
+// (Lock). Thus this drain sees every entry, or the agent has answered the writer and the entry is not written.
 package deletequeue
 
 import (
@@ -43,8 +43,8 @@ func Open(dir string) (*Queue, error) {
 	return &Queue{dir: dir, busy: make(map[string]chan struct{})}, nil
 }
 
-// AddUnless calls served under the lock: served retries the DEL. If it returns false, AddUnless stores e durably and replaces
-// an entry with the same key.
+// AddUnless calls served under the lock: served retries the DEL. If it returns false, AddUnless stores e durably and
+// replaces an entry with the same key.
 func (q *Queue) AddUnless(ctx context.Context, e Entry, served func() bool) error {
 	content, err := e.encode()
 	if err != nil {
@@ -69,8 +69,8 @@ func (q *Queue) AddUnless(ctx context.Context, e Entry, served func() bool) erro
 	return writeDurably(q.dir, name, content)
 }
 
-// Remove removes the entry of key, if any: the attachment is added again. If Drain is processing this entry, Remove waits until
-// that delete ends, which otherwise could delete the new attachment.
+// Remove removes the entry of key, if any: the attachment is added again. If Drain is processing this entry, Remove
+// waits until that delete ends, which otherwise could delete the new attachment.
 func (q *Queue) Remove(ctx context.Context, key Key) error {
 	name := key.fileName()
 	for {

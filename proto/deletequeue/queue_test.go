@@ -87,7 +87,9 @@ func TestEntryRemovedDuringTheDrainIsSkipped(t *testing.T) {
 func TestRemoveWaitsForTheRunningDelete(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"))
-	began, finish, removed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	began := make(chan struct{})
+	finish := make(chan struct{})
+	removed := make(chan error, 1)
 	go func() {
 		_, _, _ = q.Drain(t.Context(), func(Entry) error { close(began); <-finish; return errBroken })
 	}()

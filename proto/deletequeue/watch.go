@@ -11,8 +11,8 @@ import (
 // pollInterval is the interval in which Watch checks for entries that inotify missed, and for failed entries.
 const pollInterval = 30 * time.Second
 
-// Watch sends a notice when there may be entries to drain. When ctx ends it closes the channel. Notices that were not received
-// are merged. For an entry that failed in a drain, the next notice is that of the next poll.
+// Watch sends a notice when there may be entries to drain. When ctx ends it closes the channel. Notices that were not
+// received are merged. For an entry that failed in a drain, the next notice is that of the next poll.
 func (q *Queue) Watch(ctx context.Context) <-chan struct{} {
 	notices := make(chan struct{}, 1)
 	watcher, err := fsnotify.NewWatcher()
@@ -37,7 +37,8 @@ func (q *Queue) watch(ctx context.Context, watcher *fsnotify.Watcher, notices ch
 	var events <-chan fsnotify.Event
 	var overflow <-chan error
 	if watcher != nil {
-		events, overflow = watcher.Events, watcher.Errors
+		events = watcher.Events
+		overflow = watcher.Errors
 	}
 	q.noticeAny(notices)
 	for {

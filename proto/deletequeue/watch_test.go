@@ -54,7 +54,8 @@ func TestWatchPollsWithoutInotify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, dir)
 		ctx, cancel := context.WithCancel(t.Context())
-		notices, ended := make(chan struct{}, 1), make(chan struct{})
+		notices := make(chan struct{}, 1)
+		ended := make(chan struct{})
 		go func() { defer close(ended); q.watch(ctx, nil, notices) }()
 		synctest.Wait()
 		began := time.Now()

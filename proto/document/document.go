@@ -1,4 +1,5 @@
-// Package document converts messages of the agent into JSON documents: those of weftctl -o json, and those of the web page.
+// Package document converts messages of the agent into JSON documents: those of weftctl -o json, and those of the web
+// page.
 package document
 
 import (

@@ -1,5 +1,5 @@
-// Package serving stores the time at which an agent last served pods, in a file beside its socket. weft-cni reads it while the
-// agent does not answer: an agent that restarts within seconds does not make the node unready.
+// Package serving stores the time at which an agent last served pods, in a file beside its socket. weft-cni reads it
+// while the agent does not answer: an agent that restarts within seconds does not make the node unready.
 package serving
 
 import (
@@ -12,7 +12,8 @@ import (
 
 // Mark records that the agent at the socket serves now.
 func Mark(socket string) error {
-	now, path := time.Now(), File(socket)
+	now := time.Now()
+	path := File(socket)
 	err := os.Chtimes(path, now, now)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.WriteFile(path, nil, 0o600)
@@ -23,7 +24,8 @@ func Mark(socket string) error {
 	return nil
 }
 
-// Within reports whether the agent at the socket served during the last d. A reboot removes the record if the socket is in /run.
+// Within reports whether the agent at the socket served during the last d. A reboot removes the record if the socket is
+// in /run.
 func Within(socket string, d time.Duration) bool {
 	info, err := os.Lstat(File(socket))
 	if err != nil {

@@ -58,8 +58,12 @@ func serveLimits(t testing.TB) *mutating.Plugin {
 	plugin, err := mutating.NewPlugin(nil)
 	must(t, err)
 	gates := featuregate.NewFeatureGate()
-	must(t, gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{"MutatingAdmissionPolicy": {Default: true, PreRelease: featuregate.Beta}}))
-	initializer.New(withSchemas{native}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, rights{}, gates, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	must(t,
+		gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+			"MutatingAdmissionPolicy": {Default: true, PreRelease: featuregate.Beta},
+		}))
+	initializer.New(withSchemas{native}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, rights{},
+		gates, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	must(t, plugin.ValidateInitialization())
 	factory.Start(ctx.Done())
 	if !plugin.WaitForReady() {
@@ -85,7 +89,8 @@ func limited(t testing.TB, plugin *mutating.Plugin, p *corev1.Pod) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	attributes := admission.NewAttributesRecord(p, nil, kind, p.Namespace, p.Name, kind.GroupVersion().WithResource("pods"), "", admission.Create, nil, false,
+	attributes := admission.NewAttributesRecord(p, nil, kind, p.Namespace, p.Name,
+		kind.GroupVersion().WithResource("pods"), "", admission.Create, nil, false,
 		&user.DefaultInfo{Name: "me"})
 	must(t, plugin.Admit(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme)))
 	text := ""
@@ -110,16 +115,29 @@ func TestMemifLimitsAreSetFromTheAnnotation(t *testing.T) {
 		{"two memifs", annotated(custom("m1/memif, t1/tap, m2 / memif /blue"), 0, 0), nil, "vnf=2 side=0 "},
 		{"no memif", annotated(custom("t1/tap"), 0, 0), nil, "vnf=0 side=0 "},
 		{"a memif by name only", annotated(custom("memif/tap"), 0, 0), nil, "vnf=0 side=0 "},
-		{"a named container", annotated(withOptions("m1/memif, m2/memif", `{"m2": {"mtu": 1400, "container": "side"}}`), 0, 0), nil, "vnf=1 side=1 "},
+		{
+			"a named container",
+			annotated(withOptions("m1/memif, m2/memif", `{"m2": {"mtu": 1400, "container": "side"}}`), 0, 0), nil,
+			"vnf=1 side=1 ",
+		},
 		{"limits of a user", annotated(custom("m1/memif, m2/memif"), 0, 1), func(p *corev1.Pod) {
 			p.Spec.Containers[1].Resources.Requests = p.Spec.Containers[1].Resources.Limits
 		}, "vnf=0 side=1 "},
-		{"claims", annotated(custom("m1/memif"), 0, 0), func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c"}} }, "vnf=0 side=0 "},
-		{"the node's network", annotated(custom("m1/memif"), 0, 0), func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "vnf=0 side=0 "},
+		{
+			"claims", annotated(custom("m1/memif"), 0, 0),
+			func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c"}} }, "vnf=0 side=0 ",
+		},
+		{
+			"the node's network", annotated(custom("m1/memif"), 0, 0),
+			func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "vnf=0 side=0 ",
+		},
 		{"other limits", annotated(custom("m1/memif"), 0, 0), func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("2")}
 		}, "vnf=1 side=0 "},
-		{"escaped options", annotated(withOptions("m1/memif", `{"m\u0031": {"container": "side"}}`), 0, 0), nil, "vnf=0 side=0 "},
+		{
+			"escaped options", annotated(withOptions("m1/memif", `{"m\u0031": {"container": "side"}}`), 0, 0), nil,
+			"vnf=0 side=0 ",
+		},
 	} {
 		if tt.change != nil {
 			tt.change(tt.pod)

@@ -1,5 +1,6 @@
-// Package admission_test evaluates the expressions of Weft's admission policies as an API server does, with the API server's plugin, on
-// valid requests and on attacks. It is a module of its own, because the API server's library needs thirty modules that Weft does not.
+// Package admission_test evaluates the expressions of Weft's admission policies as an API server does, with the API
+// server's plugin, on valid requests and on attacks. It is a module of its own, because the API server's library needs
+// thirty modules that Weft does not.
 package admission_test
 
 import (

@@ -21,7 +21,9 @@ const statusManifest = "../../k8s/manifests/network-status.yaml"
 
 // said is a pod with a network-status; "": it has none.
 func said(status string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{"other": "text"}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{"other": "text"}},
+	}
 	if status != "" {
 		p.Annotations[networkstatus.Annotation] = status
 	}
@@ -41,7 +43,8 @@ func (s *server) writesPod(t testing.TB, who, sub string, operation admission.Op
 		old = before
 	}
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	attributes := admission.NewAttributesRecord(object, old, kind, "a", "p", kind.GroupVersion().WithResource("pods"), sub, operation, nil, false,
+	attributes := admission.NewAttributesRecord(object, old, kind, "a", "p", kind.GroupVersion().WithResource("pods"),
+		sub, operation, nil, false,
 		&user.DefaultInfo{Name: who})
 	err := s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 	if err != nil && !strings.Contains(err.Error(), "users with the right to update pods/status") {
@@ -50,7 +53,8 @@ func (s *server) writesPod(t testing.TB, who, sub string, operation admission.Op
 	return err == nil
 }
 
-// What the owner of a pod writes is no evidence for other namespaces, so the owner does not change what the agent wrote.
+// What the owner of a pod writes is no evidence for other namespaces, so the owner does not change what the agent
+// wrote.
 func TestOnlyWritersChangeTheNetworkStatusOfAPod(t *testing.T) {
 	const honest, forged = `[{"name": "red", "interface": "r1", "ips": ["10.9.0.66"]}]`, `[{"name": "red", "interface": "r1", "ips": ["10.9.0.50"]}]`
 	s := serve(t, readFile(t, statusManifest), cluster(t)...)

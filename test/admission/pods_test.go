@@ -31,7 +31,8 @@ func (s *server) creates(t testing.TB, p *corev1.Pod) []string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	attributes := admission.NewAttributesRecord(p, nil, kind, p.Namespace, p.Name, kind.GroupVersion().WithResource("pods"), "", admission.Create, nil, false,
+	attributes := admission.NewAttributesRecord(p, nil, kind, p.Namespace, p.Name,
+		kind.GroupVersion().WithResource("pods"), "", admission.Create, nil, false,
 		&user.DefaultInfo{Name: "me"})
 	err := s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 	if err == nil {
@@ -96,7 +97,8 @@ func withOptions(text, options string) map[string]string {
 	return map[string]string{pod.AnnotationCustom: text, pod.AnnotationOptions: options}
 }
 
-// podCases are annotations of pods with two memifs in their limits; denied is a part of the denial, "" if the policy admits the pod.
+// podCases are annotations of pods with two memifs in their limits; denied is a part of the denial, "" if the policy
+// admits the pod.
 var podCases = []struct {
 	name        string
 	annotations map[string]string
@@ -105,8 +107,14 @@ var podCases = []struct {
 	{"no annotation", nil, ""},
 	{"all types", custom(" t1/tap , v1/veth/stub,m1/memif/blue"), ""},
 	{"an empty annotation", custom(" "), ""},
-	{"another network than DNS labels", custom("t1/tap/Blue"), `item "t1/tap/Blue": the network must be default, stub or the name of a custom network`},
-	{"a wrong type", custom("t1/tub"), `annotation contivpp.io/custom-if: item "t1/tub": the type must be tap, veth or memif`},
+	{
+		"another network than DNS labels", custom("t1/tap/Blue"),
+		`item "t1/tap/Blue": the network must be default, stub or the name of a custom network`,
+	},
+	{
+		"a wrong type", custom("t1/tub"),
+		`annotation contivpp.io/custom-if: item "t1/tub": the type must be tap, veth or memif`,
+	},
 	{"no type", custom("t1"), `item "t1": expected name/type or name/type/network`},
 	{"an empty item", custom("t1/tap,"), `item "": expected name/type or name/type/network`},
 	{"a long name", custom("a234567890123456/tap"), "the name must be a Linux interface name"},
@@ -114,53 +122,134 @@ var podCases = []struct {
 	{"a name with a colon", custom("a:b/tap"), "the name must be a Linux interface name"},
 	{"the main interface", custom("eth0/tap"), `item "eth0/tap": the name is taken by another interface of the pod`},
 	{"a name twice", custom("t1/tap,t1/veth"), `item "t1/veth": the name is taken by another interface of the pod`},
-	{"17 interfaces", custom(strings.TrimSuffix(strings.Repeat("t/tap,", 17), ",")), "17 interfaces, at most 16 are possible"},
-	{"a long annotation", custom("t1/tap" + strings.Repeat(",", 1<<14)), "annotation contivpp.io/custom-if: 16390 bytes, at most 16384 are read"},
+	{
+		"17 interfaces", custom(strings.TrimSuffix(strings.Repeat("t/tap,", 17), ",")),
+		"17 interfaces, at most 16 are possible",
+	},
+	{
+		"a long annotation", custom("t1/tap" + strings.Repeat(",", 1<<14)),
+		"annotation contivpp.io/custom-if: 16390 bytes, at most 16384 are read",
+	},
 	{"control characters", custom("t\n1/tap"), `item "t\n1/tap": the name must`},
 	{"three memifs and two in the limits", custom("m1/memif,m2/memif,m3/memif"),
 		"the pod's containers have 2 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 3; raise the limits, or ask for fewer"},
-	{"valid options", withOptions("m1/memif, t1/tap", `{"m1": {"container": "vnf", "ringSize": 1024, "mode": "ip", "uid": 0}, "t1": {"mtu": 9000, "ips": ["fd00::1", "10.1.1.1/24"]}, "t1x": {}}`), `"t1x" is not an interface of contivpp.io/custom-if`},
-	{"options of no interface", map[string]string{pod.AnnotationOptions: `{"t1": {}}`}, `"t1" is not an interface of contivpp.io/custom-if`},
-	{"no JSON", withOptions("t1/tap", `{"t1": {"mtu": 1400}`), "annotation contivpp.io/custom-if-options: expected JSON, interface name -> options"},
+	{
+		"valid options",
+		withOptions("m1/memif, t1/tap",
+			`{"m1": {"container": "vnf", "ringSize": 1024, "mode": "ip", "uid": 0}, "t1": {"mtu": 9000, "ips": ["fd00::1", "10.1.1.1/24"]}, "t1x": {}}`),
+		`"t1x" is not an interface of contivpp.io/custom-if`,
+	},
+	{
+		"options of no interface", map[string]string{pod.AnnotationOptions: `{"t1": {}}`},
+		`"t1" is not an interface of contivpp.io/custom-if`,
+	},
+	{
+		"no JSON", withOptions("t1/tap", `{"t1": {"mtu": 1400}`),
+		"annotation contivpp.io/custom-if-options: expected JSON, interface name -> options",
+	},
 	{"a comma too many", withOptions("t1/tap", `{"t1": {"mtu": 1400,}}`), "expected JSON, interface name -> options"},
 	{"a list", withOptions("t1/tap", `[]`), "expected JSON, interface name -> options"},
 	{"blank options", withOptions("t1/tap", " "), "expected JSON, interface name -> options"},
 	{"an interface twice", withOptions("t1/tap", `{"t1": {}, "t1": {}}`), `"t1" occurs twice`},
-	{"an unknown option", withOptions("t1/tap", `{"t1": {"mac": "02:00:00:00:00:01", "mtuu": 1400}}`), `"t1": mtuu: unknown option; known are ips, mac, mtu`},
+	{
+		"an unknown option", withOptions("t1/tap", `{"t1": {"mac": "02:00:00:00:00:01", "mtuu": 1400}}`),
+		`"t1": mtuu: unknown option; known are ips, mac, mtu`,
+	},
 	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9000 bytes, not "575"`},
-	{"an MTU as text", withOptions("t1/tap", `{"t1": {"mtu": "1400"}}`), `"t1": mtu: expected 576 to 9000 bytes, not "\"1400\""`},
-	{"an MTU with a fraction", withOptions("t1/tap", `{"t1": {"mtu": 1400.5}}`), `"t1": mtu: expected 576 to 9000 bytes, not "1400.5"`},
-	{"a large ring", withOptions("m1/memif", `{"m1": {"ringSize":32768 }}`), `"m1": ringSize: expected 2 to 16384 slots, not "32768"`},
-	{"a ring that holds no packet", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 64}}`), `"m1": ringSize 2 x bufferSize 64: the ring holds 128 bytes, and a packet of MTU 576 has 590; set a larger ringSize or bufferSize, or a smaller mtu`},
-	{"a ring that holds no packet of its MTU", withOptions("m1/memif", `{"m1": {"ringSize": 4, "mtu":9000}}`), `"m1": ringSize 4 x bufferSize 2048: the ring holds 8192 bytes, and a packet of MTU 9000 has 9014`},
-	{"a ring without room for the Ethernet header", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize":4500, "mtu":9000}}`), `the ring holds 9000 bytes, and a packet of MTU 9000 has 9014`},
-	{"a ring without headers", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 4500, "mtu": 9000, "mode" : "ip"}}`), ""},
-	{"a ring that just holds its packet", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 4507, "mtu": 9000}}`), ""},
-	{"an option of memifs", withOptions("t1/tap", `{"t1": {"ringSize": 1024}}`), `"t1": ringSize: only an interface of type memif has this option`},
+	{
+		"an MTU as text", withOptions("t1/tap", `{"t1": {"mtu": "1400"}}`),
+		`"t1": mtu: expected 576 to 9000 bytes, not "\"1400\""`,
+	},
+	{
+		"an MTU with a fraction", withOptions("t1/tap", `{"t1": {"mtu": 1400.5}}`),
+		`"t1": mtu: expected 576 to 9000 bytes, not "1400.5"`,
+	},
+	{
+		"a large ring", withOptions("m1/memif", `{"m1": {"ringSize":32768 }}`),
+		`"m1": ringSize: expected 2 to 16384 slots, not "32768"`,
+	},
+	{
+		"a ring that holds no packet", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 64}}`),
+		`"m1": ringSize 2 x bufferSize 64: the ring holds 128 bytes, and a packet of MTU 576 has 590; set a larger ringSize or bufferSize, or a smaller mtu`,
+	},
+	{
+		"a ring that holds no packet of its MTU", withOptions("m1/memif", `{"m1": {"ringSize": 4, "mtu":9000}}`),
+		`"m1": ringSize 4 x bufferSize 2048: the ring holds 8192 bytes, and a packet of MTU 9000 has 9014`,
+	},
+	{
+		"a ring without room for the Ethernet header",
+		withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize":4500, "mtu":9000}}`),
+		`the ring holds 9000 bytes, and a packet of MTU 9000 has 9014`,
+	},
+	{
+		"a ring without headers",
+		withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 4500, "mtu": 9000, "mode" : "ip"}}`), "",
+	},
+	{
+		"a ring that just holds its packet",
+		withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 4507, "mtu": 9000}}`), "",
+	},
+	{
+		"an option of memifs", withOptions("t1/tap", `{"t1": {"ringSize": 1024}}`),
+		`"t1": ringSize: only an interface of type memif has this option`,
+	},
 	{"escaped options", withOptions("t1/tap", `{"t\u0031": {"mt\u0075": 1400}}`), ""},
 	{"pools", map[string]string{pod.AnnotationPools: `["a", "b"]`}, ""},
-	{"no list of pools", map[string]string{pod.AnnotationPools: `a`}, `annotation contivpp.io/ip-pools: expected a JSON list of pool names, not "a"`},
+	{
+		"no list of pools", map[string]string{pod.AnnotationPools: `a`},
+		`annotation contivpp.io/ip-pools: expected a JSON list of pool names, not "a"`,
+	},
 	{"an empty name of a pool", map[string]string{pod.AnnotationPools: `[""]`}, "expected a JSON list of pool names"},
-	{"64 pools with escapes", map[string]string{pod.AnnotationPools: `["\"a"` + strings.Repeat(`,"\u0022,\""`, pod.MaxPools-1) + `]`}, ""},
-	{"65 pools", map[string]string{pod.AnnotationPools: `["a"` + strings.Repeat(`,"b"`, pod.MaxPools) + `]`}, "annotation contivpp.io/ip-pools: 65 pools, at most 64 are possible"},
-	{"as many pools as fit", map[string]string{pod.AnnotationPools: `["a"` + strings.Repeat(`,"b"`, 4094) + `]`}, "annotation contivpp.io/ip-pools: 4095 pools, at most 64 are possible"},
+	{
+		"64 pools with escapes",
+		map[string]string{pod.AnnotationPools: `["\"a"` + strings.Repeat(`,"\u0022,\""`, pod.MaxPools-1) + `]`}, "",
+	},
+	{
+		"65 pools", map[string]string{pod.AnnotationPools: `["a"` + strings.Repeat(`,"b"`, pod.MaxPools) + `]`},
+		"annotation contivpp.io/ip-pools: 65 pools, at most 64 are possible",
+	},
+	{
+		"as many pools as fit", map[string]string{pod.AnnotationPools: `["a"` + strings.Repeat(`,"b"`, 4094) + `]`},
+		"annotation contivpp.io/ip-pools: 4095 pools, at most 64 are possible",
+	},
 	{"addresses", map[string]string{pod.AnnotationIPs: `["10.1.1.1/32", "fd00::1"]`}, ""},
-	{"no address", map[string]string{pod.AnnotationIPs: `["10.1.1"]`}, `annotation contivpp.io/ip-addresses: "10.1.1" is not an IPv4 or IPv6 address`},
-	{"a prefix", map[string]string{pod.AnnotationIPs: `["10.1.1.1/24"]`}, `"10.1.1.1/24" is not an IPv4 or IPv6 address`},
-	{"no list of addresses", map[string]string{pod.AnnotationIPs: `10.1.1.1`}, `expected a JSON list of addresses, not "10.1.1.1"`},
-	{"two IPv4 addresses", map[string]string{pod.AnnotationIPs: `["10.1.1.1", "10.1.1.2"]`}, "10.1.1.2 is the second address of its family, one each is possible"},
-	{"a bandwidth limit", map[string]string{"kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1M"}, "annotation kubernetes.io/egress-bandwidth: Weft does not limit bandwidth: remove the annotation"},
-	{"an empty limit", map[string]string{"kubernetes.io/ingress-bandwidth": " ", "example.org/ingress-bandwidth": "1M"}, ""},
+	{
+		"no address", map[string]string{pod.AnnotationIPs: `["10.1.1"]`},
+		`annotation contivpp.io/ip-addresses: "10.1.1" is not an IPv4 or IPv6 address`,
+	},
+	{
+		"a prefix", map[string]string{pod.AnnotationIPs: `["10.1.1.1/24"]`},
+		`"10.1.1.1/24" is not an IPv4 or IPv6 address`,
+	},
+	{
+		"no list of addresses", map[string]string{pod.AnnotationIPs: `10.1.1.1`},
+		`expected a JSON list of addresses, not "10.1.1.1"`,
+	},
+	{
+		"two IPv4 addresses", map[string]string{pod.AnnotationIPs: `["10.1.1.1", "10.1.1.2"]`},
+		"10.1.1.2 is the second address of its family, one each is possible",
+	},
+	{
+		"a bandwidth limit",
+		map[string]string{"kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1M"},
+		"annotation kubernetes.io/egress-bandwidth: Weft does not limit bandwidth: remove the annotation",
+	},
+	{
+		"an empty limit",
+		map[string]string{"kubernetes.io/ingress-bandwidth": " ", "example.org/ingress-bandwidth": "1M"}, "",
+	},
 	{"an unknown annotation", map[string]string{"contivpp.io/custom-fi": "t1/tub"}, ""},
 }
 
-// TestPolicyForPodsAgreesWithTheAgent compares the denials with the table and with the parsers of the agent, word by word.
+// TestPolicyForPodsAgreesWithTheAgent compares the denials with the table and with the parsers of the agent, word by
+// word.
 func TestPolicyForPodsAgreesWithTheAgent(t *testing.T) {
 	s := serve(t, readFile(t, podManifest), cluster(t)...)
 	for _, tt := range podCases {
 		p := annotated(tt.annotations, 1, 1)
 		denials := s.creates(t, p)
-		if tt.denied == "" && len(denials) > 0 || tt.denied != "" && !strings.Contains(strings.Join(denials, "\n"), tt.denied) {
+		if tt.denied == "" && len(denials) > 0 ||
+			tt.denied != "" && !strings.Contains(strings.Join(denials, "\n"), tt.denied) {
 			t.Errorf("%s: denied with %q, want %q", tt.name, denials, tt.denied)
 		}
 		checkWords(t, p, denials)
@@ -187,7 +276,11 @@ func TestPolicyForPodsLeavesOthersAlone(t *testing.T) {
 	claims.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c"}}
 	initial := annotated(custom("m1/memif"), 0, 0)
 	initial.Spec.InitContainers = []corev1.Container{annotated(nil, 1, 0).Spec.Containers[0]}
-	for name, p := range map[string]*corev1.Pod{"in the node's network": onHost, "with claims": claims, "with a memif of an init container": initial} {
+	for name, p := range map[string]*corev1.Pod{
+		"in the node's network":             onHost,
+		"with claims":                       claims,
+		"with a memif of an init container": initial,
+	} {
 		if denials := s.creates(t, p); len(denials) > 0 {
 			t.Errorf("%s: %q", name, denials)
 		}
@@ -197,16 +290,17 @@ func TestPolicyForPodsLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// The longest annotations that the agent accepts stay within the cost limits: beyond them the policy would be ignored. A wrong pool shows that
-// the policy is evaluated.
+// The longest annotations that the agent accepts stay within the cost limits: beyond them the policy would be ignored.
+// A wrong pool shows that the policy is evaluated.
 func TestLongestAnnotationsAreWithinTheCostLimit(t *testing.T) {
 	s := serve(t, readFile(t, podManifest), cluster(t)...)
 	fill := func(text string) string { return strings.Repeat(" ", 1<<14-len(text)) }
 	names, options := []string{}, []string{}
 	for i := range pod.MaxCustomInterfaces {
 		names = append(names, fmt.Sprintf("interface-%05d/memif/%s", i, strings.Repeat("n", 63)))
-		options = append(options, fmt.Sprintf(`"interface-%05d": {"container": "vnf", "ringSize": 1024, "bufferSize": 2048, "rxQueues": 1, "txQueues": 1, `+
-			`"mtu": 1400, "mac": "02:00:00:00:00:%02x", "mode": "ethernet", "uid": 1, "gid": 1, "ips": ["10.1.1.1", "fd00::1"]}`, i, i))
+		options = append(options,
+			fmt.Sprintf(`"interface-%05d": {"container": "vnf", "ringSize": 1024, "bufferSize": 2048, "rxQueues": 1, "txQueues": 1, `+
+				`"mtu": 1400, "mac": "02:00:00:00:00:%02x", "mode": "ethernet", "uid": 1, "gid": 1, "ips": ["10.1.1.1", "fd00::1"]}`, i, i))
 	}
 	ifs, opts, ips := strings.Join(names, ","), "{"+strings.Join(options, ",")+"}", `["10.1.1.1"XXXX, "fd00::1"]`
 	pools := `["` + strings.Join(many(pod.MaxPools, strings.Repeat("p", 240)+"-%d-%d"), `","`) + `"]`
@@ -228,7 +322,8 @@ func TestLongestAnnotationsAreWithinTheCostLimit(t *testing.T) {
 	}
 }
 
-// TestPolicyForPodsRefusesNothingThatTheAgentAccepts compares random annotations: valid ones with a few changed characters.
+// TestPolicyForPodsRefusesNothingThatTheAgentAccepts compares random annotations: valid ones with a few changed
+// characters.
 func TestPolicyForPodsRefusesNothingThatTheAgentAccepts(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -257,7 +352,9 @@ func randomAnnotations(random *rand.Rand) map[string]string {
 	mutated := func(text string) string {
 		for range random.IntN(3) * random.IntN(2) {
 			at := random.IntN(len(text) + 1)
-			text = text[:at] + pick("", " ", ",", "/", `"`, "{", "}", "[", "]", ":", `\`, "0", "a", "é", "\n", "\u2003", "null") + text[min(len(text), at+random.IntN(2)):]
+			text = text[:at] +
+				pick("", " ", ",", "/", `"`, "{", "}", "[", "]", ":", `\`, "0", "a", "é", "\n", "\u2003", "null") +
+				text[min(len(text), at+random.IntN(2)):]
 		}
 		return strings.ToValidUTF8(text, "?")
 	}
@@ -266,7 +363,8 @@ func randomAnnotations(random *rand.Rand) map[string]string {
 	for range random.IntN(4) {
 		name := pick("t1", "m1", "v1", "x-2", "a.b", "eth1")
 		names = append(names, name)
-		items = append(items, name+pick("/", " / ")+pick("tap", "veth", "memif", "memif")+pick("", "/blue", "/stub", "/default", "/ b1"))
+		items = append(items,
+			name+pick("/", " / ")+pick("tap", "veth", "memif", "memif")+pick("", "/blue", "/stub", "/default", "/ b1"))
 	}
 	if len(items) > 0 {
 		a[pod.AnnotationCustom] = mutated(strings.Join(items, pick(",", ", ", " ,")))
@@ -275,8 +373,12 @@ func randomAnnotations(random *rand.Rand) map[string]string {
 		options := make(map[string]map[string]any)
 		for _, name := range names {
 			values := map[string]any{
-				"mtu": random.IntN(10000), "mac": pick("02:00:00:00:00:01", "x"), "ips": []string{pick("10.1.1.1", "::1", "fd00::1/64")},
-				"rxQueues": random.IntN(300), "ringSize": 1 << random.IntN(16), "bufferSize": 32 << random.IntN(12), "mode": pick("ip", "ethernet"), "container": pick("vnf", ":", "}", "{"), "uid": random.IntN(3), "mtuu": 1,
+				"mtu": random.IntN(10000), "mac": pick("02:00:00:00:00:01", "x"), "ips": []string{
+					pick("10.1.1.1", "::1", "fd00::1/64"),
+				},
+				"rxQueues": random.IntN(300), "ringSize": 1 << random.IntN(16), "bufferSize": 32 << random.IntN(12),
+				"mode": pick("ip", "ethernet"), "container": pick("vnf", ":", "}", "{"), "uid": random.IntN(3),
+				"mtuu": 1,
 			}
 			options[name] = make(map[string]any)
 			for _, k := range slices.Sorted(func(yield func(string) bool) {
@@ -298,7 +400,8 @@ func randomAnnotations(random *rand.Rand) map[string]string {
 		a[pod.AnnotationPools] = mutated(pick(`["a"]`, `["a", "b"]`, "[]", "null", `["a\u0062"]`))
 	}
 	if random.IntN(3) == 0 {
-		a[pod.AnnotationIPs] = mutated(pick(`["10.1.1.1"]`, `["10.1.1.1/32", "fd00::1"]`, "[]", "null", `["fe80::1%eth0"]`, `["::ffff:10.1.1.1"]`, `["10.01.1.1"]`, `["fd00::1/128", "FD00::2"]`))
+		a[pod.AnnotationIPs] = mutated(pick(`["10.1.1.1"]`, `["10.1.1.1/32", "fd00::1"]`, "[]", "null",
+			`["fe80::1%eth0"]`, `["::ffff:10.1.1.1"]`, `["10.01.1.1"]`, `["fd00::1/128", "FD00::2"]`))
 	}
 	return a
 }

@@ -40,7 +40,8 @@ func TestStolenTokenIsDenied(t *testing.T) {
 			}
 		}
 	}
-	borrow := changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")
+	borrow := changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]",
+		"pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")
 	off := serve(t, all.only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
 	if why := off.ask(t, borrow); !strings.Contains(why, "borrowing is disabled") {
 		t.Errorf("borrowing is disabled: %q", why)
@@ -48,13 +49,18 @@ func TestStolenTokenIsDenied(t *testing.T) {
 }
 
 func TestRequestedAddressMayBeBorrowedWhileBorrowingIsOff(t *testing.T) {
-	own := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")
-	other := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.9], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.9], borrowed: [{address: 10.9.2.9, node: n3}]")
+	own := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3,
+		"pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")
+	other := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.9], "+requestOfN3,
+		"pool: pods, node: n2, offered: [10.9.2.9], borrowed: [{address: 10.9.2.9, node: n3}]")
 	off := serve(t, read(t).only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
 	if off.ask(t, other) == "" {
 		t.Error("an address that was not requested is admitted")
 	}
-	for name, s := range map[string]*server{"no WeftConfig": serve(t, read(t).only("weft-borrowing")), "borrowing is not set": off} {
+	for name, s := range map[string]*server{
+		"no WeftConfig":        serve(t, read(t).only("weft-borrowing")),
+		"borrowing is not set": off,
+	} {
 		if why := s.ask(t, own); why != "" {
 			t.Errorf("%s: the requested address is denied: %s", name, why)
 		}
@@ -75,7 +81,9 @@ func TestEachValidationDeniesAnAttack(t *testing.T) {
 				changed := all.only(p.Name)
 				changed.policies[0].Spec.Validations[i].Expression = "true"
 				s := serve(t, changed, cluster(t)...)
-				if !slices.ContainsFunc(tries[p.Name], func(a attempt) bool { return s.ask(t, a.request) != asIs.ask(t, a.request) }) {
+				if !slices.ContainsFunc(tries[p.Name], func(a attempt) bool {
+					return s.ask(t, a.request) != asIs.ask(t, a.request)
+				}) {
 					t.Error("with true in place of the validation every attack is denied as before")
 				}
 			})
@@ -96,8 +104,8 @@ func TestEachValidationDeniesAnAttack(t *testing.T) {
 	}
 }
 
-// Weft supports Kubernetes 1.30 and newer, so expressions use only functions of 1.30. The chart installs the policy for pods from the
-// version on that has all its functions.
+// Weft supports Kubernetes 1.30 and newer, so expressions use only functions of 1.30. The chart installs the policy for
+// pods from the version on that has all its functions.
 func TestExpressionsCompileOnTheOldestKubernetes(t *testing.T) {
 	for file, minor := range map[string]uint{manifest: 30, statusManifest: 30, podManifest: 31} {
 		for _, p := range readFile(t, file).policies {
@@ -118,15 +126,23 @@ func compiles(t *testing.T, p *admissionv1.ValidatingAdmissionPolicy, minor uint
 		}
 	}
 	for _, c := range p.Spec.MatchConditions {
-		check(c.Expression, compiler.CompileCELExpression(&matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression}, options, environment.NewExpressions))
+		check(c.Expression,
+			compiler.CompileCELExpression(&matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression},
+				options, environment.NewExpressions))
 	}
 	for _, v := range p.Spec.Variables {
-		check(v.Name, compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options, environment.NewExpressions))
+		check(v.Name,
+			compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options,
+				environment.NewExpressions))
 	}
 	for _, v := range p.Spec.Validations {
-		check(v.Expression, compiler.CompileCELExpression(&validating.ValidationCondition{Expression: v.Expression}, options, environment.NewExpressions))
+		check(v.Expression,
+			compiler.CompileCELExpression(&validating.ValidationCondition{Expression: v.Expression}, options,
+				environment.NewExpressions))
 		if m := v.MessageExpression; m != "" {
-			check(m, compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: m}, options, environment.NewExpressions))
+			check(m,
+				compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: m}, options,
+					environment.NewExpressions))
 		}
 	}
 }

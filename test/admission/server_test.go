@@ -40,8 +40,10 @@ var ours = schema.GroupVersion{Group: "contivpp.io", Version: "v1"}
 
 // kinds maps resources of requests and parameters to kinds.
 var kinds = map[string]schema.GroupVersionKind{
-	"nodenetworks": ours.WithKind("NodeNetwork"), "ipblocks": ours.WithKind("IPBlock"), "podinterfaces": ours.WithKind("PodInterfaces"),
-	"ippools": ours.WithKind("IPPool"), "customnetworks": ours.WithKind("CustomNetwork"), "weftconfigs": ours.WithKind("WeftConfig"),
+	"nodenetworks": ours.WithKind("NodeNetwork"), "ipblocks": ours.WithKind("IPBlock"),
+	"podinterfaces": ours.WithKind("PodInterfaces"),
+	"ippools":       ours.WithKind("IPPool"), "customnetworks": ours.WithKind("CustomNetwork"),
+	"weftconfigs":    ours.WithKind("WeftConfig"),
 	"events":         corev1.SchemeGroupVersion.WithKind("Event"),
 	"endpointslices": discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 	"resourceslices": resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"),
@@ -109,7 +111,8 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
 	for resource, kind := range kinds {
-		mapper.AddSpecific(kind, kind.GroupVersion().WithResource(resource), kind.GroupVersion().WithResource(resource), meta.RESTScopeRoot)
+		mapper.AddSpecific(kind, kind.GroupVersion().WithResource(resource), kind.GroupVersion().WithResource(resource),
+			meta.RESTScopeRoot)
 		scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
 		scheme.AddKnownTypeWithName(kind.GroupVersion().WithKind(kind.Kind+"List"), &unstructured.UnstructuredList{})
 	}
@@ -134,7 +137,8 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
 	plugin, err := validating.NewPlugin(nil)
 	must(t, err)
-	initializer.New(native, dynamic, factory, rights{}, featuregate.NewFeatureGate(), compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	initializer.New(native, dynamic, factory, rights{}, featuregate.NewFeatureGate(),
+		compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	must(t, plugin.ValidateInitialization())
 	factory.Start(ctx.Done())
 	if !plugin.WaitForReady() {
@@ -154,7 +158,11 @@ func (rights) Authorize(_ context.Context, of authorizer.Attributes) (authorizer
 	if of.GetUser().GetName() != statusWriter {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	asked := strings.Join([]string{of.GetVerb(), of.GetAPIGroup(), of.GetResource(), of.GetSubresource(), of.GetNamespace(), of.GetName()}, "/")
+	asked := strings.Join(
+		[]string{
+			of.GetVerb(), of.GetAPIGroup(), of.GetResource(), of.GetSubresource(), of.GetNamespace(), of.GetName(),
+		},
+		"/")
 	if asked == "update//pods/status/a/p" {
 		return authorizer.DecisionAllow, "", nil
 	}
@@ -227,18 +235,30 @@ func object(t testing.TB, resource, name, fields string) *unstructured.Unstructu
 // cluster returns the objects of the API server: nodes n1 to n3, a pool of each family and two networks.
 func cluster(t testing.TB) []runtime.Object {
 	var all []runtime.Object
-	for name, addresses := range map[string][]string{"n1": {"192.0.2.1"}, "n2": {"192.0.2.2", "2001:db8::2"}, "n3": {"192.0.2.3", "2001:DB8::3"}} {
+	for name, addresses := range map[string][]string{
+		"n1": {"192.0.2.1"},
+		"n2": {"192.0.2.2", "2001:db8::2"},
+		"n3": {"192.0.2.3", "2001:DB8::3"},
+	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		for _, a := range addresses {
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 		}
-		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.9"},
-			corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: name})
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{
+			Type:    corev1.NodeExternalIP,
+			Address: "203.0.113.9",
+		},
+			corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}, corev1.NodeAddress{
+				Type:    corev1.NodeInternalIP,
+				Address: name,
+			})
 		all = append(all, n)
 	}
 	return append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
-		object(t, "ippools", "pods", `{spec: {cidr: 10.9.0.0/16}}`), object(t, "ippools", "six", `{spec: {cidr: "fd00:9::/64", blockSize: 120}}`),
-		object(t, "customnetworks", "blue", `{spec: {type: L3, cidrs: [10.5.0.0/16, "fd00:5::/64"], blockSize: 28, blockSizeV6: 122}}`),
+		object(t, "ippools", "pods", `{spec: {cidr: 10.9.0.0/16}}`),
+		object(t, "ippools", "six", `{spec: {cidr: "fd00:9::/64", blockSize: 120}}`),
+		object(t, "customnetworks", "blue",
+			`{spec: {type: L3, cidrs: [10.5.0.0/16, "fd00:5::/64"], blockSize: 28, blockSizeV6: 122}}`),
 		object(t, "customnetworks", "bridge", `{spec: {type: L2}}`),
 		object(t, "weftconfigs", "default", `{spec: {addresses: {borrowing: true}}}`))
 }

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// An API server refuses a new policy that uses functions of its own version, or newer ones: the server before must understand it after a
-// downgrade. All policies for users' objects must be accepted by Kubernetes 1.31, which thus has the functions of 1.30.
+// An API server refuses a new policy that uses functions of its own version, or newer ones: the server before must
+// understand it after a downgrade. All policies for users' objects must be accepted by Kubernetes 1.31, which thus has
+// the functions of 1.30.
 func TestPoliciesForUsersAreAcceptedByKubernetes131(t *testing.T) {
 	for _, file := range []string{podManifest, claimManifest} {
 		for _, p := range readFile(t, file).policies {
@@ -26,14 +27,17 @@ func compiled(t *testing.T, p *admissionv1.ValidatingAdmissionPolicy) {
 	must(t, err)
 	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
 	for _, v := range p.Spec.Variables {
-		if r := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options, environment.NewExpressions); r.Error != nil {
+		if r := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options,
+			environment.NewExpressions); r.Error != nil {
 			t.Errorf("%s: variable %s: %v", p.Name, v.Name, r.Error)
 		}
 	}
 	for _, v := range p.Spec.Validations {
 		expressions := []cel.ExpressionAccessor{&validating.ValidationCondition{Expression: v.Expression}}
 		if v.MessageExpression != "" {
-			expressions = append(expressions, &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression})
+			expressions = append(expressions, &validating.MessageExpressionCondition{
+				MessageExpression: v.MessageExpression,
+			})
 		}
 		for _, e := range expressions {
 			if r := compiler.CompileCELExpression(e, options, environment.NewExpressions); r.Error != nil {

@@ -22,7 +22,12 @@ func TestMain(m *testing.M) {
 // The short form: each attack lasts one second, and the verdict does not depend on the machine's speed.
 func TestAttacksFail(t *testing.T) {
 	netnstest.RequireTap(t)
-	s := settings{programs: programs.Build(t), quiet: 200 * time.Millisecond, attack: time.Second, deadline: time.Minute}
+	s := settings{
+		programs: programs.Build(t),
+		quiet:    200 * time.Millisecond,
+		attack:   time.Second,
+		deadline: time.Minute,
+	}
 	if err := run(t.Context(), os.Stdout, s); err != nil {
 		t.Error(err)
 	}

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target says what an attacker attacks. An attacker is a process of its own, so that it takes no processor time of the measurement.
+// target says what an attacker attacks. An attacker is a process of its own, so that it takes no processor time of the
+// measurement.
 type target struct {
 	Attack    string
 	Netns     string       // path of the pod's namespace
@@ -41,8 +42,8 @@ const attacking = "attacking"
 
 func isAttacker() bool { return os.Getenv(targetVariable) != "" }
 
-// beAttacker attacks until the process gets SIGTERM. Its priority is low, because the dataplane is measured and not the machine's
-// scheduler.
+// beAttacker attacks until the process gets SIGTERM. Its priority is low, because the dataplane is measured and not the
+// machine's scheduler.
 func beAttacker() {
 	var o target
 	err := json.Unmarshal([]byte(os.Getenv(targetVariable)), &o)
@@ -93,7 +94,8 @@ func start(ctx context.Context, t target) (*attacker, error) {
 	}
 	a := &attacker{Cmd: exec.Command("/proc/self/exe"), ended: make(chan struct{})} //nolint:noctx // end ends it
 	a.Env = append(os.Environ(), targetVariable+"="+string(text))
-	a.Stdout, a.Stderr = a, io.Discard
+	a.Stdout = a
+	a.Stderr = io.Discard
 	if err := a.Start(); err != nil {
 		return nil, fmt.Errorf("start attacker: %w", err)
 	}

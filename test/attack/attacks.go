@@ -145,7 +145,9 @@ func noRouter(_ context.Context, s *stage) error {
 				}
 			}
 			routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
-			if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Gw.Equal(attackersLinkLocal.AsSlice()) }) {
+			if slices.ContainsFunc(routes, func(r netlink.Route) bool {
+				return r.Gw.Equal(attackersLinkLocal.AsSlice())
+			}) {
 				return errors.New("a victim has a route through the attacker")
 			}
 			return err
@@ -166,9 +168,27 @@ func malformedCalls(ctx context.Context, s *stage) error {
 	defer os.Remove(fifo)
 	long := strings.Repeat("a", 300)
 	return errors.Join(
-		s.execute(ctx, malformedCall{what: "ADD with a FIFO as namespace", command: "ADD", id: "fifo", namespace: fifo, link: "eth0"}),
-		s.execute(ctx, malformedCall{what: "DEL with a long container id", command: "DEL", id: long, link: "eth0", succeeds: true}),
-		s.execute(ctx, malformedCall{what: "DEL with an interface name that is not ASCII", command: "DEL", id: "odd", link: "éth0", succeeds: true}),
+		s.execute(ctx, malformedCall{
+			what:      "ADD with a FIFO as namespace",
+			command:   "ADD",
+			id:        "fifo",
+			namespace: fifo,
+			link:      "eth0",
+		}),
+		s.execute(ctx, malformedCall{
+			what:     "DEL with a long container id",
+			command:  "DEL",
+			id:       long,
+			link:     "eth0",
+			succeeds: true,
+		}),
+		s.execute(ctx, malformedCall{
+			what:     "DEL with an interface name that is not ASCII",
+			command:  "DEL",
+			id:       "odd",
+			link:     "éth0",
+			succeeds: true,
+		}),
 	)
 }
 
@@ -192,7 +212,8 @@ func (s *stage) execute(ctx context.Context, c malformedCall) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, s.Program("weft-cni"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+c.command, "CNI_CONTAINERID="+c.id, "CNI_NETNS="+c.namespace, "CNI_IFNAME="+c.link, "CNI_PATH=/")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+c.command, "CNI_CONTAINERID="+c.id, "CNI_NETNS="+c.namespace,
+		"CNI_IFNAME="+c.link, "CNI_PATH=/")
 	cmd.Stdin = bytes.NewReader(conf)
 	out, err := cmd.CombinedOutput()
 	switch {
@@ -218,7 +239,8 @@ func pluginConf(list []byte) ([]byte, error) {
 		return nil, errors.New("no plugin")
 	}
 	conf := maps.Clone(all.Plugins[0])
-	conf["cniVersion"], conf["name"] = all.CNIVersion, all.Name
+	conf["cniVersion"] = all.CNIVersion
+	conf["name"] = all.Name
 	text, err := json.Marshal(conf)
 	if err != nil {
 		return nil, fmt.Errorf("configuration of the plugin: %w", err)

@@ -14,7 +14,10 @@ import (
 func (s *siege) runCalls(ctx context.Context, number, calls int, random *rand.Rand) {
 	var mine []*node.Pod
 	for i := 0; i < calls && ctx.Err() == nil; i++ {
-		what := []string{"add", "add", "add", "del", "del", "add again", "del again", "check", "gc", "status", "del without namespace", "bad add"}[random.IntN(12)]
+		what := []string{
+			"add", "add", "add", "del", "del", "add again", "del again", "check", "gc", "status",
+			"del without namespace", "bad add",
+		}[random.IntN(12)]
 		if what == "add" && len(mine) >= 5 {
 			what = "del"
 		}

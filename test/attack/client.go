@@ -66,7 +66,8 @@ func (c *client) free() {
 	if c.fd >= 0 {
 		_ = unix.Close(c.fd)
 	}
-	c.memory, c.fd = nil, -1
+	c.memory = nil
+	c.fd = -1
 }
 
 // send sends a message, with a descriptor if fd is not negative.
@@ -126,7 +127,8 @@ func (c *client) allocate(m shared, rings, log2 int) error {
 	if !m.unsealable {
 		flags |= unix.MFD_ALLOW_SEALING
 	}
-	c.rings, c.slots = rings, 1<<log2
+	c.rings = rings
+	c.slots = 1 << log2
 	m.size = max(m.size, 2*c.ringSpace()+(1<<20))
 	fd, err := unix.MemfdCreate("attacker", flags)
 	if err != nil {
@@ -159,7 +161,9 @@ func (c *client) ring(toServer bool, i int) []byte {
 func (c *client) connect(t target, event func() (int, error)) error {
 	err := c.initiate(t)
 	if err == nil {
-		err = c.send(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
+		err = c.send(addRegionMessage, c.fd, func(b []byte) {
+			binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory)))
+		})
 	}
 	for _, toServer := range []bool{true, false} {
 		for i := range c.rings {
@@ -197,7 +201,8 @@ func (c *client) addRing(toServer bool, i int, event func() (int, error)) error 
 			b[2] = 1
 		}
 		binary.LittleEndian.PutUint16(b[4:], uint16(i))
-		binary.LittleEndian.PutUint32(b[8:], uint32(uintptr(unsafe.Pointer(&ring[0]))-uintptr(unsafe.Pointer(&c.memory[0]))))
+		binary.LittleEndian.PutUint32(b[8:],
+			uint32(uintptr(unsafe.Pointer(&ring[0]))-uintptr(unsafe.Pointer(&c.memory[0]))))
 		for 1<<b[12] < c.slots {
 			b[12]++
 		}

@@ -77,7 +77,8 @@ func randomMACs(ctx context.Context, j job) error {
 	return flood(ctx, j, "x0", func(packetSocket) ([]byte, error) {
 		frame := make([]byte, 60)
 		randomise(frame[:12], random)
-		frame[0], frame[6] = 2, 2
+		frame[0] = 2
+		frame[6] = 2
 		return frame, nil
 	})
 }
@@ -96,14 +97,26 @@ func routerAdvertisements(ctx context.Context, j job) error {
 			return nil, err
 		}
 		prefix := make([]byte, 30)
-		prefix[0], prefix[1] = 64, 0xc0 // flags: on-link, autonomous
+		prefix[0] = 64
+		prefix[1] = 0xc0 // flags: on-link, autonomous
 		binary.BigEndian.PutUint32(prefix[2:], 3600)
 		binary.BigEndian.PutUint32(prefix[6:], 3600)
 		copy(prefix[14:], advertised.Addr().AsSlice())
-		return serialize(&layers.Ethernet{SrcMAC: w.mac, DstMAC: net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, EthernetType: layers.EthernetTypeIPv6},
-			ip, icmp, &layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: 1800, Options: layers.ICMPv6Options{
-				{Type: layers.ICMPv6OptSourceAddress, Data: w.mac}, {Type: layers.ICMPv6OptPrefixInfo, Data: prefix},
-			}})
+		return serialize(&layers.Ethernet{
+			SrcMAC:       w.mac,
+			DstMAC:       net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1},
+			EthernetType: layers.EthernetTypeIPv6,
+		},
+			ip, icmp, &layers.ICMPv6RouterAdvertisement{
+				HopLimit:       64,
+				RouterLifetime: 1800,
+				Options: layers.ICMPv6Options{
+					{Type: layers.ICMPv6OptSourceAddress, Data: w.mac}, {
+						Type: layers.ICMPv6OptPrefixInfo,
+						Data: prefix,
+					},
+				},
+			})
 	})
 }
 
@@ -117,8 +130,14 @@ func fragments(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(7, 8))
 	return flood(ctx, j, "eth0", func(w packetSocket) ([]byte, error) {
 		return serialize(w.toGateway(), &layers.IPv4{
-			Version: 4, TTL: 64, Id: uint16(random.Uint32()), Flags: layers.IPv4MoreFragments, FragOffset: uint16(random.IntN(1000)),
-			Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 1, 0, byte(random.Uint32())), DstIP: j.Neighbour.Addr().AsSlice(),
+			Version:    4,
+			TTL:        64,
+			Id:         uint16(random.Uint32()),
+			Flags:      layers.IPv4MoreFragments,
+			FragOffset: uint16(random.IntN(1000)),
+			Protocol:   layers.IPProtocolUDP,
+			SrcIP:      net.IPv4(10, 1, 0, byte(random.Uint32())),
+			DstIP:      j.Neighbour.Addr().AsSlice(),
 		}, gopacket.Payload(make([]byte, 64)))
 	})
 }

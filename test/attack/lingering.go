@@ -52,8 +52,8 @@ func lingering(t target) (fd int, err error) {
 	return fd, err
 }
 
-// leaveTo passes a descriptor to the server such that the server has the last reference: the descriptor is in the queue of a socket
-// of which the attacker holds the only descriptor until then.
+// leaveTo passes a descriptor to the server such that the server has the last reference: the descriptor is in the queue
+// of a socket of which the attacker holds the only descriptor until then.
 func (c *client) leaveTo(fd int) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

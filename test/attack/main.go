@@ -1,5 +1,5 @@
-// Command attack runs hostile pods on a private node, one attack at a time. It prints the effect on a pair of other pods, on ADD and
-// DEL, and on Weft's programs; an attack that has an effect is an error.
+// Command attack runs hostile pods on a private node, one attack at a time. It prints the effect on a pair of other
+// pods, on ADD and DEL, and on Weft's programs; an attack that has an effect is an error.
 package main
 
 import (
@@ -44,18 +44,27 @@ func main() {
 	against := flag.String("against", "", "directory of another version's programs, which are attacked first")
 	only := flag.String("only", "", "comma-separated names of attacks; default: all")
 	attack := flag.Duration("for", 10*time.Second, "duration of each attack")
-	calls := flag.Int("siege", 0, "instead of the attacks, make this number of random runtime calls while programs are killed and a pod attacks")
+	calls := flag.Int("siege", 0,
+		"instead of the attacks, make this number of random runtime calls while programs are killed and a pod attacks")
 	seed := flag.Uint64("seed", rand.Uint64(), "seed of the siege; default: random")
 	verbose := flag.Bool("v", false, "print the attackers' output")
-	dedicated := flag.Bool("dedicated", false, "pin the dataplane to the machine's last processor, and all other processes to the others")
+	dedicated := flag.Bool("dedicated", false,
+		"pin the dataplane to the machine's last processor, and all other processes to the others")
 	flag.Parse()
 	if err := netns.Enter(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := settings{programs: *programs, against: *against, long: true, quiet: 5 * time.Second, attack: *attack, deadline: 2 * time.Second,
-		calls: *calls, seed: *seed, verbose: *verbose, dedicated: *dedicated}
+	s := settings{
+		programs: *programs,
+		against:  *against,
+		long:     true,
+		quiet:    5 * time.Second,
+		attack:   *attack,
+		deadline: 2 * time.Second,
+		calls:    *calls, seed: *seed, verbose: *verbose, dedicated: *dedicated,
+	}
 	if *only != "" {
 		s.only = strings.Split(*only, ",")
 	}
@@ -131,7 +140,8 @@ func runAll(ctx context.Context, out io.Writer, s settings, chosen []attack) (su
 			succeeded = append(succeeded, a.name)
 		}
 		fmt.Fprintf(out, "%-16s %-9s %9s %9s %9s %9s %6d %8s %8s  %s\n", a.name, a.finding,
-			micro(r.before.Median), micro(r.before.P99), micro(r.during.Median), micro(r.during.P99), r.during.Sent-r.during.Answered,
+			micro(r.before.Median), micro(r.before.P99), micro(r.during.Median), micro(r.during.P99),
+			r.during.Sent-r.during.Answered,
 			r.slowestAdd.Round(time.Millisecond), r.slowestDel.Round(time.Millisecond), verdict)
 	}
 	return succeeded, nil

@@ -37,14 +37,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// blockingEventfd: finding 3. It exhausts the machine's asynchronous I/O contexts, so that a dataplane that starts now gets none;
-// then the client's eventfd is full and blocks.
+// blockingEventfd: finding 3. It exhausts the machine's asynchronous I/O contexts, so that a dataplane that starts now
+// gets none; then the client's eventfd is full and blocks.
 func blockingEventfd(ctx context.Context, j job) error {
 	exhaust := func() {
 		for events := uintptr(1 << 16); events > 0; events /= 2 {
 			for {
 				var context uintptr
-				if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, events, uintptr(unsafe.Pointer(&context)), 0); errno != 0 {
+				if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, events, uintptr(unsafe.Pointer(&context)),
+					0); errno != 0 {
 					break
 				}
 			}
@@ -66,16 +67,17 @@ func blockingEventfd(ctx context.Context, j job) error {
 		return fd, err
 	}
 	return repeat(ctx, j.underWay, func() error {
-		return whileConnected(j.target, offer{memory: shared{paid: true}, rings: 1, log2: 10, event: full}, func(c *client) error {
-			in := c.ring(false, 0)
-			for i := range c.slots {
-				descriptor{length: 2048, offset: uint32(len(c.memory) - 4096)}.put(in, i)
-			}
-			return sendUDP(ctx, j.target, j.Address, func() error {
-				binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
-				return nil
+		return whileConnected(j.target, offer{memory: shared{paid: true}, rings: 1, log2: 10, event: full},
+			func(c *client) error {
+				in := c.ring(false, 0)
+				for i := range c.slots {
+					descriptor{length: 2048, offset: uint32(len(c.memory) - 4096)}.put(in, i)
+				}
+				return sendUDP(ctx, j.target, j.Address, func() error {
+					binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
+					return nil
+				})
 			})
-		})
 	})
 }
 
@@ -99,7 +101,8 @@ func sendUDP(ctx context.Context, t target, to netip.Addr, each func() error) er
 	return nil
 }
 
-// sparseMemory: finding 4. The dataplane touches memory without pages, so it allocates them; the client keeps the memory.
+// sparseMemory: finding 4. The dataplane touches memory without pages, so it allocates them; the client keeps the
+// memory.
 func sparseMemory(ctx context.Context, j job) error {
 	sizes := []int{1 << 30, 256 << 20, 32 << 20, 16 << 20}
 	keptClients := []*client{}
@@ -268,7 +271,9 @@ func unreadAnswers(ctx context.Context, j job) error {
 			err = c.initiate(j.target)
 		}
 		if err == nil {
-			err = c.send(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
+			err = c.send(addRegionMessage, c.fd, func(b []byte) {
+				binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory)))
+			})
 		}
 		for i := 0; err == nil && i < 510; i++ {
 			err = c.addRing(i < 255, i%255, newEventfd)

@@ -40,8 +40,8 @@ func giveLastProcessor(dataplane int) error {
 	return err
 }
 
-// placeThreads pins the process's threads with the name prefix, and threads that those create later. It returns the number of
-// threads found.
+// placeThreads pins the process's threads with the name prefix, and threads that those create later. It returns the
+// number of threads found.
 func placeThreads(pid int, prefix string, set *unix.CPUSet) (n int, err error) {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// siege is a node on which runtimes make random calls while programs are killed and suspended and a hostile pod attacks. Its model
-// is the set of pods that have to be attached in the end.
+// siege is a node on which runtimes make random calls while programs are killed and suspended and a hostile pod
+// attacks. Its model is the set of pods that have to be attached in the end.
 type siege struct {
 	*stage
 	random  *rand.Rand // from the seed: decides what happens; when it happens depends on the machine
@@ -60,7 +60,10 @@ func runSiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	}
 	s := &siege{
 		stage: st, random: rand.New(rand.NewPCG(set.seed, 0)),
-		calls: map[string]int{}, breaking: map[string]int{}, attacking: map[string]int{}, living: map[string]*node.Pod{},
+		calls:     map[string]int{},
+		breaking:  map[string]int{},
+		attacking: map[string]int{},
+		living:    map[string]*node.Pod{},
 	}
 	defer func() {
 		if err != nil && set.verbose {
@@ -82,7 +85,8 @@ func runSiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	if err = s.run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "siege: %s; calls %v, %d of them failed in breaks; breaks %v; attacks %v; victims sent %d packets, %d lost in breaks\n",
+	fmt.Fprintf(out,
+		"siege: %s; calls %v, %d of them failed in breaks; breaks %v; attacks %v; victims sent %d packets, %d lost in breaks\n",
 		time.Since(begun).Round(time.Second), s.calls, s.failed, s.breaking, s.attacking, s.sent, s.lost)
 	if err = s.compareWithModel(ctx); err != nil {
 		return err
@@ -152,8 +156,14 @@ func (s *siege) breakPrograms(ctx context.Context, random *rand.Rand) error {
 			{"kill agent", func() error { return errors.Join(s.KillAgent(), s.BeginAgent()) }},
 			{"kill dataplane", s.KillDataplane},
 			{"kill both", func() error { return errors.Join(s.KillDataplane(), s.KillAgent(), s.BeginAgent()) }},
-			{"stop agent", func() error { return suspend(s.AgentPID(), time.Duration(random.IntN(2000))*time.Millisecond) }},
-			{"stop dataplane", func() error { return suspend(s.DataplanePID(), time.Duration(random.IntN(1000))*time.Millisecond) }},
+			{
+				"stop agent",
+				func() error { return suspend(s.AgentPID(), time.Duration(random.IntN(2000))*time.Millisecond) },
+			},
+			{
+				"stop dataplane",
+				func() error { return suspend(s.DataplanePID(), time.Duration(random.IntN(1000))*time.Millisecond) },
+			},
 		}
 		way := ways[random.IntN(len(ways))]
 		s.mu.Lock()

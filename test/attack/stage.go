@@ -100,7 +100,10 @@ func newStage(ctx context.Context, s settings) (*stage, error) {
 // places lists all places where a pod could leave something.
 func (s *stage) places() leftovers.Places {
 	return leftovers.Places{
-		Namespaces: map[string]string{"node": ""}, Directories: s.Watched(), Agent: s.Socket(), Dataplane: s.DataplaneSocket(),
+		Namespaces:  map[string]string{"node": ""},
+		Directories: s.Watched(),
+		Agent:       s.Socket(),
+		Dataplane:   s.DataplaneSocket(),
 	}
 }
 
@@ -120,13 +123,14 @@ func (s *stage) addVictims(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.victims[i], s.addrs[i] = p, links[0].Addresses[0]
+		s.victims[i] = p
+		s.addrs[i] = links[0].Addresses[0]
 	}
 	return nil
 }
 
-// addAttacker adds the attacker's pods, of which the first attacks. The grant of a memif has one queue and rings of 1024. Pods with a
-// failed ADD are returned, too.
+// addAttacker adds the attacker's pods, of which the first attacks. The grant of a memif has one queue and rings of
+// 1024. Pods with a failed ADD are returned, too.
 func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, err error) {
 	p, err := s.NewPod("attacker")
 	if err != nil {
@@ -190,7 +194,8 @@ func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 	if len(quiet.violations) > 0 {
 		return r, fmt.Errorf("before the attack: %s", strings.Join(quiet.violations, "; "))
 	}
-	agent, dataplane := s.AgentPID(), s.DataplanePID()
+	agent := s.AgentPID()
+	dataplane := s.DataplanePID()
 	if s.attacker, err = start(ctx, s.target); err != nil {
 		return r, err
 	}
@@ -212,7 +217,9 @@ func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 		r.reportf("the agent ended")
 	}
 	for i, p := range pods { // the attacker first; it is still attacking
-		if problem := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); problem != nil {
+		if problem := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error {
+			return s.runtime.Del(ctx, p)
+		}); problem != nil {
 			r.reportf("DEL of the attacker's pod %d: %v", i, problem)
 		}
 		s.Forget(p)
@@ -256,8 +263,8 @@ func (s *stage) removeAll(pods []*node.Pod) (err error) {
 	return err
 }
 
-// streamAmidCalls measures the victims while other pods are added and deleted, before an attack as well as during it, so that the
-// attack is the only difference.
+// streamAmidCalls measures the victims while other pods are added and deleted, before an attack as well as during it,
+// so that the attack is the only difference.
 func (s *stage) streamAmidCalls(ctx context.Context, duration time.Duration, r *result) (ping.Loss, error) {
 	worked := make(chan error, 1)
 	during, stop := context.WithCancel(ctx)
@@ -312,7 +319,9 @@ func (s *stage) addAndDelete(ctx context.Context, r *result) error {
 	if err != nil {
 		return fmt.Errorf("ADD of another pod: %w", err)
 	}
-	if err := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); err != nil {
+	if err := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error {
+		return s.runtime.Del(ctx, p)
+	}); err != nil {
 		return fmt.Errorf("DEL of another pod: %w", err)
 	}
 	return p.Remove()

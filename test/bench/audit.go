@@ -23,11 +23,15 @@ const (
 	auditAddsBusy = 4               // concurrent ADDs
 )
 
-// measureAudit prints the cost of the audit of a node with many pods: the processor time of agent and dataplane with a short period,
-// minus that of the same time without an audit, per period. The aim is 1 % of a core with the default period.
+// measureAudit prints the cost of the audit of a node with many pods: the processor time of agent and dataplane with a
+// short period, minus that of the same time without an audit, per period. The aim is 1 % of a core with the default
+// period.
 func measureAudit(ctx context.Context, b *bench, programs string) (err error) {
 	n, err := node.New(programs, node.Options{Pools: []node.Pool{
-		{Name: "pods4", Prefix: netip.MustParsePrefix("10.1.0.0/22")}, {Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10:1::/64")},
+		{Name: "pods4", Prefix: netip.MustParsePrefix("10.1.0.0/22")}, {
+			Name:   "pods6",
+			Prefix: netip.MustParsePrefix("fd00:10:1::/64"),
+		},
 	}})
 	if err != nil {
 		return err
@@ -55,7 +59,8 @@ func measureAudit(ctx context.Context, b *bench, programs string) (err error) {
 		fmt.Fprintf(b.out, "  %-10s %8s\n", name, cost.Round(time.Millisecond))
 	}
 	share := float64(all) / float64(auditUsual)
-	fmt.Fprintf(b.out, "  share of a core with the default period of %s: %.2f %%, %.2f of the aim (1 %%)\n", auditUsual, 100*share, share/0.01)
+	fmt.Fprintf(b.out, "  share of a core with the default period of %s: %.2f %%, %.2f of the aim (1 %%)\n", auditUsual,
+		100*share, share/0.01)
 	return nil
 }
 

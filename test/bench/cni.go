@@ -101,7 +101,12 @@ func (b *bench) contenders(n *node.Node, f families) ([]*contender, error) {
 		}
 		list = append(list, &contender{name: "bridge + host-local", node: n, runtime: theirs})
 	}
-	return append(list, &contender{name: "weft-cni, 5 extra interfaces", extra: fiveInterfaces, node: n, runtime: ours}), nil
+	return append(list, &contender{
+		name:    "weft-cni, 5 extra interfaces",
+		extra:   fiveInterfaces,
+		node:    n,
+		runtime: ours,
+	}), nil
 }
 
 // measure measures the ADD and DEL of one pod, without the creation of the sandbox and kubelet's allocation.
@@ -127,7 +132,8 @@ func (c *contender) measure(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	c.add, c.del = append(c.add, added), append(c.del, deleted)
+	c.add = append(c.add, added)
+	c.del = append(c.del, deleted)
 	if err := pod.Remove(); err != nil {
 		return err
 	}
@@ -176,7 +182,8 @@ func (b *bench) measureBursts(ctx context.Context, contenders []*contender, f fa
 			}
 		}
 	}
-	return b.report(fmt.Sprintf("%s, %d bursts of %d pods, %d at once", f.name, burstRounds, burstPods, burstAtOnce), bursts)
+	return b.report(fmt.Sprintf("%s, %d bursts of %d pods, %d at once", f.name, burstRounds, burstPods, burstAtOnce),
+		bursts)
 }
 
 // burst measures the ADDs of many pods, and then their DELs.
@@ -199,12 +206,15 @@ func (c *contender) burst(ctx context.Context, name string) (err error) {
 		return err
 	}
 	deleted, err := atOnce(ctx, pods, c.timeDel)
-	c.add, c.del = append(c.add, added...), append(c.del, deleted...)
+	c.add = append(c.add, added...)
+	c.del = append(c.del, deleted...)
 	return err
 }
 
 // atOnce calls timed for all pods, burstAtOnce of them concurrently.
-func atOnce(ctx context.Context, pods []*node.Pod, timed func(context.Context, *node.Pod) (time.Duration, error)) (latencies, error) {
+func atOnce(
+	ctx context.Context, pods []*node.Pod, timed func(context.Context, *node.Pod) (time.Duration, error),
+) (latencies, error) {
 	times := make(latencies, len(pods))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(burstAtOnce)
@@ -217,7 +227,8 @@ func atOnce(ctx context.Context, pods []*node.Pod, timed func(context.Context, *
 	return times, g.Wait()
 }
 
-// bridgeConflist configures the bridge plugin for the same result as weft-cni: an address of each family and default routes.
+// bridgeConflist configures the bridge plugin for the same result as weft-cni: an address of each family and default
+// routes.
 const bridgeConflist = `{
   "cniVersion": "1.0.0", "name": "bridge",
   "plugins": [{

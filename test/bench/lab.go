@@ -21,7 +21,8 @@ func networks() []node.Network {
 	var all []node.Network
 	for i, name := range []string{"tap-tap", "veth-veth", "tap-veth", "many", "routed"} {
 		n := node.Network{Name: name, Type: "L2", CIDRs: []netip.Prefix{
-			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(i), 0}), 24), netip.MustParsePrefix(fmt.Sprintf("fd00:5:%d::/64", i)),
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(i), 0}), 24),
+			netip.MustParsePrefix(fmt.Sprintf("fd00:5:%d::/64", i)),
 		}}
 		if name == "routed" {
 			n.Type = "L3"
@@ -144,9 +145,11 @@ func plug(bridge netlink.Link, path, name string, prefix netip.Prefix) error {
 	}
 	defer namespace.Close()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MasterIndex = name, bridge.Attrs().Index
+	attrs.Name = name
+	attrs.MasterIndex = bridge.Attrs().Index
 	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(namespace.Fd())
+	veth.PeerName = "eth0"
+	veth.PeerNamespace = netlink.NsFd(namespace.Fd())
 	if err := errors.Join(netlink.LinkAdd(veth), netlink.LinkSetUp(veth)); err != nil {
 		return err
 	}

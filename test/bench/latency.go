@@ -47,7 +47,8 @@ func (b *bench) report(title string, contenders []*contender) error {
 
 func reportRatio(w io.Writer, one, other *contender) {
 	fmt.Fprintf(w, "%s / %s\t", one.name, other.name)
-	ours, theirs := one.columns(), other.columns()
+	ours := one.columns()
+	theirs := other.columns()
 	for i := range ours {
 		fmt.Fprintf(w, "%.2f\t", float64(ours[i])/float64(theirs[i]))
 	}

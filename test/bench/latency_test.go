@@ -70,8 +70,18 @@ func lastLine(text string) string {
 
 func TestTrafficIsComparedWithTheBridge(t *testing.T) {
 	var out bytes.Buffer
-	bridge := &rates{way: way{name: bridgeWay}, gigabits: []float64{1, 10, 30}, packets: []float64{1e6}, offered: []float64{1e6}}
-	ours := &rates{way: way{name: "weft-vswitch, tap-tap, L2"}, gigabits: []float64{8, 9, 2}, packets: []float64{9e5}, offered: []float64{2e6}}
+	bridge := &rates{
+		way:      way{name: bridgeWay},
+		gigabits: []float64{1, 10, 30},
+		packets:  []float64{1e6},
+		offered:  []float64{1e6},
+	}
+	ours := &rates{
+		way:      way{name: "weft-vswitch, tap-tap, L2"},
+		gigabits: []float64{8, 9, 2},
+		packets:  []float64{9e5},
+		offered:  []float64{2e6},
+	}
 	if err := (throughput{out: &out, rounds: 3, duration: time.Second}).report([]*rates{bridge, ours}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,8 @@ var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "
 func main() {
 	n := flag.Int("n", 100, "number of pods")
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
-	only := flag.String("only", strings.Join(parts, ","), "comma-separated measurements; versus (weft-vswitch beside the VPP that WEFT_VPP names) is a part of memif")
+	only := flag.String("only", strings.Join(parts, ","),
+		"comma-separated measurements; versus (weft-vswitch beside the VPP that WEFT_VPP names) is a part of memif")
 	rounds := flag.Int("rounds", 3, "number of rounds of traffic measurements")
 	duration := flag.Duration("duration", 3*time.Second, "duration of each measurement of traffic between pods")
 	flag.Parse()
@@ -64,7 +65,9 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	}
 	if slices.Contains(chosen, "traffic") {
 		o := node.Options{CoolDown: time.Second, Networks: networks()}
-		if err := withNode(ctx, programs, o, func(n *node.Node) error { return b.measureTraffic(ctx, n, b.traffic) }); err != nil {
+		if err := withNode(ctx, programs, o, func(n *node.Node) error {
+			return b.measureTraffic(ctx, n, b.traffic)
+		}); err != nil {
 			return err
 		}
 	}
@@ -102,7 +105,13 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if !all && !slices.Contains(chosen, "versus") {
 		return nil
 	}
-	return packets.Run(ctx, packets.Config{Out: b.out, Programs: programs, Rounds: b.traffic.rounds, Duration: time.Second, OnlyVersus: !all})
+	return packets.Run(ctx, packets.Config{
+		Out:        b.out,
+		Programs:   programs,
+		Rounds:     b.traffic.rounds,
+		Duration:   time.Second,
+		OnlyVersus: !all,
+	})
 }
 
 func fail(err error) {

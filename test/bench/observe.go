@@ -25,17 +25,19 @@ const (
 	observeAim     = 1.05 // ADD's p50 observed / unobserved
 )
 
-// measureObserve compares ADDs of an agent that is observed with those of one that is not, on one node: the agent restarts after each
-// block of pods with the other flags. Observed: metrics are scraped every second, all objects are audited every ten seconds, every
-// request is traced and its spans are exported. Unobserved: none of these. Both keep their records of events and transactions and their
-// counters in memory, which cannot be switched off.
+// measureObserve compares ADDs of an agent that is observed with those of one that is not, on one node: the agent
+// restarts after each block of pods with the other flags. Observed: metrics are scraped every second, all objects are
+// audited every ten seconds, every request is traced and its spans are exported. Unobserved: none of these. Both keep
+// their records of events and transactions and their counters in memory, which cannot be switched off.
 func measureObserve(ctx context.Context, b *bench, programs string) error {
 	receiver, err := receiveSpans()
 	if err != nil {
 		return err
 	}
 	defer receiver.stop()
-	observed := []string{"--audit=10s", "--http-listen=" + observeAddress, "--tracing-sampling=1", "--tracing-endpoint=" + receiver.url}
+	observed := []string{
+		"--audit=10s", "--http-listen=" + observeAddress, "--tracing-sampling=1", "--tracing-endpoint=" + receiver.url,
+	}
 	o := node.Options{CoolDown: time.Second, Pools: []node.Pool{pool4, pool6}}
 	return withNode(ctx, programs, o, func(n *node.Node) error {
 		runtime, err := n.Runtime(os.Stderr)
@@ -59,11 +61,14 @@ func measureObserve(ctx context.Context, b *bench, programs string) error {
 		if receiver.spans.Load() == 0 || scrapes == 0 {
 			return fmt.Errorf("observe: %d spans and %d scrapes", receiver.spans.Load(), scrapes)
 		}
-		if err := b.report(fmt.Sprintf("dual stack, %d pods, one at a time", len(off.add)), []*contender{on, off}); err != nil {
+		if err := b.report(fmt.Sprintf("dual stack, %d pods, one at a time", len(off.add)), []*contender{
+			on, off,
+		}); err != nil {
 			return err
 		}
 		ratio := float64(on.add.quantile(0.5)) / float64(off.add.quantile(0.5))
-		fmt.Fprintf(b.out, "ADD p50 observed / unobserved: %.3f (aim: at most %.2f); %d spans, %d scrapes\n", ratio, observeAim, receiver.spans.Load(), scrapes)
+		fmt.Fprintf(b.out, "ADD p50 observed / unobserved: %.3f (aim: at most %.2f); %d spans, %d scrapes\n", ratio,
+			observeAim, receiver.spans.Load(), scrapes)
 		return nil
 	})
 }
@@ -78,7 +83,8 @@ func measureBlock(ctx context.Context, c *contender, name string, flags []string
 			return err
 		}
 		if i == 0 {
-			c.add, c.del = c.add[:len(c.add)-1], c.del[:len(c.del)-1]
+			c.add = c.add[:len(c.add)-1]
+			c.del = c.del[:len(c.del)-1]
 		}
 	}
 	return nil
@@ -138,7 +144,8 @@ func receiveSpans() (*spanReceiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, server := &spanReceiver{url: "http://" + listener.Addr().String()}, grpc.NewServer()
+	r := &spanReceiver{url: "http://" + listener.Addr().String()}
+	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, r)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
@@ -147,7 +154,9 @@ func receiveSpans() (*spanReceiver, error) {
 }
 
 // Export counts spans.
-func (r *spanReceiver) Export(_ context.Context, q *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (r *spanReceiver) Export(
+	_ context.Context, q *collector.ExportTraceServiceRequest,
+) (*collector.ExportTraceServiceResponse, error) {
 	for _, resource := range q.GetResourceSpans() {
 		for _, scope := range resource.GetScopeSpans() {
 			r.spans.Add(int64(len(scope.GetSpans())))

@@ -31,13 +31,17 @@ type variant struct {
 	replace func(context.Context) error
 }
 
-// measureReplacement replaces the dataplane of a full node under traffic, and prints the outages between two pods. VPP has no standby:
-// the agent starts the next one when the former has ended.
+// measureReplacement replaces the dataplane of a full node under traffic, and prints the outages between two pods. VPP
+// has no standby: the agent starts the next one when the former has ended.
 func measureReplacement(ctx context.Context, b *bench, programs string) (err error) {
 	external := dataplane.Prefix() == ""
 	full := fullNodeHere()
 	n, err := node.New(programs, node.Options{
-		CoolDown: time.Second, Networks: networks(), PodInterface: full.main, External: external, Memifs: full.pods * full.memifs,
+		CoolDown:     time.Second,
+		Networks:     networks(),
+		PodInterface: full.main,
+		External:     external,
+		Memifs:       full.pods * full.memifs,
 	})
 	if err != nil {
 		return err
@@ -57,7 +61,9 @@ func measureReplacement(ctx context.Context, b *bench, programs string) (err err
 	if err := r.fill(ctx, full); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "replacement of the dataplane of %d pods with 3 interfaces each (%s, %s): outage between two pods\n", full.pods, full.main, full.extra)
+	fmt.Fprintf(b.out,
+		"replacement of the dataplane of %d pods with 3 interfaces each (%s, %s): outage between two pods\n", full.pods,
+		full.main, full.extra)
 	for range replayRounds {
 		for _, v := range variants {
 			outage, err := r.outage(ctx, v.replace)
@@ -75,7 +81,10 @@ func (r *replacement) takeovers() []variant {
 	return []variant{
 		{"restart", r.restart},
 		{"standby, handover", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM) }},
-		{"standby, replay", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM, "--handover=false") }},
+		{
+			"standby, replay",
+			func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM, "--handover=false") },
+		},
 		{"standby, kill -9", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGKILL) }},
 	}
 }

@@ -50,8 +50,8 @@ const (
 	replayPollEvery = 20 * time.Millisecond
 )
 
-// measureReplay kills the dataplane of a full node and prints the time until pods are served again. The figure includes the start of
-// the dataplane; the agent's part, from its connection on, is printed beside it.
+// measureReplay kills the dataplane of a full node and prints the time until pods are served again. The figure includes
+// the start of the dataplane; the agent's part, from its connection on, is printed beside it.
 func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	full := fullNodeHere()
 	n, err := node.New(programs, node.Options{
@@ -97,8 +97,10 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b.out, "  after kill -9: connection lost %6.2fs, connected again %6.2fs, replayed %6.2fs; the replay took %.2fs\n",
-			lost.Sub(begun).Seconds(), connected.Sub(begun).Seconds(), replayed.Sub(begun).Seconds(), replayed.Sub(connected).Seconds())
+		fmt.Fprintf(b.out,
+			"  after kill -9: connection lost %6.2fs, connected again %6.2fs, replayed %6.2fs; the replay took %.2fs\n",
+			lost.Sub(begun).Seconds(), connected.Sub(begun).Seconds(), replayed.Sub(begun).Seconds(),
+			replayed.Sub(connected).Seconds())
 		if err := n.AwaitReady(ctx); err != nil {
 			return err
 		}
@@ -108,7 +110,9 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 }
 
 // add adds a pod and returns its main interface; kubelet knows it if it has memifs.
-func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, name string) (p *node.Pod, main node.Link, err error) {
+func (f fullNode) add(
+	ctx context.Context, n *node.Node, runtime *node.Runtime, name string,
+) (p *node.Pod, main node.Link, err error) {
 	if p, err = n.NewPod(name); err != nil {
 		return nil, main, err
 	}
@@ -129,16 +133,17 @@ func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, 
 	return p, links[0], nil
 }
 
-// Lines of the agent's log, with their times. The kernel closes the sockets of a killed dataplane one by one, so the connection is lost
-// later than the dataplane.
+// Lines of the agent's log, with their times. The kernel closes the sockets of a killed dataplane one by one, so the
+// connection is lost later than the dataplane.
 var (
 	lostLine      = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane lost"`)
 	connectedLine = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane connected"`)
 	replayedLine  = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane replayed"`)
-	partlyLine    = regexp.MustCompile(`time=(\S+) \S+ msg="replay left something to repair".*`)
+	partlyLine    = regexp.MustCompile(`time=(\S+) \S+ msg="replay incomplete, repairing".*`)
 )
 
-// awaitLine waits for a line not older than since, and returns its time. It returns an error if the agent logs an incomplete replay.
+// awaitLine waits for a line not older than since, and returns its time. It returns an error if the agent logs an
+// incomplete replay.
 func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since time.Time) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()

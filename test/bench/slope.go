@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// measureSlope adds pods one at a time to a node that keeps them, and prints how the time of an ADD depends on the number of pods there.
+// measureSlope adds pods one at a time to a node that keeps them, and prints how the time of an ADD depends on the
+// number of pods there.
 func measureSlope(ctx context.Context, b *bench, programs string) error {
 	o := node.Options{CoolDown: time.Second, Networks: networks(), Pools: []node.Pool{pool4}}
 	return withNode(ctx, programs, o, func(n *node.Node) error {

@@ -16,7 +16,11 @@ var addedOnBoth = []contender{
 	{name: "veth"},
 	{name: "veth and memif", extra: "m0/memif/many", memifs: 1},
 	{name: "veth and 5 veths", extra: "x0/veth/many, x1/veth/many, x2/veth/routed, x3/veth/routed, x4/veth/stub"},
-	{name: "veth and 5 memifs", extra: "x0/memif/many, x1/memif/many, x2/memif/routed, x3/memif/routed, x4/memif/stub", memifs: 5},
+	{
+		name:   "veth and 5 memifs",
+		extra:  "x0/memif/many, x1/memif/many, x2/memif/routed, x3/memif/routed, x4/memif/stub",
+		memifs: 5,
+	},
 }
 
 // mostOfSwitch is the maximum ratio of VPP's ADD latency to weft-vswitch's.
@@ -65,7 +69,9 @@ func (b *bench) addAll(ctx context.Context, programs, name string, embedded bool
 		return nil, err
 	}
 	for _, c := range addedOnBoth {
-		c.name, c.node, c.runtime = c.name+" on "+name, n, runtime
+		c.name = c.name + " on " + name
+		c.node = n
+		c.runtime = runtime
 		measured = append(measured, &c)
 	}
 	for i := range b.pods {

@@ -31,8 +31,9 @@ type churn struct {
 	made    int // pods and networks
 }
 
-// The test adds and deletes networks, each with a pod that has a tap or a veth on it. Then it compares links, tables, bridge domains,
-// leases, descriptors, and memory with the beginning. Numbers of tables and bridge domains stay low, because they are reused.
+// The test adds and deletes networks, each with a pod that has a tap or a veth on it. Then it compares links, tables,
+// bridge domains, leases, descriptors, and memory with the beginning. Numbers of tables and bridge domains stay low,
+// because they are reused.
 func TestAddedAndDeletedPodsAndNetworksLeaveNothing(t *testing.T) {
 	netnstest.RequireTap(t)
 	t.Setenv("GOGC", "20") // little garbage, so that RSS is close to the live heap
@@ -118,7 +119,8 @@ func (c *churn) network(i int) node.Network {
 		kind = "L3"
 	}
 	return node.Network{Name: fmt.Sprintf("n%d", c.made+i), Type: kind, CIDRs: []netip.Prefix{
-		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(i), 0}), 24), netip.MustParsePrefix(fmt.Sprintf("fd00:5:%d::/64", i)),
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(i), 0}), 24),
+		netip.MustParsePrefix(fmt.Sprintf("fd00:5:%d::/64", i)),
 	}}
 }
 
@@ -143,7 +145,7 @@ func (c *churn) add(t *testing.T, n node.Network) *node.Pod {
 		if err == nil {
 			return p
 		}
-		if !strings.Contains(err.Error(), "there is no network") {
+		if !strings.Contains(err.Error(), "unknown network") {
 			t.Fatal(err)
 		}
 		select {

@@ -58,7 +58,8 @@ func resident(t *testing.T, pid int) uint64 {
 	return 0
 }
 
-// checkMemory waits until each process uses no more than before, plus some garbage and the records of the transactions since.
+// checkMemory waits until each process uses no more than before, plus some garbage and the records of the transactions
+// since.
 func (c *churn) checkMemory(t *testing.T, before memory, transactions int) {
 	t.Helper()
 	limits := map[string]float64{}

@@ -33,7 +33,8 @@ var errNotServed = errors.New("not in the table of messages")
 // errWrongID means that the message id of an answer is not the id of the reply or the details.
 var errWrongID = errors.New("message id of the answer is not the id of the reply")
 
-// client is a connection to the binary API. It reads in the caller's goroutine, so it keeps the order of answers and events.
+// client is a connection to the binary API. It reads in the caller's goroutine, so it keeps the order of answers and
+// events.
 type client struct {
 	conn    net.Conn
 	read    *bufio.Reader
@@ -110,7 +111,8 @@ func (c *client) receive() ([]byte, error) {
 	return data, err
 }
 
-// ask sends a message and returns its reply, or the details of a dump and the closing reply: the reply to a ping after the dump.
+// ask sends a message and returns its reply, or the details of a dump and the closing reply: the reply to a ping after
+// the dump.
 func (c *client) ask(m api.Message) ([]api.Message, error) {
 	data, err := c.encode(m)
 	if err != nil {

@@ -1,9 +1,10 @@
 // Package conformance compares weft-vswitch with VPP: their answers over the binary API and their packets.
 //
-// A case is a sequence of API messages and packets. Its transcript holds every message with every answer, event and captured packet.
-// The transcripts of a VPP version are stored in testdata/vpp-VERSION.txt; a run on that VPP (WEFT_VPP=PREFIX) must repeat them, and
-// with -record replaces them. A run on weft-vswitch must equal the transcripts of each stored version, except for the lines in
-// testdata/divergences.txt, each with its reason. A divergence that is listed but does not exist fails the test as well.
+// A case is a sequence of API messages and packets. Its transcript holds every message with every answer, event and
+// captured packet. The transcripts of a VPP version are stored in testdata/vpp-VERSION.txt; a run on that VPP
+// (WEFT_VPP=PREFIX) must repeat them, and with -record replaces them. A run on weft-vswitch must equal the transcripts
+// of each stored version, except for the lines in testdata/divergences.txt, each with its reason. A divergence that is
+// listed but does not exist fails the test as well.
 package conformance
 
 import (
@@ -37,7 +38,10 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, puntCases, captureCases, statsCases, packetCases} {
+	for _, group := range [][]testCase{
+		protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, puntCases,
+		captureCases, statsCases, packetCases,
+	} {
 		all = append(all, group...)
 	}
 	return all
@@ -89,8 +93,10 @@ func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
 		}
 		for _, m := range vpp.Needed() {
 			name := m.GetMessageName()
-			isRequest := !strings.HasSuffix(name, "_reply") && !strings.HasSuffix(name, "_details") && !strings.HasSuffix(name, "_event")
-			if isRequest && !asked[name] && !(strings.Contains(name, "tap") && strings.HasPrefix(r.cases[tapCase], notRecorded)) {
+			isRequest := !strings.HasSuffix(name, "_reply") && !strings.HasSuffix(name, "_details") &&
+				!strings.HasSuffix(name, "_event")
+			if isRequest && !asked[name] &&
+				!(strings.Contains(name, "tap") && strings.HasPrefix(r.cases[tapCase], notRecorded)) {
 				t.Errorf("no case of VPP %s sends %s", r.version, name)
 			}
 		}
@@ -132,7 +138,8 @@ func (s *suite) compareWithOwnRecord(t *testing.T, name string) {
 	for _, r := range s.records {
 		if recordFile(r.version) == recordFile(s.version) {
 			if d := difference(r.cases[name], s.answered[name]); d != "" {
-				t.Errorf("VPP %s does not answer (+) as recorded (-); -record stores the new answers:\n%s", s.version, d)
+				t.Errorf("VPP %s does not answer (+) as recorded (-); -record stores the new answers:\n%s", s.version,
+					d)
 			}
 			return
 		}
@@ -155,11 +162,13 @@ func (s *suite) compareWithRecords(t *testing.T, name string) {
 		want := ""
 		for _, d := range s.divergences[name] {
 			if d.holdsFor(r.version) {
-				want, d.met = d.lines, true
+				want = d.lines
+				d.met = true
 			}
 		}
 		if got := difference(recorded, s.answered[name]); got != want {
-			t.Errorf("weft-vswitch (+) differs from VPP %s (-):\n%slisted in %s:\n%s", r.version, got, divergencesFile, want)
+			t.Errorf("weft-vswitch (+) differs from VPP %s (-):\n%slisted in %s:\n%s", r.version, got, divergencesFile,
+				want)
 		}
 	}
 }

@@ -36,7 +36,8 @@ func build(all ...gopacket.SerializableLayer) []byte {
 		}
 	}
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		all...); err != nil {
 		panic(err)
 	}
 	return b.Bytes()
@@ -52,18 +53,34 @@ func arpRequest(src net.HardwareAddr, from, target string) []gopacket.Serializab
 }
 
 func arpReply(src net.HardwareAddr, from string, dst net.HardwareAddr, to string) []gopacket.SerializableLayer {
-	return []gopacket.SerializableLayer{ethernet(src, dst, layers.EthernetTypeARP), arpMessage(layers.ARPReply, src, from, dst, to)}
+	return []gopacket.SerializableLayer{
+		ethernet(src, dst, layers.EthernetTypeARP), arpMessage(layers.ARPReply, src, from, dst, to),
+	}
 }
 
 //nolint:revive // a parameter for each field of the message
 func arpMessage(operation uint16, src net.HardwareAddr, from string, dst net.HardwareAddr, to string) *layers.ARP {
 	return &layers.ARP{
-		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: operation,
-		SourceHwAddress: src, SourceProtAddress: net.ParseIP(from).To4(), DstHwAddress: dst, DstProtAddress: net.ParseIP(to).To4()}
+		AddrType:          layers.LinkTypeEthernet,
+		Protocol:          layers.EthernetTypeIPv4,
+		HwAddressSize:     6,
+		ProtAddressSize:   4,
+		Operation:         operation,
+		SourceHwAddress:   src,
+		SourceProtAddress: net.ParseIP(from).To4(),
+		DstHwAddress:      dst,
+		DstProtAddress:    net.ParseIP(to).To4()}
 }
 
 func ip4(from, to string, ttl uint8, protocol layers.IPProtocol) *layers.IPv4 {
-	return &layers.IPv4{Version: 4, IHL: 5, TTL: ttl, Protocol: protocol, SrcIP: net.ParseIP(from).To4(), DstIP: net.ParseIP(to).To4()}
+	return &layers.IPv4{
+		Version:  4,
+		IHL:      5,
+		TTL:      ttl,
+		Protocol: protocol,
+		SrcIP:    net.ParseIP(from).To4(),
+		DstIP:    net.ParseIP(to).To4(),
+	}
 }
 
 func ipv6(from, to string, hops uint8, next layers.IPProtocol) *layers.IPv6 {
@@ -73,13 +90,16 @@ func ipv6(from, to string, hops uint8, next layers.IPProtocol) *layers.IPv6 {
 // echo4 is a ping behind the Ethernet header.
 func echo4(from, to string, ttl uint8, size int) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{ip4(from, to, ttl, layers.IPProtocolICMPv4),
-		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: 7, Seq: 1}, gopacket.Payload(make([]byte, size))}
+		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: 7, Seq: 1},
+		gopacket.Payload(make([]byte, size))}
 }
 
 func echo6(from, to string, hops uint8, size int) []gopacket.SerializableLayer {
 	ip := ipv6(from, to, hops, layers.IPProtocolICMPv6)
-	return []gopacket.SerializableLayer{ip, &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeEchoRequest, 0)},
-		&layers.ICMPv6Echo{Identifier: 7, SeqNumber: 1}, gopacket.Payload(make([]byte, size))}
+	return []gopacket.SerializableLayer{
+		ip, &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeEchoRequest, 0)},
+		&layers.ICMPv6Echo{Identifier: 7, SeqNumber: 1}, gopacket.Payload(make([]byte, size)),
+	}
 }
 
 // solicitation requests the MAC of a target.
@@ -88,9 +108,16 @@ func solicitation(src net.HardwareAddr, from, target string) []gopacket.Serializ
 	group := net.ParseIP("ff02::1:ff00:0")
 	copy(group[13:], t[13:])
 	ip := ipv6(from, group.String(), 255, layers.IPProtocolICMPv6)
-	return []gopacket.SerializableLayer{ethernet(src, net.HardwareAddr{0x33, 0x33, group[12], group[13], group[14], group[15]}, layers.EthernetTypeIPv6), ip,
+	return []gopacket.SerializableLayer{
+		ethernet(src, net.HardwareAddr{0x33, 0x33, group[12], group[13], group[14], group[15]},
+			layers.EthernetTypeIPv6),
+		ip,
 		&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)},
-		&layers.ICMPv6NeighborSolicitation{TargetAddress: t, Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: src}}}}
+		&layers.ICMPv6NeighborSolicitation{
+			TargetAddress: t,
+			Options:       layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: src}},
+		},
+	}
 }
 
 // describe returns the text of a frame for the transcript. A bare frame has no Ethernet header.
@@ -120,7 +147,8 @@ func describeLayer(layer gopacket.Layer) string {
 		return randomMAC.ReplaceAllString(fmt.Sprintf("%s > %s", l.SrcMAC, l.DstMAC), "02:fe:random")
 	case *layers.ARP:
 		kind := map[uint16]string{layers.ARPRequest: "request", layers.ARPReply: "reply"}[l.Operation]
-		return randomMAC.ReplaceAllString(fmt.Sprintf("ARP %s %s %s > %s %s", kind, net.HardwareAddr(l.SourceHwAddress), net.IP(l.SourceProtAddress),
+		return randomMAC.ReplaceAllString(fmt.Sprintf("ARP %s %s %s > %s %s", kind, net.HardwareAddr(l.SourceHwAddress),
+			net.IP(l.SourceProtAddress),
 			net.HardwareAddr(l.DstHwAddress), net.IP(l.DstProtAddress)), "02:fe:random")
 	case *layers.IPv4:
 		text := fmt.Sprintf("%s > %s ttl=%d tos=%d length=%d", l.SrcIP, l.DstIP, l.TTL, l.TOS, l.Length)
@@ -135,7 +163,8 @@ func describeLayer(layer gopacket.Layer) string {
 	case *layers.ICMPv6:
 		text := fmt.Sprint(l.TypeCode)
 		if l.TypeCode.Type() == layers.ICMPv6TypePacketTooBig && len(l.Payload) >= 4 {
-			text += fmt.Sprintf(" mtu=%d", uint32(l.Payload[0])<<24|uint32(l.Payload[1])<<16|uint32(l.Payload[2])<<8|uint32(l.Payload[3]))
+			text += fmt.Sprintf(" mtu=%d",
+				uint32(l.Payload[0])<<24|uint32(l.Payload[1])<<16|uint32(l.Payload[2])<<8|uint32(l.Payload[3]))
 		}
 		return text
 	case *layers.ICMPv6NeighborAdvertisement:
@@ -162,14 +191,17 @@ func describeLayer(layer gopacket.Layer) string {
 // probeMAC is the prefix of the MACs of probes.
 var probeMAC = []byte{2, 0, 0, 0, 0x0e}
 
-// background reports whether a frame is not a reaction to the case: router advertisements, multicast reports, and probes of other ports.
+// background reports whether a frame is not a reaction to the case: router advertisements, multicast reports, and
+// probes of other ports.
 func background(frame []byte) bool {
 	if bytes.Contains(frame, probeMAC) {
 		return true
 	}
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Lazy)
-	for _, kind := range []gopacket.LayerType{layers.LayerTypeICMPv6RouterAdvertisement, layers.LayerTypeMLDv2MulticastListenerReport,
-		layers.LayerTypeICMPv6RouterSolicitation, layers.LayerTypeMLDv1MulticastListenerReport} {
+	for _, kind := range []gopacket.LayerType{
+		layers.LayerTypeICMPv6RouterAdvertisement, layers.LayerTypeMLDv2MulticastListenerReport,
+		layers.LayerTypeICMPv6RouterSolicitation, layers.LayerTypeMLDv1MulticastListenerReport,
+	} {
 		if p.Layer(kind) != nil {
 			return true
 		}

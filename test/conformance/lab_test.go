@@ -43,7 +43,8 @@ func newLab(t *testing.T) *lab {
 	}
 	t.Cleanup(func() { _ = c.conn.Close() })
 	return &lab{T: t, dataplane: d, client: c, printer: &printer{
-		interfaces: map[uint32]string{0: "local0", uint32(unknown): "unknown"}, replace: strings.NewReplacer(d.Dir(), "RUN"),
+		interfaces: map[uint32]string{0: "local0", uint32(unknown): "unknown"},
+		replace:    strings.NewReplacer(d.Dir(), "RUN"),
 	}}
 }
 
@@ -101,8 +102,8 @@ func indexOf(reply api.Message) interface_types.InterfaceIndex {
 	return interface_types.InterfaceIndex(field.Uint())
 }
 
-// writeAnswers sends a message, calls look with the answers, and writes them. It sorts the details of a dump, because VPP's order is
-// that of its hash tables.
+// writeAnswers sends a message, calls look with the answers, and writes them. It sorts the details of a dump, because
+// VPP's order is that of its hash tables.
 func (l *lab) writeAnswers(m api.Message, inspect func([]api.Message)) []api.Message {
 	l.Helper()
 	request := strings.TrimSpace(m.GetMessageName() + " " + l.printer.fields(m))
@@ -112,7 +113,8 @@ func (l *lab) writeAnswers(m api.Message, inspect func([]api.Message)) []api.Mes
 	l.failed = err != nil
 	if err != nil {
 		if !errors.Is(err, errNotServed) && !errors.Is(err, errWrongID) {
-			l.Fatalf("%s: %v; the dataplane's process is %d\n%s", request, err, l.dataplane.PID(), l.dataplane.LogTail())
+			l.Fatalf("%s: %v; the dataplane's process is %d\n%s", request, err, l.dataplane.PID(),
+				l.dataplane.LogTail())
 		}
 		l.note("< %v", err)
 		return nil

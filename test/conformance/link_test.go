@@ -22,7 +22,12 @@ func (l *lab) veth(name string) (netns string) {
 		l.Fatal(err)
 	}
 	defer there.Close()
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500}, PeerName: "eth0", PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(there.Fd()))}
+	pair := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: name, MTU: 1500},
+		PeerName:      "eth0",
+		PeerMTU:       1500,
+		PeerNamespace: netlink.NsFd(int(there.Fd())),
+	}
 	if err := netlink.LinkAdd(pair); err != nil {
 		l.Fatal(err)
 	}
@@ -53,9 +58,18 @@ func (l *lab) quiet(link string) {
 
 // onLink returns the request for an interface on a link, with small rings.
 func onLink(link string) *af_packet.AfPacketCreateV3 {
-	return &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HostIfName: link, HwAddr: mac("02:00:00:00:03:01"),
-		NumRxQueues: 1, NumTxQueues: 1, RxFramesPerBlock: 32, TxFramesPerBlock: 32, RxFrameSize: 2048, TxFrameSize: 2048,
-		Flags: af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS}
+	return &af_packet.AfPacketCreateV3{
+		Mode:             af_packet.AF_PACKET_API_MODE_ETHERNET,
+		HostIfName:       link,
+		HwAddr:           mac("02:00:00:00:03:01"),
+		NumRxQueues:      1,
+		NumTxQueues:      1,
+		RxFramesPerBlock: 32,
+		TxFramesPerBlock: 32,
+		RxFrameSize:      2048,
+		TxFrameSize:      2048,
+		Flags:            af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS,
+	}
 }
 
 var afPacketDump = &af_packet.AfPacketDump{}
@@ -65,15 +79,27 @@ func deleteLink(link string) *af_packet.AfPacketDelete {
 }
 
 func tap(id uint32, name string) *tapv2.TapCreateV3 {
-	return &tapv2.TapCreateV3{ID: id, MacAddress: mac("02:00:00:00:04:01"), HostIfNameSet: true, HostIfName: name, Tag: "weft:tap",
-		HostMacAddrSet: true, HostMacAddr: mac("02:00:00:00:04:02")}
+	return &tapv2.TapCreateV3{
+		ID:             id,
+		MacAddress:     mac("02:00:00:00:04:01"),
+		HostIfNameSet:  true,
+		HostIfName:     name,
+		Tag:            "weft:tap",
+		HostMacAddrSet: true, HostMacAddr: mac("02:00:00:00:04:02"),
+	}
 }
 
 var tapDump = &tapv2.SwInterfaceTapV2Dump{SwIfIndex: none}
 
 func tunnel(src, dst string, vni uint32) *vxlan.VxlanAddDelTunnelV3 {
-	return &vxlan.VxlanAddDelTunnelV3{IsAdd: true, Instance: anyID, SrcAddress: addr(src), DstAddress: addr(dst), McastSwIfIndex: none,
-		DecapNextIndex: anyID, Vni: vni}
+	return &vxlan.VxlanAddDelTunnelV3{
+		IsAdd:          true,
+		Instance:       anyID,
+		SrcAddress:     addr(src),
+		DstAddress:     addr(dst),
+		McastSwIfIndex: none,
+		DecapNextIndex: anyID, Vni: vni,
+	}
 }
 
 func without(m *vxlan.VxlanAddDelTunnelV3) *vxlan.VxlanAddDelTunnelV3 {
@@ -102,7 +128,8 @@ var linkCases = []testCase{
 	{name: "af_packet: an interface is created, dumped and deleted", run: func(l *lab) {
 		l.veth("weft1")
 		a := l.make("a", onLink("weft1"))
-		l.each(afPacketDump, dumpOf(a), setUp(a, true), dumpOf(a), mtu(a, 1400), dumpOf(a), setMAC(a, "02:00:00:00:00:55"), dumpOf(a), onLink("weft1"),
+		l.each(afPacketDump, dumpOf(a), setUp(a, true), dumpOf(a), mtu(a, 1400), dumpOf(a),
+			setMAC(a, "02:00:00:00:00:55"), dumpOf(a), onLink("weft1"),
 			setUp(a, false), dumpOf(a))
 		l.adminState("weft1")
 		l.each(deleteLink("weft1"), deleteLink("weft1"), afPacketDump, dumpOf(none))
@@ -132,9 +159,13 @@ var linkCases = []testCase{
 	}},
 	{name: "af_packet: refusals", run: func(l *lab) {
 		l.veth("weft1")
-		mode, many, long := onLink("weft1"), onLink("weft1"), onLink("sixteen-bytes-xx")
-		mode.Mode, many.NumTxQueues = 0, 17
-		l.each(onLink("nolink"), onLink(""), long, mode, deleteLink("weft1"), deleteLink(""), deleteLink("nolink"), afPacketDump, dumpOf(none))
+		mode := onLink("weft1")
+		many := onLink("weft1")
+		long := onLink("sixteen-bytes-xx")
+		mode.Mode = 0
+		many.NumTxQueues = 17
+		l.each(onLink("nolink"), onLink(""), long, mode, deleteLink("weft1"), deleteLink(""), deleteLink("nolink"),
+			afPacketDump, dumpOf(none))
 		many.NumRxQueues = 17
 		l.make("many", many)
 		l.ask(afPacketDump)
@@ -154,18 +185,30 @@ var linkCases = []testCase{
 	}},
 	{name: tapCase, needs: vhostNet, run: func(l *lab) {
 		m := tap(5, "pod0")
-		m.HostMtuSet, m.HostMtuSize, m.RxRingSz, m.TapFlags = true, 1400, 512, tapv2.TAP_API_FLAG_GSO
-		m.HostNamespaceSet, m.HostNamespace = true, netnstest.New(l.T)
+		m.HostMtuSet = true
+		m.HostMtuSize = 1400
+		m.RxRingSz = 512
+		m.TapFlags = tapv2.TAP_API_FLAG_GSO
+		m.HostNamespaceSet = true
+		m.HostNamespace = netnstest.New(l.T)
 		a := l.make("a", m)
 		b := l.make("b", &tapv2.TapCreateV3{ID: anyID, UseRandomMac: true})
-		l.each(tapDump, dumpOf(a), dumpOf(b), setUp(a, true), dumpOf(a), &tapv2.SwInterfaceTapV2Dump{SwIfIndex: a}, &tapv2.TapDeleteV2{SwIfIndex: a}, &tapv2.TapDeleteV2{SwIfIndex: a},
+		l.each(tapDump, dumpOf(a), dumpOf(b), setUp(a, true), dumpOf(a), &tapv2.SwInterfaceTapV2Dump{SwIfIndex: a},
+			&tapv2.TapDeleteV2{SwIfIndex: a}, &tapv2.TapDeleteV2{SwIfIndex: a},
 			&tapv2.TapDeleteV2{SwIfIndex: 0}, &tapv2.TapDeleteV2{SwIfIndex: unknown}, tapDump, dumpOf(none))
 		l.adminState("tap0")
 	}},
 	{name: "tap: refusals", needs: vhostNet, run: func(l *lab) {
 		l.make("a", tap(5, "pod0"))
-		ring, queues, far, long, id := tap(6, "pod1"), tap(6, "pod1"), tap(6, "pod1"), tap(6, "sixteen-letters-"), tap(8193, "pod1")
-		ring.RxRingSz, queues.NumRxQueues, far.HostNamespaceSet, far.HostNamespace = 300, 17, true, "/no/such/netns"
+		ring := tap(6, "pod1")
+		queues := tap(6, "pod1")
+		far := tap(6, "pod1")
+		long := tap(6, "sixteen-letters-")
+		id := tap(8193, "pod1")
+		ring.RxRingSz = 300
+		queues.NumRxQueues = 17
+		far.HostNamespaceSet = true
+		far.HostNamespace = "/no/such/netns"
 		for _, m := range []api.Message{tap(5, "pod1"), ring, queues, far, long, id} {
 			l.make("odd", m)
 		}
@@ -178,11 +221,17 @@ var linkCases = []testCase{
 	}},
 	{name: "tap: without vhost-net", needs: noVhostNet, run: func(l *lab) { l.ask(tap(5, "pod0")) }},
 	{name: "vxlan: tunnels are created, dumped and deleted", run: func(l *lab) {
-		four, six := tunnel("192.0.2.1", "192.0.2.2", 77), tunnel("2001:db8::1", "2001:db8::2", 77)
-		six.Instance, six.SrcPort, six.DstPort = 9000, 8472, 8473
-		a, b := l.make("a", four), l.make("b", six)
-		l.each(tunnelDump, dumpOf(a), dumpOf(b), &vxlan.VxlanTunnelV2Dump{SwIfIndex: b}, &vxlan.VxlanTunnelV2Dump{SwIfIndex: unknown}, &vxlan.VxlanTunnelV2Dump{SwIfIndex: 0},
-			setUp(a, true), dumpOf(a), setUp(a, false), dumpOf(a), mtu(a, 1450), dumpOf(a), setMAC(a, "02:00:00:00:00:55"), dumpOf(a),
+		four := tunnel("192.0.2.1", "192.0.2.2", 77)
+		six := tunnel("2001:db8::1", "2001:db8::2", 77)
+		six.Instance = 9000
+		six.SrcPort = 8472
+		six.DstPort = 8473
+		a := l.make("a", four)
+		b := l.make("b", six)
+		l.each(tunnelDump, dumpOf(a), dumpOf(b), &vxlan.VxlanTunnelV2Dump{SwIfIndex: b},
+			&vxlan.VxlanTunnelV2Dump{SwIfIndex: unknown}, &vxlan.VxlanTunnelV2Dump{SwIfIndex: 0},
+			setUp(a, true), dumpOf(a), setUp(a, false), dumpOf(a), mtu(a, 1450), dumpOf(a),
+			setMAC(a, "02:00:00:00:00:55"), dumpOf(a),
 			without(four), without(four), tunnelDump, dumpOf(none), allRoutes(0, false))
 		again := tunnel("192.0.2.1", "192.0.2.2", 77)
 		c := l.make("c", again)
@@ -191,11 +240,21 @@ var linkCases = []testCase{
 	}},
 	{name: "vxlan: refusals", run: func(l *lab) {
 		l.make("a", tunnel("192.0.2.1", "192.0.2.2", 77))
-		table, mixed, taken, vni, high := tunnel("192.0.2.1", "192.0.2.2", 77), tunnel("192.0.2.1", "192.0.2.2", 77), tunnel("192.0.2.1", "192.0.2.2", 5),
-			tunnel("192.0.2.1", "192.0.2.2", 1<<24), tunnel("192.0.2.1", "192.0.2.2", 6)
-		table.EncapVrfID, mixed.SrcAddress, taken.Instance, high.Instance = 5, addr("::1"), 0, 1<<20
-		l.each(tunnel("192.0.2.1", "192.0.2.2", 77), without(tunnel("192.0.2.1", "192.0.2.2", 1)), tunnel("192.0.2.2", "192.0.2.2", 77), table, mixed, taken)
-		for _, m := range []api.Message{vni, high, tunnel("192.0.2.1", "224.0.0.1", 8), tunnel("0.0.0.0", "192.0.2.2", 9), tunnel("192.0.2.1", "0.0.0.0", 10), tunnel("192.0.2.1", "192.0.2.2", 0)} {
+		table := tunnel("192.0.2.1", "192.0.2.2", 77)
+		mixed := tunnel("192.0.2.1", "192.0.2.2", 77)
+		taken := tunnel("192.0.2.1", "192.0.2.2", 5)
+		vni := tunnel("192.0.2.1", "192.0.2.2", 1<<24)
+		high := tunnel("192.0.2.1", "192.0.2.2", 6)
+		table.EncapVrfID = 5
+		mixed.SrcAddress = addr("::1")
+		taken.Instance = 0
+		high.Instance = 1 << 20
+		l.each(tunnel("192.0.2.1", "192.0.2.2", 77), without(tunnel("192.0.2.1", "192.0.2.2", 1)),
+			tunnel("192.0.2.2", "192.0.2.2", 77), table, mixed, taken)
+		for _, m := range []api.Message{
+			vni, high, tunnel("192.0.2.1", "224.0.0.1", 8), tunnel("0.0.0.0", "192.0.2.2", 9),
+			tunnel("192.0.2.1", "0.0.0.0", 10), tunnel("192.0.2.1", "192.0.2.2", 0),
+		} {
 			l.make("odd", m)
 		}
 		l.ask(tunnelDump)
@@ -204,7 +263,8 @@ var linkCases = []testCase{
 		m := tunnel("192.0.2.1", "192.0.2.2", 77)
 		a := l.make("a", m)
 		l.must(setUp(a, true))
-		l.each(joinAs(a, 1, 0, 1), bridges(1), l2Entry(1, "02:00:00:00:00:09", a, true), l2Entries(1), without(m), bridges(1), l2Entries(1))
+		l.each(joinAs(a, 1, 0, 1), bridges(1), l2Entry(1, "02:00:00:00:00:09", a, true), l2Entries(1), without(m),
+			bridges(1), l2Entries(1))
 	}},
 	{name: "vxlan: a tunnel and the table of its outer packets", run: func(l *lab) {
 		l.must(tableMessage(7, false, true))

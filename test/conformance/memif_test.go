@@ -77,7 +77,8 @@ func (l *lab) awaitLink(i index) {
 			l.Fatal(err)
 		}
 		for _, m := range answers {
-			if d, ok := m.(*binapi.MemifDetails); ok && d.SwIfIndex == i && d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0 {
+			if d, ok := m.(*binapi.MemifDetails); ok && d.SwIfIndex == i &&
+				d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0 {
 				return
 			}
 		}
@@ -87,28 +88,40 @@ func (l *lab) awaitLink(i index) {
 
 var memifCases = []testCase{
 	{name: "memif: sockets have numbers", run: func(l *lab) {
-		l.each(socketDump, socket(1, l.inRun("one.sock"), true), socket(1, l.inRun("one.sock"), true), socket(1, l.inRun("two.sock"), true),
-			socket(2, l.inRun("one.sock"), true), socket(0, l.inRun("x.sock"), true), socket(0, l.inRun("memif.sock"), true), socket(3, "", true),
-			socket(4, "relative.sock", true), socket(5, "abstract:weft", true), socket(6, strings.Repeat("/long", 30), true),
+		l.each(socketDump, socket(1, l.inRun("one.sock"), true), socket(1, l.inRun("one.sock"), true),
+			socket(1, l.inRun("two.sock"), true),
+			socket(2, l.inRun("one.sock"), true), socket(0, l.inRun("x.sock"), true),
+			socket(0, l.inRun("memif.sock"), true), socket(3, "", true),
+			socket(4, "relative.sock", true), socket(5, "abstract:weft", true),
+			socket(6, strings.Repeat("/long", 30), true),
 			socket(7, l.inRun("no/such/directory/x.sock"), true), socketDump,
-			socket(99, "", false), socket(0, "", false), socket(2, l.inRun("other.sock"), false), socket(1, "", false), socket(1, "", false), socketDump)
+			socket(99, "", false), socket(0, "", false), socket(2, l.inRun("other.sock"), false), socket(1, "", false),
+			socket(1, "", false), socketDump)
 		l.exists(l.inRun("one.sock"))
 	}},
 	{name: "memif: the dataplane chooses the number of a socket", run: func(l *lab) {
-		l.chooses(socket(anyID, l.inRun("any.sock"), true), func(reply api.Message) uint32 { return reply.(*binapi.MemifSocketFilenameAddDelV2Reply).SocketID })
+		l.chooses(socket(anyID, l.inRun("any.sock"), true), func(reply api.Message) uint32 {
+			return reply.(*binapi.MemifSocketFilenameAddDelV2Reply).SocketID
+		})
 	}},
 	{name: "memif: a server is created, dumped and deleted", run: func(l *lab) {
 		path := l.inRun("one.sock")
 		l.must(socket(1, path, true))
 		l.exists(path)
 		full := newMemif(1, 7)
-		full.RingSize, full.BufferSize, full.RxQueues, full.TxQueues, full.Secret, full.NoZeroCopy = 2048, 4096, 2, 2, "secret", true
+		full.RingSize = 2048
+		full.BufferSize = 4096
+		full.RxQueues = 2
+		full.TxQueues = 2
+		full.Secret = "secret"
+		full.NoZeroCopy = true
 		a := l.make("a", full)
 		l.exists(path)
 		bare := newMemif(1, 8)
 		bare.Mode = binapi.MEMIF_MODE_API_IP
 		b := l.make("b", bare)
-		l.each(memifDump, dumpOf(a), dumpOf(b), setUp(a, true), setUp(b, true), memifDump, dumpOf(a), dumpOf(b), socket(1, "", false), deleteMemif(a), deleteMemif(a), memifDump,
+		l.each(memifDump, dumpOf(a), dumpOf(b), setUp(a, true), setUp(b, true), memifDump, dumpOf(a), dumpOf(b),
+			socket(1, "", false), deleteMemif(a), deleteMemif(a), memifDump,
 			deleteMemif(b), socket(1, "", false), socketDump, dumpOf(none))
 		l.exists(path)
 	}},
@@ -117,12 +130,20 @@ var memifCases = []testCase{
 		l.must(socket(2, l.inRun("two.sock"), true))
 		l.must(socket(4, l.inRun("no/directory/x.sock"), true))
 		l.make("a", newMemif(1, 7))
-		ring, asSlave := newMemif(1, 8), newMemif(1, 8)
-		ring.RingSize, asSlave.Role = 1000, slave
-		big, small, queues := newMemif(1, 10), newMemif(1, 11), newMemif(1, 12)
-		big.RingSize, small.RingSize, queues.RxQueues, queues.TxQueues = 65536, 1, 255, 255
+		ring := newMemif(1, 8)
+		asSlave := newMemif(1, 8)
+		ring.RingSize = 1000
+		asSlave.Role = slave
+		big := newMemif(1, 10)
+		small := newMemif(1, 11)
+		queues := newMemif(1, 12)
+		big.RingSize = 65536
+		small.RingSize = 1
+		queues.RxQueues = 255
+		queues.TxQueues = 255
 		other := newMemif(4, 1)
-		l.each(newMemif(1, 7), newMemif(99, 1), ring, asSlave, other, deleteMemif(unknown), deleteMemif(0), deleteMemif(l.loop(0, "loop")))
+		l.each(newMemif(1, 7), newMemif(99, 1), ring, asSlave, other, deleteMemif(unknown), deleteMemif(0),
+			deleteMemif(l.loop(0, "loop")))
 		for _, m := range []api.Message{big, small, queues} {
 			l.make("odd", m)
 		}
@@ -139,7 +160,8 @@ var memifCases = []testCase{
 		any := newMemif(3, 12)
 		any.HwAddr = mac("00:00:00:00:00:00")
 		a := l.make("a", any)
-		l.each(dumpOf(a), setMAC(a, "02:00:00:00:00:55"), dumpOf(a), mtu(a, 1450), dumpOf(a), mtu(a, 9000), dumpOf(a), tag(a, "weft:x", true), dumpOf(a))
+		l.each(dumpOf(a), setMAC(a, "02:00:00:00:00:55"), dumpOf(a), mtu(a, 1450), dumpOf(a), mtu(a, 9000), dumpOf(a),
+			tag(a, "weft:x", true), dumpOf(a))
 	}},
 	{name: "memif: a memif without Ethernet", run: func(l *lab) {
 		l.must(socket(1, l.inRun("one.sock"), true))
@@ -150,8 +172,10 @@ var memifCases = []testCase{
 		l.pods()
 		l.must(setTable(a, 7, false))
 		l.must(setTable(a, 7, true))
-		l.each(join(a, 1), l2Entries(1), setMAC(a, "02:00:00:00:00:55"), mtu(a, 1450), dumpOf(a), routeMessage(7, "10.1.0.1/32", via(a, "", false)), routeMessage(7, "fd01::1/128", via(a, "", true)),
-			routesOf(7, false), routesOf(7, true), neighbourMessage(a, "10.1.0.1", "02:00:00:00:00:01", true), neighboursOf(none, false),
+		l.each(join(a, 1), l2Entries(1), setMAC(a, "02:00:00:00:00:55"), mtu(a, 1450), dumpOf(a),
+			routeMessage(7, "10.1.0.1/32", via(a, "", false)), routeMessage(7, "fd01::1/128", via(a, "", true)),
+			routesOf(7, false), routesOf(7, true), neighbourMessage(a, "10.1.0.1", "02:00:00:00:00:01", true),
+			neighboursOf(none, false),
 			neighbourMessage(a, "fd01::1", "02:00:00:00:00:01", true), allRoutes(7, false), allRoutes(7, true))
 	}},
 	{name: "memif: clients are refused in order", run: func(l *lab) {
@@ -162,8 +186,15 @@ var memifCases = []testCase{
 		a := l.make("a", guarded)
 		l.must(setUp(a, true))
 		good := memif.ClientConfig{Socket: path, ID: 7, Secret: "secret"}
-		mode, secret, both, id := good, good, good, good
-		mode.Mode, secret.Secret, both.Mode, both.Secret, id.ID = memif.IP, "wrong", memif.IP, "wrong", 8
+		mode := good
+		secret := good
+		both := good
+		id := good
+		mode.Mode = memif.IP
+		secret.Secret = "wrong"
+		both.Mode = memif.IP
+		both.Secret = "wrong"
+		id.ID = 8
 		bare := good
 		bare.Secret = ""
 		l.dial("with an unknown id", id)
@@ -217,7 +248,8 @@ var memifCases = []testCase{
 		l.must(socket(1, l.inRun("one.sock"), true))
 		a := l.make("a", newMemif(1, 7))
 		l.must(setUp(a, true))
-		l.each(join(a, 1), bridges(1), joinAs(a, 2, l2.L2_API_PORT_TYPE_BVI, 0), bridges(anyID), deleteMemif(a), bridges(anyID))
+		l.each(join(a, 1), bridges(1), joinAs(a, 2, l2.L2_API_PORT_TYPE_BVI, 0), bridges(anyID), deleteMemif(a),
+			bridges(anyID))
 	}},
 	{name: "memif: a socket file that exists", run: func(l *lab) {
 		path := l.inRun("one.sock")

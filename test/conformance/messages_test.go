@@ -104,7 +104,8 @@ func routeMessage(table uint32, to string, paths ...fib_types.FibPath) *ip.IPRou
 // deleteRoute removes the whole route, or the paths.
 func deleteRoute(table uint32, to string, paths ...fib_types.FibPath) *ip.IPRouteAddDel {
 	m := routeMessage(table, to, paths...)
-	m.IsAdd, m.IsMultipath = false, len(paths) > 0
+	m.IsAdd = false
+	m.IsMultipath = len(paths) > 0
 	return m
 }
 
@@ -145,7 +146,8 @@ func (l *lab) each(messages ...api.Message) {
 	}
 }
 
-// chooses sends a request twice and records whether the dataplane chooses different numbers. The numbers differ from run to run.
+// chooses sends a request twice and records whether the dataplane chooses different numbers. The numbers differ from
+// run to run.
 func (l *lab) chooses(m api.Message, number func(reply api.Message) uint32) {
 	l.Helper()
 	seen := map[uint32]bool{0: true, anyID: true}

@@ -14,15 +14,18 @@ import (
 var packetCases = []testCase{
 	{name: "packet: an address of the dataplane answers pings", run: func(l *lab) {
 		r := l.routed()
-		r.sends(echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56), echo4("10.0.1.2", "10.0.2.1", 64, 1400), echo4("10.0.1.2", "10.0.1.1", 1, 8))
+		r.sends(echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56),
+			echo4("10.0.1.2", "10.0.2.1", 64, 1400), echo4("10.0.1.2", "10.0.1.1", 1, 8))
 	}},
 	{name: "packet: forwarding", run: func(l *lab) {
 		r := l.routed()
-		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp6("fd00:1::2", "fd00:2::2", 100), udp4("10.0.1.2", "10.0.1.77", 10))
+		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp6("fd00:1::2", "fd00:2::2", 100),
+			udp4("10.0.1.2", "10.0.1.77", 10))
 	}},
 	{name: "packet: TTL exceeded", run: func(l *lab) {
 		r := l.routed()
-		short6, short4 := echo6("fd00:1::2", "fd00:2::2", 1, 56), echo4("10.0.1.2", "10.0.2.2", 1, 56)
+		short6 := echo6("fd00:1::2", "fd00:2::2", 1, 56)
+		short4 := echo4("10.0.1.2", "10.0.2.2", 1, 56)
 		r.sends(short4, short6)
 	}},
 	{name: "packet: no route", run: func(l *lab) {
@@ -40,7 +43,8 @@ var packetCases = []testCase{
 		l.must(routeMessage(7, "172.16.0.0/16", special(unreach, false)))
 		l.must(routeMessage(7, "fd99::/64", special(unreach, true)))
 		l.must(routeMessage(7, "172.17.0.0/16", special(prohibit, false)))
-		r.sendsApart(l, udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100), udp4("10.0.1.2", "172.17.0.1", 100))
+		r.sendsApart(l, udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100),
+			udp4("10.0.1.2", "172.17.0.1", 100))
 	}},
 	{name: "packet: unreachable routes with a drop that is never preferred", run: func(l *lab) {
 		r := l.routed()
@@ -92,10 +96,12 @@ var packetCases = []testCase{
 	{name: "packet: frames that are not for the interface", run: func(l *lab) {
 		r := l.routed()
 		for _, to := range []string{"02:00:00:00:99:99", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05"} {
-			r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(to), type4)}, echo4("10.0.1.2", "10.0.1.1", 64, 56)...)...)
+			r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(to), type4)},
+				echo4("10.0.1.2", "10.0.1.1", 64, 56)...)...)
 			r.a.receives()
 		}
-		r.sends(udp4("10.0.1.2", "255.255.255.255", 10), udp4("10.0.1.2", "224.0.0.5", 10), udp4("10.0.1.2", "10.0.2.255", 10), udp4("10.0.1.2", "10.0.1.255", 10))
+		r.sends(udp4("10.0.1.2", "255.255.255.255", 10), udp4("10.0.1.2", "224.0.0.5", 10),
+			udp4("10.0.1.2", "10.0.2.255", 10), udp4("10.0.1.2", "10.0.1.255", 10))
 	}},
 	{name: "packet: proxy ARP", run: func(l *lab) {
 		r := l.routed()
@@ -118,8 +124,11 @@ var packetCases = []testCase{
 		p, _ := l.borrower(gate)
 		p.sends(arpRequest(hw(podA), "10.1.0.5", "10.1.0.9")...)
 		p.receives()
-		for _, packet := range [][]gopacket.SerializableLayer{toRouter(type4, echo4("10.1.0.5", "169.254.1.1", 64, 56)), toRouter(type6, echo6("fd01::5", "fd00::1", 64, 56)),
-			solicitation(hw(podA), "fd01::5", "fd00::1")} {
+		for _, packet := range [][]gopacket.SerializableLayer{
+			toRouter(type4, echo4("10.1.0.5", "169.254.1.1", 64, 56)),
+			toRouter(type6, echo6("fd01::5", "fd00::1", 64, 56)),
+			solicitation(hw(podA), "fd01::5", "fd00::1"),
+		} {
 			p.sends(packet...)
 			p.receives()
 		}
@@ -148,8 +157,10 @@ var packetCases = []testCase{
 		r := l.routed()
 		l.must(macip(anyID, "pod", permit(podA, "10.0.1.2/32", "fd00:1::2/128")...))
 		l.must(apply(r.indexA, 0, true))
-		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp4("10.0.1.3", "10.0.2.2", 100), udp6("fd00:1::2", "fd00:2::2", 100), udp6("fd00:1::3", "fd00:2::2", 100))
-		r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw("02:00:00:00:99:99"), hw(macA), type4)}, udp4("10.0.1.2", "10.0.2.2", 100)...)...)
+		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp4("10.0.1.3", "10.0.2.2", 100),
+			udp6("fd00:1::2", "fd00:2::2", 100), udp6("fd00:1::3", "fd00:2::2", 100))
+		r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw("02:00:00:00:99:99"), hw(macA), type4)},
+			udp4("10.0.1.2", "10.0.2.2", 100)...)...)
 		r.b.receives()
 		r.a.sends(arpRequest(hw(podA), "10.0.1.3", "10.0.1.1")...)
 		r.a.receives()
@@ -172,7 +183,8 @@ var packetCases = []testCase{
 		b.receives()
 		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
 		b.receives()
-		b.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:0d:01"), type4)}, echo4("10.0.5.2", "10.0.5.1", 64, 56)...)...)
+		b.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:0d:01"), type4)},
+			echo4("10.0.5.2", "10.0.5.1", 64, 56)...)...)
 		b.receives()
 		l.must(setUp(b.indexB, false))
 		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
@@ -194,8 +206,14 @@ var packetCases = []testCase{
 		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
 		b.receives()
 	}},
-	{name: "packet: a VXLAN tunnel whose source is an address of the dataplane", run: func(l *lab) { l.overTunnel(true) }},
-	{name: "packet: a VXLAN tunnel whose source is not an address of the dataplane", run: func(l *lab) { l.overTunnel(false) }},
+	{
+		name: "packet: a VXLAN tunnel whose source is an address of the dataplane",
+		run:  func(l *lab) { l.overTunnel(true) },
+	},
+	{
+		name: "packet: a VXLAN tunnel whose source is not an address of the dataplane",
+		run:  func(l *lab) { l.overTunnel(false) },
+	},
 	{name: "packet: memifs with Ethernet", run: func(l *lab) {
 		path := l.inRun("one.sock")
 		l.must(socket(1, path, true))
@@ -204,10 +222,12 @@ var packetCases = []testCase{
 		l.must(addressMessage(i, "10.0.1.1/24", true))
 		l.must(neighbourMessage(i, "10.0.1.2", podA, true))
 		p := l.attach("m", podA, memif.ClientConfig{Socket: path, ID: 7})
-		p.own, p.gateway = "10.0.1.2", "10.0.1.1"
+		p.own = "10.0.1.2"
+		p.gateway = "10.0.1.1"
 		p.receives()
 		for _, size := range []int{8, 1400, 8000} {
-			p.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:02:01"), type4)}, echo4("10.0.1.2", "10.0.1.1", 64, size)...)...)
+			p.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:02:01"), type4)},
+				echo4("10.0.1.2", "10.0.1.1", 64, size)...)...)
 			p.receives()
 		}
 	}},
@@ -221,7 +241,10 @@ var packetCases = []testCase{
 		l.must(addressMessage(i, "10.0.1.1/24", true))
 		l.must(addressMessage(i, "fd00:1::1/64", true))
 		p := l.attach("m", podA, memif.ClientConfig{Socket: path, ID: 7, Mode: memif.IP})
-		for _, packet := range [][]gopacket.SerializableLayer{echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56), echo4("10.0.1.2", "10.0.1.1", 64, 1400)} {
+		for _, packet := range [][]gopacket.SerializableLayer{
+			echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56),
+			echo4("10.0.1.2", "10.0.1.1", 64, 1400),
+		} {
 			frame := build(packet...)
 			p.note("m sends %s", describe(frame, true))
 			p.send(frame)
@@ -266,13 +289,15 @@ func (l *lab) bridgedPort(name string, n int, pod string, group uint8) (*port, i
 	// Probes have MACs of their own, so that the bridge does not learn the pods' MACs from them.
 	probe := fmt.Sprintf("02:00:00:00:0e:%02x", n)
 	p := l.plug(name, netns, probe)
-	p.own, p.gateway = fmt.Sprintf("10.0.5.%d", 100+n), "10.0.5.1"
+	p.own = fmt.Sprintf("10.0.5.%d", 100+n)
+	p.gateway = "10.0.5.1"
 	p.receives()
 	_ = pod
 	return p, i
 }
 
-// overTunnel sends a frame from a bridge domain into a tunnel, captures the outer packet on the uplink, and sends one back.
+// overTunnel sends a frame from a bridge domain into a tunnel, captures the outer packet on the uplink, and sends one
+// back.
 func (l *lab) overTunnel(ownSource bool) {
 	l.Helper()
 	netns := l.veth("weft2")
@@ -287,7 +312,8 @@ func (l *lab) overTunnel(ownSource bool) {
 		source = "198.51.100.1"
 	}
 	far := l.plug("uplink", netns, podB)
-	far.own, far.gateway = "192.0.2.2", "192.0.2.1"
+	far.own = "192.0.2.2"
+	far.gateway = "192.0.2.1"
 	far.receives()
 
 	l.must(bridgeMessage(1, true))
@@ -304,9 +330,13 @@ func (l *lab) overTunnel(ownSource bool) {
 	pod.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
 	pod.receives()
 	far.receives()
-	inner := gopacket.Payload(build(ethernet(hw("02:00:00:00:77:77"), hw(podA), 0x88b5), gopacket.Payload(make([]byte, 50))))
+	inner := gopacket.Payload(build(ethernet(hw("02:00:00:00:77:77"), hw(podA), 0x88b5),
+		gopacket.Payload(make([]byte, 50))))
 	for _, vni := range []uint32{77, 78} {
-		far.sends(ethernet(hw(podB), hw(macB), type4), ip4("192.0.2.2", source, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 5555, DstPort: vxlanPort},
+		far.sends(ethernet(hw(podB), hw(macB), type4), ip4("192.0.2.2", source, 64, layers.IPProtocolUDP), &layers.UDP{
+			SrcPort: 5555,
+			DstPort: vxlanPort,
+		},
 			&layers.VXLAN{ValidIDFlag: true, VNI: vni}, inner)
 		far.receives()
 		pod.receives()

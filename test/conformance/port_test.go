@@ -75,7 +75,8 @@ func readSocket(fd int) ([]byte, error) {
 	return frame[:n], nil
 }
 
-// attach makes a port of a memif client, and waits until the dataplane reports the link as up: earlier packets may be lost.
+// attach makes a port of a memif client, and waits until the dataplane reports the link as up: earlier packets may be
+// lost.
 func (l *lab) attach(name, m string, c memif.ClientConfig) *port {
 	l.Helper()
 	l.watch()
@@ -108,7 +109,8 @@ func (l *lab) attach(name, m string, c memif.ClientConfig) *port {
 // reader reads frames until the test ends.
 func (l *lab) reader(read func() ([]byte, error), release func()) <-chan []byte {
 	frames := make(chan []byte, 4096)
-	stop, stopped := make(chan struct{}), make(chan struct{})
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for {
@@ -142,8 +144,8 @@ func (p *port) sends(all ...gopacket.SerializableLayer) {
 	p.send(frame)
 }
 
-// receives records the frames that the dataplane sent to the port so far. It probes twice: when the second probe is answered, the
-// dataplane has handled all frames from before the first one, even if it handles frames in batches.
+// receives records the frames that the dataplane sent to the port so far. It probes twice: when the second probe is
+// answered, the dataplane has handled all frames from before the first one, even if it handles frames in batches.
 func (p *port) receives() {
 	p.Helper()
 	var lines []string
@@ -192,7 +194,8 @@ func (p *port) next() []byte {
 }
 
 func (p *port) isAnswer(frame []byte) bool {
-	reply, ok := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Lazy).Layer(layers.LayerTypeARP).(*layers.ARP)
+	reply, ok := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Lazy).Layer(
+		layers.LayerTypeARP).(*layers.ARP)
 	return ok && reply.Operation == layers.ARPReply && net.IP(reply.SourceProtAddress).String() == p.gateway &&
 		net.IP(reply.DstProtAddress).String() == p.own
 }

@@ -13,16 +13,18 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 )
 
-// printer prints messages such that the text is the same in each run: interfaces have the names of the case, and random parts of MACs
-// are omitted.
+// printer prints messages such that the text is the same in each run: interfaces have the names of the case, and random
+// parts of MACs are omitted.
 type printer struct {
 	interfaces map[uint32]string
 	replace    *strings.Replacer // of paths
 }
 
-// unsaid are omitted fields: counts of lists that are printed, and indexes that depend on earlier events or on the build.
+// unsaid are omitted fields: counts of lists that are printed, and indexes that depend on earlier events or on the
+// build.
 var unsaid = map[string]bool{
-	"stats_index": true, "n_paths": true, "n_sw_ifs": true, "n_labels": true, "count": true, "cookie": true, "client_index": true, "vpe_pid": true,
+	"stats_index": true, "n_paths": true, "n_sw_ifs": true, "n_labels": true, "count": true, "cookie": true,
+	"client_index": true, "vpe_pid": true,
 	"label_stack": true, "age": true, "node_index": true,
 }
 
@@ -123,7 +125,8 @@ func (p *printer) path(f fib_types.FibPath) string {
 			out = append(out, fmt.Sprintf("%s=%d", name, number))
 		}
 	}
-	text := fmt.Sprintf("%s table=%d rpf=%d weight=%d preference=%d", strings.Join(out, " "), f.TableID, f.RpfID, f.Weight, f.Preference)
+	text := fmt.Sprintf("%s table=%d rpf=%d weight=%d preference=%d", strings.Join(out, " "), f.TableID, f.RpfID,
+		f.Weight, f.Preference)
 	if f.Flags != 0 {
 		text += " " + enum(f.Flags, "FIB_API_PATH_FLAG_")
 	}

@@ -15,7 +15,8 @@ func familyNumber(six bool) ip_types.AddressFamily {
 	return ip_types.ADDRESS_IP4
 }
 
-// redirected redirects packets from an interface to the dataplane itself to a next hop; without paths it removes the redirect.
+// redirected redirects packets from an interface to the dataplane itself to a next hop; without paths it removes the
+// redirect.
 func redirected(rx index, six bool, paths ...fib_types.FibPath) *ip.AddDelIPPuntRedirectV2 {
 	return &ip.AddDelIPPuntRedirectV2{IsAdd: len(paths) > 0, Punt: ip.PuntRedirectV2{
 		RxSwIfIndex: rx, Af: familyNumber(six), NPaths: uint32(len(paths)), Paths: paths,
@@ -38,14 +39,18 @@ const allInterfaces = ^interface_types.InterfaceIndex(0)
 
 var puntCases = []testCase{
 	{name: "punt: redirects are made, replaced, dumped and deleted", run: func(l *lab) {
-		a, b := l.loop(0, "a"), l.loop(1, "b")
+		a := l.loop(0, "a")
+		b := l.loop(1, "b")
 		for _, c := range []struct {
 			six         bool
 			own, hop, m string
-		}{{false, "10.0.0.1/24", "10.0.0.9", "02:00:00:00:00:09"}, {true, "fd00::1/64", "fd00::9", "02:00:00:00:00:0a"}} {
+		}{{false, "10.0.0.1/24", "10.0.0.9", "02:00:00:00:00:09"}, {
+			true, "fd00::1/64", "fd00::9", "02:00:00:00:00:0a",
+		}} {
 			l.must(addressMessage(b, c.own, true))
 			l.must(neighbourMessage(b, c.hop, c.m, true))
-			l.each(redirects(allInterfaces, c.six), redirected(a, c.six, via(b, c.hop, c.six)), redirected(a, c.six, via(b, c.hop, c.six)),
+			l.each(redirects(allInterfaces, c.six), redirected(a, c.six, via(b, c.hop, c.six)),
+				redirected(a, c.six, via(b, c.hop, c.six)),
 				redirects(allInterfaces, c.six), redirects(a, c.six), redirects(b, c.six),
 				redirected(a, c.six), redirects(allInterfaces, c.six), redirected(a, c.six))
 		}

@@ -14,8 +14,8 @@ const (
 	podA, podB = "02:00:00:00:0a:02", "02:00:00:00:0b:02"
 )
 
-// routed has two ports in table 7: 10.0.1.0/24 and fd00:1::/64 behind a, 10.0.2.0/24 and fd00:2::/64 behind b. The peers are static
-// neighbours.
+// routed has two ports in table 7: 10.0.1.0/24 and fd00:1::/64 behind a, 10.0.2.0/24 and fd00:2::/64 behind b. The
+// peers are static neighbours.
 type routed struct {
 	a, b           *port
 	indexA, indexB index
@@ -47,7 +47,8 @@ func (l *lab) routedPort(name string, n int, own, pod string) (*port, index) {
 	l.must(neighbourMessage(i, fmt.Sprintf("10.0.%d.2", n), pod, true))
 	l.must(neighbourMessage(i, fmt.Sprintf("fd00:%d::2", n), pod, true))
 	p := l.plug(name, netns, pod)
-	p.own, p.gateway = fmt.Sprintf("10.0.%d.2", n), fmt.Sprintf("10.0.%d.1", n)
+	p.own = fmt.Sprintf("10.0.%d.2", n)
+	p.gateway = fmt.Sprintf("10.0.%d.1", n)
 	p.receives() // the interface is ready
 	return p, i
 }
@@ -91,11 +92,17 @@ func (r routed) sendsApart(l *lab, packets ...[]gopacket.SerializableLayer) {
 }
 
 func udp4(from, to string, size int) []gopacket.SerializableLayer {
-	return []gopacket.SerializableLayer{ip4(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
+	return []gopacket.SerializableLayer{
+		ip4(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000},
+		gopacket.Payload(make([]byte, size)),
+	}
 }
 
 func udp6(from, to string, size int) []gopacket.SerializableLayer {
-	return []gopacket.SerializableLayer{ipv6(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
+	return []gopacket.SerializableLayer{
+		ipv6(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000},
+		gopacket.Payload(make([]byte, size)),
+	}
 }
 
 // borrower returns port a in table 7, an unnumbered interface with donor gate; 10.1.0.5 and fd01::5 are behind it.
@@ -115,7 +122,8 @@ func (l *lab) borrower(gate index) (*port, index) {
 	l.must(neighbourMessage(i, "10.1.0.5", podA, true))
 	l.must(neighbourMessage(i, "fd01::5", podA, true))
 	p := l.plug("a", netns, podA)
-	p.own, p.gateway = "10.1.0.5", "169.254.1.1"
+	p.own = "10.1.0.5"
+	p.gateway = "169.254.1.1"
 	p.receives()
 	return p, i
 }

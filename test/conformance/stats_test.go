@@ -11,12 +11,12 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 )
 
-// countersLag is the time within which the counters of all packets are in the stats segment: weft-vswitch stores them once a second, later on a
-// busy machine.
+// countersLag is the time within which the counters of all packets are in the stats segment: weft-vswitch stores them
+// once a second, later on a busy machine.
 const countersLag = 10 * time.Second
 
-// matches records the counters of ACLs in the stats segment, when they count as many packets as were sent. Otherwise the transcript shows
-// what they count after countersLag.
+// matches records the counters of ACLs in the stats segment, when they count as many packets as were sent. Otherwise
+// the transcript shows what they count after countersLag.
 func (l *lab) matches(packets uint64) {
 	l.Helper()
 	client := statsclient.NewStatsClient(l.dataplane.StatsSocket())
@@ -80,7 +80,8 @@ func counting(on bool) *acl.ACLStatsIntfCountersEnable {
 var statsCases = []testCase{
 	{name: "stats: matches of rules", run: func(l *lab) {
 		r := l.routed()
-		l.must(aclMessage(anyID, "in", reflecting("10.0.1.0/24", 17), aclRule(false, "10.0.1.0/24", 1), aclRule(false, "fd00:1::/64", 0)))
+		l.must(aclMessage(anyID, "in", reflecting("10.0.1.0/24", 17), aclRule(false, "10.0.1.0/24", 1),
+			aclRule(false, "fd00:1::/64", 0)))
 		l.must(aclMessage(anyID, "out", aclRule(false, "0.0.0.0/0", 0), aclRule(false, "::/0", 0)))
 		l.must(setACLs(r.indexA, 1, 0, 1))
 		ping := func() { r.sends(echo4("10.0.1.2", "10.0.2.2", 64, 10)) }

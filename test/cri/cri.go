@@ -20,7 +20,9 @@ type Runtime struct {
 }
 
 // ListPodSandbox lists all sandboxes. A filter is an error, because Weft needs sandboxes in all states.
-func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimev1.ListPodSandboxRequest) (*runtimev1.ListPodSandboxResponse, error) {
+func (r *Runtime) ListPodSandbox(
+	_ context.Context, req *runtimev1.ListPodSandboxRequest,
+) (*runtimev1.ListPodSandboxResponse, error) {
 	if req.GetFilter() != nil {
 		return nil, errors.New("the filter excludes sandboxes that Weft needs")
 	}

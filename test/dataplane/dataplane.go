@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +22,13 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// PrefixVariable names the environment variable that holds the prefix of a VPP installation (PREFIX/bin/vpp). When it is set, tests
-// run on that VPP instead of weft-vswitch.
+// PrefixVariable names the environment variable that holds the prefix of a VPP installation (PREFIX/bin/vpp). When it
+// is set, tests run on that VPP instead of weft-vswitch.
 const PrefixVariable = "WEFT_VPP"
+
+// WorkersVariable names the environment variable with the number of workers of VPP in tests that do not choose one. The
+// machine needs one processor more.
+const WorkersVariable = "WEFT_VPP_WORKERS"
 
 // startLimit bounds the time from the start of a dataplane to its first answer, stopLimit that of an orderly end.
 const (
@@ -33,25 +38,28 @@ const (
 
 // Options say how the dataplane runs. The zero value is right for most tests.
 type Options struct {
-	// Dir is where sockets, configuration and log are; default: a temporary directory, which Close removes. The path must be
-	// short: the path of a socket has at most 107 bytes.
+	// Dir is where sockets, configuration and log are; default: a temporary directory, which Close removes. The path
+	// must be short: the path of a socket has at most 107 bytes.
 	Dir string
 	// Programs is the directory that holds weft-vswitch. VPP does not need it.
 	Programs string
-	// Workers is the number of forwarding threads. With 0, VPP forwards on its main thread and weft-vswitch on one worker.
+	// Workers is the number of forwarding threads. With 0, VPP forwards on its main thread and weft-vswitch on one
+	// worker.
 	Workers int
-	// Polls lets VPP poll without pause, as benchmarks need; by default it sleeps a little between polls, since many run at once.
+	// Polls lets VPP poll without pause, as benchmarks need; by default it sleeps a little between polls, since many
+	// run at once.
 	Polls bool
 	// Without lists plugins that VPP does not load, such as "acl". weft-vswitch ignores it.
 	Without []string
-	// Netns is the path of the network namespace that the dataplane runs in; default: that of the thread that calls Start first.
+	// Netns is the path of the network namespace that the dataplane runs in; default: that of the thread that calls
+	// Start first.
 	Netns string
 	// Config is appended to VPP's startup.conf. weft-vswitch ignores it.
 	Config string
 }
 
-// Dataplane is a dataplane that can be started, killed and started again at the same socket. Its methods are not safe for concurrent
-// use.
+// Dataplane is a dataplane that can be started, killed and started again at the same socket. Its methods are not safe
+// for concurrent use.
 type Dataplane struct {
 	options Options
 	prefix  string // of VPP; "" for weft-vswitch
@@ -64,7 +72,8 @@ type Dataplane struct {
 // Prefix returns the prefix of the VPP installation that tests run on, or "" if they run on weft-vswitch.
 func Prefix() string { return os.Getenv(PrefixVariable) }
 
-// Run starts a dataplane for the duration of the test. If the test fails, the end of the dataplane's log is in its output.
+// Run starts a dataplane for the duration of the test. If the test fails, the end of the dataplane's log is in its
+// output.
 func Run(t testing.TB, o Options) *Dataplane {
 	t.Helper()
 	if Prefix() == "" && o.Programs == "" {
@@ -90,13 +99,17 @@ func Run(t testing.TB, o Options) *Dataplane {
 
 // New prepares a dataplane in its directory and starts nothing.
 func New(o Options) (*Dataplane, error) {
+	if workers, err := strconv.Atoi(os.Getenv(WorkersVariable)); err == nil && o.Workers == 0 && Prefix() != "" {
+		o.Workers = workers
+	}
 	d := &Dataplane{options: o, prefix: Prefix()}
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "weft-dp-")
 		if err != nil {
 			return nil, fmt.Errorf("create directory of dataplane: %w", err)
 		}
-		d.options.Dir, d.owned = dir, true
+		d.options.Dir = dir
+		d.owned = true
 	}
 	if d.prefix == "" {
 		return d, nil
@@ -111,7 +124,8 @@ func New(o Options) (*Dataplane, error) {
 	return d, nil
 }
 
-// Start starts the process and returns when the dataplane answers on its API socket. After Kill or Stop it starts an empty dataplane.
+// Start starts the process and returns when the dataplane answers on its API socket. After Kill or Stop it starts an
+// empty dataplane.
 func (d *Dataplane) Start(ctx context.Context) error {
 	if d.PID() != 0 {
 		return errors.New("start dataplane: it is running")

@@ -88,7 +88,8 @@ func TestStartFailsWithTheOutputOfTheDataplane(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"vpp", "weft-vswitch"} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho no memory >&2\nexit 7\n"), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho no memory >&2\nexit 7\n"),
+			0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

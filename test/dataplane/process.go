@@ -26,7 +26,8 @@ func start(cmd *exec.Cmd, log string, netns *os.File) (*process, error) {
 		return nil, err
 	}
 	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	// A group of its own: a terminal's interrupt is for the test alone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &process{cmd: cmd, ended: make(chan struct{})}

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startup is the startup.conf of a small VPP that shares the machine with others: no pinned core, pages of 4 KiB, no devices, and
-// everything it writes below its directory or with the directory's name.
-var startup = template.Must(template.New("startup.conf").Parse(`unix { nodaemon{{if not .Polls}} poll-sleep-usec 200{{end}} nosyslog log {{.Dir}}/vpp.log cli-listen {{.CLI}} runtime-dir {{.Dir}} pidfile {{.Dir}}/vpp.pid }
+// startup is the startup.conf of a small VPP that shares the machine with others: no pinned core, pages of 4 KiB, no
+// devices, and everything it writes below its directory or with the directory's name.
+var startup = template.Must(template.New("startup.conf").Parse(
+	`unix { nodaemon{{if not .Polls}} poll-sleep-usec 200{{end}} nosyslog log {{.Dir}}/vpp.log cli-listen {{.CLI}} runtime-dir {{.Dir}} pidfile {{.Dir}}/vpp.pid }
 api-segment { prefix {{.Segment}} }
 socksvr { socket-name {{.Socket}} }
 statseg { socket-name {{.Stats}} size 32m page-size 4k }
@@ -44,7 +45,8 @@ func (d *Dataplane) startupConfig() (string, error) {
 	}
 	text := new(strings.Builder)
 	err = startup.Execute(text, map[string]any{
-		"Dir": d.options.Dir, "CLI": d.CLISocket(), "Socket": d.Socket(), "Stats": d.StatsSocket(), "Segment": d.segment(),
+		"Dir": d.options.Dir, "CLI": d.CLISocket(), "Socket": d.Socket(), "Stats": d.StatsSocket(),
+		"Segment": d.segment(),
 		"Plugins": plugins, "Workers": d.options.Workers, "Polls": d.options.Polls, "Config": d.options.Config,
 		"Without": append([]string{"dpdk"}, d.options.Without...),
 	})
@@ -60,10 +62,12 @@ func pluginDir(prefix string) (string, error) {
 			return found[0], nil
 		}
 	}
-	return "", fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation", PrefixVariable, prefix)
+	return "", fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation", PrefixVariable,
+		prefix)
 }
 
-// RequireVPP skips a test that needs an installed VPP. It returns the environment in which the commands vpp and vppctl run.
+// RequireVPP skips a test that needs an installed VPP. It returns the environment in which the commands vpp and vppctl
+// run.
 func RequireVPP(t testing.TB) map[string]string {
 	t.Helper()
 	if Prefix() == "" {
@@ -73,7 +77,10 @@ func RequireVPP(t testing.TB) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{"PATH": filepath.Join(Prefix(), "bin") + ":/usr/bin:/bin", "LD_LIBRARY_PATH": filepath.Dir(plugins)}
+	return map[string]string{
+		"PATH":            filepath.Join(Prefix(), "bin") + ":/usr/bin:/bin",
+		"LD_LIBRARY_PATH": filepath.Dir(plugins),
+	}
 }
 
 func (d *Dataplane) vppCommand() *exec.Cmd {
@@ -129,12 +136,12 @@ func CustomInterfaces(value string) string { return taps.ReplaceAllString(value,
 // taps finds the type tap in the annotation, not a network whose name begins so.
 var taps = regexp.MustCompile(`/tap([/,"\s]|$)`)
 
-// mostVeths is the number of veths that a test may have on a VPP. A thread of VPP hangs with 16 that have unread packets: see
-// docs/vpp.md. The node's own links count too.
+// mostVeths is the number of veths that a test may have on a VPP. A thread of VPP hangs with 16 that have unread
+// packets: see docs/vpp.md. The node's own links count too.
 const mostVeths = 13
 
-// Crowd returns the number of pods with the given number of interfaces for a test that wants n: n, or fewer on a VPP that uses veths
-// instead of taps (see mostVeths).
+// Crowd returns the number of pods with the given number of interfaces for a test that wants n: n, or fewer on a VPP
+// that uses veths instead of taps (see mostVeths).
 func Crowd(n, interfaces int) int {
 	if HasTaps() { // weft-vswitch always has
 		return n
@@ -142,9 +149,10 @@ func Crowd(n, interfaces int) int {
 	return min(n, mostVeths/interfaces)
 }
 
-// Tries is how often a test sends a request that a route without a next hop answers, and how long it waits for each answer. VPP
-// sends few ICMP errors of such routes: in 100 ms, one for each of four classes of addresses (ip_null_dpo.c of 25.10 and 26.06
-// limits them by a hash of both addresses). Other packets of the pod's kernel may be of the same class.
+// Tries is how often a test sends a request that a route without a next hop answers, and how long it waits for each
+// answer. VPP sends few ICMP errors of such routes: in 100 ms, one for each of four classes of addresses (ip_null_dpo.c
+// of 25.10 and 26.06 limits them by a hash of both addresses). Other packets of the pod's kernel may be of the same
+// class.
 func Tries() (times int, wait time.Duration) {
 	if Prefix() == "" {
 		return 1, time.Minute
@@ -152,8 +160,8 @@ func Tries() (times int, wait time.Duration) {
 	return 60, time.Second
 }
 
-// RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs /dev/net/tun only: see
-// netnstest.RequireTap.
+// RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs
+// /dev/net/tun only: see netnstest.RequireTap.
 func RequireTap(t testing.TB) {
 	t.Helper()
 	if !HasTaps() {

@@ -82,7 +82,8 @@ func (d *demo) endPings(streams []*stream) (err error) {
 }
 
 func (d *demo) restart(ctx context.Context) error {
-	old, dataplane := d.node.AgentPID(), d.node.DataplanePID()
+	old := d.node.AgentPID()
+	dataplane := d.node.DataplanePID()
 	if err := d.node.KillAgent(); err != nil {
 		return err
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// stay keeps pods, agent and dataplane running until the interrupt, with light traffic from A to B, and then deletes the pods and compares.
+// stay keeps pods, agent and dataplane running until the interrupt, with light traffic from A to B, and then deletes
+// the pods and compares.
 func (d *demo) stay(ctx context.Context) error {
 	for i, l := range d.b.links {
 		wait, err := traffic.Trickle(ctx, d.a.Netns, l.Bare()[0], 1200/(i+1))
@@ -35,5 +36,7 @@ Ctrl-C (or kill %[9]d) here deletes the pods and takes everything away.
 `, netns.EnterCommand(), d.node.Socket(), d.node.Program(""), d.b.main()[0], d.a.Netns, d.b.main()[0],
 		d.node.AgentLog(), d.node.DataplaneLog(), os.Getpid())
 	<-ctx.Done()
-	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave})
+	return d.step(context.WithoutCancel(ctx), step{
+		"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave,
+	})
 }

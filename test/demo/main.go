@@ -1,4 +1,5 @@
-// Command demo runs pods on a private node: pods with several interfaces each, one that fails, a crash, and a comparison of the node before and after.
+// Command demo runs pods on a private node: pods with several interfaces each, one that fails, a crash, and a
+// comparison of the node before and after.
 package main
 
 import (
@@ -56,7 +57,12 @@ func fail(err error) {
 
 // run runs the demo on a new node, and removes the node in any case.
 func run(ctx context.Context, out io.Writer, programs string, keep bool) (err error) {
-	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second, Networks: networks(), Memifs: memifs})
+	n, err := node.New(programs, node.Options{
+		Verify:   true,
+		CoolDown: 30 * time.Second,
+		Networks: networks(),
+		Memifs:   memifs,
+	})
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,8 @@ func (d *demo) guardMemif(ctx context.Context) (err error) {
 	}
 	d.memif.responder.kill()
 	d.printf("the responder was killed")
-	if err := d.refused(ctx, map[string]string{"MEMIF_SECRET": "not-what-was-allocated"}, "incorrect secret"); err != nil {
+	if err := d.refused(ctx, map[string]string{"MEMIF_SECRET": "not-what-was-allocated"},
+		"incorrect secret"); err != nil {
 		return err
 	}
 	if d.memif.responder, err = d.respond(ctx, nil); err != nil {

@@ -23,7 +23,10 @@ const (
 func networks() []node.Network {
 	same := []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24"), netip.MustParsePrefix("fd00:5::/64")}
 	others := []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")}
-	return []node.Network{{Name: "blue", Type: "L2", CIDRs: same}, {Name: "green", Type: "L2", CIDRs: same}, {Name: "red", Type: "L3", CIDRs: others}}
+	return []node.Network{
+		{Name: "blue", Type: "L2", CIDRs: same}, {Name: "green", Type: "L2", CIDRs: same},
+		{Name: "red", Type: "L3", CIDRs: others},
+	}
 }
 
 // extras are the extra interfaces of A and B.
@@ -69,9 +72,11 @@ func (d *demo) transferAll(ctx context.Context) error {
 				return fmt.Errorf("a -> b by %s: %w", l.Name, err)
 			}
 			if r.Sum != sum {
-				return fmt.Errorf("a -> b by %s: %d bytes arrived for %d, and with SHA-256 %x for %x", l.Name, r.Bytes, len(data), r.Sum, sum)
+				return fmt.Errorf("a -> b by %s: %d bytes arrived for %d, and with SHA-256 %x for %x", l.Name, r.Bytes,
+					len(data), r.Sum, sum)
 			}
-			d.printf("a -> b by %-5s  %-20s %d MB in %s, %.1f Gbit/s", l.Name, to, megabytes, short(r.Took), r.Gigabits())
+			d.printf("a -> b by %-5s  %-20s %d MB in %s, %.1f Gbit/s", l.Name, to, megabytes, short(r.Took),
+				r.Gigabits())
 		}
 	}
 	d.printf("SHA-256 of all of them: %x", sum)
@@ -84,11 +89,16 @@ func (d *demo) addE(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.e.Annotations = map[string]string{customInterfaces: "green0/" + dataplane.Tap() + "/green", customOptions: string(options)}
+	d.e.Annotations = map[string]string{
+		customInterfaces: "green0/" + dataplane.Tap() + "/green",
+		customOptions:    string(options),
+	}
 	if err := d.add(ctx, &d.e); err != nil {
 		return err
 	}
-	if got, want := fmt.Sprint(d.e.on("green0").Addresses), fmt.Sprint(d.a.on("blue0").Addresses); got != want {
+	got := fmt.Sprint(d.e.on("green0").Addresses)
+	want := fmt.Sprint(d.a.on("blue0").Addresses)
+	if got != want {
 		return fmt.Errorf("pod E has %s on green, not A's %s", got, want)
 	}
 	return nil

@@ -72,7 +72,9 @@ func occupyDefaultRoute() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("make a link for C: %w", err)
 	}
-	for _, everything := range []*net.IPNet{{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}} {
+	for _, everything := range []*net.IPNet{
+		{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
+	} {
 		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything}); err != nil {
 			return fmt.Errorf("make a default route for C: %w", err)
 		}
@@ -95,7 +97,14 @@ func (d *demo) start(ctx context.Context) (err error) {
 // places lists all places where a pod could leave something.
 func (d *demo) places() leftovers.Places {
 	return leftovers.Places{
-		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns, "d": d.d.Netns, "e": d.e.Netns},
+		Namespaces: map[string]string{
+			"node": "",
+			"a":    d.a.Netns,
+			"b":    d.b.Netns,
+			"c":    d.c.Netns,
+			"d":    d.d.Netns,
+			"e":    d.e.Netns,
+		},
 		Directories: d.node.Watched(),
 		Processes:   map[string]int{"weft-agent": d.node.AgentPID(), "dataplane": d.node.DataplanePID()},
 		Agent:       d.node.Socket(),
@@ -126,7 +135,8 @@ func (d *demo) add(ctx context.Context, p *attachedPod) error {
 	}
 	for _, l := range p.links {
 		if len(l.Addresses) != 2 {
-			return fmt.Errorf("ADD of pod %s: %s has the addresses %v, want one of each family", p.Name, l.Name, l.Addresses)
+			return fmt.Errorf("ADD of pod %s: %s has the addresses %v, want one of each family", p.Name, l.Name,
+				l.Addresses)
 		}
 		d.printf("ADD %s: %-6s %s and %s", p.Name, l.Name, l.Addresses[0], l.Addresses[1])
 	}
@@ -159,7 +169,9 @@ func (d *demo) failC(ctx context.Context) error {
 // compare returns an error for differences to before, except neighbours that existing pods have learned since.
 func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 	differ := func(now leftovers.Snapshot) []string { return slices.DeleteFunc(now.Since(before), d.isLearned) }
-	after, err := leftovers.Until(ctx, d.places(), settling, func(now leftovers.Snapshot) bool { return len(differ(now)) == 0 })
+	after, err := leftovers.Until(ctx, d.places(), settling, func(now leftovers.Snapshot) bool {
+		return len(differ(now)) == 0
+	})
 	if err != nil {
 		return err
 	}
@@ -173,10 +185,11 @@ func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 	return nil
 }
 
-// isLearned reports whether a difference is a neighbour that a pod's kernel has learned on an interface of another pod: kernels probe
-// their neighbours some seconds after traffic. Neighbours of the node count as differences.
+// isLearned reports whether a difference is a neighbour that a pod's kernel has learned on an interface of another pod:
+// kernels probe their neighbours some seconds after traffic. Neighbours of the node count as differences.
 func (d *demo) isLearned(line string) bool {
-	if !strings.HasPrefix(line, "+ neighbour ") || strings.HasPrefix(line, "+ neighbour node ") || !strings.HasSuffix(line, " learned") {
+	if !strings.HasPrefix(line, "+ neighbour ") || strings.HasPrefix(line, "+ neighbour node ") ||
+		!strings.HasSuffix(line, " learned") {
 		return false
 	}
 	for _, p := range []*attachedPod{&d.a, &d.b, &d.d, &d.e} {

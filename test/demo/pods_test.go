@@ -9,7 +9,9 @@ import (
 )
 
 func TestOnlyLearnedNeighboursOfPodsAreIgnored(t *testing.T) {
-	d := &demo{a: attachedPod{links: []node.Link{{Interface: &types100.Interface{Name: "blue0", Mac: "02:00:00:00:00:0a"}}}}}
+	d := &demo{
+		a: attachedPod{links: []node.Link{{Interface: &types100.Interface{Name: "blue0", Mac: "02:00:00:00:00:0a"}}}},
+	}
 	for line, learned := range map[string]bool{
 		"+ neighbour b blue0 fe80::a at 02:00:00:00:00:0a learned":    true,
 		"+ neighbour node weft0 fe80::a at 02:00:00:00:00:0a learned": false,

@@ -27,7 +27,13 @@ type recording struct {
 // newRecording begins a recording.
 func newRecording(out, file io.Writer, now func() time.Time) (*recording, error) {
 	r := &recording{out: out, file: file, now: now, began: now()}
-	return r, r.line(map[string]any{"version": 2, "width": columns, "height": rows, "title": "make demo", "idle_time_limit": idleLimit})
+	return r, r.line(map[string]any{
+		"version":         2,
+		"width":           columns,
+		"height":          rows,
+		"title":           "make demo",
+		"idle_time_limit": idleLimit,
+	})
 }
 
 // Write writes a part of the output to both.

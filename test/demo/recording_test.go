@@ -16,7 +16,8 @@ func text(t *testing.T, cast []byte) string {
 	lines := bufio.NewScanner(bytes.NewReader(cast))
 	lines.Buffer(nil, len(cast)+1)
 	var header struct{ Version, Width, Height int }
-	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &header) != nil || header.Version != 2 || header.Width == 0 || header.Height == 0 {
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &header) != nil || header.Version != 2 || header.Width == 0 ||
+		header.Height == 0 {
 		t.Fatalf("header %s", lines.Bytes())
 	}
 	var shown strings.Builder

@@ -46,7 +46,8 @@ func (d *demo) showUndone(ctx context.Context) error {
 }
 
 func (d *demo) judgeUndone(r record) error {
-	applied, undone := 0, 0
+	applied := 0
+	undone := 0
 	for _, o := range r.Ops {
 		switch {
 		case o.applied() && o.Why == "undo":
@@ -57,7 +58,8 @@ func (d *demo) judgeUndone(r record) error {
 	}
 	d.printf("its transaction %d: %d operations applied, %d to undo them", r.Seq, applied, undone)
 	if applied < fewest || undone < applied {
-		return fmt.Errorf("the transaction applied %d operations and undid %d; want at least %d, and all undone", applied, undone, fewest)
+		return fmt.Errorf("the transaction applied %d operations and undid %d; want at least %d, and all undone",
+			applied, undone, fewest)
 	}
 	return nil
 }
@@ -68,10 +70,12 @@ func (d *demo) showResync(ctx context.Context, since time.Time) error {
 	if err != nil {
 		return err
 	}
-	operations, found := 0, false
+	operations := 0
+	found := false
 	for _, r := range records {
 		if r.Origin == "resync" && r.Start.After(since) {
-			operations, found = operations+len(r.Ops), true
+			operations = operations + len(r.Ops)
+			found = true
 		}
 	}
 	if !found {

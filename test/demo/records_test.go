@@ -7,8 +7,15 @@ import (
 )
 
 func TestTransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) {
-	create, undo := operation{Ref: "vpp.interface/x", Verb: "create", Why: "desired", Outcome: "applied"}, operation{Ref: "vpp.interface/x", Verb: "delete", Why: "undo", Outcome: "applied"}
-	refused := operation{Ref: "linux.route/x", Verb: "create", Why: "desired", Err: "route exists", Outcome: "not applied"}
+	create := operation{Ref: "vpp.interface/x", Verb: "create", Why: "desired", Outcome: "applied"}
+	undo := operation{Ref: "vpp.interface/x", Verb: "delete", Why: "undo", Outcome: "applied"}
+	refused := operation{
+		Ref:     "linux.route/x",
+		Verb:    "create",
+		Why:     "desired",
+		Err:     "route exists",
+		Outcome: "not applied",
+	}
 	skipped := operation{Ref: "linux.route/y", Verb: "create", Why: "desired", Outcome: "skipped"}
 	tests := []struct {
 		name       string

@@ -38,14 +38,22 @@ func story(keep bool) []step {
 	steps := []step{
 		{"five sandboxes on a private node; C's sandbox already has a default route", (*demo).prepare},
 		{"the agent starts, and starts its dataplane", (*demo).start},
-		{fmt.Sprintf("the runtime adds A and B: IPv4 and IPv6 each; a %s, a %[1]s on the L2 network blue, a veth on the L3 network red", dataplane.Tap()), (*demo).addPods},
+		{
+			fmt.Sprintf(
+				"the runtime adds A and B: IPv4 and IPv6 each; a %s, a %[1]s on the L2 network blue, a veth on the L3 network red",
+				dataplane.Tap()),
+			(*demo).addPods,
+		},
 		{"A, B and the node reach each other", (*demo).reachAll},
 		{"A and B reach each other on blue and red", (*demo).reachOnNetworks},
 		{"100 MB from A to B arrive unchanged on every network", (*demo).transferAll},
 		{"the runtime adds E on the L2 network green, with the addresses that A has on blue", (*demo).addE},
 		{"kubelet allocates a memif for D, and the runtime adds D with it on blue", (*demo).addD},
 		{"a responder in D connects with the environment of Allocate; A and B reach it", (*demo).reachMemif},
-		{"a client with a wrong secret or an id in use is refused; the responder is killed and connects again", (*demo).guardMemif},
+		{
+			"a client with a wrong secret or an id in use is refused; the responder is killed and connects again",
+			(*demo).guardMemif,
+		},
 		{"networks are isolated", (*demo).isolation},
 		{"the runtime adds C, which must fail: all of it is undone", (*demo).failC},
 		{"the agent's transactions, by weftctl transactions", (*demo).showTransactions},
@@ -53,7 +61,9 @@ func story(keep bool) []step {
 		{"the runtime checks A, B, D and E", (*demo).check},
 	}
 	if !keep {
-		steps = append(steps, step{"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave},
+		steps = append(steps, step{
+			"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave,
+		},
 			step{"all events, by weftctl events", (*demo).showEvents})
 	}
 	return steps
@@ -76,7 +86,7 @@ func (d *demo) runSteps(ctx context.Context, keep bool) error {
 
 const whereToLook = `Where to look next:
   make demo KEEP=1      the same, left running for weftctl
-  ARCHITECTURE.md       the packages, and the flow of one ADD
+  ARCHITECTURE.md       the packages, and walks through the code
   make test             what proves it
 `
 
@@ -114,8 +124,8 @@ func short(t time.Duration) time.Duration {
 	return t.Round(time.Microsecond)
 }
 
-// showFailure prints the agent's last transactions, if it still answers, and the ends of the programs' logs. It keeps the logs, with the
-// stack of each goroutine.
+// showFailure prints the agent's last transactions, if it still answers, and the ends of the programs' logs. It keeps
+// the logs, with the stack of each goroutine.
 func (d *demo) showFailure(ctx context.Context) {
 	if text, err := d.node.Weftctl(ctx, "transactions", "5"); err == nil {
 		fmt.Fprintf(d.out, "\n--- weftctl transactions 5\n%s", text)
@@ -124,5 +134,6 @@ func (d *demo) showFailure(ctx context.Context) {
 	if err := d.node.Abort(); err != nil {
 		fmt.Fprintf(d.out, "\n%v\n", err)
 	}
-	fmt.Fprintf(d.out, "\n--- the logs are kept, with the stack of each goroutine: %s %s\n", d.node.AgentLog(), d.node.DataplaneLog())
+	fmt.Fprintf(d.out, "\n--- the logs are kept, with the stack of each goroutine: %s %s\n", d.node.AgentLog(),
+		d.node.DataplaneLog())
 }

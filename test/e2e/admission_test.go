@@ -24,9 +24,13 @@ func TestWrongPodIsRefusedWhenItIsApplied(t *testing.T) {
 	for _, tt := range []struct{ interfaces, options, want string }{
 		{"t1/tub", "", `annotation contivpp.io/custom-if: item "t1/tub": the type must be tap, veth or memif`},
 		{"t1/tap", `{"t1": {"mtuu": 1400}}`, `"t1": mtuu: unknown option; known are ips, mac, mtu`},
-		{"m1/memif", "", "the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1"},
+		{
+			"m1/memif", "",
+			"the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1",
+		},
 	} {
-		_, err := s.c.Kubectl(t.Context(), fmt.Appendf(nil, manifest, s.name, tt.interfaces, tt.options, cluster.PodImage), "apply", "-f", "-")
+		_, err := s.c.Kubectl(t.Context(),
+			fmt.Appendf(nil, manifest, s.name, tt.interfaces, tt.options, cluster.PodImage), "apply", "-f", "-")
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %s: kubectl apply ends with %v, want %s", tt.interfaces, tt.options, err, tt.want)
 		}
@@ -43,15 +47,20 @@ func TestMemifLimitIsSetFromTheAnnotation(t *testing.T) {
 	s := newSpace(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "k8s", "manifests", "memif-limits.yaml"))
 	s.must(err)
-	only := fmt.Sprintf("  policyName: weft-memif-limits\n  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}}\n", s.name)
+	only := fmt.Sprintf(
+		"  policyName: weft-memif-limits\n  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}}\n",
+		s.name)
 	s.apply(strings.Replace(string(text), "  policyName: weft-memif-limits\n", only, 1))
 	// The API server evaluates a new policy after a moment.
 	try := 0
 	s.must(cluster.Eventually(t.Context(), "the limit is set", func(ctx context.Context) error {
 		try++
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("memif-", try), Annotations: map[string]string{"contivpp.io/custom-if": "m1/memif"}},
-			Spec:       podSpec("n1"),
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        fmt.Sprint("memif-", try),
+				Annotations: map[string]string{"contivpp.io/custom-if": "m1/memif"},
+			},
+			Spec: podSpec("n1"),
 		}
 		made, err := s.c.Client.CoreV1().Pods(s.name).Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {

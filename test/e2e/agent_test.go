@@ -13,19 +13,21 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// Kubelet restarts a killed agent and keeps the last lines of its log. The installer, the node's pods and the node's readiness are not
-// affected.
+// Kubelet restarts a killed agent and keeps the last lines of its log. The installer, the node's pods and the node's
+// readiness are not affected.
 //
 // rows: AWS-04
 func TestKilledAgentIsRestarted(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	client, server := s.pair("n2", "n1")
-	before, since := s.agentPod(t.Context(), "n1"), s.readySince("n1")
+	before := s.agentPod(t.Context(), "n1")
+	since := s.readySince("n1")
 	s.killAgent(before)
 	s.must(cluster.Eventually(t.Context(), "kubelet restarts the agent", func(ctx context.Context) error {
 		now := s.agentPod(ctx, "n1")
-		was, is := statusOf(before, "agent"), statusOf(now, "agent")
+		was := statusOf(before, "agent")
+		is := statusOf(now, "agent")
 		ended := is.LastTerminationState.Terminated
 		switch {
 		case is.RestartCount != was.RestartCount+1 || !is.Ready || ended == nil:
@@ -70,7 +72,10 @@ func (s *space) readySince(name string) metav1.Time {
 // agentPod returns the pod of a node's agent.
 func (s *space) agentPod(ctx context.Context, node string) *corev1.Pod {
 	s.t.Helper()
-	pods, err := s.c.Client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{LabelSelector: agents, FieldSelector: "spec.nodeName=" + node})
+	pods, err := s.c.Client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{
+		LabelSelector: agents,
+		FieldSelector: "spec.nodeName=" + node,
+	})
 	s.must(err)
 	if len(pods.Items) != 1 {
 		s.t.Fatalf("%d agents on %s", len(pods.Items), node)

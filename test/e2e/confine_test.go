@@ -56,10 +56,16 @@ func TestProgramsOfANodeAreConfined(t *testing.T) {
 		command string
 		want    status
 	}{
-		{vswitch + " --api-socket", status{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "00000000002030e2", "CapBnd": none}},
+		{
+			vswitch + " --api-socket",
+			status{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "00000000002030e2", "CapBnd": none},
+		},
 		{broker, status{"NoNewPrivs": "1", "Seccomp": "2", "CapPrm": none, "CapEff": none, "CapBnd": none}},
 		{"/usr/local/bin/weft-agent run", status{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "00000000002038fb"}},
-		{"/usr/local/bin/weft-agent install", status{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": none, "CapBnd": none}},
+		{
+			"/usr/local/bin/weft-agent install",
+			status{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": none, "CapBnd": none},
+		},
 	} {
 		for _, thread := range s.statuses("n1", process.command) {
 			for name, value := range process.want {

@@ -31,10 +31,11 @@ func TestPodsSurviveAKillOfTheirNodesDataplane(t *testing.T) {
 		return nil
 	}))
 	for _, address := range s.addresses(server) {
-		s.must(cluster.Eventually(t.Context(), "the client reaches "+address.String()+" again", func(ctx context.Context) error {
-			_, err := s.c.Exec(ctx, client, "ping", address.String(), "3")
-			return err
-		}))
+		s.must(cluster.Eventually(t.Context(), "the client reaches "+address.String()+" again",
+			func(ctx context.Context) error {
+				_, err := s.c.Exec(ctx, client, "ping", address.String(), "3")
+				return err
+			}))
 		s.reaches(client, server, address)
 	}
 	s.unharmed(t, server)
@@ -43,7 +44,8 @@ func TestPodsSurviveAKillOfTheirNodesDataplane(t *testing.T) {
 	s.mustLeaveNothing()
 }
 
-// A rollout of weft-vswitch starts the new pod beside the old one, so its outage is shorter than after a deletion of the old pod.
+// A rollout of weft-vswitch starts the new pod beside the old one, so its outage is shorter than after a deletion of
+// the old pod.
 func TestRolloutOfTheDataplaneCausesAShorterOutageThanADeletion(t *testing.T) {
 	needWeft(t)
 	if weft.OnVPP() {
@@ -55,7 +57,10 @@ func TestRolloutOfTheDataplaneCausesAShorterOutageThanADeletion(t *testing.T) {
 	load := s.endless("n2", "outages", address, "10ms")
 	load = s.ready(load.Name)
 	former := s.dataplane(t.Context(), "n2")
-	for _, arguments := range [][]string{{"rollout", "restart", "daemonset/weft-vswitch"}, {"rollout", "status", "daemonset/weft-vswitch", "--timeout=90s"}} {
+	for _, arguments := range [][]string{
+		{"rollout", "restart", "daemonset/weft-vswitch"},
+		{"rollout", "status", "daemonset/weft-vswitch", "--timeout=90s"},
+	} {
 		_, err := s.c.Kubectl(t.Context(), nil, append(arguments, "-n", system)...)
 		s.must(err)
 	}
@@ -94,8 +99,8 @@ func (s *space) successor(former *corev1.Pod) (now *corev1.Pod) {
 	return now
 }
 
-// outages waits until a pod that prints outages reaches the address for some time, and returns all outages. A busy node causes short
-// ones too.
+// outages waits until a pod that prints outages reaches the address for some time, and returns all outages. A busy node
+// causes short ones too.
 func (s *space) outages(pod *corev1.Pod, address string) (all []time.Duration) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), "the pod reaches "+address+" again", func(ctx context.Context) error {

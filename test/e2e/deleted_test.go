@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kubelet's cleanup of the pods of before the power cut takes up to a minute; later tests, or the end of the run, check that nothing is
-// left over.
+// Kubelet's cleanup of the pods of before the power cut takes up to a minute; later tests, or the end of the run, check
+// that nothing is left over.
 func TestDeletedNodeJoinsAgain(t *testing.T) {
 	s := newSpace(t)
 	s.create("doomed", "n2")
@@ -39,7 +39,9 @@ func (s *space) hasAddressesOf(pod *corev1.Pod, node string) {
 	n, err := s.c.Client.CoreV1().Nodes().Get(s.t.Context(), node, metav1.GetOptions{})
 	s.must(err)
 	for _, address := range s.addresses(pod) {
-		if !slices.ContainsFunc(n.Spec.PodCIDRs, func(r string) bool { return netip.MustParsePrefix(r).Contains(address) }) {
+		if !slices.ContainsFunc(n.Spec.PodCIDRs, func(r string) bool {
+			return netip.MustParsePrefix(r).Contains(address)
+		}) {
 			s.t.Errorf("%s has %s, outside of the ranges of %s: %v", pod.Name, address, node, n.Spec.PodCIDRs)
 		}
 	}

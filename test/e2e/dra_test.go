@@ -19,7 +19,8 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// offersClaims changes the agents: 20 of the 100 memifs of a node are for claims. The mounts are those of the chart with claims: true.
+// offersClaims changes the agents: 20 of the 100 memifs of a node are for claims. The mounts are those of the chart
+// with claims: true.
 const offersClaims = `{"spec":{"template":{"spec":{
 "containers":[{"name":"agent","env":[{"name":"WEFT_DEVICES_MEMIF_CLAIMS","value":"20"}],"volumeMounts":[
   {"name":"plugins-registry","mountPath":"/var/lib/kubelet/plugins_registry"},
@@ -71,11 +72,13 @@ func (s *space) offerClaims(t *testing.T) {
 	s.must(agents(t.Context(), "patch", "daemonset/weft-agent", "--type=strategic", "-p", offersClaims))
 	t.Cleanup(func() {
 		// Kubelet releases claims while the driver is there; without it their pods would not end.
-		if err := errors.Join(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+		if err := errors.Join(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(context.Background(),
+			metav1.DeleteOptions{}, metav1.ListOptions{}),
 			s.awaitNoPods(context.Background())); err != nil {
 			t.Error(err)
 		}
-		if err := errors.Join(agents(context.Background(), "rollout", "undo", "daemonset/weft-agent"), agents(context.Background(), rolledOut...)); err != nil {
+		if err := errors.Join(agents(context.Background(), "rollout", "undo", "daemonset/weft-agent"),
+			agents(context.Background(), rolledOut...)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -100,32 +103,36 @@ func (s *space) offerClaims(t *testing.T) {
 
 // responds makes the first container of a spec answer pings on the memifs in a directory.
 func responds(spec *corev1.PodSpec, directory string) {
-	spec.Containers[0].Name, spec.Containers[0].Image = "responder", weft.Image
-	spec.Containers[0].Command, spec.Containers[0].Args = []string{"/usr/local/bin/icmpresponder"}, nil
+	spec.Containers[0].Name = "responder"
+	spec.Containers[0].Image = weft.Image
+	spec.Containers[0].Command = []string{"/usr/local/bin/icmpresponder"}
+	spec.Containers[0].Args = nil
 	spec.Containers[0].Env = []corev1.EnvVar{{Name: "MEMIF_SOCKET", Value: directory + "/memif.sock"}}
 }
 
 // statusOfClaim waits until the status of a pod's claim has an interface, and returns its addresses.
 func (s *space) statusOfClaim(pod, name string) (addresses []netip.Addr) {
 	s.t.Helper()
-	s.must(cluster.Eventually(s.t.Context(), "the claim of "+pod+" has interface "+name, func(ctx context.Context) error {
-		list, err := s.c.Client.ResourceV1().ResourceClaims(s.name).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			if addresses = addressesIn(&list.Items[i], pod, name); len(addresses) > 0 {
-				return nil
+	s.must(cluster.Eventually(s.t.Context(), "the claim of "+pod+" has interface "+name,
+		func(ctx context.Context) error {
+			list, err := s.c.Client.ResourceV1().ResourceClaims(s.name).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
 			}
-		}
-		return fmt.Errorf("%d claims", len(list.Items))
-	}))
+			for i := range list.Items {
+				if addresses = addressesIn(&list.Items[i], pod, name); len(addresses) > 0 {
+					return nil
+				}
+			}
+			return fmt.Errorf("%d claims", len(list.Items))
+		}))
 	return addresses
 }
 
 func addressesIn(claim *resourceapi.ResourceClaim, pod, name string) (addresses []netip.Addr) {
 	for _, d := range claim.Status.Devices {
-		if len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].Name != pod || d.NetworkData == nil || d.NetworkData.InterfaceName != name || d.NetworkData.HardwareAddress == "" {
+		if len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].Name != pod || d.NetworkData == nil ||
+			d.NetworkData.InterfaceName != name || d.NetworkData.HardwareAddress == "" {
 			continue
 		}
 		for _, text := range d.NetworkData.IPs {
@@ -137,8 +144,9 @@ func addressesIn(claim *resourceapi.ResourceClaim, pod, name string) (addresses 
 	return addresses
 }
 
-// A pod gets a memif by a claim template or by a claim, is reachable by it from the other node, and the claim's status has its addresses.
-// Kubelet and the agent may restart in between. A pod uses a claim and a device of the device plugin together. Nothing is left afterwards.
+// A pod gets a memif by a claim template or by a claim, is reachable by it from the other node, and the claim's status
+// has its addresses. Kubelet and the agent may restart in between. A pod uses a claim and a device of the device plugin
+// together. Nothing is left afterwards.
 func TestDRAGivesMemifs(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
@@ -174,7 +182,9 @@ func TestDRAGivesMemifs(t *testing.T) {
 		spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "own", ResourceClaimName: &claim}}
 		spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "own"}}
 		second := *spec.Containers[0].DeepCopy()
-		second.Name, second.Env, second.Resources.Claims = "second", nil, nil
+		second.Name = "second"
+		second.Env = nil
+		second.Resources.Claims = nil
 		second.Resources.Limits = corev1.ResourceList{"contivpp.io/memif": resource.MustParse("1")}
 		spec.Containers = append(spec.Containers, second)
 	})

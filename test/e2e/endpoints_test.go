@@ -24,11 +24,13 @@ func (s *space) withServiceEndpoints() {
 	s.t.Helper()
 	rights, err := os.ReadFile("../../k8s/manifests/endpoints.yaml")
 	s.must(err)
-	s.must(s.patchController(s.t.Context(), rights, "apply", `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--service-endpoints"}]`))
+	s.must(s.patchController(s.t.Context(), rights, "apply",
+		`[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--service-endpoints"}]`))
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		s.must(s.patchController(ctx, rights, "delete", `[{"op": "remove", "path": "/spec/template/spec/containers/0/args/2"}]`))
+		s.must(s.patchController(ctx, rights, "delete",
+			`[{"op": "remove", "path": "/spec/template/spec/containers/0/args/2"}]`))
 	})
 }
 
@@ -38,7 +40,8 @@ func (s *space) patchController(ctx context.Context, rights []byte, verb, patch 
 		return err
 	}
 	const controller = "deployment/weft-controller"
-	if _, err := s.c.Kubectl(ctx, nil, "-n", "weft-system", "patch", controller, "--type=json", "-p", patch); err != nil {
+	if _, err := s.c.Kubectl(ctx, nil, "-n", "weft-system", "patch", controller, "--type=json", "-p",
+		patch); err != nil {
 		return err
 	}
 	_, err := s.c.Kubectl(ctx, nil, "-n", "weft-system", "rollout", "status", controller, "--timeout="+timeout.String())
@@ -50,9 +53,13 @@ func (s *space) askFor(name, selector string) *corev1.Service {
 	s.t.Helper()
 	both := corev1.IPFamilyPolicyRequireDualStack
 	service, err := s.c.Client.CoreV1().Services(s.name).Create(s.t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"contivpp.io/endpoint-selector": selector}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Annotations: map[string]string{"contivpp.io/endpoint-selector": selector},
+		},
 		Spec: corev1.ServiceSpec{
-			IPFamilyPolicy: &both, Ports: []corev1.ServicePort{{Name: "web", Port: 80, TargetPort: intstr.FromString("http")}},
+			IPFamilyPolicy: &both,
+			Ports:          []corev1.ServicePort{{Name: "web", Port: 80, TargetPort: intstr.FromString("http")}},
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
@@ -67,14 +74,19 @@ func TestServiceReachesTheAnnotatedInterfaceOfItsPod(t *testing.T) {
 	spec := podSpec("n2")
 	spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
 	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "server", Labels: map[string]string{"app": "server"}, Annotations: map[string]string{
-			"contivpp.io/custom-if": weft.CustomInterfaces("t1/tap"), "contivpp.io/service-endpoint-if": "t1",
-		}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "server",
+			Labels: map[string]string{"app": "server"},
+			Annotations: map[string]string{
+				"contivpp.io/custom-if": weft.CustomInterfaces("t1/tap"), "contivpp.io/service-endpoint-if": "t1",
+			},
+		},
 		Spec: spec,
 	}, metav1.CreateOptions{})
 	s.must(err)
 	service := s.askFor("special", "app=server")
-	near, far := s.run("near", "n2"), s.run("far", "n1")
+	near := s.run("near", "n2")
+	far := s.run("far", "n1")
 	server := s.ready("server")
 	for i, address := range s.on(server, "t1") {
 		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIPs[i]), 80).String()
@@ -121,30 +133,41 @@ func (s *space) theControllerWritesNoOtherSlices() {
 	}
 	access := rest.CopyConfig(s.c.Access)
 	access.Impersonate.UserName = "system:serviceaccount:weft-system:weft-controller"
-	access.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:weft-system", "system:authenticated"}
+	access.Impersonate.Groups = []string{
+		"system:serviceaccounts", "system:serviceaccounts:weft-system", "system:authenticated",
+	}
 	client, err := kubernetes.NewForConfig(access)
 	s.must(err)
-	dry, in := []string{metav1.DryRunAll}, client.DiscoveryV1().EndpointSlices(s.name)
+	dry := []string{metav1.DryRunAll}
+	in := client.DiscoveryV1().EndpointSlices(s.name)
 	own := list[0].DeepCopy()
 	_, err = in.Update(s.t.Context(), own, metav1.UpdateOptions{DryRun: dry})
 	s.checkVerdict("update its slice", err, true)
 	s.checkVerdict("delete its slice", in.Delete(s.t.Context(), own.Name, metav1.DeleteOptions{DryRun: dry}), true)
 	for what, change := range map[string]func(*discoveryv1.EndpointSlice){
-		"managed by another controller": func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelManagedBy] = "me" },
-		"of another Service":            func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelServiceName] = "other" },
+		"managed by another controller": func(e *discoveryv1.EndpointSlice) {
+			e.Labels[discoveryv1.LabelManagedBy] = "me"
+		},
+		"of another Service": func(e *discoveryv1.EndpointSlice) {
+			e.Labels[discoveryv1.LabelServiceName] = "other"
+		},
 	} {
 		other := own.DeepCopy()
 		change(other)
 		_, err := in.Update(s.t.Context(), other, metav1.UpdateOptions{DryRun: dry})
 		s.checkVerdict("change its slice to one "+what, err, false)
-		other.Name, other.ResourceVersion, other.UID = "another", "", ""
+		other.Name = "another"
+		other.ResourceVersion = ""
+		other.UID = ""
 		_, err = in.Create(s.t.Context(), other, metav1.CreateOptions{DryRun: dry})
 		s.checkVerdict("create a slice "+what, err, false)
 	}
-	foreign, err := s.c.Client.DiscoveryV1().EndpointSlices("default").Get(s.t.Context(), "kubernetes", metav1.GetOptions{})
+	foreign, err := s.c.Client.DiscoveryV1().EndpointSlices("default").Get(s.t.Context(), "kubernetes",
+		metav1.GetOptions{})
 	s.must(err)
 	in = client.DiscoveryV1().EndpointSlices("default")
 	_, err = in.Update(s.t.Context(), foreign, metav1.UpdateOptions{DryRun: dry})
 	s.checkVerdict("update a foreign slice", err, false)
-	s.checkVerdict("delete a foreign slice", in.Delete(s.t.Context(), foreign.Name, metav1.DeleteOptions{DryRun: dry}), false)
+	s.checkVerdict("delete a foreign slice", in.Delete(s.t.Context(), foreign.Name, metav1.DeleteOptions{DryRun: dry}),
+		false)
 }

@@ -86,8 +86,8 @@ func readExample(file string) (e example, err error) {
 	return e, nil
 }
 
-// Each file of examples/ is applied as it is, but for the programs of its containers, which come from the image of the tests, and for taps
-// where the dataplane has none. Then its checks hold.
+// Each file of examples/ is applied as it is, but for the programs of its containers, which come from the image of the
+// tests, and for taps where the dataplane has none. Then its checks hold.
 func TestExamplesRunAndTheirChecksHold(t *testing.T) {
 	needWeft(t)
 	files, err := filepath.Glob(filepath.Join(examples, "*.yaml"))
@@ -114,7 +114,9 @@ func TestExamplesRunAndTheirChecksHold(t *testing.T) {
 // applyExample applies the objects, and waits until all pods are ready. Pods of an example are on both nodes.
 func (s *space) applyExample(e example) {
 	s.t.Helper()
-	if slices.ContainsFunc(e.objects, func(o unstructured.Unstructured) bool { return o.GetKind() == "NetworkAttachmentDefinition" }) {
+	if slices.ContainsFunc(e.objects, func(o unstructured.Unstructured) bool {
+		return o.GetKind() == "NetworkAttachmentDefinition"
+	}) {
 		s.applyDefinitionKind()
 	}
 	for _, o := range e.cluster {
@@ -122,7 +124,8 @@ func (s *space) applyExample(e example) {
 		s.must(err)
 		s.apply(string(text))
 	}
-	replicas, pods := 0, 0
+	replicas := 0
+	pods := 0
 	for _, o := range e.objects {
 		path := []string{"spec", "template"}
 		if o.GetKind() == "Pod" {
@@ -152,7 +155,8 @@ func (s *space) applyExample(e example) {
 	}
 }
 
-// adapt makes a pod, or the template at path, run programs of the image of the tests. A pod of its own runs on the given node, unless it has an affinity.
+// adapt makes a pod, or the template at path, run programs of the image of the tests. A pod of its own runs on the
+// given node, unless it has an affinity.
 func adapt(object map[string]any, path []string, node string) error {
 	field := func(more ...string) []string { return append(slices.Clone(path), more...) }
 	for _, kind := range []string{"containers", "initContainers"} {
@@ -175,12 +179,15 @@ func adapt(object map[string]any, path []string, node string) error {
 		if err := unstructured.SetNestedSlice(object, containers, field("spec", kind)...); err != nil {
 			return err
 		}
-		if err := unstructured.SetNestedField(object, int64(2), field("spec", "terminationGracePeriodSeconds")...); err != nil {
+		if err := unstructured.SetNestedField(object, int64(2),
+			field("spec", "terminationGracePeriodSeconds")...); err != nil {
 			return err
 		}
 	}
-	if interfaces, found, _ := unstructured.NestedString(object, field("metadata", "annotations", "contivpp.io/custom-if")...); found {
-		if err := unstructured.SetNestedField(object, weft.CustomInterfaces(interfaces), field("metadata", "annotations", "contivpp.io/custom-if")...); err != nil {
+	if interfaces, found, _ := unstructured.NestedString(object,
+		field("metadata", "annotations", "contivpp.io/custom-if")...); found {
+		if err := unstructured.SetNestedField(object, weft.CustomInterfaces(interfaces),
+			field("metadata", "annotations", "contivpp.io/custom-if")...); err != nil {
 			return err
 		}
 	}
@@ -188,10 +195,12 @@ func adapt(object map[string]any, path []string, node string) error {
 	if len(path) > 0 || object["kind"] != "Pod" || isPlaced {
 		return nil
 	}
-	return unstructured.SetNestedStringMap(object, map[string]string{corev1.LabelHostname: node}, "spec", "nodeSelector")
+	return unstructured.SetNestedStringMap(object, map[string]string{corev1.LabelHostname: node}, "spec",
+		"nodeSelector")
 }
 
-// adaptContainer replaces the image. e2e-pod has the commands ip and sysctl as the examples use them, and serves instead of sleeping.
+// adaptContainer replaces the image. e2e-pod has the commands ip and sysctl as the examples use them, and serves
+// instead of sleeping.
 func adaptContainer(c map[string]any) error {
 	command, _, err := unstructured.NestedStringSlice(c, "command")
 	if err != nil || len(command) == 0 {
@@ -200,14 +209,16 @@ func adaptContainer(c map[string]any) error {
 	c["imagePullPolicy"] = string(corev1.PullNever)
 	switch command[0] {
 	case "sleep":
-		c["image"], c["args"] = cluster.PodImage, []any{"serve"}
+		c["image"] = cluster.PodImage
+		c["args"] = []any{"serve"}
 		delete(c, "command")
 	case "ip", "sysctl":
 		args := []any{}
 		for _, word := range command {
 			args = append(args, word)
 		}
-		c["image"], c["args"] = cluster.PodImage, args
+		c["image"] = cluster.PodImage
+		c["args"] = args
 		delete(c, "command")
 	case "/usr/local/bin/weftctl":
 		c["image"] = weft.Image
@@ -268,10 +279,11 @@ func (s *space) checkExample(c check) {
 				}
 				continue
 			}
-			s.must(cluster.Eventually(s.t.Context(), pod.Name+" reaches "+target.String(), func(ctx context.Context) error {
-				_, err := s.c.Exec(ctx, &pod, "ping", target.String(), "10")
-				return err
-			}))
+			s.must(cluster.Eventually(s.t.Context(), pod.Name+" reaches "+target.String(),
+				func(ctx context.Context) error {
+					_, err := s.c.Exec(ctx, &pod, "ping", target.String(), "10")
+					return err
+				}))
 		}
 	}
 }

@@ -45,7 +45,8 @@ func TestPodsReachAnOutsideHostByANetworkCardOfANode(t *testing.T) {
 		s.createWith("on-"+n.Name, n.Name, "teal/tap/e2e-teal", nil)
 	}
 	s.apply(opening)
-	_, err := s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Ready", "--timeout=60s", "externalinterface/e2e-out")
+	_, err := s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Ready", "--timeout=60s",
+		"externalinterface/e2e-out")
 	s.must(err)
 	if len(s.objectsOf(t.Context(), "n1")) == 0 {
 		t.Errorf("n1 has no object for the connected card %s", card)
@@ -53,10 +54,11 @@ func TestPodsReachAnOutsideHostByANetworkCardOfANode(t *testing.T) {
 	for _, n := range s.c.Nodes {
 		pod := s.ready("on-" + n.Name)
 		for _, o := range outsiders {
-			s.must(cluster.Eventually(t.Context(), pod.Name+" reaches "+o.Addr().String(), func(ctx context.Context) error {
-				_, err := s.c.Exec(ctx, pod, "ping", o.Addr().String())
-				return err
-			}))
+			s.must(cluster.Eventually(t.Context(), pod.Name+" reaches "+o.Addr().String(),
+				func(ctx context.Context) error {
+					_, err := s.c.Exec(ctx, pod, "ping", o.Addr().String())
+					return err
+				}))
 		}
 	}
 	_, err = s.c.Kubectl(t.Context(), []byte(opening), "delete", "-f", "-")
@@ -80,7 +82,11 @@ func (s *space) plugOutside() {
 	s.must(err)
 	defer here.Close()
 	s.must(s.c.Node("n1").Do(func() error {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: card}, PeerName: cable, PeerNamespace: netlink.NsFd(int(here.Fd()))}
+		link := &netlink.Veth{
+			LinkAttrs:     netlink.LinkAttrs{Name: card},
+			PeerName:      cable,
+			PeerNamespace: netlink.NsFd(int(here.Fd())),
+		}
 		return netlink.LinkAdd(link)
 	}))
 	link, err := netlink.LinkByName(cable)
@@ -93,32 +99,41 @@ func (s *space) plugOutside() {
 	s.must(netlink.LinkSetUp(link))
 }
 
-// mustHaveNothingOfTheCard makes an agent resync, and fails if the resync found an object of the spare card.
-func (s *space) mustHaveNothingOfTheCard(node string) {
+// operation is an operation of a transaction in the output of weftctl.
+type operation struct{ Ref, Verb, Outcome string }
+
+// resync makes an agent resync and returns the operations.
+func (s *space) resync(node string) (done []operation) {
 	s.t.Helper()
 	var resync struct{ Event uint64 }
 	s.must(s.weftctl(s.t.Context(), node, &resync, "resync", "downstream"))
 	var output struct {
 		Transactions []struct {
 			Event uint64
-			Ops   []struct{ Ref, Verb, Outcome string } `json:"operations"`
+			Ops   []operation `json:"operations"`
 		}
 	}
 	s.must(s.weftctl(s.t.Context(), node, &output, "transactions"))
 	seen := false
 	for _, t := range output.Transactions {
-		if t.Event != resync.Event {
-			continue
-		}
-		seen = true
-		for _, o := range t.Ops {
-			if strings.Contains(o.Ref, card) {
-				s.t.Errorf("the resync found an object of %s: %+v", card, o)
-			}
+		if t.Event == resync.Event {
+			seen = true
+			done = append(done, t.Ops...)
 		}
 	}
 	if !seen {
 		s.t.Errorf("event %d is not among the transactions of %s", resync.Event, node)
+	}
+	return done
+}
+
+// mustHaveNothingOfTheCard makes an agent resync, and fails if the resync found an object of the spare card.
+func (s *space) mustHaveNothingOfTheCard(node string) {
+	s.t.Helper()
+	for _, o := range s.resync(node) {
+		if strings.Contains(o.Ref, card) {
+			s.t.Errorf("the resync found an object of %s: %+v", card, o)
+		}
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 // fleet runs kubectl weft as the administrator, and returns its output.
 func (s *space) fleet(arguments ...string) (string, error) {
 	s.t.Helper()
-	command := exec.CommandContext(s.t.Context(), "../../bin/kubectl-weft", append(arguments, "--kubeconfig", s.c.Control.Kubeconfig())...)
+	command := exec.CommandContext(s.t.Context(), "../../bin/kubectl-weft",
+		append(arguments, "--kubeconfig", s.c.Control.Kubeconfig())...)
 	var complaints strings.Builder
 	command.Stderr = &complaints
 	out, err := command.Output()
@@ -87,7 +88,8 @@ func TestKubectlWeftCheckPassesAndLeavesNothing(t *testing.T) {
 		}
 	}
 	s.must(cluster.Eventually(t.Context(), "nothing of the test is left", func(ctx context.Context) error {
-		left, err := s.c.Kubectl(ctx, nil, "get", "customnetworks,namespaces", "-l", "contivpp.io/connectivity-test", "-o", "name")
+		left, err := s.c.Kubectl(ctx, nil, "get", "customnetworks,namespaces", "-l", "contivpp.io/connectivity-test",
+			"-o", "name")
 		if err == nil && len(left) > 0 {
 			return fmt.Errorf("left: %s", left)
 		}

@@ -22,9 +22,11 @@ const helmChart = "../../k8s/chart/weft"
 // helm runs the pinned Helm as the administrator and returns its output.
 func (s *space) helm(arguments ...string) (string, error) {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), s.c.Programs().Path("helm"), append([]string{"--kubeconfig=" + s.c.Control.Kubeconfig()}, arguments...)...)
+	cmd := exec.CommandContext(s.t.Context(), s.c.Programs().Path("helm"),
+		append([]string{"--kubeconfig=" + s.c.Control.Kubeconfig()}, arguments...)...)
 	home := s.t.TempDir()
-	cmd.Env = append(slices.Clone(s.c.Programs().Env()), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(slices.Clone(s.c.Programs().Env()), "HOME="+home, "HELM_CACHE_HOME="+home,
+		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
@@ -49,8 +51,8 @@ var options = map[string]string{
 	"cni.mode=chained": "--mode=chained",
 }
 
-// newHelmSpace skips the test unless Helm is requested: its program takes as long to build as Kubernetes', and the chart's tests run Helm's
-// engine.
+// newHelmSpace skips the test unless Helm is requested: its program takes as long to build as Kubernetes', and the
+// chart's tests run Helm's engine.
 func newHelmSpace(t *testing.T) *space {
 	needWeft(t)
 	if os.Getenv("WEFT_E2E_HELM") == "" {
@@ -77,15 +79,16 @@ func TestHelmAcceptsTheChart(t *testing.T) {
 		}
 	}
 	for _, typo := range []string{"vswitch.worker=2", "config.dataplane.typ=vpp", "controler.enabled=false"} {
-		if _, err := s.helm("template", "weft", helmChart, "--set", typo); err == nil || !strings.Contains(err.Error(), "schema") {
+		if _, err := s.helm("template", "weft", helmChart, "--set", typo); err == nil ||
+			!strings.Contains(err.Error(), "schema") {
 			t.Errorf("%s: %v", typo, err)
 		}
 	}
 }
 
-// Helm takes over an installation by kubectl, upgrades a definition of an earlier version, and a changed configuration replaces the agents while
-// traffic continues and the dataplane stays. The API server lets kubectl own the fields that Helm took over without a change, so the first change
-// of them needs --force-conflicts again; later ones do not.
+// Helm takes over an installation by kubectl, upgrades a definition of an earlier version, and a changed configuration
+// replaces the agents while traffic continues and the dataplane stays. The API server lets kubectl own the fields that
+// Helm took over without a change, so the first change of them needs --force-conflicts again; later ones do not.
 func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 	if weft.OnVPP() {
 		t.Skip("the cluster was installed with the dataplane VPP")
@@ -98,19 +101,25 @@ func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 
 	const column = "/spec/versions/0/additionalPrinterColumns"
 	before := s.columns()
-	_, err := s.c.Kubectl(t.Context(), nil, "patch", "crd", "weftconfigs.contivpp.io", "--type=json", "-p", `[{"op": "remove", "path": "`+column+`"}]`)
+	_, err := s.c.Kubectl(t.Context(), nil, "patch", "crd", "weftconfigs.contivpp.io", "--type=json", "-p",
+		`[{"op": "remove", "path": "`+column+`"}]`)
 	s.must(err)
 	if now := s.columns(); now == before || before == "" {
 		t.Fatalf("the definition was not changed: %q", now)
 	}
-	_, err = s.helm("upgrade", "--install", "weft", helmChart, "-n", system, "--take-ownership", "--force-conflicts", "--wait", "--timeout", "3m",
+	_, err = s.helm("upgrade", "--install", "weft", helmChart, "-n", system, "--take-ownership",
+		"--force-conflicts", "--wait", "--timeout", "3m",
 		"--set", "image.pullPolicy=Never", "--set", "image.tag="+weft.Image[strings.LastIndexByte(weft.Image, ':')+1:])
 	s.must(err)
 	if now := s.columns(); now != before {
 		t.Errorf("Helm did not upgrade the definition: %q, want %q", now, before)
 	}
-	agents, dataplanes := s.uids("agent"), s.uids("vswitch")
-	change := []string{"upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m", "--set", "config.log.level=debug"}
+	agents := s.uids("agent")
+	dataplanes := s.uids("vswitch")
+	change := []string{
+		"upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m", "--set",
+		"config.log.level=debug",
+	}
 	if _, err := s.helm(change...); err == nil || !strings.Contains(err.Error(), "conflict") {
 		t.Errorf("Helm changes what kubectl owns too: %v", err)
 	}
@@ -132,13 +141,16 @@ func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 		t.Errorf("settings of the agent:\n%s", settings)
 	}
 	s.flows([]*corev1.Pod{load})
-	_, err = s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m", "--set", "config.log.level=info")
+	_, err = s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m",
+		"--set", "config.log.level=info")
 	s.must(err)
 	s.run("after-the-upgrades", "n2")
-	if _, err := s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--set", "vswitch.worker=2"); err == nil {
+	if _, err := s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--set",
+		"vswitch.worker=2"); err == nil {
 		t.Error("Helm accepts a typing error")
 	}
-	kept, err := s.c.Kubectl(t.Context(), nil, "get", "crd", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.helm\.sh/resource-policy}{"\n"}{end}`)
+	kept, err := s.c.Kubectl(t.Context(), nil, "get", "crd", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.helm\.sh/resource-policy}{"\n"}{end}`)
 	s.must(err)
 	if strings.Count(string(kept), ".contivpp.io keep\n") < 7 {
 		t.Errorf("helm uninstall deletes definitions:\n%s", kept)
@@ -148,7 +160,8 @@ func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 // columns returns the printer columns of a definition.
 func (s *space) columns() string {
 	s.t.Helper()
-	out, err := s.c.Kubectl(s.t.Context(), nil, "get", "crd", "weftconfigs.contivpp.io", "-o", "jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}")
+	out, err := s.c.Kubectl(s.t.Context(), nil, "get", "crd", "weftconfigs.contivpp.io", "-o",
+		"jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}")
 	s.must(err)
 	return string(out)
 }
@@ -156,7 +169,9 @@ func (s *space) columns() string {
 // uids returns the pods of a component that are not being deleted.
 func (s *space) uids(component string) map[string]bool {
 	s.t.Helper()
-	pods, err := s.c.Client.CoreV1().Pods(system).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+	pods, err := s.c.Client.CoreV1().Pods(system).List(s.t.Context(), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=" + component,
+	})
 	s.must(err)
 	all := map[string]bool{}
 	for _, p := range pods.Items {

@@ -49,7 +49,9 @@ func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 // timeToReady returns the time from the creation of a pod to the watch event of its readiness.
 func (s *space) timeToReady(name, node string) time.Duration {
 	s.t.Helper()
-	watch, err := s.c.Client.CoreV1().Pods(s.name).Watch(s.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	watch, err := s.c.Client.CoreV1().Pods(s.name).Watch(s.t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + name,
+	})
 	s.must(err)
 	defer watch.Stop()
 	started := time.Now()

@@ -43,7 +43,8 @@ func TestTrafficContinuesWhileAgentsAreKilledAndUpgraded(t *testing.T) {
 	s.killAgents()
 	s.run("after-the-kill", "n1")
 	s.flows(load)
-	first, conf := s.installed("n2"), s.confFile("n2")
+	first := s.installed("n2")
+	conf := s.confFile("n2")
 	s.install(weft.NextImage, "weft "+weft.NextVersion)
 	s.run("after-the-upgrade", "n2")
 	s.flows(load)
@@ -58,17 +59,21 @@ func TestTrafficContinuesWhileAgentsAreKilledAndUpgraded(t *testing.T) {
 // install updates agent and plugin of all nodes to an image of the given version.
 func (s *space) install(image, version string) {
 	s.t.Helper()
-	for _, arguments := range [][]string{{"set", "image", "daemonset/weft-agent", "*=" + image}, {"rollout", "status", "daemonset/weft-agent", "--timeout=90s"}} {
+	for _, arguments := range [][]string{
+		{"set", "image", "daemonset/weft-agent", "*=" + image},
+		{"rollout", "status", "daemonset/weft-agent", "--timeout=90s"},
+	} {
 		_, err := s.c.Kubectl(s.t.Context(), nil, append(arguments, "-n", system)...)
 		s.must(err)
 	}
 	for _, n := range s.c.Nodes {
-		s.must(cluster.Eventually(s.t.Context(), "the plugin of "+n.Name+" is that of "+image, func(context.Context) error {
-			if is := s.installed(n.Name); is != version {
-				return fmt.Errorf("the plugin is of %s", is)
-			}
-			return nil
-		}))
+		s.must(cluster.Eventually(s.t.Context(), "the plugin of "+n.Name+" is that of "+image,
+			func(context.Context) error {
+				if is := s.installed(n.Name); is != version {
+					return fmt.Errorf("the plugin is of %s", is)
+				}
+				return nil
+			}))
 	}
 }
 
@@ -83,7 +88,8 @@ func (s *space) installed(node string) string {
 // confFile returns inode and modification time of a node's CNI configuration.
 func (s *space) confFile(node string) string {
 	s.t.Helper()
-	out, err := s.c.Node(node).Run(s.t.Context(), "/usr/bin/stat", "--format=inode %i of %y", "/etc/cni/net.d/10-weft.conflist")
+	out, err := s.c.Node(node).Run(s.t.Context(), "/usr/bin/stat", "--format=inode %i of %y",
+		"/etc/cni/net.d/10-weft.conflist")
 	s.must(err)
 	return strings.TrimSpace(string(out))
 }
@@ -118,7 +124,8 @@ func (s *space) flows(load []*corev1.Pod) {
 func (s *space) lastAnswer(pod *corev1.Pod) string {
 	s.t.Helper()
 	one := int64(1)
-	text, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &one}).DoRaw(s.t.Context())
+	text, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &one}).DoRaw(
+		s.t.Context())
 	s.must(err)
 	now, err := s.c.Client.CoreV1().Pods(s.name).Get(s.t.Context(), pod.Name, metav1.GetOptions{})
 	s.must(err)
@@ -158,7 +165,8 @@ func (s *space) killAgent(pod *corev1.Pod) {
 // killContainer kills the first process of a container.
 func (s *space) killContainer(node, id string) {
 	s.t.Helper()
-	_, err := s.c.Node(node).Run(s.t.Context(), s.c.Programs().Path("ctr"), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", id)
+	_, err := s.c.Node(node).Run(s.t.Context(), s.c.Programs().Path("ctr"), "--namespace=k8s.io", "tasks", "kill",
+		"--signal=SIGKILL", id)
 	s.must(err)
 }
 

@@ -73,7 +73,8 @@ func (s *space) acrossNodes() {
 	for i, n := range s.c.Nodes {
 		s.create(fmt.Sprintf("on-%d", i), n.Name)
 	}
-	one, other := s.ready("on-0"), s.ready("on-1")
+	one := s.ready("on-0")
+	other := s.ready("on-1")
 	for _, address := range s.addresses(other) {
 		s.reaches(one, other, address)
 	}

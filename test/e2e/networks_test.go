@@ -56,7 +56,9 @@ func (s *space) createWith(name, node, interfaces string, change func(*corev1.Po
 	s.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{"contivpp.io/custom-if": weft.CustomInterfaces(interfaces)},
+			Name:        name,
+			Labels:      map[string]string{"app": name},
+			Annotations: map[string]string{"contivpp.io/custom-if": weft.CustomInterfaces(interfaces)},
 		},
 		Spec: podSpec(node),
 	}
@@ -92,8 +94,8 @@ func (s *space) addressesOf(links, link string) (addresses []netip.Addr) {
 	return addresses
 }
 
-// Many pods on two nodes, each with a tap on the default network, one on an L2 network and a veth on an L3 network: as soon as they are
-// ready, each reaches the next, which is on the other node, on all networks.
+// Many pods on two nodes, each with a tap on the default network, one on an L2 network and a veth on an L3 network: as
+// soon as they are ready, each reaches the next, which is on the other node, on all networks.
 func TestPodsReachEachOtherOnEveryNetwork(t *testing.T) {
 	const pings = "100"
 	pods := weft.Crowd(20, 6) // with four interfaces each
@@ -105,18 +107,20 @@ func TestPodsReachEachOtherOnEveryNetwork(t *testing.T) {
 		s.createWith(name(i), s.c.Nodes[i%2].Name, "more/tap, blue/tap/e2e-blue, red/veth/e2e-red", nil)
 	}
 	for i := range pods {
-		from, to := s.ready(name(i)), s.ready(name(i+1))
+		from := s.ready(name(i))
+		to := s.ready(name(i + 1))
 		links := s.exec(to, "links")
 		var all []string
-		for _, target := range slices.Concat(s.addresses(to), s.addressesOf(links, "more"), s.addressesOf(links, "blue"), s.addressesOf(links, "red")) {
+		for _, target := range slices.Concat(s.addresses(to), s.addressesOf(links, "more"),
+			s.addressesOf(links, "blue"), s.addressesOf(links, "red")) {
 			all = append(all, "ping", target.String(), pings, "then")
 		}
 		s.exec(from, all[:len(all)-1]...)
 	}
 }
 
-// A memif is reachable from the other node, and a device of kubelet. The agent releases it a minute after the pod, unless it restarts;
-// later tests check that nothing is left over.
+// A memif is reachable from the other node, and a device of kubelet. The agent releases it a minute after the pod,
+// unless it restarts; later tests check that nothing is left over.
 func TestMemifIsReachableFromTheOtherNode(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
@@ -128,8 +132,10 @@ func TestMemifIsReachableFromTheOtherNode(t *testing.T) {
 		t.Errorf("n1 has %s of %s, want 100", n.String(), kind)
 	}
 	s.createWith("responder", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
-		spec.Containers[0].Name, spec.Containers[0].Image = "responder", weft.Image
-		spec.Containers[0].Command, spec.Containers[0].Args = []string{"/usr/local/bin/icmpresponder"}, nil
+		spec.Containers[0].Name = "responder"
+		spec.Containers[0].Image = weft.Image
+		spec.Containers[0].Command = []string{"/usr/local/bin/icmpresponder"}
+		spec.Containers[0].Args = nil
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("1")}
 	})
 	s.createWith("client", "n2", "blue/tap/e2e-blue", nil)
@@ -154,12 +160,13 @@ func TestMemifIsReachableFromTheOtherNode(t *testing.T) {
 	s.createWith("greedy", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("99")}
 	})
-	s.must(cluster.Eventually(t.Context(), "a pod that needs more devices than are free is not scheduled", func(ctx context.Context) error {
-		if output := s.lastEvent(ctx, "greedy"); !strings.Contains(output, "Insufficient "+string(kind)) {
-			return errors.New(output)
-		}
-		return nil
-	}))
+	s.must(cluster.Eventually(t.Context(), "a pod that needs more devices than are free is not scheduled",
+		func(ctx context.Context) error {
+			if output := s.lastEvent(ctx, "greedy"); !strings.Contains(output, "Insufficient "+string(kind)) {
+				return errors.New(output)
+			}
+			return nil
+		}))
 }
 
 // connectedLine is the first line of pingcounter, with an address of each family.
@@ -172,7 +179,8 @@ func TestPingcounterAnswersAndPrintsInAPod(t *testing.T) {
 	s.apply(twoNetworks)
 	s.createWith("function", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Image = weft.Image
-		spec.Containers[0].Command, spec.Containers[0].Args = []string{"/usr/local/bin/pingcounter"}, nil
+		spec.Containers[0].Command = []string{"/usr/local/bin/pingcounter"}
+		spec.Containers[0].Args = nil
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{"contivpp.io/memif": resource.MustParse("1")}
 	})
 	s.createWith("client", "n2", "blue/tap/e2e-blue", nil)

@@ -15,7 +15,9 @@ func TestPodsReachTheAPIServerWithTheirServiceAccount(t *testing.T) {
 	s := newSpace(t)
 	for _, hostNetwork := range []bool{false, true} {
 		spec := podSpec("n1")
-		spec.HostNetwork, spec.AutomountServiceAccountToken, spec.Containers[0].Args = hostNetwork, nil, []string{"pause"}
+		spec.HostNetwork = hostNetwork
+		spec.AutomountServiceAccountToken = nil
+		spec.Containers[0].Args = []string{"pause"}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "asks-"}, Spec: spec}
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
 		s.must(err)
@@ -32,12 +34,23 @@ func TestPrivilegedPodWritesOnItsNodeOnly(t *testing.T) {
 	const dir = "/opt/cni/bin"
 	kind := corev1.HostPathDirectory
 	spec := podSpec("n1")
-	privileged, both := true, corev1.MountPropagationBidirectional
-	spec.HostNetwork, spec.HostPID, spec.Containers[0].Args = true, true, []string{"pause"}
-	spec.Volumes = []corev1.Volume{{Name: "plugins", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir, Type: &kind}}}}
+	privileged := true
+	both := corev1.MountPropagationBidirectional
+	spec.HostNetwork = true
+	spec.HostPID = true
+	spec.Containers[0].Args = []string{"pause"}
+	spec.Volumes = []corev1.Volume{
+		{
+			Name:         "plugins",
+			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir, Type: &kind}},
+		},
+	}
 	spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
-	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "plugins", MountPath: "/plugins", MountPropagation: &both}}
-	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "writer"}, Spec: spec}, metav1.CreateOptions{})
+	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+		{Name: "plugins", MountPath: "/plugins", MountPropagation: &both},
+	}
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "writer"}, Spec: spec}, metav1.CreateOptions{})
 	s.must(err)
 	s.exec(s.ready("writer"), "write", "/plugins/some-plugin", "text")
 	for node, want := range map[string]bool{"n1": true, "n2": false} {
@@ -53,7 +66,8 @@ func TestPrivilegedPodWritesOnItsNodeOnly(t *testing.T) {
 func TestManifestsAreAppliedByKubectl(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: some, namespace: " + s.name + "}\ndata: {key: value}\n"
+	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: some, namespace: " + s.name +
+		"}\ndata: {key: value}\n"
 	_, err := s.c.Kubectl(t.Context(), []byte(manifest), "apply", "-f", "-")
 	s.must(err)
 	got, err := s.c.Client.CoreV1().ConfigMaps(s.name).Get(t.Context(), "some", metav1.GetOptions{})

@@ -44,15 +44,16 @@ spec:
 `
 )
 
-// Policies of all interfaces are enforced on a cluster of two nodes: the same truth table holds for main interfaces and for taps, veths and
-// memifs of a network.
+// Policies of all interfaces are enforced on a cluster of two nodes: the same truth table holds for main interfaces and
+// for taps, veths and memifs of a network.
 func TestPolicies(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(multiPolicyKind)
 	s.apply(policyNetwork)
 	members := tableMembers(t, "e2e-policy")
-	main, extra := mainTable(t, members), extraTable(t, members, "e2e-policy")
+	main := mainTable(t, members)
+	extra := extraTable(t, members, "e2e-policy")
 	t.Run("NetworkPolicy", func(t *testing.T) { main.on(t).run(policyCases()) })
 	t.Run("NetworkPolicyChanges", func(t *testing.T) { main.on(t).changes() })
 	t.Run("Nodes", func(t *testing.T) { main.on(t).nodes() })
@@ -77,7 +78,9 @@ func (tt *truthTable) changes() {
 	})
 	tt.t.Run("labels of a namespace", func(t *testing.T) {
 		tt := tt.on(t)
-		tt.apply("trusted", []tablePolicy{{"x", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {trusted: "yes"}}}]}]}`}})
+		tt.apply("trusted", []tablePolicy{
+			{"x", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {trusted: "yes"}}}]}]}`},
+		})
 		tt.await(func(c contact) bool { return c.to.ns != "x" })
 		tt.trust("z", `"yes"`)
 		tt.await(func(c contact) bool { return c.to.ns != "x" || c.from.ns == "z" })
@@ -88,7 +91,9 @@ func (tt *truthTable) changes() {
 		tt := tt.on(t)
 		tt.apply("changed", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress]}`}})
 		tt.await(func(c contact) bool { return c.to.ns != "x" })
-		tt.apply("changed", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 80}]}]}`}})
+		tt.apply("changed", []tablePolicy{
+			{"x", `{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 80}]}]}`},
+		})
 		tt.await(func(c contact) bool { return c.to.ns != "x" || c.at("tcp/80") })
 	})
 	tt.t.Run("deletion of policies", func(t *testing.T) { tt.on(t).await(everything) })
@@ -109,7 +114,8 @@ func (tt *truthTable) member(name string) *member {
 func (tt *truthTable) label(m *member, value string) {
 	tt.t.Helper()
 	patch := fmt.Sprintf(`{"metadata": {"labels": {"role": %s}}}`, value)
-	_, err := tt.c.Client.CoreV1().Pods(m.space.name).Patch(tt.t.Context(), m.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := tt.c.Client.CoreV1().Pods(m.space.name).Patch(tt.t.Context(), m.name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	tt.must(err)
 }
 
@@ -117,16 +123,18 @@ func (tt *truthTable) label(m *member, value string) {
 func (tt *truthTable) trust(ns, value string) {
 	tt.t.Helper()
 	patch := fmt.Sprintf(`{"metadata": {"labels": {"trusted": %s}}}`, value)
-	_, err := tt.c.Client.CoreV1().Namespaces().Patch(tt.t.Context(), "e2e-policy-"+ns, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := tt.c.Client.CoreV1().Namespaces().Patch(tt.t.Context(), "e2e-policy-"+ns, types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
 	tt.must(err)
 }
 
-// nodes checks that the node of an isolated pod reaches it, as kubelet's probes must, and other nodes only if their addresses are permitted;
-// and that policies do not select pods of the host's network.
+// nodes checks that the node of an isolated pod reaches it, as kubelet's probes must, and other nodes only if their
+// addresses are permitted; and that policies do not select pods of the host's network.
 func (tt *truthTable) nodes() {
 	server := tt.member("x/a")
 	server.space.serves(server.pod)
-	own, other := tt.c.Node(server.pod.Spec.NodeName), tt.c.Nodes[0]
+	own := tt.c.Node(server.pod.Spec.NodeName)
+	other := tt.c.Nodes[0]
 	if other == own {
 		other = tt.c.Nodes[1]
 	}
@@ -154,12 +162,15 @@ func (tt *truthTable) nodes() {
 	for _, prefix := range tt.linkAddresses(other) {
 		blocks = append(blocks, fmt.Sprintf(`{ipBlock: {cidr: "%s"}}`, prefix))
 	}
-	tt.apply("node", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [` + strings.Join(blocks, ", ") + `]}]}`}})
+	tt.apply("node", []tablePolicy{
+		{"x", `{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [` + strings.Join(blocks, ", ") + `]}]}`},
+	})
 	for _, address := range tt.addresses[server] {
-		tt.must(cluster.Eventually(tt.t.Context(), other.Name+" reaches "+address.String(), func(ctx context.Context) error {
-			_, err := fetchFrom(ctx, other, page(address, 8080))
-			return err
-		}))
+		tt.must(cluster.Eventually(tt.t.Context(), other.Name+" reaches "+address.String(),
+			func(ctx context.Context) error {
+				_, err := fetchFrom(ctx, other, page(address, 8080))
+				return err
+			}))
 	}
 }
 
@@ -194,19 +205,22 @@ func (s *space) hostPod(name, node string) *corev1.Pod {
 	spec := podSpec(node)
 	spec.HostNetwork = true
 	spec.Containers[0].Args = []string{"serve", "-http", fmt.Sprint(hostPort), "-echo", fmt.Sprint(hostPort + 1)}
-	_, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	s.must(err)
 	return s.ready(name)
 }
 
-// services checks that a pod reaches a Service by its cluster IP if its egress policy permits all endpoints, and not otherwise.
+// services checks that a pod reaches a Service by its cluster IP if its egress policy permits all endpoints, and not
+// otherwise.
 func (tt *truthTable) services() {
 	client := tt.member("x/a")
 	tt.apply("client", []tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress],
   egress: [{to: [{namespaceSelector: {matchLabels: {ns: "y"}}, podSelector: {matchLabels: {pod: b}}}]}]}`}})
 	tt.await(func(c contact) bool { return !c.from.is("x/a") || c.to.is("y/b") })
 	permitted := tt.service("y", "permitted", map[string]string{"pod": "b"})
-	denied := append(tt.service("y", "denied", map[string]string{"pod": "c"}), tt.service("y", "mixed", map[string]string{"table": "policy"})...)
+	denied := append(tt.service("y", "denied", map[string]string{"pod": "c"}),
+		tt.service("y", "mixed", map[string]string{"table": "policy"})...)
 	for _, ip := range slices.Concat(permitted, denied) {
 		tt.answers(tt.member("z/a"), ip)
 	}
@@ -248,12 +262,15 @@ func (tt *truthTable) service(ns, name string, labels map[string]string) []strin
 	for _, port := range tablePorts {
 		for _, protocol := range tableProtocols {
 			spec.Ports = append(spec.Ports, corev1.ServicePort{
-				Name: fmt.Sprintf("%s-%d", protocol, port), Port: int32(port), Protocol: corev1.Protocol(strings.ToUpper(protocol)),
+				Name:     fmt.Sprintf("%s-%d", protocol, port),
+				Port:     int32(port),
+				Protocol: corev1.Protocol(strings.ToUpper(protocol)),
 			})
 		}
 	}
 	services := tt.c.Client.CoreV1().Services("e2e-policy-" + ns)
-	made, err := services.Create(tt.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	made, err := services.Create(tt.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec},
+		metav1.CreateOptions{})
 	tt.must(err)
 	tt.t.Cleanup(func() { tt.must(services.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	return made.Spec.ClusterIPs

@@ -2,10 +2,11 @@ package e2e_test
 
 import "slices"
 
-// policyCases is the truth table of the API, in the manner of Kubernetes' end-to-end tests of NetworkPolicy. Each case states its
-// expectation by itself, so that it does not depend on the code under test.
+// policyCases is the truth table of the API, in the manner of Kubernetes' end-to-end tests of NetworkPolicy. Each case
+// states its expectation by itself, so that it does not depend on the code under test.
 func policyCases() []policyCase {
-	return slices.Concat(isolationCases(), ingressPeerCases(), egressPeerCases(), portCases(), portsOfPeersCases(), addressCases())
+	return slices.Concat(isolationCases(), ingressPeerCases(), egressPeerCases(), portCases(), portsOfPeersCases(),
+		addressCases())
 }
 
 func permitsAll(contact) bool { return true }
@@ -25,14 +26,23 @@ func egressOfA(permitted func(c contact) bool) func(contact) bool {
 func isolationCases() []policyCase {
 	return []policyCase{
 		{"no policy", nil, permitsAll},
-		{"ingress of a namespace is denied", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress]}`}}, func(c contact) bool { return c.to.ns != "x" }},
-		{"egress of a namespace is denied", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Egress]}`}}, func(c contact) bool { return c.from.ns != "x" }},
+		{
+			"ingress of a namespace is denied", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress]}`}},
+			func(c contact) bool { return c.to.ns != "x" },
+		},
+		{
+			"egress of a namespace is denied", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Egress]}`}},
+			func(c contact) bool { return c.from.ns != "x" },
+		},
 		{
 			"both directions of a namespace are denied",
 			[]tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress, Egress]}`}},
 			func(c contact) bool { return c.from.ns != "x" && c.to.ns != "x" },
 		},
-		{"a policy without types isolates ingress", []tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}}`}}, ingressOfA(permitsNone)},
+		{
+			"a policy without types isolates ingress", []tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}}`}},
+			ingressOfA(permitsNone),
+		},
 		{
 			"egress rules without types isolate both directions",
 			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, egress: [{to: [{podSelector: {}}]}]}`}},
@@ -44,7 +54,11 @@ func isolationCases() []policyCase {
 			func(c contact) bool { return !c.to.is("x/b") && !c.to.is("x/c") },
 		},
 		{"a policy that selects no pod", []tablePolicy{{"x", `{podSelector: {matchLabels: {pod: d}}}`}}, permitsAll},
-		{"an empty rule permits everything", []tablePolicy{{"x", `{podSelector: {}, ingress: [{}], egress: [{}], policyTypes: [Ingress, Egress]}`}}, permitsAll},
+		{
+			"an empty rule permits everything",
+			[]tablePolicy{{"x", `{podSelector: {}, ingress: [{}], egress: [{}], policyTypes: [Ingress, Egress]}`}},
+			permitsAll,
+		},
 	}
 }
 
@@ -52,22 +66,42 @@ func ingressPeerCases() []policyCase {
 	return []policyCase{
 		{
 			"ingress from a pod of the namespace",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.from.is("x/b") }),
 		},
 		{
 			"ingress from a namespace",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: "y"}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: "y"}}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.from.ns == "y" }),
 		},
 		{
 			"ingress from a namespace by its name",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: e2e-policy-z}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: e2e-policy-z}}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.from.ns == "z" }),
 		},
 		{
 			"ingress from namespaces by an expression",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchExpressions: [{key: ns, operator: In, values: ["y", z]}]}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchExpressions: [{key: ns, operator: In, values: ["y", z]}]}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.from.ns != "x" }),
 		},
 		{
@@ -82,17 +116,32 @@ func ingressPeerCases() []policyCase {
 		},
 		{
 			"a peer with both selectors selects pods of namespaces",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: "y"}}, podSelector: {matchLabels: {pod: b}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: "y"}}, podSelector: {matchLabels: {pod: b}}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.from.is("y/b") }),
 		},
 		{
 			"two peers add up",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: "y"}}}, {podSelector: {matchLabels: {pod: b}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: "y"}}}, {podSelector: {matchLabels: {pod: b}}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.from.ns == "y" || c.from.is("x/b") }),
 		},
 		{
 			"a peer that matches no pod",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: d}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: d}}}]}]}`,
+				},
+			},
 			ingressOfA(permitsNone),
 		},
 	}
@@ -102,19 +151,35 @@ func egressPeerCases() []policyCase {
 	return []policyCase{
 		{
 			"egress to a namespace",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {ns: "y"}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {ns: "y"}}}]}]}`,
+				},
+			},
 			egressOfA(func(c contact) bool { return c.to.ns == "y" }),
 		},
 		{
 			"egress to pods of namespaces",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: c}}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: c}}}]}]}`,
+				},
+			},
 			egressOfA(func(c contact) bool { return c.to.name == "c" }),
 		},
 		{
 			"the policies of both ends must permit",
 			[]tablePolicy{
-				{"x", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {ns: "y"}}}]}]}`},
-				{"y", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: z}}}]}]}`},
+				{
+					"x",
+					`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {ns: "y"}}}]}]}`,
+				},
+				{
+					"y",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: z}}}]}]}`,
+				},
 			},
 			func(c contact) bool {
 				return (c.from.ns != "x" || c.to.ns == "y") && (!c.to.is("y/a") || c.from.ns == "z")
@@ -132,12 +197,16 @@ func portCases() []policyCase {
 		},
 		{
 			"a port of UDP",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{protocol: UDP, port: 81}]}]}`}},
+			[]tablePolicy{
+				{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{protocol: UDP, port: 81}]}]}`},
+			},
 			ingressOfA(func(c contact) bool { return c.at("udp/81") }),
 		},
 		{
 			"a port of SCTP",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{protocol: SCTP, port: 80}]}]}`}},
+			[]tablePolicy{
+				{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{protocol: SCTP, port: 80}]}]}`},
+			},
 			ingressOfA(func(c contact) bool { return c.at("sctp/80") }),
 		},
 		{
@@ -147,12 +216,22 @@ func portCases() []policyCase {
 		},
 		{
 			"a range of ports",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{port: 81, endPort: 90}, {protocol: SCTP, port: 1, endPort: 80}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{port: 81, endPort: 90}, {protocol: SCTP, port: 1, endPort: 80}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return c.at("tcp/81") || c.at("sctp/80") }),
 		},
 		{
 			"named ports of ingress",
-			[]tablePolicy{{"x", `{podSelector: {}, ingress: [{ports: [{port: serve-81-tcp}, {protocol: UDP, port: serve-80-udp}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {}, ingress: [{ports: [{port: serve-81-tcp}, {protocol: UDP, port: serve-80-udp}]}]}`,
+				},
+			},
 			func(c contact) bool { return c.to.ns != "x" || c.at("tcp/81") || c.at("udp/80") },
 		},
 		{
@@ -167,12 +246,22 @@ func portsOfPeersCases() []policyCase {
 	return []policyCase{
 		{
 			"named ports of egress are those of the peers",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{protocol: SCTP, port: serve-81-sctp}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}}], ports: [{protocol: SCTP, port: serve-81-sctp}]}]}`,
+				},
+			},
 			egressOfA(func(c contact) bool { return c.at("sctp/81") }),
 		},
 		{
 			"egress to a port",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{ports: [{port: 80}, {protocol: UDP, port: 80}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{ports: [{port: 80}, {protocol: UDP, port: 80}]}]}`,
+				},
+			},
 			egressOfA(func(c contact) bool { return c.at("tcp/80") || c.at("udp/80") }),
 		},
 		{
@@ -180,7 +269,9 @@ func portsOfPeersCases() []policyCase {
 			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [
 				{from: [{namespaceSelector: {matchLabels: {ns: "y"}}}], ports: [{port: 80}]},
 				{from: [{namespaceSelector: {matchLabels: {ns: z}}}], ports: [{port: 81}]}]}`}},
-			ingressOfA(func(c contact) bool { return c.from.ns == "y" && c.at("tcp/80") || c.from.ns == "z" && c.at("tcp/81") }),
+			ingressOfA(func(c contact) bool {
+				return c.from.ns == "y" && c.at("tcp/80") || c.from.ns == "z" && c.at("tcp/81")
+			}),
 		},
 		{
 			"two policies add up",
@@ -198,12 +289,19 @@ func addressCases() []policyCase {
 	return []policyCase{
 		{
 			"ingress from an IPv4 address",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: IPV4(y/b)}}]}]}`}},
+			[]tablePolicy{
+				{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: IPV4(y/b)}}]}]}`},
+			},
 			ingressOfA(func(c contact) bool { return c.from.is("y/b") && !c.ipv6 }),
 		},
 		{
 			"ingress from all addresses with exceptions",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [IPV4(y/b), IPV4(z/c)]}}, {ipBlock: {cidr: "::/0", except: ["IPV6(x/b)"]}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [IPV4(y/b), IPV4(z/c)]}}, {ipBlock: {cidr: "::/0", except: ["IPV6(x/b)"]}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool {
 				if c.ipv6 {
 					return !c.from.is("x/b")
@@ -213,17 +311,32 @@ func addressCases() []policyCase {
 		},
 		{
 			"an exception holds for its own block only",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [IPV4(y/b)]}}, {ipBlock: {cidr: IPV4(y/b)}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [IPV4(y/b)]}}, {ipBlock: {cidr: IPV4(y/b)}}]}]}`,
+				},
+			},
 			ingressOfA(func(c contact) bool { return !c.ipv6 }),
 		},
 		{
 			"egress to an IPv6 address and a port",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: "IPV6(z/a)"}}], ports: [{port: 80}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: "IPV6(z/a)"}}], ports: [{port: 80}]}]}`,
+				},
+			},
 			egressOfA(func(c contact) bool { return c.to.is("z/a") && c.ipv6 && c.at("tcp/80") }),
 		},
 		{
 			"egress to all addresses with an exception",
-			[]tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [IPV4(x/b)]}}]}]}`}},
+			[]tablePolicy{
+				{
+					"x",
+					`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [IPV4(x/b)]}}]}]}`,
+				},
+			},
 			egressOfA(func(c contact) bool { return !c.ipv6 && !c.to.is("x/b") }),
 		},
 	}

@@ -24,9 +24,11 @@ const (
 	// policyRounds is how often a policy is made and deleted, unless the environment says otherwise.
 	policyRounds = 20
 	roundsKey    = "WEFT_E2E_POLICY_ROUNDS"
-	// settled is the number of contacts that are answered after the first one. Contacts without answer take long, and are checked later.
+	// settled is the number of contacts that are answered after the first one. Contacts without answer take long, and
+	// are checked later.
 	settled = 3
-	// withoutAPI is how long the API server is away, and sandboxInterval the time between two sandboxes that end meanwhile.
+	// withoutAPI is how long the API server is away, and sandboxInterval the time between two sandboxes that end
+	// meanwhile.
 	withoutAPI      = 2 * time.Minute
 	sandboxInterval = 10 * time.Second
 )
@@ -93,7 +95,8 @@ const (
 	delay = 500 * time.Millisecond
 )
 
-// cast is the pods of these tests: a server that a policy selects, pods on both nodes that the policy permits, and pods that it does not.
+// cast is the pods of these tests: a server that a policy selects, pods on both nodes that the policy permits, and pods
+// that it does not.
 type cast struct {
 	*space
 	permitted, denied []*prober
@@ -141,7 +144,11 @@ func (c *cast) follow(p *prober) {
 	c.t.Helper()
 	none := int64(0)
 	stream, err := c.c.Client.CoreV1().Pods(c.name).
-		GetLogs(p.pod, &corev1.PodLogOptions{Container: p.container, Follow: true, TailLines: &none}).Stream(c.t.Context())
+		GetLogs(p.pod, &corev1.PodLogOptions{
+			Container: p.container,
+			Follow:    true,
+			TailLines: &none,
+		}).Stream(c.t.Context())
 	c.must(err)
 	c.t.Cleanup(func() { _ = stream.Close() })
 	p.lines = bufio.NewScanner(stream)
@@ -158,15 +165,17 @@ func (c *cast) next(p *prober) contacted {
 	return result
 }
 
-// changes reads contacts until the answer changes. No contact that ended before the time of the change may have the new answer already, and
-// none that begins after it was seen the former one. The packet of a contact may be sent later than that of the next one.
+// changes reads contacts until the answer changes. No contact that ended before the time of the change may have the new
+// answer already, and none that begins after it was seen the former one. The packet of a contact may be sent later than
+// that of the next one.
 func (c *cast) changes(p *prober, since time.Time, former, now string) {
 	c.t.Helper()
 	seen := contacted{}
 	for count := 0; seen.ended == 0 || now == answered && count < settled; {
 		one := c.next(p)
 		switch {
-		case one.answer == now && one.began < p.changed: // in the order of its beginning, but it was sent before the former change
+		case one.answer == now &&
+			one.began < p.changed: // in the order of its beginning, but it was sent before the former change
 		case one.answer == now && one.ended < since.UnixMilli():
 			c.t.Errorf("%s: %s %s before the change", p, one.answer, since.Sub(time.UnixMilli(one.began)))
 		case one.answer == now && seen.ended == 0:
@@ -182,21 +191,26 @@ func (c *cast) changes(p *prober, since time.Time, former, now string) {
 
 // policyOfServer selects the server and the comers, and permits only the clients.
 func policyOfServer() *networkingv1.NetworkPolicy {
-	clients := []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-		{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"client-far", "client-near"}},
-	}}}}
-	return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "server"}, Spec: networkingv1.NetworkPolicySpec{
-		PodSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"server", "comer-n1", "comer-n2"}},
-		}},
-		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
-		Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: clients}},
-		Egress:      []networkingv1.NetworkPolicyEgressRule{{To: clients}},
-	}}
+	clients := []networkingv1.NetworkPolicyPeer{
+		{PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"client-far", "client-near"}},
+		}}},
+	}
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "server"},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"server", "comer-n1", "comer-n2"}},
+			}},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: clients}},
+			Egress:      []networkingv1.NetworkPolicyEgressRule{{To: clients}},
+		},
+	}
 }
 
-// A policy is made and deleted again and again: it never disturbs what it permits, or pods that it does not select, and what it denies passes
-// exactly as long as it does not exist.
+// A policy is made and deleted again and again: it never disturbs what it permits, or pods that it does not select, and
+// what it denies passes exactly as long as it does not exist.
 func TestPolicyComesAndGoes(t *testing.T) {
 	needWeft(t)
 	c := newCast(t)
@@ -265,8 +279,9 @@ func (c *cast) all(p *prober, part corev1.PodLogOptions, answer string) {
 	c.t.Logf("%s: %d contacts are %s", p, count, answer)
 }
 
-// The API server is away for two minutes, while sandboxes of policed pods end and kubelet makes new ones: no permitted connection of other pods
-// loses a packet, and nothing that is denied passes, also by the first packets of a new sandbox.
+// The API server is away for two minutes, while sandboxes of policed pods end and kubelet makes new ones: no permitted
+// connection of other pods loses a packet, and nothing that is denied passes, also by the first packets of a new
+// sandbox.
 func TestPoliciesHoldWhileTheAPIServerIsAway(t *testing.T) {
 	needWeft(t)
 	c := newCast(t)

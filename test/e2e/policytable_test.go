@@ -57,7 +57,8 @@ func (c contact) String() string {
 // at reports whether the contact is of the protocol and port "tcp/80".
 func (c contact) at(port string) bool { return fmt.Sprintf("%s/%d", c.protocol, c.port) == port }
 
-// tablePolicy is a policy in one of the three namespaces. In its spec, IPV4(x/a) and IPV6(x/a) are prefixes with a pod's address only.
+// tablePolicy is a policy in one of the three namespaces. In its spec, IPV4(x/a) and IPV6(x/a) are prefixes with a
+// pod's address only.
 type tablePolicy struct{ ns, spec string }
 
 // policyCase is a set of policies, and which contacts they permit. A pod always reaches itself.
@@ -81,20 +82,27 @@ type truthTable struct {
 func memifTap() corev1.Container {
 	privileged := true
 	return corev1.Container{
-		Name: "memiftap", Image: weft.Image, ImagePullPolicy: corev1.PullNever, Command: []string{"/usr/local/bin/memiftap"},
+		Name:            "memiftap",
+		Image:           weft.Image,
+		ImagePullPolicy: corev1.PullNever,
+		Command:         []string{"/usr/local/bin/memiftap"},
 		SecurityContext: &corev1.SecurityContext{Privileged: &privileged}, // for /dev/net/tun
-		Resources:       corev1.ResourceRequirements{Limits: corev1.ResourceList{"contivpp.io/memif": resource.MustParse("1")}},
+		Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"contivpp.io/memif": resource.MustParse("1")},
+		},
 	}
 }
 
-// tableMembers makes the pods, in namespaces with the label ns. Each has an interface p0 on the network: a tap, a veth or a memif.
+// tableMembers makes the pods, in namespaces with the label ns. Each has an interface p0 on the network: a tap, a veth
+// or a memif.
 func tableMembers(t *testing.T, network string) (all []*member) {
 	t.Helper()
 	c := need(t)
 	for _, ns := range []string{"x", "y", "z"} {
 		s := newSpaceNamed(t, "e2e-policy-"+ns)
 		patch := fmt.Sprintf(`{"metadata": {"labels": {"ns": %q}}}`, ns)
-		_, err := s.c.Client.CoreV1().Namespaces().Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := s.c.Client.CoreV1().Namespaces().Patch(t.Context(), s.name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{})
 		s.must(err)
 		for _, name := range []string{"a", "b", "c"} {
 			all = append(all, &member{ns: ns, name: name, space: s})
@@ -107,7 +115,9 @@ func tableMembers(t *testing.T, network string) (all []*member) {
 			for _, port := range tablePorts {
 				for _, protocol := range tableProtocols {
 					spec.Containers[0].Ports = append(spec.Containers[0].Ports, corev1.ContainerPort{
-						Name: fmt.Sprintf("serve-%d-%s", port, protocol), ContainerPort: int32(port), Protocol: corev1.Protocol(strings.ToUpper(protocol)),
+						Name:          fmt.Sprintf("serve-%d-%s", port, protocol),
+						ContainerPort: int32(port),
+						Protocol:      corev1.Protocol(strings.ToUpper(protocol)),
 					})
 				}
 			}
@@ -127,7 +137,9 @@ func (s *space) createLabelled(name, node, interfaces string, change func(*corev
 	s.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{"pod": name, "table": "policy"}, Annotations: map[string]string{"contivpp.io/custom-if": weft.CustomInterfaces(interfaces)},
+			Name:        name,
+			Labels:      map[string]string{"pod": name, "table": "policy"},
+			Annotations: map[string]string{"contivpp.io/custom-if": weft.CustomInterfaces(interfaces)},
 		},
 		Spec: podSpec(node),
 	}
@@ -141,7 +153,8 @@ var (
 	tableProtocols = protocolsWithPorts()
 )
 
-// protocolsWithPorts lacks SCTP on VPP, which does not read its ports: docs/policy.md. Cases of test/conformance show what it does.
+// protocolsWithPorts lacks SCTP on VPP, which does not read its ports: docs/policy.md. Cases of test/conformance show
+// what it does.
 func protocolsWithPorts() []string {
 	if weft.OnVPP() {
 		return []string{"tcp", "udp"}
@@ -149,12 +162,17 @@ func protocolsWithPorts() []string {
 	return []string{"tcp", "udp", "sctp"}
 }
 
-// mainTable is the table of the main interfaces, with NetworkPolicies. Its pods contact each other by their addresses and by Services.
+// mainTable is the table of the main interfaces, with NetworkPolicies. Its pods contact each other by their addresses
+// and by Services.
 func mainTable(t *testing.T, members []*member) *truthTable {
 	t.Helper()
 	tt := &truthTable{
-		t: t, c: need(t), members: members, addresses: map[*member][]netip.Addr{}, clusterIPs: map[*member][]netip.Addr{},
-		kind: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:",
+		t:          t,
+		c:          need(t),
+		members:    members,
+		addresses:  map[*member][]netip.Addr{},
+		clusterIPs: map[*member][]netip.Addr{},
+		kind:       "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:",
 	}
 	for _, m := range members {
 		tt.addresses[m] = m.space.addresses(m.pod)
@@ -242,12 +260,14 @@ func (tt *truthTable) must(err error) {
 func (tt *truthTable) manifest(prefix string, policies []tablePolicy) []byte {
 	var pairs []string
 	for m, addresses := range tt.addresses {
-		pairs = append(pairs, fmt.Sprintf("IPV4(%s)", m), addresses[0].String()+"/32", fmt.Sprintf("IPV6(%s)", m), addresses[1].String()+"/128")
+		pairs = append(pairs, fmt.Sprintf("IPV4(%s)", m), addresses[0].String()+"/32", fmt.Sprintf("IPV6(%s)", m),
+			addresses[1].String()+"/128")
 	}
 	addresses := strings.NewReplacer(pairs...)
 	var b strings.Builder
 	for i, p := range policies {
-		fmt.Fprintf(&b, "---\n%s\n  name: %s-%d\n  namespace: e2e-policy-%s\nspec: %s\n", tt.kind, prefix, i, p.ns, addresses.Replace(p.spec))
+		fmt.Fprintf(&b, "---\n%s\n  name: %s-%d\n  namespace: e2e-policy-%s\nspec: %s\n", tt.kind, prefix, i, p.ns,
+			addresses.Replace(p.spec))
 	}
 	return []byte(b.String())
 }
@@ -256,17 +276,19 @@ func (tt *truthTable) manifest(prefix string, policies []tablePolicy) []byte {
 func (tt *truthTable) await(permits func(contact) bool) {
 	tt.t.Helper()
 	var wrong []string
-	err := cluster.CountDown(tt.t.Context(), "all contacts are as the policies permit", func(ctx context.Context) (int, error) {
-		began := time.Now()
-		now, err := tt.compare(ctx, permits)
-		if err == nil { // not cut off by the end of ctx
-			wrong = now
-		}
-		if len(now) > 0 {
-			tt.t.Logf("%d contacts are not yet as expected in %s, such as %s", len(now), time.Since(began).Round(time.Millisecond), now[0])
-		}
-		return len(now), err
-	})
+	err := cluster.CountDown(tt.t.Context(), "all contacts are as the policies permit",
+		func(ctx context.Context) (int, error) {
+			began := time.Now()
+			now, err := tt.compare(ctx, permits)
+			if err == nil { // not cut off by the end of ctx
+				wrong = now
+			}
+			if len(now) > 0 {
+				tt.t.Logf("%d contacts are not yet as expected in %s, such as %s", len(now),
+					time.Since(began).Round(time.Millisecond), now[0])
+			}
+			return len(now), err
+		})
 	if err != nil {
 		tt.t.Fatalf("%v:\n%s", err, strings.Join(wrong[:min(len(wrong), 20)], "\n"))
 	}
@@ -290,9 +312,11 @@ func (tt *truthTable) compare(ctx context.Context, permits func(contact) bool) (
 	return wrong, err
 }
 
-// compareFrom is compare for the contacts from one pod. It tries those once more that are silent and must be open: hundreds of contacts at once
-// may take a busy machine longer than their timeout.
-func (tt *truthTable) compareFrom(ctx context.Context, from *member, permits func(contact) bool) (wrong []string, err error) {
+// compareFrom is compare for the contacts from one pod. It tries those once more that are silent and must be open:
+// hundreds of contacts at once may take a busy machine longer than their timeout.
+func (tt *truthTable) compareFrom(
+	ctx context.Context, from *member, permits func(contact) bool,
+) (wrong []string, err error) {
 	isOpen := func(c contact) bool { return c.from == c.to || permits(c) }
 	all := tt.from(from)
 	results, err := tt.try(ctx, from, all)

@@ -19,8 +19,8 @@ import (
 // errUnknown means that a kube-proxy drops packets to a Service without error.
 var errUnknown = errors.New("kube-proxy does not know the service")
 
-// reached wraps the error of a client of a Service with the state of each node's kube-proxy: one that does not know the Service drops the
-// node's own packets too, and the kernel has no connection then.
+// reached wraps the error of a client of a Service with the state of each node's kube-proxy: one that does not know the
+// Service drops the node's own packets too, and the kernel has no connection then.
 func (s *space) reached(service *corev1.Service, err error) error {
 	if err == nil {
 		return nil
@@ -38,7 +38,8 @@ func (s *space) reached(service *corev1.Service, err error) error {
 	return err
 }
 
-// isKnown sends a packet from a node to a Service; the node's kernel has a connection then, unless kube-proxy drops the packet.
+// isKnown sends a packet from a node to a Service; the node's kernel has a connection then, unless kube-proxy drops the
+// packet.
 func isKnown(ctx context.Context, n *cluster.Node, at netip.AddrPort) error {
 	attempt, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -73,7 +74,9 @@ func (s *space) describeProxy(n *cluster.Node, ip string) {
 	if netip.MustParseAddr(ip).Is4() {
 		family = "ip"
 	}
-	for _, list := range [][]string{{"map", family, "kube-proxy", "service-ips"}, {"set", family, "kube-proxy", "cluster-ips"}} {
+	for _, list := range [][]string{
+		{"map", family, "kube-proxy", "service-ips"}, {"set", family, "kube-proxy", "cluster-ips"},
+	} {
 		out, err := n.Run(s.t.Context(), s.c.Programs().Path("nft"), append([]string{"list"}, list...)...)
 		s.t.Logf("%s: nft list %s: %v\n%s", n.Name, strings.Join(list, " "), err, out)
 	}

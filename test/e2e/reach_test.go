@@ -27,7 +27,8 @@ func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 	}
 }
 
-// Many bytes between pods, in full-size segments in both directions, arrive unchanged, by the address of a pod and by a Service.
+// Many bytes between pods, in full-size segments in both directions, arrive unchanged, by the address of a pod and by a
+// Service.
 func TestBulkDataArrivesUnchangedAcrossNodes(t *testing.T) {
 	const bytes = 100 << 20
 	s := newSpace(t)
@@ -59,15 +60,19 @@ func (s *space) nearAndFar() (client *corev1.Pod, servers []*corev1.Pod) {
 func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	s.t.Helper()
 	s.serves(server)
-	echo, web := netip.AddrPortFrom(address, 7).String(), netip.AddrPortFrom(address, 8080).String()
-	output := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo, "over udp", "then", "http", "http://"+web)
+	echo := netip.AddrPortFrom(address, 7).String()
+	web := netip.AddrPortFrom(address, 8080).String()
+	output := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo,
+		"over udp", "then", "http", "http://"+web)
 	for _, want := range []string{" answers 3 in ", "\nover tcp\n", "\nover udp\n"} {
 		if !strings.Contains(output, want) {
 			s.t.Errorf("%s: output %q lacks %q", address, output, want)
 		}
 	}
-	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(output, want) {
-		s.t.Errorf("%s: page %q, want %q: the client's address was translated, or another server answers", web, output, want)
+	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(
+		output, want) {
+		s.t.Errorf("%s: page %q, want %q: the client's address was translated, or another server answers", web, output,
+			want)
 	}
 }
 
@@ -106,10 +111,11 @@ func TestServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
 	s.must(err)
 	for _, ip := range service.Spec.ClusterIPs {
 		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(ip), 8080).String()
-		s.must(s.reached(service, cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
-			page, err := s.c.Exec(ctx, client, "http", url)
-			return isFrom(server, page, err)
-		})))
+		s.must(s.reached(service,
+			cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
+				page, err := s.c.Exec(ctx, client, "http", url)
+				return isFrom(server, page, err)
+			})))
 	}
 	port := uint16(service.Spec.Ports[0].NodePort)
 	for _, n := range s.c.Nodes {

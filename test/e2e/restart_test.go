@@ -22,7 +22,9 @@ func TestPodsKeepRunningWhileDaemonsOfTheirNodeRestart(t *testing.T) {
 		"containerd is killed": func(_ context.Context, n *cluster.Node) error {
 			return errors.Join(n.Containerd.Kill(), n.Containerd.Start())
 		},
-		"kube-proxy is killed": func(_ context.Context, n *cluster.Node) error { return errors.Join(n.Proxy.Kill(), n.Proxy.Start()) },
+		"kube-proxy is killed": func(_ context.Context, n *cluster.Node) error {
+			return errors.Join(n.Proxy.Kill(), n.Proxy.Start())
+		},
 	}
 	s := newSpace(t)
 	client, server := s.pair("n1", "n2")
@@ -55,7 +57,8 @@ func (s *space) unharmed(t *testing.T, before *corev1.Pod) {
 	}
 	for _, status := range now.Status.ContainerStatuses {
 		if status.RestartCount != 0 {
-			t.Errorf("%s restarted %d times: %s", before.Name, status.RestartCount, s.lastWords(before.Name, status.Name))
+			t.Errorf("%s restarted %d times: %s", before.Name, status.RestartCount,
+				s.lastWords(before.Name, status.Name))
 		}
 	}
 }
@@ -102,7 +105,8 @@ func (s *space) restarted(before *corev1.Pod) (now *corev1.Pod) {
 
 func (s *space) deleteAll() {
 	s.t.Helper()
-	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(s.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(s.t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{}))
 	s.must(s.awaitNoPods(s.t.Context()))
 }
 

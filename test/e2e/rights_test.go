@@ -29,7 +29,8 @@ func (s *space) agentOf(node string) dynamic.Interface {
 // clientOf returns a client with the rights of one of Weft's service accounts.
 func (s *space) clientOf(account string, request *authv1.TokenRequest) dynamic.Interface {
 	s.t.Helper()
-	token, err := s.c.Client.CoreV1().ServiceAccounts("weft-system").CreateToken(s.t.Context(), account, request, metav1.CreateOptions{})
+	token, err := s.c.Client.CoreV1().ServiceAccounts("weft-system").CreateToken(s.t.Context(), account, request,
+		metav1.CreateOptions{})
 	s.must(err)
 	access := rest.AnonymousClientConfig(s.c.Access)
 	access.BearerToken = token.Status.Token
@@ -47,13 +48,17 @@ func TestAgentWritesNoObjectOfAnotherNode(t *testing.T) {
 	s := newSpace(t)
 	agent := s.agentOf("n1")
 	ours := schema.GroupVersion{Group: "contivpp.io", Version: "v1"}
-	nodes, blocks := agent.Resource(ours.WithResource("nodenetworks")), agent.Resource(ours.WithResource("ipblocks"))
+	nodes := agent.Resource(ours.WithResource("nodenetworks"))
+	blocks := agent.Resource(ours.WithResource("ipblocks"))
 	for node, allowed := range map[string]bool{"n1": true, "n2": false} {
 		s.checkVerdict("update the NodeNetwork of "+node, s.updateDry(nodes, node), allowed)
 		s.checkVerdict("update its status", s.updateDry(nodes, node, "status"), allowed)
-		s.checkVerdict("delete it", nodes.Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), allowed)
+		s.checkVerdict("delete it",
+			nodes.Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), allowed)
 
-		block := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": "10.99.0.0/26", "network": "e2e", "node": node}}}
+		block := &unstructured.Unstructured{
+			Object: map[string]any{"spec": map[string]any{"cidr": "10.99.0.0/26", "network": "e2e", "node": node}},
+		}
 		block.SetGroupVersionKind(ours.WithKind("IPBlock"))
 		block.SetName("e2e.10.99.0.0-26")
 		owner, err := s.c.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -63,7 +68,8 @@ func TestAgentWritesNoObjectOfAnotherNode(t *testing.T) {
 		s.checkVerdict("claim a block for "+node, err, allowed)
 	}
 	for _, kind := range []string{"customnetworks", "ippools", "weftconfigs"} {
-		err := agent.Resource(ours.WithResource(kind)).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		err := agent.Resource(ours.WithResource(kind)).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{})
 		s.checkVerdict("delete all "+kind, err, false)
 	}
 	_, err := agent.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).List(t.Context(), metav1.ListOptions{})

@@ -61,16 +61,17 @@ type statusEntry struct {
 // status waits for a pod's network-status annotation.
 func (s *space) status(name string) (list []statusEntry) {
 	s.t.Helper()
-	s.must(cluster.Eventually(s.t.Context(), name+" has its network-status annotation", func(ctx context.Context) error {
-		pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if pod.Annotations[statusKey] == "" {
-			return errors.New("annotation " + statusKey + " is missing")
-		}
-		return json.Unmarshal([]byte(pod.Annotations[statusKey]), &list)
-	}))
+	s.must(cluster.Eventually(s.t.Context(), name+" has its network-status annotation",
+		func(ctx context.Context) error {
+			pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if pod.Annotations[statusKey] == "" {
+				return errors.New("annotation " + statusKey + " is missing")
+			}
+			return json.Unmarshal([]byte(pod.Annotations[statusKey]), &list)
+		}))
 	return list
 }
 
@@ -80,7 +81,8 @@ func (s *space) applyDefinitionKind() {
 	s.apply(definitionKind)
 	// kubectl wait fails at once for a definition without conditions.
 	s.must(cluster.Eventually(s.t.Context(), "the definition is established", func(ctx context.Context) error {
-		_, err := s.c.Kubectl(ctx, nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
+		_, err := s.c.Kubectl(ctx, nil, "wait", "--for=condition=Established",
+			"crd/network-attachment-definitions.k8s.cni.cncf.io")
 		return err
 	}))
 }
@@ -96,7 +98,8 @@ func TestPodGetsTheNetworksThatItSelects(t *testing.T) {
 	var pods []*corev1.Pod
 	for _, node := range []string{"n1", "n2"} {
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "on-" + node, Annotations: map[string]string{networksKey: "blue@b0"}}, Spec: podSpec(node),
+			ObjectMeta: metav1.ObjectMeta{Name: "on-" + node, Annotations: map[string]string{networksKey: "blue@b0"}},
+			Spec:       podSpec(node),
 		}
 		_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
 		s.must(err)
@@ -106,7 +109,8 @@ func TestPodGetsTheNetworksThatItSelects(t *testing.T) {
 	}
 	for _, pod := range pods {
 		list := s.status(pod.Name)
-		if len(list) != 2 || !list[0].Default || list[0].Interface != "eth0" || !slices.Contains(list[0].IPs, pod.Status.PodIP) {
+		if len(list) != 2 || !list[0].Default || list[0].Interface != "eth0" ||
+			!slices.Contains(list[0].IPs, pod.Status.PodIP) {
 			t.Fatalf("the annotation of %s is %+v, and its address is %s", pod.Name, list, pod.Status.PodIP)
 		}
 		var has []string
@@ -131,7 +135,9 @@ func TestAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 	try := func(pod string, metadata map[string]any) error {
 		patch, err := json.Marshal(map[string]any{"metadata": metadata})
 		s.must(err)
-		_, err = agent.Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = agent.Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{
+			DryRun: []string{metav1.DryRunAll},
+		})
 		return err
 	}
 	status := map[string]any{"annotations": map[string]string{statusKey: "[]"}}
@@ -148,7 +154,8 @@ func TestAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 	} {
 		s.checkVerdict(what, try("mine", metadata), false)
 	}
-	s.checkVerdict("delete a pod", agent.Delete(t.Context(), "mine", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
+	s.checkVerdict("delete a pod",
+		agent.Delete(t.Context(), "mine", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
 }
 
 // Policies decide by the annotation of other nodes' pods, so users who may write pods do not change it.
@@ -177,7 +184,8 @@ func TestUsersDoNotChangeTheNetworkStatusOfAPod(t *testing.T) {
 	} {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": a.annotations}})
 		s.must(err)
-		_, err = a.client.CoreV1().Pods(s.name).Patch(t.Context(), "p", types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, a.sub...)
+		_, err = a.client.CoreV1().Pods(s.name).Patch(t.Context(), "p", types.MergePatchType, patch,
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, a.sub...)
 		s.checkVerdict(a.what, err, a.may)
 	}
 }
@@ -192,7 +200,8 @@ func (s *space) editor(name string) kubernetes.Interface {
 	}, metav1.CreateOptions{})
 	s.must(err)
 	access := rest.CopyConfig(s.c.Access)
-	access.Impersonate.UserName, access.Impersonate.Groups = name, []string{"system:authenticated"}
+	access.Impersonate.UserName = name
+	access.Impersonate.Groups = []string{"system:authenticated"}
 	client, err := kubernetes.NewForConfig(access)
 	s.must(err)
 	s.must(cluster.Eventually(s.t.Context(), "the rights of "+name, func(ctx context.Context) error {

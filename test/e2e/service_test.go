@@ -41,7 +41,9 @@ func TestServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 	s := newSpace(t)
 	s.create("near", "n1")
 	s.create("far", "n2")
-	server, near, far := s.run("server", "n1"), s.ready("near"), s.ready("far")
+	server := s.run("server", "n1")
+	near := s.ready("near")
+	far := s.ready("far")
 	service := s.expose("server", corev1.ServiceTypeClusterIP)
 	for _, address := range clusterIPs(service) {
 		url := "http://" + netip.AddrPortFrom(address, 80).String()
@@ -51,7 +53,8 @@ func TestServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 			if want := s.seenByService(client, address); client != server && !strings.Contains(page, want) {
 				t.Errorf("%s: page %q by %s, want %s", client.Name, page, address, want)
 			}
-			if got := s.exec(client, "udp", netip.AddrPortFrom(address, 7).String(), "some text"); got != "some text\n" {
+			if got := s.exec(client, "udp", netip.AddrPortFrom(address, 7).String(),
+				"some text"); got != "some text\n" {
 				t.Errorf("%s receives %q over UDP from %s", client.Name, got, address)
 			}
 		}
@@ -68,10 +71,11 @@ func TestServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 func (s *space) answers(client *corev1.Pod, service *corev1.Service, ip netip.Addr) (page string) {
 	s.t.Helper()
 	url := "http://" + netip.AddrPortFrom(ip, 80).String()
-	s.must(s.reached(service, cluster.Eventually(s.t.Context(), client.Name+" reaches "+url, func(ctx context.Context) (err error) {
-		page, err = s.c.Exec(ctx, client, "http", url)
-		return err
-	})))
+	s.must(s.reached(service,
+		cluster.Eventually(s.t.Context(), client.Name+" reaches "+url, func(ctx context.Context) (err error) {
+			page, err = s.c.Exec(ctx, client, "http", url)
+			return err
+		})))
 	return page
 }
 
@@ -82,8 +86,8 @@ func clusterIPs(service *corev1.Service) (all []netip.Addr) {
 	return all
 }
 
-// seenByService returns the part of the page that names a pod as the client of a Service: its last bits behind 100.64.0.0/10 or fc00::/8
-// (docs/policy.md). Other CNIs do not translate pods.
+// seenByService returns the part of the page that names a pod as the client of a Service: its last bits behind
+// 100.64.0.0/10 or fc00::/8 (docs/policy.md). Other CNIs do not translate pods.
 func (s *space) seenByService(client *corev1.Pod, as netip.Addr) string {
 	s.t.Helper()
 	address := s.sameFamily(client, as)
@@ -114,14 +118,16 @@ func TestManyConnectionsByAServiceShowTheirPod(t *testing.T) {
 			pages := s.exec(&client, "http", "http://"+netip.AddrPortFrom(ip, 80).String(), fmt.Sprint(connections))
 			if got := strings.Count(pages, s.seenByService(&client, ip)); got != connections {
 				first, _, _ := strings.Cut(pages, "\n")
-				t.Errorf("%d of %d connections of %s by %s show its client address; the first: %s", got, connections, client.Name, ip, first)
+				t.Errorf("%d of %d connections of %s by %s show its client address; the first: %s", got, connections,
+					client.Name, ip, first)
 			}
 			for _, server := range servers {
 				if !strings.Contains(pages, "pod="+server.Name+" ") {
 					t.Errorf("no connection of %s by %s has reached %s", client.Name, ip, server.Name)
 				}
 			}
-			if got := s.exec(&client, append([]string{"knock", "-patient"}, echo...)...); strings.Count(got, " open\n") != connections {
+			if got := s.exec(&client, append([]string{"knock", "-patient"}, echo...)...); strings.Count(got,
+				" open\n") != connections {
 				t.Errorf("echoes to %s by %s: %s", client.Name, ip, got)
 			}
 		}
@@ -156,10 +162,12 @@ func TestHostPortReachesItsPod(t *testing.T) {
 	const hostPort = 18080
 	spec := podSpec("n1")
 	spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: hostPort}}
-	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "server"}, Spec: spec}, metav1.CreateOptions{})
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "server"}, Spec: spec}, metav1.CreateOptions{})
 	s.must(err)
 	s.create("far", "n2")
-	server, far := s.ready("server"), s.ready("far")
+	server := s.ready("server")
+	far := s.ready("far")
 	s.serves(server)
 	for _, address := range s.c.Node("n1").Addresses {
 		url := "http://" + netip.AddrPortFrom(address, hostPort).String()
@@ -182,7 +190,8 @@ func TestKubeletProbesReachTheirPod(t *testing.T) {
 	c.StartupProbe = &corev1.Probe{ProbeHandler: echo, PeriodSeconds: 1, FailureThreshold: 60}
 	c.LivenessProbe = &corev1.Probe{ProbeHandler: web, PeriodSeconds: 1, TimeoutSeconds: 10}
 	c.ReadinessProbe = &corev1.Probe{ProbeHandler: web, PeriodSeconds: 1, TimeoutSeconds: 10}
-	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probed"}, Spec: spec}, metav1.CreateOptions{})
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probed"}, Spec: spec}, metav1.CreateOptions{})
 	s.must(err)
 	s.unharmed(t, s.ready("probed"))
 }
@@ -205,7 +214,8 @@ func TestOutsideServersSeeTheNodesAddress(t *testing.T) {
 	}
 }
 
-// A pod's own node sees the pod's address. Another node sees its node's address, because its reply could not return by the same link.
+// A pod's own node sees the pod's address. Another node sees its node's address, because its reply could not return by
+// the same link.
 func TestPodsReachServersOnNodes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)

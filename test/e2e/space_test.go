@@ -42,7 +42,8 @@ func newSpaceNamed(t *testing.T, name string) *space {
 	return s
 }
 
-// clear repairs the cluster, removes the test's objects and waits until no pod is left; the test's own context has ended.
+// clear repairs the cluster, removes the test's objects and waits until no pod is left; the test's own context has
+// ended.
 func (s *space) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -52,7 +53,8 @@ func (s *space) clear() {
 	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.must(s.awaitNoPods(context.Background()))
 	for _, manifest := range slices.Backward(s.applied) {
-		_, err := s.c.Kubectl(context.Background(), []byte(manifest), "delete", "--ignore-not-found", "--timeout=1m", "-f", "-")
+		_, err := s.c.Kubectl(context.Background(), []byte(manifest), "delete", "--ignore-not-found", "--timeout=1m",
+			"-f", "-")
 		s.must(err)
 	}
 }
@@ -76,7 +78,8 @@ func (s *space) must(err error) {
 
 // podSpec returns the spec of a pod that runs e2e-pod serve on a node, or on any node if it is "".
 func podSpec(node string) corev1.PodSpec {
-	grace, asks := int64(2), false
+	grace := int64(2)
+	asks := false
 	spec := corev1.PodSpec{
 		TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &asks, // it does not use the API server
 		Containers: []corev1.Container{{
@@ -92,7 +95,10 @@ func podSpec(node string) corev1.PodSpec {
 // create makes a pod that serves, with its own name as label app.
 func (s *space) create(name, node string) {
 	s.t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: podSpec(node)}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
+		Spec:       podSpec(node),
+	}
 	_, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
 	s.must(err)
 }
@@ -139,7 +145,9 @@ func isReady(pod *corev1.Pod) bool {
 
 // lastEvent returns the last Event of a pod.
 func (s *space) lastEvent(ctx context.Context, pod string) string {
-	events, err := s.c.Client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.name", pod).String()})
+	events, err := s.c.Client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("involvedObject.name", pod).String(),
+	})
 	if err != nil || len(events.Items) == 0 {
 		return "no Event"
 	}

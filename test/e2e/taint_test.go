@@ -54,9 +54,15 @@ var wrongChanges = map[string]attempt{
 		more := corev1.Taint{Key: "example.org/more", Effect: corev1.TaintEffectPreferNoSchedule}
 		spec["taints"] = append(spec["taints"].([]corev1.Taint), more)
 	}),
-	"label the node":              and(func(_, metadata map[string]any) { metadata["labels"] = map[string]string{"e2e": "x"} }),
-	"annotate the node":           and(func(_, metadata map[string]any) { metadata["annotations"] = map[string]string{"e2e": "x"} }),
-	"hold the node's deletion up": and(func(_, metadata map[string]any) { metadata["finalizers"] = []string{"example.org/e2e"} }),
+	"label the node": and(func(_, metadata map[string]any) {
+		metadata["labels"] = map[string]string{"e2e": "x"}
+	}),
+	"annotate the node": and(func(_, metadata map[string]any) {
+		metadata["annotations"] = map[string]string{"e2e": "x"}
+	}),
+	"hold the node's deletion up": and(func(_, metadata map[string]any) {
+		metadata["finalizers"] = []string{"example.org/e2e"}
+	}),
 	"give the node an owner": and(func(_, metadata map[string]any) {
 		metadata["ownerReferences"] = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "x"}}
 	}),
@@ -64,7 +70,8 @@ var wrongChanges = map[string]attempt{
 	"say which machine the node is": and(func(spec, _ map[string]any) { spec["providerID"] = "e2e://x" }),
 }
 
-// With the optional permission the controller may remove its taint from nodes; the API server denies every other change of nodes.
+// With the optional permission the controller may remove its taint from nodes; the API server denies every other change
+// of nodes.
 //
 // rows: CIL-23
 func TestControllerRemovesOnlyItsTaintFromNodes(t *testing.T) {
@@ -92,9 +99,11 @@ func TestControllerRemovesOnlyItsTaintFromNodes(t *testing.T) {
 	}
 	s.checkVerdict("take the taint off", s.attempt(controller, "n1", keeping(notReady.Key)), true)
 	nodes := controller.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-	s.checkVerdict("delete the node", nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
+	s.checkVerdict("delete the node",
+		nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
 	for _, node := range []string{"n1", "n2"} {
-		s.checkVerdict("as the agent of n1, take the taint off "+node, s.attempt(s.agentOf("n1"), node, keeping(notReady.Key)), false)
+		s.checkVerdict("as the agent of n1, take the taint off "+node,
+			s.attempt(s.agentOf("n1"), node, keeping(notReady.Key)), false)
 	}
 }
 
@@ -114,7 +123,9 @@ func (s *space) attempt(as dynamic.Interface, node string, change attempt) error
 		patch, err := json.Marshal(map[string]any{"spec": spec, "metadata": metadata})
 		s.must(err)
 		nodes := as.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-		_, err = nodes.Patch(s.t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = nodes.Patch(s.t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{
+			DryRun: []string{metav1.DryRunAll},
+		})
 		return err
 	})
 }
@@ -123,11 +134,15 @@ func (s *space) attempt(as dynamic.Interface, node string, change attempt) error
 func (s *space) withTaints(node string) {
 	s.t.Helper()
 	ours := func(t corev1.Taint) bool { return t == notReady || t == another }
-	s.must(s.taint(s.t.Context(), node, func(taints []corev1.Taint) []corev1.Taint { return append(taints, notReady, another) }))
+	s.must(s.taint(s.t.Context(), node, func(taints []corev1.Taint) []corev1.Taint {
+		return append(taints, notReady, another)
+	}))
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		s.must(s.taint(ctx, node, func(taints []corev1.Taint) []corev1.Taint { return slices.DeleteFunc(taints, ours) }))
+		s.must(s.taint(ctx, node, func(taints []corev1.Taint) []corev1.Taint {
+			return slices.DeleteFunc(taints, ours)
+		}))
 	})
 }
 

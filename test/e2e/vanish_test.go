@@ -78,7 +78,8 @@ func TestVanishedSandboxIsCollected(t *testing.T) {
 		return err
 	}))
 	t.Logf("the attachment of the vanished sandbox was deleted after %s", time.Since(began).Round(time.Second))
-	s.must(errors.Join(n.Containerd.Start(), n.AwaitContainerd(t.Context()), n.Kubelet.Start(), n.AwaitKubelet(t.Context()), n.AwaitReady(t.Context())))
+	s.must(errors.Join(n.Containerd.Start(), n.AwaitContainerd(t.Context()), n.Kubelet.Start(),
+		n.AwaitKubelet(t.Context()), n.AwaitReady(t.Context())))
 	s.deleteAll()
 	s.mustLeaveNothing()
 }

@@ -45,7 +45,8 @@ func (s *space) checkAddresses(ctx context.Context) error {
 	for _, n := range s.c.Nodes {
 		s.bring(n.Name, s.c.Control.Kubeconfig(), kubeconfig)
 		var verdict struct{ Leases int }
-		if err := s.weftctl(ctx, n.Name, &verdict, "addresses", "check", "--kubeconfig", kubeconfig, "--node", n.Name); err != nil {
+		if err := s.weftctl(ctx, n.Name, &verdict, "addresses", "check", "--kubeconfig", kubeconfig, "--node",
+			n.Name); err != nil {
 			return err
 		}
 	}
@@ -59,8 +60,8 @@ func (s *space) mustLeaveNothing() {
 	s.mustHoldNoAddresses()
 }
 
-// mustHoldNoAddresses waits until every address is free, when there are no pods. Addresses of vanished sandboxes, and of networks and
-// pools that were deleted recently, are freed later.
+// mustHoldNoAddresses waits until every address is free, when there are no pods. Addresses of vanished sandboxes, and
+// of networks and pools that were deleted recently, are freed later.
 func (s *space) mustHoldNoAddresses() {
 	s.t.Helper()
 	if s.c.CNI().Name() != "weft" {
@@ -72,7 +73,9 @@ func (s *space) mustHoldNoAddresses() {
 			if err := s.weftctl(ctx, n.Name, &output, "addresses"); err != nil {
 				return err
 			}
-			output.Leases = slices.DeleteFunc(output.Leases, func(l lease) bool { return l.State != "used" && l.State != "leased" })
+			output.Leases = slices.DeleteFunc(output.Leases, func(l lease) bool {
+				return l.State != "used" && l.State != "leased"
+			})
 			if len(output.Leases) > 0 {
 				return fmt.Errorf("leases: %+v", output.Leases)
 			}

@@ -44,7 +44,10 @@ func (s *space) everywhere(app string) []corev1.Pod {
 }
 
 func podTemplate(app string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}}, Spec: podSpec("")}
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec:       podSpec(""),
+	}
 }
 
 func TestManyConcurrentPodsLeaveNothing(t *testing.T) {
@@ -53,7 +56,8 @@ func TestManyConcurrentPodsLeaveNothing(t *testing.T) {
 	started := time.Now()
 	s.scale("crowd", int32(crowd))
 	pods := s.awaitReady(crowd)
-	t.Logf("%s: %d concurrent pods: %.1f a second", s.c.CNI().Name(), crowd, float64(crowd)/time.Since(started).Seconds())
+	t.Logf("%s: %d concurrent pods: %.1f a second", s.c.CNI().Name(), crowd,
+		float64(crowd)/time.Since(started).Seconds())
 	seen := map[string]string{}
 	for _, pod := range pods {
 		for _, address := range s.addresses(&pod) {
@@ -75,7 +79,9 @@ func (s *space) deploy(name string) {
 	s.t.Helper()
 	none := int32(0)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
-		Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
+		Replicas: &none,
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+		Template: podTemplate(name),
 	}}
 	_, err := s.c.Client.AppsV1().Deployments(s.name).Create(s.t.Context(), deployment, metav1.CreateOptions{})
 	s.must(err)
@@ -83,8 +89,12 @@ func (s *space) deploy(name string) {
 
 func (s *space) scale(deployment string, pods int32) {
 	s.t.Helper()
-	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: deployment, Namespace: s.name}, Spec: autoscalingv1.ScaleSpec{Replicas: pods}}
-	_, err := s.c.Client.AppsV1().Deployments(s.name).UpdateScale(s.t.Context(), deployment, scale, metav1.UpdateOptions{})
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: deployment, Namespace: s.name},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: pods},
+	}
+	_, err := s.c.Client.AppsV1().Deployments(s.name).UpdateScale(s.t.Context(), deployment, scale,
+		metav1.UpdateOptions{})
 	s.must(err)
 }
 
@@ -97,27 +107,34 @@ func (s *space) awaitReady(count int) []corev1.Pod {
 // awaitReadyOf waits until the given number of pods with a label are ready, and returns them; "" = any label.
 func (s *space) awaitReadyOf(label string, count int) (ready []corev1.Pod) {
 	s.t.Helper()
-	s.must(cluster.CountDown(s.t.Context(), fmt.Sprintf("%d pods are ready in %s", count, s.name), func(ctx context.Context) (int, error) {
-		pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{LabelSelector: label})
-		if err != nil {
-			return 0, err
-		}
-		ready = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isReady(&pod) || pod.DeletionTimestamp != nil })
-		return max(count-len(ready), len(ready)-count), nil
-	}))
+	s.must(cluster.CountDown(s.t.Context(), fmt.Sprintf("%d pods are ready in %s", count, s.name),
+		func(ctx context.Context) (int, error) {
+			pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{LabelSelector: label})
+			if err != nil {
+				return 0, err
+			}
+			ready = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+				return !isReady(&pod) || pod.DeletionTimestamp != nil
+			})
+			return max(count-len(ready), len(ready)-count), nil
+		}))
 	return ready
 }
 
 // The name of a StatefulSet's pod is reused while kubelet still knows the old pod.
 func TestStatefulPodIsRecreatedWhileItsOldSandboxExists(t *testing.T) {
 	s := newSpace(t)
-	one, n := int32(1), s.c.Node("n1")
+	one := int32(1)
+	n := s.c.Node("n1")
 	template := podTemplate("web")
 	template.Spec = podSpec(n.Name)
 	_, err := s.c.Client.AppsV1().StatefulSets(s.name).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: appsv1.StatefulSetSpec{
-			ServiceName: "web", Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template,
+			ServiceName: "web",
+			Replicas:    &one,
+			Selector:    &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template:    template,
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
@@ -145,7 +162,10 @@ func TestStatefulPodIsRecreatedWhileItsOldSandboxExists(t *testing.T) {
 
 func (s *space) scaleStateful(set string, pods int32) {
 	s.t.Helper()
-	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: set, Namespace: s.name}, Spec: autoscalingv1.ScaleSpec{Replicas: pods}}
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: set, Namespace: s.name},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: pods},
+	}
 	_, err := s.c.Client.AppsV1().StatefulSets(s.name).UpdateScale(s.t.Context(), set, scale, metav1.UpdateOptions{})
 	s.must(err)
 }

@@ -31,7 +31,10 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	if len(secret) < 7 || !strings.Contains(files["objects.json"], "secret") {
 		t.Errorf("the secret has %d bytes, the objects do not mention it: the search proves nothing", len(secret))
 	}
-	for _, name := range []string{"state.json", "settings.yaml", "attachments.json", "events.json", "transactions.json", "devices.json", "agent.log", "machine.txt"} {
+	for _, name := range []string{
+		"state.json", "settings.yaml", "attachments.json", "events.json", "transactions.json", "devices.json",
+		"agent.log", "machine.txt",
+	} {
 		if len(files[name]) < 20 {
 			t.Errorf("%s has %q", name, files[name])
 		}

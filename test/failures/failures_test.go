@@ -1,4 +1,5 @@
-// Package failures_test prepares failures on a node with the real programs, and tests that weftctl names the cause in words.
+// Package failures_test prepares failures on a node with the real programs, and tests that weftctl names the cause in
+// words.
 package failures_test
 
 import (
@@ -46,8 +47,11 @@ type failure struct {
 // failures are the prepared failures.
 var failures = []failure{
 	{
-		name: "pool exhausted", options: node.Options{Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/29")}}},
-		prepare: exhaustPool, command: "pod demo/last", words: []string{"failed", "pool exhausted", "pool small", "delete pods"},
+		name:    "pool exhausted",
+		options: node.Options{Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/29")}}},
+		prepare: exhaustPool,
+		command: "pod demo/last",
+		words:   []string{"failed", "pool exhausted", "pool small", "delete pods"},
 	},
 	{
 		name: "device missing", options: node.Options{Memifs: 2}, prepare: omitDevice,
@@ -79,7 +83,8 @@ var failures = []failure{
 	},
 	{
 		name: "API server away", prepare: disconnectServer,
-		command: "status", words: []string{"api-server", "the API server does not answer, the last view of the cluster is used"},
+		command: "status",
+		words:   []string{"api-server", "the API server does not answer, the last view of the cluster is used"},
 	},
 	{
 		name: "drift", prepare: removeAddress,
@@ -121,7 +126,9 @@ type scene struct {
 func newScene(t *testing.T, o node.Options) *scene {
 	t.Helper()
 	netnstest.RequireTap(t)
-	o.CoolDown, o.PodInterface, o.Embedded = 100*time.Millisecond, "veth", true
+	o.CoolDown = 100 * time.Millisecond
+	o.PodInterface = "veth"
+	o.Embedded = true
 	s := &scene{T: t}
 	s.use(o)
 	return s
@@ -192,7 +199,8 @@ func (s *scene) weftctl(command string) string {
 // eventually runs a command until its output has all words.
 func (s *scene) eventually(command string, words []string) {
 	s.Helper()
-	tick, over := time.NewTicker(50*time.Millisecond), time.After(timeout)
+	tick := time.NewTicker(50 * time.Millisecond)
+	over := time.After(timeout)
 	defer tick.Stop()
 	for {
 		out := s.weftctl(command)
@@ -298,7 +306,9 @@ func disconnectServer(s *scene, broken bool) {
 	server.Put("nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: "node-uid"},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24"}},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}}},
+		Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}},
+		},
 	})
 	file := filepath.Join(s.TempDir(), "kubeconfig")
 	must.Succeed(s.T, os.WriteFile(file, []byte(kubeconfig(server.Connection().Host)), 0o600))
@@ -350,5 +360,7 @@ func behindProxy(s *scene) (*refuse.Proxy, []string) {
 		_ = proxy.Close()
 	})
 	s.kills = d.kills
-	return proxy, []string{"--dataplane-type", "vpp", "--dataplane-socket", path, "--dataplane-stats-socket", d.StatsSocket()}
+	return proxy, []string{
+		"--dataplane-type", "vpp", "--dataplane-socket", path, "--dataplane-stats-socket", d.StatsSocket(),
+	}
 }

@@ -26,8 +26,8 @@ func (s *Snapshot) addAFPackets(ctx context.Context, d *dataplane) error {
 	return nil
 }
 
-// addBridges records bridge domains, their members and static MACs. Learned MACs expire, so they are recorded only if their
-// interface is gone.
+// addBridges records bridge domains, their members and static MACs. Learned MACs expire, so they are recorded only if
+// their interface is gone.
 func (s *Snapshot) addBridges(ctx context.Context, d *dataplane) error {
 	var ids []uint32
 	stream, err := l2.NewServiceClient(d).BridgeDomainDump(ctx, &l2.BridgeDomainDump{BdID: ^uint32(0), SwIfIndex: all})
@@ -56,7 +56,8 @@ func (s *Snapshot) addMAC(d *dataplane, e *l2.L2FibTableDetails) {
 	if there && !e.StaticMac && !e.FilterMac && !e.BviMac {
 		return
 	}
-	s.add("l2fib", "dataplane", "%s of %d at %s static %t filter %t bvi %t", e.Mac, e.BdID, name, e.StaticMac, e.FilterMac, e.BviMac)
+	s.add("l2fib", "dataplane", "%s of %d at %s static %t filter %t bvi %t", e.Mac, e.BdID, name, e.StaticMac,
+		e.FilterMac, e.BviMac)
 }
 
 // addFilters records MACIP ACLs and the interfaces that use them.
@@ -96,8 +97,9 @@ func (s *Snapshot) addACLs(ctx context.Context, d *dataplane) error {
 		tags[a.ACLIndex] = strings.TrimRight(a.Tag, "\x00")
 		var rules []string
 		for _, r := range a.R {
-			rules = append(rules, fmt.Sprintf("%s > %s %d %d-%d %d-%d %d", r.SrcPrefix, r.DstPrefix, r.Proto, r.SrcportOrIcmptypeFirst,
-				r.SrcportOrIcmptypeLast, r.DstportOrIcmpcodeFirst, r.DstportOrIcmpcodeLast, r.IsPermit))
+			rules = append(rules,
+				fmt.Sprintf("%s > %s %d %d-%d %d-%d %d", r.SrcPrefix, r.DstPrefix, r.Proto, r.SrcportOrIcmptypeFirst,
+					r.SrcportOrIcmptypeLast, r.DstportOrIcmpcodeFirst, r.DstportOrIcmpcodeLast, r.IsPermit))
 		}
 		s.add("acl", "dataplane", "%s %s", tags[a.ACLIndex], strings.Join(rules, ", "))
 	})

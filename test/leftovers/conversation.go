@@ -12,8 +12,8 @@ import (
 // goodbye is the timeout for the peer to close its end of a connection.
 const goodbye = 20 * time.Second
 
-// converse calls talk, which connects to the socket at path, and waits until the peer has closed its end too. Otherwise the next
-// snapshot would count the peer's descriptor.
+// converse calls talk, which connects to the socket at path, and waits until the peer has closed its end too. Otherwise
+// the next snapshot would count the peer's descriptor.
 func converse(ctx context.Context, path string, talk func() error) error {
 	before, err := connected(path)
 	if err != nil {
@@ -39,8 +39,8 @@ func converse(ctx context.Context, path string, talk func() error) error {
 	}
 }
 
-// connected returns the inodes of the server's connections at the socket path. Programs bind the socket under a temporary name with
-// path as prefix, and rename it.
+// connected returns the inodes of the server's connections at the socket path. Programs bind the socket under a
+// temporary name with path as prefix, and rename it.
 func connected(path string) (map[string]bool, error) {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
@@ -58,7 +58,8 @@ func connected(path string) (map[string]bool, error) {
 	return inodes, nil
 }
 
-// isSubset reports whether few is a subset of many. A comparison of numbers would miss a new connection if another one closes.
+// isSubset reports whether few is a subset of many. A comparison of numbers would miss a new connection if another one
+// closes.
 func isSubset(few, many map[string]bool) bool {
 	for inode := range few {
 		if !many[inode] {

@@ -38,7 +38,8 @@ func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 	defer cancel()
 	d := &dataplane{conn, map[interface_types.InterfaceIndex]string{}}
 	for _, add := range []func(context.Context, *dataplane) error{
-		s.addInterfaces, s.addUnnumbered, s.addTables, s.addDataplaneNeighbours, s.addAFPackets, s.addBridges, s.addFilters, s.addProxies, s.addMemifs,
+		s.addInterfaces, s.addUnnumbered, s.addTables, s.addDataplaneNeighbours, s.addAFPackets, s.addBridges,
+		s.addFilters, s.addProxies, s.addMemifs,
 	} {
 		if err := add(ctx, d); err != nil {
 			return fmt.Errorf("read the dataplane: %w", err)
@@ -78,7 +79,9 @@ func (s *Snapshot) addInterfaces(ctx context.Context, d *dataplane) error {
 	for index, name := range d.names {
 		for _, v6 := range []bool{false, true} {
 			stream, err := ip.NewServiceClient(d).IPAddressDump(ctx, &ip.IPAddressDump{SwIfIndex: index, IsIPv6: v6})
-			err = each(stream, err, func(a *ip.IPAddressDetails) { s.add("interface-address", "dataplane", "%s %s", name, a.Prefix) })
+			err = each(stream, err, func(a *ip.IPAddressDetails) {
+				s.add("interface-address", "dataplane", "%s %s", name, a.Prefix)
+			})
 			if err != nil {
 				return fmt.Errorf("list addresses of %s: %w", name, err)
 			}
@@ -117,7 +120,9 @@ func (s *Snapshot) addTables(ctx context.Context, d *dataplane) error {
 		where := fmt.Sprintf("dataplane table %d", t.TableID)
 		s.add("table", where, "ip6 %t %s", t.IsIP6, t.Name)
 		stream, err := ip.NewServiceClient(d).IPRouteV2Dump(ctx, &ip.IPRouteV2Dump{Table: t})
-		err = each(stream, err, func(r *ip.IPRouteV2Details) { s.add("fib-route", where, "%s %s", r.Route.Prefix, d.paths(&r.Route)) })
+		err = each(stream, err, func(r *ip.IPRouteV2Details) {
+			s.add("fib-route", where, "%s %s", r.Route.Prefix, d.paths(&r.Route))
+		})
 		if err != nil {
 			return fmt.Errorf("list routes of table %d: %w", t.TableID, err)
 		}
@@ -132,16 +137,21 @@ func (d *dataplane) paths(r *ip.IPRouteV2) string {
 		if r.Prefix.Address.Af == ip_types.ADDRESS_IP6 {
 			hop = p.Nh.Address.GetIP6().String()
 		}
-		paths = append(paths, fmt.Sprintf("via %s dev %s %s", hop, d.names[interface_types.InterfaceIndex(p.SwIfIndex)], p.Type))
+		paths = append(paths,
+			fmt.Sprintf("via %s dev %s %s", hop, d.names[interface_types.InterfaceIndex(p.SwIfIndex)], p.Type))
 	}
 	return strings.Join(paths, ", ")
 }
 
 func (s *Snapshot) addDataplaneNeighbours(ctx context.Context, d *dataplane) error {
 	for _, family := range []ip_types.AddressFamily{ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6} {
-		stream, err := ip_neighbor.NewServiceClient(d).IPNeighborDump(ctx, &ip_neighbor.IPNeighborDump{SwIfIndex: all, Af: family})
+		stream, err := ip_neighbor.NewServiceClient(d).IPNeighborDump(ctx, &ip_neighbor.IPNeighborDump{
+			SwIfIndex: all,
+			Af:        family,
+		})
 		err = each(stream, err, func(n *ip_neighbor.IPNeighborDetails) {
-			s.add("fib-neighbour", "dataplane", "%s %s at %s %s", d.names[n.Neighbor.SwIfIndex], n.Neighbor.IPAddress, n.Neighbor.MacAddress, n.Neighbor.Flags)
+			s.add("fib-neighbour", "dataplane", "%s %s at %s %s", d.names[n.Neighbor.SwIfIndex], n.Neighbor.IPAddress,
+				n.Neighbor.MacAddress, n.Neighbor.Flags)
 		})
 		if err != nil {
 			return fmt.Errorf("list neighbours: %w", err)

@@ -75,7 +75,11 @@ func (p *planter) loopback(tag string) interface_types.InterfaceIndex {
 	c := interfaces.NewServiceClient(p)
 	reply, err := c.CreateLoopback(p.t.Context(), &interfaces.CreateLoopback{})
 	must.Succeed(p.t, err)
-	_, err = c.SwInterfaceTagAddDel(p.t.Context(), &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: reply.SwIfIndex, Tag: tag})
+	_, err = c.SwInterfaceTagAddDel(p.t.Context(), &interfaces.SwInterfaceTagAddDel{
+		IsAdd:     true,
+		SwIfIndex: reply.SwIfIndex,
+		Tag:       tag,
+	})
 	must.Succeed(p.t, err)
 	return reply.SwIfIndex
 }
@@ -112,7 +116,8 @@ func (p *planter) route() {
 func (p *planter) neighbour() {
 	_, err := ip_neighbor.NewServiceClient(p).IPNeighborAddDel(p.t.Context(), &ip_neighbor.IPNeighborAddDel{IsAdd: true,
 		Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: p.old, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
-			MacAddress: [6]byte{2, 0, 0, 0, 0, 9}, IPAddress: ip_types.NewAddress(netip.MustParseAddr("2001:db8::9").AsSlice())}})
+			MacAddress: [6]byte{2, 0, 0, 0, 0, 9},
+			IPAddress:  ip_types.NewAddress(netip.MustParseAddr("2001:db8::9").AsSlice())}})
 	must.Succeed(p.t, err)
 }
 

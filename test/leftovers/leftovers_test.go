@@ -34,7 +34,9 @@ func newPlace(t *testing.T) *place {
 		must.Succeed(t, netlink.LinkAdd(p.veth))
 	})
 	p.Places = leftovers.Places{
-		Namespaces: map[string]string{"pod": p.namespace}, Directories: []string{p.dir}, Processes: map[string]int{"self": os.Getpid()},
+		Namespaces:  map[string]string{"pod": p.namespace},
+		Directories: []string{p.dir},
+		Processes:   map[string]int{"self": os.Getpid()},
 	}
 	return p
 }
@@ -60,28 +62,48 @@ func plants() []plant {
 			must.Succeed(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "left"}}))
 		}, "+ link pod left bridge down"},
 		{"node's end of a veth", func(t *testing.T, _ *place) {
-			must.Succeed(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "weft0123456789a"}, PeerName: "peer9"}))
+			must.Succeed(t,
+				netlink.LinkAdd(&netlink.Veth{
+					LinkAttrs: netlink.LinkAttrs{Name: "weft0123456789a"},
+					PeerName:  "peer9",
+				}))
 		}, "+ link pod weft0123456789a veth down"},
 		{"address", func(t *testing.T, p *place) {
-			must.Succeed(t, netlink.AddrAdd(p.veth, &netlink.Addr{IPNet: &net.IPNet{IP: net.IP{192, 0, 2, 1}, Mask: net.CIDRMask(32, 32)}}))
+			must.Succeed(t,
+				netlink.AddrAdd(p.veth, &netlink.Addr{
+					IPNet: &net.IPNet{IP: net.IP{192, 0, 2, 1}, Mask: net.CIDRMask(32, 32)},
+				}))
 		}, "+ address pod old 192.0.2.1/32"},
 		{"route", func(t *testing.T, p *place) {
-			must.Succeed(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("198.51.100.0/24"), Table: 77}))
+			must.Succeed(t,
+				netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("198.51.100.0/24"), Table: 77}))
 		}, "+ route pod 198.51.100.0/24 via <nil> dev old table 77"},
 		{"IPv6 route", func(t *testing.T, p *place) {
 			must.Succeed(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("2001:db8::/64")}))
 		}, "+ route pod 2001:db8::/64 via <nil> dev old table 254"},
 		{"rule", func(t *testing.T, _ *place) {
 			rule := netlink.NewRule()
-			rule.Src, rule.Table, rule.Priority = to("192.0.2.0/24"), 77, 900
+			rule.Src = to("192.0.2.0/24")
+			rule.Table = 77
+			rule.Priority = 900
 			must.Succeed(t, netlink.RuleAdd(rule))
 		}, "+ rule pod ip rule 900: from 192.0.2.0/24"},
 		{"neighbour", func(t *testing.T, p *place) {
-			must.Succeed(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 9}, State: netlink.NUD_PERMANENT,
-				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}))
+			must.Succeed(t,
+				netlink.NeighAdd(&netlink.Neigh{
+					LinkIndex:    p.veth.Index,
+					IP:           net.IP{192, 0, 2, 9},
+					State:        netlink.NUD_PERMANENT,
+					HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+				}))
 		}, "+ neighbour pod old 192.0.2.9 at 02:00:00:00:00:09 permanent"},
 		{"proxied neighbour", func(t *testing.T, p *place) {
-			must.Succeed(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 8}, Flags: netlink.NTF_PROXY}))
+			must.Succeed(t,
+				netlink.NeighAdd(&netlink.Neigh{
+					LinkIndex: p.veth.Index,
+					IP:        net.IP{192, 0, 2, 8},
+					Flags:     netlink.NTF_PROXY,
+				}))
 		}, "+ neighbour pod old 192.0.2.8 at  proxied"},
 		{"changed link", func(t *testing.T, p *place) {
 			must.Succeed(t, netlink.LinkSetMTU(p.veth, 1400))
@@ -193,7 +215,8 @@ func TestUnreadablePlaceIsAnError(t *testing.T) {
 
 func TestSteadyFailsWhileObjectsComeAndGo(t *testing.T) {
 	p := newPlace(t)
-	stop, stopped := make(chan struct{}), make(chan struct{})
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for i := 0; ; i++ {

@@ -22,11 +22,20 @@ func TestSnapshotShowsALeftoverMemif(t *testing.T) {
 		line  string
 	}{
 		{func() error {
-			_, err := rpc.MemifSocketFilenameAddDelV2(t.Context(), &memif.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 7, SocketFilename: file})
+			_, err := rpc.MemifSocketFilenameAddDelV2(t.Context(), &memif.MemifSocketFilenameAddDelV2{
+				IsAdd:          true,
+				SocketID:       7,
+				SocketFilename: file,
+			})
 			return err
 		}, "+ memif-socket dataplane 7 " + file},
 		{func() error {
-			_, err := rpc.MemifCreateV2(t.Context(), &memif.MemifCreateV2{ID: 3, SocketID: 7, RingSize: 1024, BufferSize: 2048})
+			_, err := rpc.MemifCreateV2(t.Context(), &memif.MemifCreateV2{
+				ID:         3,
+				SocketID:   7,
+				RingSize:   1024,
+				BufferSize: 2048,
+			})
 			return err
 		}, "+ memif dataplane memif7/3 3 of socket 7 MEMIF_ROLE_API_MASTER MEMIF_MODE_API_ETHERNET"},
 	} {

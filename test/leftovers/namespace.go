@@ -61,7 +61,8 @@ func (s *Snapshot) addLinks(k *kernel) error {
 	for _, l := range links {
 		a := l.Attrs()
 		k.links[a.Index] = a.Name
-		s.add("link", k.name, "%s %s %s mtu %d mac %s alias %q", a.Name, l.Type(), state(a.Flags), a.MTU, a.HardwareAddr, a.Alias)
+		s.add("link", k.name, "%s %s %s mtu %d mac %s alias %q", a.Name, l.Type(), state(a.Flags), a.MTU,
+			a.HardwareAddr, a.Alias)
 	}
 	return nil
 }
@@ -101,7 +102,8 @@ func (s *Snapshot) addRoutes(k *kernel, family int) error {
 		if r.Dst != nil {
 			destination = r.Dst.String()
 		}
-		s.add("route", k.name, "%s via %s dev %s table %d type %d metric %d", destination, r.Gw, k.links[r.LinkIndex], r.Table, r.Type, r.Priority)
+		s.add("route", k.name, "%s via %s dev %s table %d type %d metric %d", destination, r.Gw, k.links[r.LinkIndex],
+			r.Table, r.Type, r.Priority)
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
-// Package leftovers compares the objects on a node before and after: every kind that a connected pod could leave behind.
+// Package leftovers compares the objects on a node before and after: every kind that a connected pod could leave
+// behind.
 package leftovers
 
 import (
@@ -20,8 +21,8 @@ type Places struct {
 	Dataplane   string         // the dataplane's binary API socket
 }
 
-// Snapshot has one line per object: its kind, its place, and its identity. The same line may stand for several objects, such as
-// descriptors.
+// Snapshot has one line per object: its kind, its place, and its identity. The same line may stand for several objects,
+// such as descriptors.
 type Snapshot struct {
 	objects map[string]int
 	// unfinished lists pending work of the kernel, such as duplicate address detection.
@@ -97,8 +98,8 @@ func more(many, few map[string]int, sign string) []string {
 // interval is the time between two snapshots.
 const interval = 50 * time.Millisecond
 
-// Settle takes snapshots until one equals before or the timeout is over, and returns the last: the kernel and closing connections need
-// some time.
+// Settle takes snapshots until one equals before or the timeout is over, and returns the last: the kernel and closing
+// connections need some time.
 func Settle(ctx context.Context, p Places, before Snapshot, timeout time.Duration) (Snapshot, error) {
 	return Until(ctx, p, timeout, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
 }
@@ -106,12 +107,13 @@ func Settle(ctx context.Context, p Places, before Snapshot, timeout time.Duratio
 // alike is the number of equal snapshots in a row that count as steady.
 const alike = 4
 
-// Steady takes snapshots until several in a row are equal and the kernel has no pending work, and returns the last. It returns an error
-// after the timeout.
+// Steady takes snapshots until several in a row are equal and the kernel has no pending work, and returns the last. It
+// returns an error after the timeout.
 func Steady(ctx context.Context, p Places, timeout time.Duration) (Snapshot, error) {
 	var last Snapshot
 	var restless []string
-	taken, same := 0, 0
+	taken := 0
+	same := 0
 	began := time.Now()
 	s, err := Until(ctx, p, timeout, func(s Snapshot) bool {
 		restless = append(s.unfinished, s.Since(last)...)
@@ -123,13 +125,16 @@ func Steady(ctx context.Context, p Places, timeout time.Duration) (Snapshot, err
 		return same >= alike
 	})
 	if same < alike {
-		err = errors.Join(fmt.Errorf("no %[3]d of %[1]d snapshots in %[2]s are equal and in a row: %[4]q", taken, time.Since(began).Round(time.Millisecond), alike, restless), err)
+		err = errors.Join(
+			fmt.Errorf("no %[3]d of %[1]d snapshots in %[2]s are equal and in a row: %[4]q", taken,
+				time.Since(began).Round(time.Millisecond), alike, restless),
+			err)
 	}
 	return s, err
 }
 
-// fewest is the minimum number of snapshots: the machine may be suspended for the whole timeout, and shows its settled state only
-// afterwards.
+// fewest is the minimum number of snapshots: the machine may be suspended for the whole timeout, and shows its settled
+// state only afterwards.
 const fewest = 20
 
 // Until takes snapshots until one is enough or the timeout is over, and returns the last.

@@ -11,8 +11,9 @@ import (
 
 // cell is an interface type on a network with address families; two pods have the interface.
 type cell struct {
-	kind     string // tap, veth or memif
-	network  string // main, default, stub, L2 or L3; main is the main interface, the others are extra interfaces beside a main tap
+	kind string // tap, veth or memif
+	// main, default, stub, L2 or L3; main is the main interface, the others are extra interfaces beside a main tap
+	network  string
 	families string // v4, v6 or dual
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// checkDump counts the dataplane's objects of the cell's interface, of both pods together. Lines are those of a comparison of snapshots:
-// "+ interface dataplane weft-<hash>-x0#<hash> type ...".
+// checkDump counts the dataplane's objects of the cell's interface, of both pods together. Lines are those of a
+// comparison of snapshots: "+ interface dataplane weft-<hash>-x0#<hash> type ...".
 func (c cell) checkDump(t *testing.T, lines []string) {
 	t.Helper()
 	marks := map[string]int{}
@@ -20,16 +20,19 @@ func (c cell) checkDump(t *testing.T, lines []string) {
 				tables[strings.Fields(rest)[2]] = true
 			}
 		}
-		if kind == "fib-neighbour" && strings.HasPrefix(rest, "dataplane weft-gw-l2-net#") && strings.HasSuffix(rest, "_STATIC") {
+		if kind == "fib-neighbour" && strings.HasPrefix(rest, "dataplane weft-gw-l2-net#") &&
+			strings.HasSuffix(rest, "_STATIC") {
 			marks["known to the gateway"]++
 		}
-		if kind == "interface" && strings.Contains(rest, "-"+c.link()+"#") && !strings.Contains(rest, " type "+c.deviceType()+" ") {
+		if kind == "interface" && strings.Contains(rest, "-"+c.link()+"#") &&
+			!strings.Contains(rest, " type "+c.deviceType()+" ") {
 			t.Errorf("not an interface of type %s: %s", c.deviceType(), line)
 		}
 	}
 	for kind, want := range c.marks() {
 		if marks[kind] != want {
-			t.Errorf("the dataplane has %d objects of kind %s for %s, want %d:\n  %s", marks[kind], kind, c.link(), want, strings.Join(lines, "\n  "))
+			t.Errorf("the dataplane has %d objects of kind %s for %s, want %d:\n  %s", marks[kind], kind, c.link(),
+				want, strings.Join(lines, "\n  "))
 		}
 	}
 	c.checkTables(t, tables)

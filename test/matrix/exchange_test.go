@@ -26,7 +26,8 @@ const (
 func (c cell) exchange(t *testing.T, home string, a, b *attachedPod) {
 	t.Helper()
 	for _, way := range [][2]*attachedPod{{a, b}, {b, a}} {
-		from, to := way[0], way[1]
+		from := way[0]
+		to := way[1]
 		switch c.network {
 		case "stub":
 			c.nothing(t, from, to)
@@ -43,7 +44,8 @@ func (c cell) exchange(t *testing.T, home string, a, b *attachedPod) {
 		}
 	}
 	if c.network == "main" {
-		answers(t, &attachedPod{Pod: &node.Pod{Name: "the node", Netns: home}}, "", append(a.last().Bare(), b.last().Bare()...)...)
+		answers(t, &attachedPod{Pod: &node.Pod{Name: "the node", Netns: home}}, "",
+			append(a.last().Bare(), b.last().Bare()...)...)
 	}
 }
 
@@ -140,7 +142,8 @@ func route(path string, do func(*netlink.Route) error, to, via netip.Addr) error
 // nothing adds on-link addresses to both ends of a stub, and expects that no packet is forwarded.
 func (c cell) nothing(t *testing.T, from, to *attachedPod) {
 	t.Helper()
-	here, there := c.chosen("10.9.0.1/24", "fd00:9::1/64"), c.chosen("10.9.0.2/24", "fd00:9::2/64")
+	here := c.chosen("10.9.0.1/24", "fd00:9::1/64")
+	there := c.chosen("10.9.0.2/24", "fd00:9::2/64")
 	var attempts sync.WaitGroup
 	for i, p := range there {
 		must.Succeed(t, address(from.Netns, netlink.AddrAdd, here[i]))

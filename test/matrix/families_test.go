@@ -26,7 +26,9 @@ func TestPodOfOneFamilyIsConnectedOnADualStackNode(t *testing.T) {
 	m.start(t)
 	for _, families := range []string{"v4", "v6"} {
 		for _, kind := range dataplane.Kinds() {
-			t.Run(fmt.Sprintf("%s-%s", families, kind), func(t *testing.T) { m.playAs(t, cell{kind, "default", families}, families) })
+			t.Run(fmt.Sprintf("%s-%s", families, kind), func(t *testing.T) {
+				m.playAs(t, cell{kind, "default", families}, families)
+			})
 		}
 	}
 }

@@ -20,7 +20,8 @@ func TestGatewayForgetsDeletedPods(t *testing.T) {
 	for _, kind := range dataplane.Kinds() {
 		t.Run(kind, func(t *testing.T) {
 			c := cell{kind, "L2", "dual"}
-			a, b := m.newPod(t, c), m.newPod(t, c)
+			a := m.newPod(t, c)
+			b := m.newPod(t, c)
 			defer func() { must.Succeed(t, a.Remove()); must.Succeed(t, b.Remove()) }()
 			before, err := leftovers.Steady(t.Context(), m.places(a, b), settling)
 			must.Succeed(t, err)

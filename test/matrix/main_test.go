@@ -1,4 +1,5 @@
-// Package matrix_test connects pods with every type of interface on every type of network, and checks every view of each.
+// Package matrix_test connects pods with every type of interface on every type of network, and checks every view of
+// each.
 package matrix_test
 
 import (

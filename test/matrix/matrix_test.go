@@ -30,8 +30,10 @@ type matrix struct {
 	pods         int    // number of pods so far
 }
 
-// TestMatrix tests all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the interface, the result
-// and the machine, packets, CHECK, a crash of the agent and all of that again, DEL, and the comparison with the state before.
+// TestMatrix tests all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the
+// interface, the result and the machine, packets, CHECK, a crash of the agent and all of that again, DEL, and the
+// comparison with the state before.
+//
 // rows: CAL-24, MEM-02, CAL-09, CAL-11, CAL-12, CAL-13
 func TestMatrix(t *testing.T) {
 	netnstest.RequireTap(t)
@@ -66,7 +68,8 @@ func newMatrix(t *testing.T, dir string, o node.Options) *matrix {
 // start starts the agent in the node's namespace.
 func (m *matrix) start(t *testing.T) {
 	t.Helper()
-	must.Succeed(t, netns.Do(m.home, func() error { return m.node.StartAgent(t.Context(), "--pod-interface", m.podInterface) }))
+	must.Succeed(t,
+		netns.Do(m.home, func() error { return m.node.StartAgent(t.Context(), "--pod-interface", m.podInterface) }))
 }
 
 func (m *matrix) end(t *testing.T) {
@@ -114,8 +117,10 @@ func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 		m.podInterface = c.podInterface()
 		m.restart(t)
 	}
-	a, b := m.newPod(t, c), m.newPod(t, c)
-	a.Namespace, b.Namespace = namespace, namespace
+	a := m.newPod(t, c)
+	b := m.newPod(t, c)
+	a.Namespace = namespace
+	b.Namespace = namespace
 	defer func() { must.Succeed(t, a.Remove()); must.Succeed(t, b.Remove()) }()
 	places := m.places(a, b)
 	before, err := leftovers.Steady(t.Context(), places, settling)
@@ -140,8 +145,8 @@ func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 	m.check(t, a, b)
 }
 
-// same waits until the state equals that before a crash of the agent. Kernels may learn more neighbours: they probe them some seconds
-// after traffic, with link-local addresses.
+// same waits until the state equals that before a crash of the agent. Kernels may learn more neighbours: they probe
+// them some seconds after traffic, with link-local addresses.
 func (m *matrix) same(t *testing.T, places leftovers.Places, before leftovers.Snapshot) {
 	t.Helper()
 	differ := func(now leftovers.Snapshot) []string {
@@ -149,7 +154,9 @@ func (m *matrix) same(t *testing.T, places leftovers.Places, before leftovers.Sn
 			return strings.HasPrefix(line, "+ neighbour ") && strings.HasSuffix(line, " learned")
 		})
 	}
-	now, err := leftovers.Until(t.Context(), places, settling, func(now leftovers.Snapshot) bool { return len(differ(now)) == 0 })
+	now, err := leftovers.Until(t.Context(), places, settling, func(now leftovers.Snapshot) bool {
+		return len(differ(now)) == 0
+	})
 	must.Succeed(t, err)
 	if lines := differ(now); len(lines) > 0 {
 		t.Errorf("differences after a crash of the agent:\n  %s", strings.Join(lines, "\n  "))
@@ -169,7 +176,8 @@ func (m *matrix) newPod(t *testing.T, c cell) *attachedPod {
 	return w
 }
 
-// places lists the places where pods could leave something, without the agent's descriptors, because the agent restarts.
+// places lists the places where pods could leave something, without the agent's descriptors, because the agent
+// restarts.
 func (m *matrix) places(a, b *attachedPod) leftovers.Places {
 	return leftovers.Places{
 		Namespaces:  map[string]string{"node": m.home, "a": a.Netns, "b": b.Netns},

@@ -33,12 +33,16 @@ func (w *attachedPod) plugIn(t *testing.T) {
 	if len(all) != 1 || all[0].Name != "x0" {
 		t.Fatalf("interfaces.json is %s", text)
 	}
-	d, p := all[0], &plug{}
+	d := all[0]
+	p := &plug{}
 	must.Succeed(t, netns.Do(w.Netns, func() (err error) { p.tap, err = kerneltap.New(d); return err }))
 	ctx, cancel := context.WithTimeout(t.Context(), settling)
 	defer cancel()
 	p.client, err = memif.Dial(ctx, memif.ClientConfig{
-		Socket: filepath.Join(directory, "memif.sock"), ID: d.ID, Secret: memif.Secret(w.container.Envs[memif.SecretVariable]), Name: d.Name,
+		Socket: filepath.Join(directory, "memif.sock"),
+		ID:     d.ID,
+		Secret: memif.Secret(w.container.Envs[memif.SecretVariable]),
+		Name:   d.Name,
 	}, memif.ClientEvents{})
 	must.Succeed(t, err)
 	ctx, p.stop = context.WithCancel(context.Background())

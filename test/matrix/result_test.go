@@ -35,7 +35,11 @@ func (c cell) checkResult(t *testing.T, w *attachedPod) {
 	if !slices.Equal(names, want) {
 		t.Fatalf("interfaces %v, want %v", names, want)
 	}
-	if got := inKernel(t, w.Netns, c.link()).kind; got != map[string]string{"tap": "tuntap", "veth": "veth", "memif": "tuntap"}[c.kind] {
+	if got := inKernel(t, w.Netns, c.link()).kind; got != map[string]string{
+		"tap":   "tuntap",
+		"veth":  "veth",
+		"memif": "tuntap",
+	}[c.kind] {
 		t.Errorf("the type of %s is %s", c.link(), got)
 	}
 	if got := w.last().SocketPath; got != w.socket() {
@@ -64,8 +68,18 @@ func (c cell) checkAddresses(t *testing.T, w *attachedPod) {
 
 // lengths returns the prefix lengths and gateways of the cell's addresses.
 func (c cell) lengths() []string {
-	v4 := map[string]string{"main": "/32 by 169.254.1.1", "default": "/32 by 10.1.0.1", "L2": "/24 by 10.5.0.1", "L3": "/32 by 10.6.0.1"}
-	v6 := map[string]string{"main": "/128 by fe80::1", "default": "/128 by fe80::1", "L2": "/64 by fd00:5::1", "L3": "/128 by fe80::1"}
+	v4 := map[string]string{
+		"main":    "/32 by 169.254.1.1",
+		"default": "/32 by 10.1.0.1",
+		"L2":      "/24 by 10.5.0.1",
+		"L3":      "/32 by 10.6.0.1",
+	}
+	v6 := map[string]string{
+		"main":    "/128 by fe80::1",
+		"default": "/128 by fe80::1",
+		"L2":      "/64 by fd00:5::1",
+		"L3":      "/128 by fe80::1",
+	}
 	if c.kind == "memif" {
 		v4["default"] = v4["main"] // the memif's program has no other interface
 	}
@@ -128,7 +142,9 @@ func inKernel(t *testing.T, path, name string) (s seen) {
 			return err
 		}
 		a := l.Attrs()
-		s.kind, s.mac, s.mtu = l.Type(), a.HardwareAddr.String(), a.MTU
+		s.kind = l.Type()
+		s.mac = a.HardwareAddr.String()
+		s.mtu = a.MTU
 		list, err := netlink.AddrList(l, unix.AF_UNSPEC)
 		for _, a := range list {
 			if p := netip.MustParsePrefix(a.IPNet.String()); !p.Addr().IsLinkLocalUnicast() {

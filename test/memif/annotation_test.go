@@ -29,13 +29,19 @@ func TestADDWithoutEnoughDevicesNamesTheMissingDevices(t *testing.T) {
 			"interface m1: the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1"},
 		{"too few", "m1/memif,m2/memif,t1/tap", "", map[string]int{"vnf": 1},
 			"interface m2: the pod's containers have 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2"},
-		{"too few in the container", "m1/memif,m2/memif", `{"m1":{"container":"vnf"},"m2":{"container":"vnf"}}`, map[string]int{"vnf": 1, "zwo": 1},
-			"interface m2: container vnf has 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2"},
+		{
+			"too few in the container", "m1/memif,m2/memif", `{"m1":{"container":"vnf"},"m2":{"container":"vnf"}}`,
+			map[string]int{"vnf": 1, "zwo": 1},
+			"interface m2: container vnf has 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2",
+		},
 		{"none in the container", "m1/memif", `{"m1":{"container":"log"}}`, map[string]int{"log": 0, "vnf": 1},
 			"container log has no contivpp.io/memif in its limits; these have: vnf"},
 		{"more than enough", "m1/memif", "", map[string]int{"vnf": 2}, ""},
 		{"resource without an annotation", "", "", map[string]int{"vnf": 1}, ""},
-		{"the container that is named", "m1/memif", `{"m1":{"container":"zwo"}}`, map[string]int{"vnf": 1, "zwo": 1}, ""},
+		{
+			"the container that is named", "m1/memif", `{"m1":{"container":"zwo"}}`, map[string]int{"vnf": 1, "zwo": 1},
+			"",
+		},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +73,8 @@ func (l *lab) refused(p *node.Pod, why string) {
 	l.Helper()
 	_, err := l.runtime.Add(l.Context(), p)
 	output, ok := errors.AsType[*types.Error](err)
-	if !ok || output.Code != deviceMissing || !strings.Contains(output.Error(), why) || !strings.Contains(output.Error(), "pod demo/"+p.Name) {
+	if !ok || output.Code != deviceMissing || !strings.Contains(output.Error(), why) ||
+		!strings.Contains(output.Error(), "pod demo/"+p.Name) {
 		l.Errorf("error %v, want code %d and %q", err, deviceMissing, why)
 	}
 	out, err := l.Weftctl(l.Context(), "attachments")
@@ -93,7 +100,8 @@ func TestADDReturnsTryAgainWhileKubeletDoesNotAnswer(t *testing.T) {
 	g := newGranted(t, nil)
 	g.try(g.Kubelet.Stop())
 	_, err := g.runtime.Add(t.Context(), g.pod)
-	if output, ok := errors.AsType[*types.Error](err); !ok || output.Code != types.ErrTryAgainLater || !strings.Contains(output.Error(), "is kubelet running?") {
+	if output, ok := errors.AsType[*types.Error](err); !ok || output.Code != types.ErrTryAgainLater ||
+		!strings.Contains(output.Error(), "is kubelet running?") {
 		t.Errorf("error %v, want code %d and a question about kubelet", err, types.ErrTryAgainLater)
 	}
 	g.try(g.Kubelet.Start())

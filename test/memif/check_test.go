@@ -31,8 +31,14 @@ func TestCHECKNamesDriftOfAMemifAndAResyncRepairsIt(t *testing.T) {
 	}{
 		{"socket deleted", func() error { return os.Remove(file("memif.sock")) }, file("memif.sock")},
 		{"socket's mode changed", func() error { return os.Chmod(file("memif.sock"), 0o600) }, file("memif.sock")},
-		{"directory's mode changed", func() error { return os.Chmod(directory(g.vnf), 0o700) }, "linux.file/" + directory(g.vnf)},
-		{"list changed", func() error { return os.WriteFile(file("interfaces.json"), []byte("{}"), 0o444) }, file("interfaces.json")},
+		{
+			"directory's mode changed", func() error { return os.Chmod(directory(g.vnf), 0o700) },
+			"linux.file/" + directory(g.vnf),
+		},
+		{
+			"list changed", func() error { return os.WriteFile(file("interfaces.json"), []byte("{}"), 0o444) },
+			file("interfaces.json"),
+		},
 		{"list deleted", func() error { return os.Remove(file("interfaces.json")) }, file("interfaces.json")},
 		{"secret changed", func() error { return os.WriteFile(file("secret"), []byte("open"), 0o444) }, file("secret")},
 		{"interface deleted", g.deleteMemif, "vpp.interface/weft-"},
@@ -42,7 +48,8 @@ func TestCHECKNamesDriftOfAMemifAndAResyncRepairsIt(t *testing.T) {
 			g.try(tt.change())
 			err := g.runtime.Check(t.Context(), g.pod)
 			output, ok := errors.AsType[*types.Error](err)
-			if !ok || output.Code != drifted || !strings.Contains(output.Error(), tt.named) || !strings.Contains(output.Error(), "demo/d") {
+			if !ok || output.Code != drifted || !strings.Contains(output.Error(), tt.named) ||
+				!strings.Contains(output.Error(), "demo/d") {
 				t.Errorf("CHECK returned %v, want code %d, the pod, and %s", err, drifted, tt.named)
 			}
 			if ok && strings.Contains(output.Error(), g.vnf.Envs["MEMIF_SECRET"]) {
@@ -55,7 +62,8 @@ func TestCHECKNamesDriftOfAMemifAndAResyncRepairsIt(t *testing.T) {
 	}
 }
 
-// Each change waits for the repair of the previous one: an interface's index is valid only while the agent repairs nothing.
+// Each change waits for the repair of the previous one: an interface's index is valid only while the agent repairs
+// nothing.
 func TestAuditRepairsAMemif(t *testing.T) {
 	g := newGranted(t, nil)
 	g.try(g.KillAgent())
@@ -67,7 +75,10 @@ func TestAuditRepairsAMemif(t *testing.T) {
 		change func() error
 	}{
 		{"socket deleted", func() error { return os.Remove(m1.SocketPath) }},
-		{"list changed", func() error { return os.WriteFile(inDirectory(g.vnf, "interfaces.json"), []byte("{}"), 0o444) }},
+		{
+			"list changed",
+			func() error { return os.WriteFile(inDirectory(g.vnf, "interfaces.json"), []byte("{}"), 0o444) },
+		},
 		{"interface deleted", g.deleteMemif},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -75,7 +86,8 @@ func TestAuditRepairsAMemif(t *testing.T) {
 			g.try(tt.change())
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()
-			for over := time.Now().Add(time.Minute); g.runtime.Check(t.Context(), g.pod) != nil && time.Now().Before(over); {
+			for over := time.Now().Add(time.Minute); g.runtime.Check(t.Context(), g.pod) != nil &&
+				time.Now().Before(over); {
 				<-tick.C
 			}
 			g.works(g.pod, m1)

@@ -51,12 +51,16 @@ func (l *lab) start(p *node.Pod, c kubelettest.Container, command ...string) *pr
 	return l.startAs(nil, p, c, command...)
 }
 
-// startAs runs a program of Weft or of the machine as a user in a container of the pod: with the environment of Allocate and nothing
-// else, in the pod's network namespace, and in a file system where only the container's mounts belong to Weft.
+// startAs runs a program of Weft or of the machine as a user in a container of the pod: with the environment of
+// Allocate and nothing else, in the pod's network namespace, and in a file system where only the container's mounts
+// belong to Weft.
 func (l *lab) startAs(user *syscall.Credential, p *node.Pod, c kubelettest.Container, command ...string) *program {
 	l.Helper()
 	r := &program{Cmd: exec.Command(inContainer, command[1:]...), out: &output{}, ended: make(chan struct{})}
-	r.Env, r.Dir, r.Stdout, r.Stderr = []string{}, "/", r.out, r.out
+	r.Env = []string{}
+	r.Dir = "/"
+	r.Stdout = r.out
+	r.Stderr = r.out
 	r.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	for key, value := range c.Envs {
 		r.Env = append(r.Env, key+"="+value)
@@ -76,10 +80,12 @@ func (l *lab) enter(c kubelettest.Container, program string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("run", "/run", "tmpfs", 0, "mode=0755"),
+	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("run", "/run", "tmpfs", 0, "mode=0755"),
 		unix.Mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777"))
 	for _, m := range c.Mounts {
-		err = errors.Join(err, os.MkdirAll(m.GetContainerPath(), 0o755), bind(m.GetHostPath(), m.GetContainerPath(), m.GetReadOnly()))
+		err = errors.Join(err, os.MkdirAll(m.GetContainerPath(), 0o755),
+			bind(m.GetHostPath(), m.GetContainerPath(), m.GetReadOnly()))
 	}
 	err = errors.Join(err, os.WriteFile(inContainer, nil, 0o755), bind(program, inContainer, true))
 	return errors.Join(err, unix.Mount("hidden", l.Dir, "tmpfs", 0, "mode=0755"))
@@ -93,7 +99,8 @@ func bind(from, to string, readOnly bool) error {
 	if err := unix.Statfs(to, &has); err != nil {
 		return err
 	}
-	kept := uintptr(has.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME)
+	kept := uintptr(has.Flags) &
+		(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME)
 	return unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kept, "")
 }
 

@@ -22,12 +22,14 @@ func TestContainersOfAPodReachOnlyTheirOwnMemifs(t *testing.T) {
 	d, both := l.admit("d", "m1/memif,m2/memif,m3/memif,m4/memif", "",
 		kubelettest.Container{Name: "left", Limit: 2}, kubelettest.Container{Name: "right", Limit: 2})
 	links := l.add(d)
-	left, right := both[0], both[1]
+	left := both[0]
+	right := both[1]
 	if left.Envs[memif.SecretVariable] == right.Envs[memif.SecretVariable] || directory(left) == directory(right) {
 		t.Fatal("the containers have the same secret or directory")
 	}
 	owned := map[string][]node.Link{directory(left): links[1:3], directory(right): links[3:5]}
-	one, other := l.start(d, left, "icmpresponder"), l.start(d, right, "icmpresponder")
+	one := l.start(d, left, "icmpresponder")
+	other := l.start(d, right, "icmpresponder")
 	for i, program := range []*program{one, one, other, other} {
 		l.awaitOutput(program, links[1+i].Name+": connected to")
 	}
@@ -63,7 +65,8 @@ func (l *lab) onlyOwn(c kubelettest.Container, want []node.Link) {
 	}
 	for i, f := range found {
 		w := want[i]
-		if f.ID != uint32(i+1) || f.Name != w.Name || f.MAC.String() != w.Mac || f.MTU != w.Mtu || f.Addresses[0] != w.Addresses[0] || w.SocketPath != inDirectory(c, "memif.sock") {
+		if f.ID != uint32(i+1) || f.Name != w.Name || f.MAC.String() != w.Mac || f.MTU != w.Mtu ||
+			f.Addresses[0] != w.Addresses[0] || w.SocketPath != inDirectory(c, "memif.sock") {
 			l.Errorf("container %s has %+v, the result has %+v", c.Name, f, w.Interface)
 		}
 	}

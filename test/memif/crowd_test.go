@@ -23,12 +23,15 @@ var crowd = dataplane.Crowd(50, 1)
 
 const together = 4 // number of concurrent ADDs or DELs
 
-// Pods take all devices, two each; agent and kubelet are restarted after half of the ADDs; after all DELs the node is as before.
+// Pods take all devices, two each; agent and kubelet are restarted after half of the ADDs; after all DELs the node is
+// as before.
+//
 // rows: MEM-03, MEM-22
 func TestManyPodsWithAllDevicesLeaveNothing(t *testing.T) {
 	l := newLab(t, node.Options{Memifs: 2 * crowd})
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, 2*crowd))
-	other, err := l.NewPod("other") // so that kubelet's list is not empty at the end: an empty list means that kubelet has just started
+	// so that kubelet's list is not empty at the end: an empty list means that kubelet has just started
+	other, err := l.NewPod("other")
 	l.try(err)
 	_, err = l.Admit(t.Context(), other)
 	l.try(err)
@@ -89,9 +92,13 @@ func (l *lab) guests(n int) (all []*guest) {
 }
 
 func (m *guest) come() (err error) {
-	m.containers, err = m.Kubelet.Admit(m.Context(), node.Memif, kubelettest.Pod{Namespace: "demo", Name: m.pod.Name, Containers: []kubelettest.Container{
-		{Name: "left", Limit: 1}, {Name: "right", Limit: 1},
-	}})
+	m.containers, err = m.Kubelet.Admit(m.Context(), node.Memif, kubelettest.Pod{
+		Namespace: "demo",
+		Name:      m.pod.Name,
+		Containers: []kubelettest.Container{
+			{Name: "left", Limit: 1}, {Name: "right", Limit: 1},
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -122,7 +129,11 @@ func (l *lab) connect(guests []*guest) (clients []*memif.Client) {
 	for _, m := range guests {
 		for _, c := range m.containers {
 			client, err := memif.Dial(l.Context(), memif.ClientConfig{
-				Socket: inDirectory(c, "memif.sock"), ID: 1, Secret: memif.Secret(c.Envs[memif.SecretVariable]), RingSize: 64, Spin: -1,
+				Socket:   inDirectory(c, "memif.sock"),
+				ID:       1,
+				Secret:   memif.Secret(c.Envs[memif.SecretVariable]),
+				RingSize: 64,
+				Spin:     -1,
 			}, memif.ClientEvents{})
 			l.try(err)
 			l.Cleanup(func() { _ = client.Close() })
@@ -167,7 +178,9 @@ func emptyState(path string, guests []*guest) error {
 	err = db.View(func(tx *bbolt.Tx) error {
 		for _, bucket := range []string{"devices", "attachments", "leases", "applied"} {
 			_ = tx.Bucket([]byte(bucket)).ForEach(func(key, value []byte) error {
-				ofGuest := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(string(key), name) })
+				ofGuest := slices.ContainsFunc(names, func(name string) bool {
+					return strings.Contains(string(key), name)
+				})
 				if ofGuest || bucket != "applied" && !strings.Contains(string(value), `"state":"cooling"`) {
 					errs = append(errs, fmt.Errorf("bucket %[2]s contains %[1]s", key, bucket))
 				}

@@ -21,8 +21,8 @@ func (l *lab) direct(name, options string) (*node.Pod, *program) {
 	return p, l.start(p, containers[0], "memiftap")
 }
 
-// Two programs share memory; the dataplane has neither memif. They stay connected when the dataplane restarts, and connect again after a
-// restart of the agent or of either program.
+// Two programs share memory; the dataplane has neither memif. They stay connected when the dataplane restarts, and
+// connect again after a restart of the agent or of either program.
 func TestDirectNetworkConnectsTwoPods(t *testing.T) {
 	l := newLab(t, node.Options{Networks: directNetworks})
 	a, ofA := l.direct("a", `{"a1":{"role":"server","ips":["10.9.0.1/24"],"mac":"02:00:00:00:09:01"}}`)
@@ -49,12 +49,16 @@ func TestDirectNetworkConnectsTwoPods(t *testing.T) {
 func TestVPPIsTheServerOfADirectNetwork(t *testing.T) {
 	environment := dataplane.RequireVPP(t)
 	l := newLab(t, node.Options{Networks: directNetworks, Embedded: true})
-	a, containers := l.admit("a", "a1/memif/pair", `{"a1":{"role":"server"}}`, kubelettest.Container{Name: "vpp", Limit: 1})
+	a, containers := l.admit("a", "a1/memif/pair", `{"a1":{"role":"server"}}`, kubelettest.Container{
+		Name:  "vpp",
+		Limit: 1,
+	})
 	l.add(a)
 	c := containers[0]
 	maps.Copy(c.Envs, environment)
-	vpp := l.start(a, c, "/bin/sh", "-c", "exec vpp unix { nodaemon cli-listen /run/vpp/cli.sock } buffers { page-size 4k } "+
-		"plugins { plugin default { disable } plugin memif_plugin.so { enable } plugin ping_plugin.so { enable } }")
+	vpp := l.start(a, c, "/bin/sh", "-c",
+		"exec vpp unix { nodaemon cli-listen /run/vpp/cli.sock } buffers { page-size 4k } "+
+			"plugins { plugin default { disable } plugin memif_plugin.so { enable } plugin ping_plugin.so { enable } }")
 	l.eventually(func() error { return vpp.run("vppctl show version") })
 	l.try(vpp.run(`vppctl create memif socket id 2 filename abstract:weft/a1
 vppctl create interface memif id 1 socket-id 2 master secret $MEMIF_SECRET

@@ -24,14 +24,17 @@ const footprintPods = "WEFT_FOOTPRINT_PODS"
 
 const memifsOfAPod = 3
 
-// TestFootprint measures memory, threads and descriptors of the programs, without pods, with pods of three connected memifs each, and
-// under load. The limits of the manifests derive from the figures, which are in docs/operations.md.
+// TestFootprint measures memory, threads and descriptors of the programs, without pods, with pods of three connected
+// memifs each, and under load. The limits of the manifests derive from the figures, which are in docs/operations.md.
 func TestFootprint(t *testing.T) {
 	pods, err := strconv.Atoi(os.Getenv(footprintPods))
 	if err != nil {
 		t.Skipf("a measurement: needs %s, the number of pods, such as 110", footprintPods)
 	}
-	l := newLab(t, node.Options{Memifs: memifsOfAPod * pods, Pools: []node.Pool{{Name: "wide", Prefix: netip.MustParsePrefix("10.100.0.0/16")}}})
+	l := newLab(t, node.Options{
+		Memifs: memifsOfAPod * pods,
+		Pools:  []node.Pool{{Name: "wide", Prefix: netip.MustParsePrefix("10.100.0.0/16")}},
+	})
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, memifsOfAPod*pods))
 	l.measure("no pods")
 
@@ -65,7 +68,8 @@ func TestFootprint(t *testing.T) {
 	stop := make(chan struct{})
 	highest := make(chan map[string]uint64)
 	go func() { highest <- l.watch(stop) }()
-	count, err := traffic.Flood(t.Context(), traffic.Path{From: from.Netns, FromLink: "eth0", To: to.Netns, Address: target}, "eth0", 10*time.Second)
+	count, err := traffic.Flood(t.Context(),
+		traffic.Path{From: from.Netns, FromLink: "eth0", To: to.Netns, Address: target}, "eth0", 10*time.Second)
 	close(stop)
 	most := <-highest
 	l.try(err)
@@ -152,7 +156,9 @@ func (l *lab) measure(when string) {
 	all := l.processes()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		f := figures(all[name])
-		l.Logf("%-40s %-12s resident %6d KiB (anonymous %6d, file %6d, shared %6d, highest %6d), %3d threads, %4d descriptors", when, name,
+		l.Logf(
+			"%-40s %-12s resident %6d KiB (anonymous %6d, file %6d, shared %6d, highest %6d), %3d threads, %4d descriptors",
+			when, name,
 			f["VmRSS"], f["RssAnon"], f["RssFile"], f["RssShmem"], f["VmHWM"], f["Threads"], f["descriptors"])
 	}
 }

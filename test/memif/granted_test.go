@@ -26,7 +26,8 @@ func newGranted(t *testing.T, foreign map[string][]string) *granted {
 	l := newLab(t, node.Options{})
 	g := &granted{lab: l, asker: l.neighbour("a")}
 	pod, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1, Foreign: foreign})
-	g.pod, g.vnf = pod, containers[0]
+	g.pod = pod
+	g.vnf = containers[0]
 	return g
 }
 

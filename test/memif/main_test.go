@@ -31,7 +31,8 @@ func newLab(t *testing.T, o node.Options) *lab {
 	t.Helper()
 	netnstest.Require(t)
 	netnstest.RequireTap(t)
-	o.Verify, o.CoolDown = true, 50*time.Millisecond
+	o.Verify = true
+	o.CoolDown = 50 * time.Millisecond
 	if o.Memifs == 0 {
 		o.Memifs = memifs
 	}

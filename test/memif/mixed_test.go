@@ -28,13 +28,16 @@ func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.Type, func(t *testing.T) {
 			l := newLab(t, node.Options{Networks: networks()})
-			d, containers := l.admit("d", "m1/memif/"+n.Name+",m2/memif/"+n.Name, `{"m2":{"ringSize":64,"bufferSize":256}}`,
+			d, containers := l.admit("d", "m1/memif/"+n.Name+",m2/memif/"+n.Name,
+				`{"m2":{"ringSize":64,"bufferSize":256}}`,
 				kubelettest.Container{Name: "vnf", Limit: 2})
 			links := l.add(d)
 			responder := l.start(d, containers[0], "icmpresponder")
 			l.awaitOutput(responder, "m1: connected to")
 			l.awaitOutput(responder, "m2: connected to")
-			for _, kind := range slices.DeleteFunc(dataplane.Kinds(), func(kind string) bool { return kind == "memif" }) {
+			for _, kind := range slices.DeleteFunc(dataplane.Kinds(), func(kind string) bool {
+				return kind == "memif"
+			}) {
 				p, err := l.NewPod(kind)
 				l.try(err)
 				p.Annotations = map[string]string{"contivpp.io/custom-if": fmt.Sprintf("x0/%s/%s", kind, n.Name)}
@@ -69,7 +72,8 @@ func TestRestartedKubeletHasTheDevicesWithinTwoSeconds(t *testing.T) {
 		}
 		took := stopwatch.Time(func() {
 			g.eventually(func() error {
-				if _, devices := g.Kubelet.Capacity(node.Memif); devices != memifs || g.Kubelet.Registrations() == before {
+				if _, devices := g.Kubelet.Capacity(node.Memif); devices != memifs ||
+					g.Kubelet.Registrations() == before {
 					return fmt.Errorf("%s: kubelet has %d devices", name, devices)
 				}
 				return nil

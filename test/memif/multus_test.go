@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// multus handles NetworkAttachmentDefinitions as Multus does: it executes the plugin of each with a generated configuration and
-// arguments, for one sandbox, sequentially.
+// multus handles NetworkAttachmentDefinitions as Multus does: it executes the plugin of each with a generated
+// configuration and arguments, for one sandbox, sequentially.
 type multus struct {
 	*lab
 	cni *libcni.CNIConfig
@@ -36,7 +36,9 @@ type selection struct {
 }
 
 func newMultus(l *lab, p *node.Pod) *multus {
-	return &multus{l, libcni.NewCNIConfigWithCacheDir([]string{filepath.Dir(l.Program("weft-cni"))}, l.Dir+"/multus", nil), p}
+	return &multus{
+		l, libcni.NewCNIConfigWithCacheDir([]string{filepath.Dir(l.Program("weft-cni"))}, l.Dir+"/multus", nil), p,
+	}
 }
 
 // config is the configuration that Multus generates: it adds the device, under two keys, and the pod's cni-args.
@@ -49,7 +51,8 @@ func (m *multus) config(s selection) *libcni.PluginConfig {
 	}
 	maps.Copy(conf, s.awaitOutput)
 	if s.device != "" {
-		conf["deviceID"], conf["pciBusID"] = s.device, s.device
+		conf["deviceID"] = s.device
+		conf["pciBusID"] = s.device
 	}
 	if s.args != nil {
 		conf["args"] = map[string]any{"cni": s.args}
@@ -65,12 +68,18 @@ func (m *multus) config(s selection) *libcni.PluginConfig {
 func (m *multus) arguments(s selection) *libcni.RuntimeConf {
 	of := func(ignore string) [][2]string {
 		return [][2]string{
-			{"IgnoreUnknown", ignore}, {"K8S_POD_NAMESPACE", cmp.Or(m.pod.Namespace, "demo")}, {"K8S_POD_NAME", m.pod.Name},
+			{"IgnoreUnknown", ignore}, {"K8S_POD_NAMESPACE", cmp.Or(m.pod.Namespace, "demo")}, {
+				"K8S_POD_NAME", m.pod.Name,
+			},
 			{"K8S_POD_INFRA_CONTAINER_ID", m.pod.ContainerID}, {"K8S_POD_UID", m.pod.ContainerID[:32]},
 		}
 	}
 	r := &libcni.RuntimeConf{
-		ContainerID: m.pod.ContainerID, NetNS: m.pod.Netns, IfName: s.ifName, Args: append(of("true"), of("1")...), CapabilityArgs: map[string]any{},
+		ContainerID:    m.pod.ContainerID,
+		NetNS:          m.pod.Netns,
+		IfName:         s.ifName,
+		Args:           append(of("true"), of("1")...),
+		CapabilityArgs: map[string]any{},
 	}
 	if s.mac != "" {
 		r.CapabilityArgs["mac"] = s.mac
@@ -108,27 +117,59 @@ func (m *multus) check(selections []selection) {
 	}
 }
 
-// ADD, CHECK and DEL concern one network each; they have the same container id and different interface names. The memifs are those
-// that kubelet allocated for Multus.
+// ADD, CHECK and DEL concern one network each; they have the same container id and different interface names. The
+// memifs are those that kubelet allocated for Multus.
 func TestMultusAddsChecksAndDeletesSeveralNetworks(t *testing.T) {
 	l := newLab(t, node.Options{Networks: networks()})
 	asker, err := l.NewPod("asker")
 	l.try(err)
 	asker.Annotations = map[string]string{"contivpp.io/custom-if": "b0/tap/blue,r0/veth/red"}
 	l.add(asker)
-	p, containers := l.admit("d", "", "", kubelettest.Container{Name: "vnf", Limit: 2}, kubelettest.Container{Name: "side", Limit: 1})
-	vnf, side := containers[0], containers[1]
-	places := leftovers.Places{Namespaces: map[string]string{"node": "", "d": p.Netns}, Agent: l.Socket(), Dataplane: l.DataplaneSocket()}
+	p, containers := l.admit("d", "", "",
+		kubelettest.Container{Name: "vnf", Limit: 2}, kubelettest.Container{Name: "side", Limit: 1})
+	vnf := containers[0]
+	side := containers[1]
+	places := leftovers.Places{
+		Namespaces: map[string]string{"node": "", "d": p.Netns},
+		Agent:      l.Socket(),
+		Dataplane:  l.DataplaneSocket(),
+	}
 	before, err := leftovers.Steady(t.Context(), places, timeout)
 	l.try(err)
 
 	m := newMultus(l, p)
 	l.add(p) // the cluster's network, also Weft's
 	selections := []selection{
-		{definition: "tap", ifName: "net1", awaitOutput: map[string]any{"network": "blue"}, mac: "02:00:00:00:00:07", ips: []string{"10.5.0.77/24"}},
-		{definition: "m-red", ifName: "net2", awaitOutput: map[string]any{"network": "red", "interfaceType": "memif", "options": map[string]any{"ringSize": 64}}, device: vnf.Devices[1]},
-		{definition: "m-blue", ifName: "net3", awaitOutput: map[string]any{"network": "blue", "interfaceType": "memif"}, device: side.Devices[0]},
-		{definition: "m-blue", ifName: "m4", awaitOutput: map[string]any{"network": "blue", "interfaceType": "memif"}, device: vnf.Devices[0], args: map[string]any{"ips": []string{"10.5.0.78"}, "foo": "bar"}},
+		{
+			definition:  "tap",
+			ifName:      "net1",
+			awaitOutput: map[string]any{"network": "blue"},
+			mac:         "02:00:00:00:00:07",
+			ips:         []string{"10.5.0.77/24"},
+		},
+		{
+			definition: "m-red",
+			ifName:     "net2",
+			awaitOutput: map[string]any{
+				"network":       "red",
+				"interfaceType": "memif",
+				"options":       map[string]any{"ringSize": 64},
+			},
+			device: vnf.Devices[1],
+		},
+		{
+			definition:  "m-blue",
+			ifName:      "net3",
+			awaitOutput: map[string]any{"network": "blue", "interfaceType": "memif"},
+			device:      side.Devices[0],
+		},
+		{
+			definition:  "m-blue",
+			ifName:      "m4",
+			awaitOutput: map[string]any{"network": "blue", "interfaceType": "memif"},
+			device:      vnf.Devices[0],
+			args:        map[string]any{"ips": []string{"10.5.0.78"}, "foo": "bar"},
+		},
 	}
 	var links []node.Link
 	for _, s := range selections {
@@ -136,11 +177,13 @@ func TestMultusAddsChecksAndDeletesSeveralNetworks(t *testing.T) {
 	}
 	m.check(selections)
 	l.try(l.runtime.Check(t.Context(), p))
-	if links[0].Mac != "02:00:00:00:00:07" || fmt.Sprint(links[0].Addresses[0], links[3].Addresses[0]) != "10.5.0.77/24 10.5.0.78/24" {
+	if links[0].Mac != "02:00:00:00:00:07" ||
+		fmt.Sprint(links[0].Addresses[0], links[3].Addresses[0]) != "10.5.0.77/24 10.5.0.78/24" {
 		t.Errorf("the pod's requests resulted in %+v and %+v", links[0], links[3])
 	}
 	l.reachBy(asker, "b0", links[0].Bare()[0])
-	inVNF, inSide := l.start(p, vnf, "icmpresponder"), l.start(p, side, "icmpresponder")
+	inVNF := l.start(p, vnf, "icmpresponder")
+	inSide := l.start(p, side, "icmpresponder")
 	l.awaitOutput(inVNF, "net2: connected to")
 	l.awaitOutput(inVNF, "m4: connected to")
 	l.awaitOutput(inSide, "net3: connected to")

@@ -25,7 +25,9 @@ func (l *lab) close() {
 }
 
 // admit makes a pod's sandbox, after kubelet has allocated its containers' devices.
-func (l *lab) admit(name, custom, options string, containers ...kubelettest.Container) (*node.Pod, []kubelettest.Container) {
+func (l *lab) admit(
+	name, custom, options string, containers ...kubelettest.Container,
+) (*node.Pod, []kubelettest.Container) {
 	l.Helper()
 	p, err := l.NewPod(name)
 	l.try(err)
@@ -54,8 +56,8 @@ func (l *lab) add(p *node.Pod) []node.Link {
 	return links
 }
 
-// reach sends echo requests from a pod to an address until it answers: a client is connected shortly before the dataplane uses the
-// connection.
+// reach sends echo requests from a pod to an address until it answers: a client is connected shortly before the
+// dataplane uses the connection.
 func (l *lab) reach(from *node.Pod, to netip.Addr) { l.Helper(); l.reachBy(from, "", to) }
 
 // reachBy is reach over a link of the pod.

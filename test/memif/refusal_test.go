@@ -10,14 +10,16 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// A client with the secret connects. VPP checks the connection before the secret, so a client of a connected memif gets that error
-// with any secret.
+// A client with the secret connects. VPP checks the connection before the secret, so a client of a connected memif gets
+// that error with any secret.
+//
 // rows: MEM-27
 func TestClientWithoutTheSecretIsRefusedWithAReason(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
-	m1, vnf := l.add(d)[1], containers[0]
+	m1 := l.add(d)[1]
+	vnf := containers[0]
 	secret := vnf.Envs[memif.SecretVariable]
 	if len(secret) != 23 {
 		t.Fatalf("the secret has %d bytes, want 23", len(secret))
@@ -33,7 +35,12 @@ func TestClientWithoutTheSecretIsRefusedWithAReason(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := memif.Connect(t.Context(), memif.ClientConfig{Socket: m1.SocketPath, ID: 1, Secret: memif.Secret(tt.secret), Name: "m1"})
+			_, err := memif.Connect(t.Context(), memif.ClientConfig{
+				Socket: m1.SocketPath,
+				ID:     1,
+				Secret: memif.Secret(tt.secret),
+				Name:   "m1",
+			})
 			refused, ok := errors.AsType[*memif.DisconnectError](err)
 			if !ok || !refused.Remote || refused.Reason != tt.why {
 				t.Errorf("error %v, want disconnection by the peer: %s", err, tt.why)

@@ -22,8 +22,8 @@ import (
 // Environment variables of the long form.
 const (
 	killsVariable = "WEFT_MEMIF_KILLS" // number of kills
-	// programVariable is the path of a further program. It is a client of the memif at $MEMIF_SOCKET with $MEMIF_SECRET and ID 1, and answers
-	// ARP and pings with the MAC in its argument.
+	// programVariable is the path of a further program. It is a client of the memif at $MEMIF_SOCKET with $MEMIF_SECRET
+	// and ID 1, and answers ARP and pings with the MAC in its argument.
 	programVariable = "WEFT_MEMIF_PROGRAM"
 )
 
@@ -33,7 +33,8 @@ type soak struct {
 	youngest, oldest time.Duration
 }
 
-// soakOf returns the long form if WEFT_MEMIF_KILLS is set, else a short one. Its ages are above the deadlines of control messages.
+// soakOf returns the long form if WEFT_MEMIF_KILLS is set, else a short one. Its ages are above the deadlines of
+// control messages.
 func soakOf(t *testing.T, kinds int) soak {
 	t.Helper()
 	text := os.Getenv(killsVariable)
@@ -48,9 +49,13 @@ func soakOf(t *testing.T, kinds int) soak {
 	return soak{kills: kills, oldest: time.Minute}
 }
 
-// ages returns how old the programs of one kind become, of kinds. The first of each four is killed while it starts or connects.
+// ages returns how old the programs of one kind become, of kinds. The first of each four is killed while it starts or
+// connects.
 func (s soak) ages(random *rand.Rand, kind, kinds int) (ages []time.Duration) {
-	const startup, share = 500 * time.Millisecond, 4
+	const (
+		startup = 500 * time.Millisecond
+		share   = 4
+	)
 	for n := kind; n < s.kills; n += kinds {
 		age := s.youngest + time.Duration(random.Int64N(int64(s.oldest-s.youngest)))
 		if len(ages)%share == 0 {
@@ -61,7 +66,8 @@ func (s soak) ages(random *rand.Rand, kind, kinds int) (ages []time.Duration) {
 	return ages
 }
 
-// successor is the time in which the program after a killed one must be connected and forward packets. DPDK needs most of it to start.
+// successor is the time in which the program after a killed one must be connected and forward packets. DPDK needs most
+// of it to start.
 const successor = 30 * time.Second
 
 // victim is a program that is killed again and again.
@@ -89,11 +95,13 @@ func (l *lab) killAtAges(v victim, ages []time.Duration) {
 		p.end()
 	}
 	slices.Sort(took)
-	l.Logf("%d killed at ages up to %s; successors forwarded packets after %s (median) to %s", len(ages), slices.Max(ages),
+	l.Logf("%d killed at ages up to %s; successors forwarded packets after %s (median) to %s", len(ages),
+		slices.Max(ages),
 		took[len(took)/2], took[len(took)-1])
 }
 
-// reachIn sends packets to the program for at most a time, and returns how long it did: a connection that is in use is killed, too.
+// reachIn sends packets to the program for at most a time, and returns how long it did: a connection that is in use is
+// killed, too.
 func (l *lab) reachIn(v victim, most time.Duration) time.Duration {
 	return stopwatch.Time(func() { _ = l.reaches(v, most) })
 }
@@ -174,12 +182,14 @@ func programOfDataplane(l *lab, name string) victim {
 func programOfDirectMemif(l *lab, name string) victim {
 	d, c, mac, stays := l.directPair(name, "client", "server")
 	start := func(l *lab) *program {
-		return l.start(d, c, "/bin/sh", "-c", `MEMIF_SOCKET="$(dirname "$MEMIF_SOCKET")/d1.sock" exec "`+os.Getenv(programVariable)+`" `+mac)
+		return l.start(d, c, "/bin/sh", "-c",
+			`MEMIF_SOCKET="$(dirname "$MEMIF_SOCKET")/d1.sock" exec "`+os.Getenv(programVariable)+`" `+mac)
 	}
 	return victim{start: start, from: stays, link: "d0", to: netip.MustParseAddr("10.9.0.1")}
 }
 
-// directPair makes two pods on a direct network of their own, and returns the first one with its MAC. The program of the second one runs.
+// directPair makes two pods on a direct network of their own, and returns the first one with its MAC. The program of
+// the second one runs.
 func (l *lab) directPair(name, role, other string) (*node.Pod, kubelettest.Container, string, *node.Pod) {
 	l.Helper()
 	custom := "d0/memif/" + name
@@ -203,20 +213,23 @@ func (l *lab) startTestpmd(d *node.Pod, c kubelettest.Container, socket, mac str
 		c = with(c, key, value)
 	}
 	command := append([]string{found.Path}, found.Arguments...)
-	command = append(command, "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix", "weft", "--lcores", "0@(0-1),1@(0-1)",
+	command = append(command, "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix", "weft",
+		"--lcores", "0@(0-1),1@(0-1)",
 		"--vdev", "net_memif0,role=client,socket-abstract=no,id=1,secret=$MEMIF_SECRET,socket=/run/link,mac="+mac,
-		"--", "--stats-period", "60", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt", "--nb-cores=1", "--no-flush-rx",
+		"--", "--stats-period", "60", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt",
+		"--nb-cores=1", "--no-flush-rx",
 		"--forward-mode=icmpecho")
 	// DPDK refuses a socket in a directory that it cannot write to.
 	return l.start(d, c, "/bin/sh", "-c", `ln -s "`+socket+`" /run/link; exec "`+strings.Join(command, `" "`)+`"`)
 }
 
-// A program with a memif crashes at any age and in any role. The next one connects and forwards packets. The long form has WEFT_MEMIF_KILLS
-// kills at ages up to a minute.
+// A program with a memif crashes at any age and in any role. The next one connects and forwards packets. The long form
+// has WEFT_MEMIF_KILLS kills at ages up to a minute.
 func TestSuccessorOfAKilledProgramForwardsPackets(t *testing.T) {
 	kinds := slices.Sorted(func(yield func(string) bool) {
 		for kind := range victims {
-			isMissing := strings.HasPrefix(kind, "testpmd") && !hasTestpmd(t) || strings.HasPrefix(kind, "program") && os.Getenv(programVariable) == ""
+			isMissing := strings.HasPrefix(kind, "testpmd") && !hasTestpmd(t) ||
+				strings.HasPrefix(kind, "program") && os.Getenv(programVariable) == ""
 			if !isMissing && !yield(kind) {
 				return
 			}

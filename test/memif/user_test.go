@@ -64,7 +64,8 @@ func TestUnprivilegedOwnerConnectsAndFileModesRefuseOtherUsers(t *testing.T) {
 	l.modes(vnf, 0, 0, map[string]fs.FileMode{"": fs.ModeDir | 0o700, "secret": 0o400}) // root's until its pod is known
 	m1 := l.add(d)[1]
 	l.modes(vnf, owner, group, map[string]fs.FileMode{
-		"": fs.ModeDir | fs.ModeSetgid | 0o750, "memif.sock": fs.ModeSocket | 0o660, "secret": 0o440, "interfaces.json": 0o440,
+		"": fs.ModeDir | fs.ModeSetgid | 0o750, "memif.sock": fs.ModeSocket | 0o660, "secret": 0o440,
+		"interfaces.json": 0o440,
 	})
 	for _, user := range []*syscall.Credential{as(owner, owner), as(member, group)} {
 		responder := l.startAs(user, d, vnf, "icmpresponder")
@@ -86,7 +87,8 @@ func TestEveryUserOfTheContainerConnectsIfTheGroupIsUnknown(t *testing.T) {
 	l := newLab(t, node.Options{})
 	l.openToAll()
 	a := l.neighbour("a")
-	d, both := l.admit("d", "m1/memif,m2/memif", "", kubelettest.Container{Name: "left", Limit: 1}, kubelettest.Container{Name: "right", Limit: 1})
+	d, both := l.admit("d", "m1/memif,m2/memif", "",
+		kubelettest.Container{Name: "left", Limit: 1}, kubelettest.Container{Name: "right", Limit: 1})
 	links := l.add(d)
 	for i, c := range both {
 		l.modes(c, 0, 0, map[string]fs.FileMode{
@@ -118,7 +120,8 @@ func (l *lab) modes(c kubelettest.Container, uid, gid uint32, want map[string]fs
 		l.try(err)
 		has := info.Sys().(*syscall.Stat_t)
 		if info.Mode() != mode || has.Uid != uid || has.Gid != gid {
-			l.Errorf("%q is of %d:%d with mode %s, want %d:%d and %s", name, has.Uid, has.Gid, info.Mode(), uid, gid, mode)
+			l.Errorf("%q is of %d:%d with mode %s, want %d:%d and %s", name, has.Uid, has.Gid, info.Mode(), uid, gid,
+				mode)
 		}
 	}
 }
@@ -130,7 +133,9 @@ const ls = "/bin/ls"
 func (l *lab) closedTo(user *syscall.Credential, path string) {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), ls, path)
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = []string{}, "/", &syscall.SysProcAttr{Credential: user}
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "Permission denied") {
 		l.Errorf("user %d sees %s: %s (%v)", user.Uid, path, out, err)
 	}

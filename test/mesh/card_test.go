@@ -31,7 +31,7 @@ func (m *machine) own(six bool) netip.Addr {
 }
 
 func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
-	c := newCluster(t, options{"vxlan4", "up0"})
+	c := newCluster(t, options{tunnel: "vxlan4", uplink: "up0"})
 	c.meet()
 	for _, m := range c.nodes {
 		m.addPod()
@@ -40,7 +40,9 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 	for i, m := range c.nodes {
 		other := c.nodes[1-i]
 		for _, six := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s to %s, IPv6 %t", m.name, other.name, six), func(t *testing.T) { c.fromNode(t, m, other, six) })
+			t.Run(fmt.Sprintf("%s to %s, IPv6 %t", m.name, other.name, six), func(t *testing.T) {
+				c.fromNode(t, m, other, six)
+			})
 		}
 	}
 	t.Run("a pod reaches a machine by the node's address", func(t *testing.T) {
@@ -115,9 +117,13 @@ func (m *machine) wantReplayWithoutCard(t *testing.T) {
 	must.Succeed(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
 	for _, txn := range reply.Transactions {
 		at := func(ref, verb string) int {
-			return slices.IndexFunc(txn.Ops, func(o struct{ Ref, Verb string }) bool { return o.Ref == ref && o.Verb == verb })
+			return slices.IndexFunc(txn.Ops, func(o struct{ Ref, Verb string }) bool {
+				return o.Ref == ref && o.Verb == verb
+			})
 		}
-		given, made, taken := at("linux.uplink/up0", "delete"), at("vpp.interface/weft-uplink", "create"), at("linux.uplink/up0", "create")
+		given := at("linux.uplink/up0", "delete")
+		made := at("vpp.interface/weft-uplink", "create")
+		taken := at("linux.uplink/up0", "create")
 		if made >= 0 && given >= 0 && given < made && made < taken {
 			return
 		}
@@ -197,18 +203,25 @@ func (c *cluster) wantMasquerade(t *testing.T, from, to *machine, six bool) {
 	}
 }
 
-// wantNodePort makes the node's kernel redirect a port to its pod, as kube-proxy does, and connects to it from the other node, from the
-// node and from its own pod.
+// wantNodePort makes the node's kernel redirect a port to its pod, as kube-proxy does, and connects to it from the
+// other node, from the node and from its own pod.
 func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
 	t.Helper()
-	const port, podPort = 30080, 8080
+	const (
+		port    = 30080
+		podPort = 8080
+	)
 	pod := m.address(false)
 	m.inside(func() {
 		nft, err := nftables.New()
 		must.Succeed(t, err)
 		table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nodeport"})
 		chain := nft.AddChain(&nftables.Chain{
-			Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+			Name:     "prerouting",
+			Table:    table,
+			Type:     nftables.ChainTypeNAT,
+			Hooknum:  nftables.ChainHookPrerouting,
+			Priority: nftables.ChainPriorityNATDest,
 		})
 		nft.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
@@ -239,7 +252,10 @@ func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
 			_ = conn.Close()
 		}
 	}()
-	for name, from := range map[string]string{"the other node": other.namespace, "a pod of the other node": other.pod.Netns} {
+	for name, from := range map[string]string{
+		"the other node":          other.namespace,
+		"a pod of the other node": other.pod.Netns,
+	} {
 		within(t, from, func() {
 			conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(m.own(false), port).String(), 20*time.Second)
 			if err != nil {
@@ -288,7 +304,8 @@ func addressesOn(t *testing.T, link string) (found []netip.Addr) {
 	return found
 }
 
-// wantGivenBack removes the uplink from the configuration of one node, and then of the other. In between they reach each other.
+// wantGivenBack removes the uplink from the configuration of one node, and then of the other. In between they reach
+// each other.
 func (c *cluster) wantGivenBack(t *testing.T) {
 	for _, m := range c.nodes {
 		must.Succeed(t, m.StopAgent())

@@ -38,7 +38,11 @@ type cardNode struct {
 func newCardNode(t *testing.T) *cardNode {
 	t.Helper()
 	netnstest.Require(t)
-	m := &machine{t: t, name: "n1", addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8:ff::1/64")}}
+	m := &machine{
+		t:         t,
+		name:      "n1",
+		addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8:ff::1/64")},
+	}
 	other := &machine{t: t, name: "n2", namespace: netnstest.New(t), addresses: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8:ff::2/64"),
 	}}
@@ -69,7 +73,8 @@ func TestCardReturnsToTheKernelWithoutTheAgent(t *testing.T) {
 	n := newCardNode(t)
 	before := stateOf(t, n.card)
 	release := func() (string, error) {
-		out, err := exec.CommandContext(t.Context(), n.Program("weft-agent"), "release-uplink", "--config", n.Config()).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), n.Program("weft-agent"), "release-uplink", "--config",
+			n.Config()).CombinedOutput()
 		return string(out), err
 	}
 	must.Succeed(t, n.StartAgent(t.Context()))
@@ -135,7 +140,8 @@ func TestCardStaysWithTheKernelIfTheDataplaneRefuses(t *testing.T) {
 	must.Succeed(t, n.BeginAgent())
 	k8stest.Eventually(t, "the agent is not ready and names the waiting object", func() bool {
 		out, _ := n.Weftctl(t.Context(), "status") // an error while the agent is not ready
-		return strings.Contains(out, "linux.uplink/up0 waits for") && !strings.Contains(out, "first resync has not ended")
+		return strings.Contains(out, "linux.uplink/up0 waits for") &&
+			!strings.Contains(out, "first resync has not ended")
 	})
 	if now := stateOf(t, n.card); now != before {
 		t.Errorf("state of the card before:\n%s\nafter:\n%s", before, now)
@@ -150,8 +156,8 @@ func TestCardStaysWithTheKernelIfTheDataplaneRefuses(t *testing.T) {
 	reach(t, "", n.other.own(true))
 }
 
-// wantState waits until a link has its former state. VPP sets a card down that it releases; then the kernel generates the link-local
-// address again, which takes some time.
+// wantState waits until a link has its former state. VPP sets a card down that it releases; then the kernel generates
+// the link-local address again, which takes some time.
 func wantState(t *testing.T, l netlink.Link, want string) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -221,7 +227,8 @@ func stateOf(t *testing.T, l netlink.Link) string {
 		lines = append(lines, fmt.Sprint(a.IPNet, a.Broadcast, a.Label, a.Scope, a.ValidLft, a.PreferedLft))
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index},
+			netlink.RT_FILTER_OIF)
 		must.Succeed(t, err)
 		for _, r := range routes {
 			lines = append(lines, fmt.Sprint(r, r.Priority, r.Protocol))

@@ -58,6 +58,8 @@ type cluster struct {
 type options struct {
 	tunnel string
 	uplink string // the card that the dataplanes own; "" = the kernels own it
+	port   uint16 // UDP port of the tunnels; 0 = the agents' default
+	path   *path  // between the nodes; nil: a cable
 }
 
 func newCluster(t *testing.T, o options) *cluster {
@@ -67,14 +69,22 @@ func newCluster(t *testing.T, o options) *cluster {
 	for i := range c.nodes {
 		n := i + 1
 		m := &machine{t: t, name: fmt.Sprint("n", n), addresses: []netip.Prefix{
-			netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", n)), netip.MustParsePrefix(fmt.Sprintf("2001:db8:ff::%d/64", n)),
+			netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", n)),
+			netip.MustParsePrefix(fmt.Sprintf("2001:db8:ff::%d/64", n)),
 		}, blocks: []string{fmt.Sprintf("10.8.%d.0/24", n), fmt.Sprintf("fd00:8:%d::/64", n)}}
+		if o.path != nil {
+			m.addresses = o.path.addresses(n)
+		}
 		if i > 0 {
 			m.namespace = netnstest.New(t)
 		}
 		c.nodes[i] = m
 	}
-	c.cable()
+	if o.path == nil {
+		c.cable()
+	} else {
+		o.path.connect(c)
+	}
 	for _, m := range c.nodes {
 		m.begin(c.server, o)
 	}
@@ -88,12 +98,25 @@ func (c *cluster) cable() {
 	must.Succeed(c.t, err)
 	defer f.Close()
 	link := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU}, PeerName: "up0", PeerMTU: uplinkMTU, PeerNamespace: netlink.NsFd(f.Fd()),
+		LinkAttrs:     netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU},
+		PeerName:      "up0",
+		PeerMTU:       uplinkMTU,
+		PeerNamespace: netlink.NsFd(f.Fd()),
 	}
 	must.Succeed(c.t, netlink.LinkAdd(link))
+	c.uncable(link)
+	for _, m := range c.nodes {
+		m.raise()
+	}
+}
+
+// uncable deletes a card of the test's namespace at the end of the test, with what a dataplane that owned it leaves
+// behind.
+func (c *cluster) uncable(link netlink.Link) {
 	c.t.Cleanup(func() {
 		_ = netlink.LinkDel(link)
-		if punting, err := netlink.LinkByName(desired.UplinkLink); err == nil { // it has the node's addresses at the end, too
+		// it has the node's addresses at the end, too
+		if punting, err := netlink.LinkByName(desired.UplinkLink); err == nil {
 			must.Succeed(c.t, netlink.LinkDel(punting))
 		}
 		// A taken card leaves a table behind, which newer kernels apply to the next card of that name.
@@ -106,19 +129,24 @@ func (c *cluster) cable() {
 		}
 		must.Succeed(c.t, conn.Flush())
 	})
-	for _, m := range c.nodes {
-		m.inside(func() {
-			up, err := netlink.LinkByName("up0")
-			must.Succeed(c.t, err)
-			must.Succeed(c.t, netlink.LinkSetUp(up))
-			for _, p := range m.addresses {
-				must.Succeed(c.t, netlink.AddrAdd(up, &netlink.Addr{
-					IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD,
-				}))
-			}
-			must.Succeed(c.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0)) // the default of most distributions
-		})
-	}
+}
+
+// raise sets up the node's card and gives it the node's addresses.
+func (m *machine) raise() {
+	m.t.Helper()
+	m.inside(func() {
+		up, err := netlink.LinkByName("up0")
+		must.Succeed(m.t, err)
+		must.Succeed(m.t, netlink.LinkSetUp(up))
+		for _, p := range m.addresses {
+			must.Succeed(m.t, netlink.AddrAdd(up, &netlink.Addr{
+				IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+				Flags: unix.IFA_F_NODAD,
+			}))
+		}
+		// the default of most distributions
+		must.Succeed(m.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0))
+	})
 }
 
 func (m *machine) inside(f func()) {
@@ -138,10 +166,20 @@ func (m *machine) begin(server *k8stest.Server, o options) {
 		Spec:       corev1.NodeSpec{PodCIDR: m.blocks[0], PodCIDRs: m.blocks},
 	}
 	for _, p := range m.addresses {
-		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: p.Addr().String()})
+		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{
+			Type:    corev1.NodeInternalIP,
+			Address: p.Addr().String(),
+		})
 	}
 	server.Put("nodes", object)
-	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: o.tunnel, Uplink: o.uplink, Verify: true, Netns: m.namespace}
+	options := node.Options{
+		Kubeconfig: m.kubeconfig(server),
+		Tunnel:     o.tunnel,
+		VXLANPort:  o.port,
+		Uplink:     o.uplink,
+		Verify:     true,
+		Netns:      m.namespace,
+	}
 	n, err := node.New(programs.Build(m.t), options)
 	must.Succeed(m.t, err)
 	m.Node = n

@@ -1,4 +1,5 @@
-// Package mesh tests pods of two nodes, each with an agent and a dataplane of its own: weft-vswitch, or the VPP that WEFT_VPP names.
+// Package mesh tests pods of two nodes, each with an agent and a dataplane of its own: weft-vswitch, or the VPP that
+// WEFT_VPP names.
 package mesh
 
 import (

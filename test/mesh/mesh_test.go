@@ -37,7 +37,9 @@ var tunnels = map[string]int{"vxlan4": uplinkMTU - 50, "vxlan6": uplinkMTU - 70}
 func TestPodsOfTwoNodesReachEachOtherWithoutLoss(t *testing.T) {
 	for _, uplink := range []string{"", "up0"} {
 		for tunnel, mtu := range tunnels {
-			t.Run(owner(uplink)+", "+tunnel, func(t *testing.T) { exchangeAll(t, options{tunnel, uplink}, mtu) })
+			t.Run(owner(uplink)+", "+tunnel, func(t *testing.T) {
+				exchangeAll(t, options{tunnel: tunnel, uplink: uplink}, mtu)
+			})
 		}
 	}
 }
@@ -92,7 +94,8 @@ func (c *cluster) exchange(from, to *machine, six bool, mtu int) {
 	}
 	data := make([]byte, amount)
 	_, _ = rand.Read(data) // it never fails
-	r, err := traffic.Transfer(c.t.Context(), traffic.Path{From: from.pod.Netns, To: to.pod.Netns, Address: address}, data)
+	r, err := traffic.Transfer(c.t.Context(), traffic.Path{From: from.pod.Netns, To: to.pod.Netns, Address: address},
+		data)
 	if err != nil || r.Bytes != amount || r.Sum != sha256.Sum256(data) {
 		c.t.Fatalf("%s: %d of %d bytes arrived, or other bytes: %v", what, r.Bytes, amount, err)
 	}
@@ -124,18 +127,34 @@ func (m *machine) echo(to netip.Addr, length int) error {
 // echo sends an ICMP echo request as above from a namespace.
 func echo(t *testing.T, from string, to netip.Addr, length int) (err error) {
 	t.Helper()
-	network, listen, header, proto := "ip4:icmp", "0.0.0.0", 20, 1
-	var request, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
-	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+	network := "ip4:icmp"
+	listen := "0.0.0.0"
+	header := 20
+	proto := 1
+	var (
+		request icmp.Type = ipv4.ICMPTypeEcho
+		reply   icmp.Type = ipv4.ICMPTypeEchoReply
+	)
+	level := unix.IPPROTO_IP
+	option := unix.IP_MTU_DISCOVER
+	value := unix.IP_PMTUDISC_DO
 	if to.Is6() {
-		network, listen, header, proto, request, reply = "ip6:ipv6-icmp", "::", 40, 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
-		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+		network = "ip6:ipv6-icmp"
+		listen = "::"
+		header = 40
+		proto = 58
+		request = ipv6.ICMPTypeEchoRequest
+		reply = ipv6.ICMPTypeEchoReply
+		level = unix.IPPROTO_IPV6
+		option = unix.IPV6_MTU_DISCOVER
+		value = unix.IPV6_PMTUDISC_DO
 	}
 	var conn net.PacketConn
 	within(t, from, func() {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			var set error
-			return errors.Join(raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, value) }), set)
+			return errors.Join(
+				raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, value) }), set)
 		}}
 		conn, err = config.ListenPacket(t.Context(), network, listen)
 	})
@@ -164,7 +183,8 @@ func echo(t *testing.T, from string, to netip.Addr, length int) (err error) {
 		if err != nil {
 			return err
 		}
-		if echo, is := got.Body.(*icmp.Echo); is && got.Type == reply && echo.ID == 4711 && len(echo.Data) == length-header-8 {
+		if echo, is := got.Body.(*icmp.Echo); is && got.Type == reply && echo.ID == 4711 &&
+			len(echo.Data) == length-header-8 {
 			return nil
 		}
 	}

@@ -35,15 +35,19 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// The messages by which a dataplane serves a node whose network card it owns, on weft-vswitch and on VPP, without an agent.
+// The messages by which a dataplane serves a node whose network card it owns, on weft-vswitch and on VPP, without an
+// agent.
 
-// uplinkFamily has the addresses of one family: of the node, of a peer on the same network, and the kernel's end of the link between
-// dataplane and kernel, which has the node's address.
+// uplinkFamily has the addresses of one family: of the node, of a peer on the same network, and the kernel's end of the
+// link between dataplane and kernel, which has the node's address.
 type uplinkFamily struct{ node, peer, kernelEnd netip.Addr }
 
 var uplinkFamilies = []uplinkFamily{
 	{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("169.254.43.1")},
-	{netip.MustParseAddr("2001:db8:ff::1"), netip.MustParseAddr("2001:db8:ff::2"), netip.MustParseAddr("fd77:6566:7400::1")},
+	{
+		netip.MustParseAddr("2001:db8:ff::1"), netip.MustParseAddr("2001:db8:ff::2"),
+		netip.MustParseAddr("fd77:6566:7400::1"),
+	},
 }
 
 // uplinkLab is a dataplane that owns the card up0 of the test's namespace; a peer in another namespace is behind it.
@@ -65,7 +69,11 @@ func newUplinkLab(t *testing.T) *uplinkLab {
 	l.conn = conn
 	l.connect()
 	for _, f := range []bool{false, true} {
-		_, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{IsAdd: true, CreateMfib: true, Table: ip.IPTable{TableID: 2, IsIP6: f}})
+		_, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{
+			IsAdd:      true,
+			CreateMfib: true,
+			Table:      ip.IPTable{TableID: 2, IsIP6: f},
+		})
 		must.Succeed(t, err)
 	}
 	l.nic, l.link = l.take("up0"), l.take("vpp-end")
@@ -108,8 +116,8 @@ func (l *uplinkLab) connect() {
 	}
 }
 
-// checksumsItself does what ethtool -K <link> tx off does, so that packets have complete checksums, as on a wire: VPP 25.10 applies an
-// incomplete checksum of an outer packet to the inner one.
+// checksumsItself does what ethtool -K <link> tx off does, so that packets have complete checksums, as on a wire: VPP
+// 25.10 applies an incomplete checksum of an outer packet to the inner one.
 func checksumsItself(t *testing.T, link string) {
 	t.Helper()
 	const setTxChecksum = 0x17
@@ -123,7 +131,8 @@ func checksumsItself(t *testing.T, link string) {
 		_    [16]byte
 	}{data: unsafe.Pointer(&value)}
 	copy(request.name[:], link)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request))); errno != 0 {
 		t.Fatal("ethtool:", errno)
 	}
 }
@@ -141,8 +150,12 @@ func ipNet(p netip.Prefix) *net.IPNet {
 func (l *uplinkLab) take(name string) interface_types.InterfaceIndex {
 	l.Helper()
 	reply, err := af_packet.NewServiceClient(l.conn).AfPacketCreateV3(l.Context(), &af_packet.AfPacketCreateV3{
-		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, UseRandomHwAddr: true, HostIfName: name, NumRxQueues: 1, NumTxQueues: 1,
-		Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO,
+		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
+		UseRandomHwAddr: true,
+		HostIfName:      name,
+		NumRxQueues:     1,
+		NumTxQueues:     1,
+		Flags:           af_packet.AF_PACKET_API_FLAG_CKSUM_GSO,
 	})
 	must.Succeed(l.T, err)
 	link, err := netlink.LinkByName(name)
@@ -150,10 +163,17 @@ func (l *uplinkLab) take(name string) interface_types.InterfaceIndex {
 	must.Succeed(l.T, netlink.SetPromiscOn(link))
 	c := interfaces.NewServiceClient(l.conn)
 	for _, six := range []bool{false, true} {
-		_, err = c.SwInterfaceSetTable(l.Context(), &interfaces.SwInterfaceSetTable{SwIfIndex: reply.SwIfIndex, IsIPv6: six, VrfID: 2})
+		_, err = c.SwInterfaceSetTable(l.Context(), &interfaces.SwInterfaceSetTable{
+			SwIfIndex: reply.SwIfIndex,
+			IsIPv6:    six,
+			VrfID:     2,
+		})
 		must.Succeed(l.T, err)
 	}
-	_, err = c.SwInterfaceSetFlags(l.Context(), &interfaces.SwInterfaceSetFlags{SwIfIndex: reply.SwIfIndex, Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP})
+	_, err = c.SwInterfaceSetFlags(l.Context(), &interfaces.SwInterfaceSetFlags{
+		SwIfIndex: reply.SwIfIndex,
+		Flags:     interface_types.IF_STATUS_API_FLAG_ADMIN_UP,
+	})
 	must.Succeed(l.T, err)
 	return reply.SwIfIndex
 }
@@ -164,32 +184,51 @@ func (l *uplinkLab) serve(f uplinkFamily) {
 	c := interfaces.NewServiceClient(l.conn)
 	own, err := ip_types.ParseAddressWithPrefix(netip.PrefixFrom(f.node, f.node.BitLen()-8).String())
 	must.Succeed(l.T, err)
-	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: l.nic, IsAdd: true, Prefix: own})
+	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{
+		SwIfIndex: l.nic,
+		IsAdd:     true,
+		Prefix:    own,
+	})
 	must.Succeed(l.T, err)
 	dataplaneEnd, err := ip_types.ParseAddressWithPrefix(netip.PrefixFrom(f.kernelEnd.Next(), f.node.BitLen()).String())
 	must.Succeed(l.T, err)
-	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: l.link, IsAdd: true, Prefix: dataplaneEnd})
+	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{
+		SwIfIndex: l.link,
+		IsAdd:     true,
+		Prefix:    dataplaneEnd,
+	})
 	must.Succeed(l.T, err)
 	node0, err := netlink.LinkByName("node0")
 	must.Succeed(l.T, err)
 	end, err := ip_types.ParseAddress(f.kernelEnd.String())
 	must.Succeed(l.T, err)
-	_, err = ip_neighbor.NewServiceClient(l.conn).IPNeighborAddDel(l.Context(), &ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{
-		SwIfIndex: l.link, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: [6]byte(node0.Attrs().HardwareAddr), IPAddress: end,
-	}})
+	_, err = ip_neighbor.NewServiceClient(l.conn).IPNeighborAddDel(l.Context(), &ip_neighbor.IPNeighborAddDel{
+		IsAdd: true,
+		Neighbor: ip_neighbor.IPNeighbor{
+			SwIfIndex:  l.link,
+			Flags:      ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+			MacAddress: [6]byte(node0.Attrs().HardwareAddr),
+			IPAddress:  end,
+		},
+	})
 	must.Succeed(l.T, err)
 	path := fib_types.FibPath{SwIfIndex: uint32(l.link), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 	family := ip_types.ADDRESS_IP4
 	if f.node.Is6() {
-		path.Proto, family = fib_types.FIB_API_PATH_NH_PROTO_IP6, ip_types.ADDRESS_IP6
+		path.Proto = fib_types.FIB_API_PATH_NH_PROTO_IP6
+		family = ip_types.ADDRESS_IP6
 	}
 	path.Nh.Address = end.Un
-	_, err = ip.NewServiceClient(l.conn).AddDelIPPuntRedirectV2(l.Context(), &ip.AddDelIPPuntRedirectV2{IsAdd: true, Punt: ip.PuntRedirectV2{
-		RxSwIfIndex: l.nic, Af: family, Paths: []fib_types.FibPath{path},
-	}})
+	_, err = ip.NewServiceClient(l.conn).AddDelIPPuntRedirectV2(l.Context(), &ip.AddDelIPPuntRedirectV2{
+		IsAdd: true,
+		Punt: ip.PuntRedirectV2{
+			RxSwIfIndex: l.nic, Af: family, Paths: []fib_types.FibPath{path},
+		},
+	})
 	must.Succeed(l.T, err)
 	_, err = punt.NewServiceClient(l.conn).SetPunt(l.Context(), &punt.SetPunt{IsAdd: true, Punt: punt.Punt{
-		Type: punt.PUNT_API_TYPE_L4, Punt: punt.PuntUnionL4(punt.PuntL4{Af: family, Protocol: ip_types.IP_API_PROTO_UDP, Port: 0xffff}),
+		Type: punt.PUNT_API_TYPE_L4,
+		Punt: punt.PuntUnionL4(punt.PuntL4{Af: family, Protocol: ip_types.IP_API_PROTO_UDP, Port: 0xffff}),
 	}})
 	must.Succeed(l.T, err)
 	l.lead(f)
@@ -201,12 +240,26 @@ func (l *uplinkLab) lead(f uplinkFamily) {
 	node0, err := netlink.LinkByName("node0")
 	must.Succeed(l.T, err)
 	index := node0.Attrs().Index
-	reply, err := interfaces.NewServiceClient(l.conn).SwInterfaceGetMacAddress(l.Context(), &interfaces.SwInterfaceGetMacAddress{SwIfIndex: l.link})
+	reply, err := interfaces.NewServiceClient(l.conn).SwInterfaceGetMacAddress(l.Context(),
+		&interfaces.SwInterfaceGetMacAddress{SwIfIndex: l.link})
 	must.Succeed(l.T, err)
 	gateway := f.kernelEnd.Next()
-	must.Succeed(l.T, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: reply.MacAddress[:]}))
+	must.Succeed(l.T,
+		netlink.NeighSet(&netlink.Neigh{
+			LinkIndex:    index,
+			State:        netlink.NUD_PERMANENT,
+			IP:           gateway.AsSlice(),
+			HardwareAddr: reply.MacAddress[:],
+		}))
 	everything := netip.PrefixFrom(f.node, 0).Masked()
-	must.Succeed(l.T, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Src: f.node.AsSlice()}))
+	must.Succeed(l.T,
+		netlink.RouteAdd(&netlink.Route{
+			LinkIndex: index,
+			Dst:       ipNet(everything),
+			Gw:        gateway.AsSlice(),
+			Flags:     int(netlink.FLAG_ONLINK),
+			Src:       f.node.AsSlice(),
+		}))
 }
 
 func TestDataplaneServesTheNodesAddressByPunting(t *testing.T) {
@@ -219,7 +272,9 @@ func TestDataplaneServesTheNodesAddressByPunting(t *testing.T) {
 			t.Run("TCP of the peer", func(t *testing.T) { converse(t, l.peer, "", f.node) })
 			t.Run("TCP of the node", func(t *testing.T) { converse(t, "", l.peer, f.peer) })
 			for _, ttl := range []int{64, 1} {
-				t.Run(fmt.Sprint("UDP of the peer, TTL ", ttl), func(t *testing.T) { datagram(t, way{l.peer, ""}, f.node, ttl) })
+				t.Run(fmt.Sprint("UDP of the peer, TTL ", ttl), func(t *testing.T) {
+					datagram(t, way{l.peer, ""}, f.node, ttl)
+				})
 			}
 			t.Run("UDP of the node", func(t *testing.T) { datagram(t, way{"", l.peer}, f.peer, 64) })
 			t.Run("a closed port is refused by the node's kernel", func(t *testing.T) { refused(t, l.peer, f.node) })
@@ -240,15 +295,26 @@ func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
 	destination, err := ip_types.ParseAddress(f.peer.String())
 	must.Succeed(t, err)
 	made, err := vxlan.NewServiceClient(l.conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{
-		IsAdd: true, Instance: ^uint32(0), SrcAddress: source, DstAddress: destination, EncapVrfID: 2, Vni: number, DecapNextIndex: ^uint32(0),
+		IsAdd:          true,
+		Instance:       ^uint32(0),
+		SrcAddress:     source,
+		DstAddress:     destination,
+		EncapVrfID:     2,
+		Vni:            number,
+		DecapNextIndex: ^uint32(0),
 		McastSwIfIndex: ^interface_types.InterfaceIndex(0),
 	})
 	must.Succeed(t, err)
-	pod, name := netnstest.New(t), fmt.Sprint("pod", number)
+	pod := netnstest.New(t)
+	name := fmt.Sprint("pod", number)
 	fd, err := os.Open(pod)
 	must.Succeed(t, err)
 	defer fd.Close()
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(fd.Fd())}
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: name},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(fd.Fd()),
+	}
 	must.Succeed(t, netlink.LinkAdd(veth))
 	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
 	must.Succeed(t, netlink.LinkSetUp(veth))
@@ -257,7 +323,11 @@ func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
 	})
 	must.Succeed(t, err)
 	for _, member := range []interface_types.InterfaceIndex{made.SwIfIndex, l.take(name)} {
-		_, err = l2.NewServiceClient(l.conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: member, BdID: number, Enable: true})
+		_, err = l2.NewServiceClient(l.conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{
+			RxSwIfIndex: member,
+			BdID:        number,
+			Enable:      true,
+		})
 		must.Succeed(t, err)
 	}
 	far := netip.AddrFrom4([4]byte{10, 99, byte(number), 2})
@@ -271,8 +341,11 @@ func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
 		up, err := netlink.LinkByName("up0")
 		must.Succeed(t, err)
 		device := &netlink.Vxlan{
-			LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("vxlan", number), MTU: 1400}, VxlanId: int(number), Port: 4789, Learning: true,
-			SrcAddr: f.peer.AsSlice(), Group: f.node.AsSlice(), VtepDevIndex: up.Attrs().Index,
+			LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("vxlan", number), MTU: 1400},
+			VxlanId:   int(number),
+			Port:      4789,
+			Learning:  true,
+			SrcAddr:   f.peer.AsSlice(), Group: f.node.AsSlice(), VtepDevIndex: up.Attrs().Index,
 		}
 		must.Succeed(t, netlink.LinkAdd(device))
 		must.Succeed(t, netlink.LinkSetUp(device))

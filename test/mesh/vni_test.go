@@ -28,7 +28,8 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	c := newCluster(t, options{tunnel: "vxlan4"})
 	c.control()
 	c.meet()
-	n1, n2 := c.nodes[0], c.nodes[1]
+	n1 := c.nodes[0]
+	n2 := c.nodes[1]
 	c.network("shop-a")
 	a1 := n1.extraPod("a1", "shop-a")
 
@@ -42,17 +43,21 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	late, err := n1.NewPod("late")
 	must.Succeed(t, err)
 	late.Annotations = map[string]string{"contivpp.io/custom-if": "x1/tap/shop-a"}
-	if _, err := runtime.Add(t.Context(), late); err == nil || !strings.Contains(err.Error(), "network shop-a is being deleted; no pod can be added to it") {
+	if _, err := runtime.Add(t.Context(), late); err == nil ||
+		!strings.Contains(err.Error(), "network shop-a is being deleted; no pod can be added to it") {
 		t.Errorf("another pod of shop-a: %v", err)
 	}
 
 	c.network("other")
 	c.network("shop-b") // with the addresses of shop-a
-	b1, b2 := n1.extraPod("b1", "shop-b"), n2.extraPod("b2", "shop-b")
+	b1 := n1.extraPod("b1", "shop-b")
+	b2 := n2.extraPod("b2", "shop-b")
 	victim := listen(t, b2.Netns)
 	to := netip.AddrPortFrom(b2.address, port(victim))
-	foreign, own := listen(t, a1.Netns), listen(t, b1.Netns)
-	raw, got := make([]byte, 100), 0
+	foreign := listen(t, a1.Netns)
+	own := listen(t, b1.Netns)
+	raw := make([]byte, 100)
+	got := 0
 	for deadline := time.Now().Add(30 * time.Second); got < 5; { // n1 learns of the block after some time
 		write(t, foreign, to, "from shop-a")
 		write(t, own, to, "from shop-b")

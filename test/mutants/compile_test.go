@@ -25,7 +25,8 @@ type listed struct {
 	DepOnly                 bool
 }
 
-// The test checks the types of each mutated package against the compiled packages that it imports, which is faster than a build.
+// The test checks the types of each mutated package against the compiled packages that it imports, which is faster than
+// a build.
 func TestEachMutationOfTheListCompiles(t *testing.T) {
 	text, err := os.ReadFile("list.txt")
 	if err != nil {
@@ -89,12 +90,14 @@ func compiled(t *testing.T, root string, all []*mutation) (packages map[string]l
 		args = append(args, "./"+filepath.Dir(m.file))
 	}
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Stderr = root, os.Stderr
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	packages, exports = make(map[string]listed), make(map[string]string)
+	packages = make(map[string]listed)
+	exports = make(map[string]string)
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
@@ -102,7 +105,8 @@ func compiled(t *testing.T, root string, all []*mutation) (packages map[string]l
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		packages[p.Dir], exports[p.ImportPath] = p, p.Export
+		packages[p.Dir] = p
+		exports[p.ImportPath] = p.Export
 	}
 }
 
@@ -116,7 +120,9 @@ type checker struct {
 
 func newChecker(p listed, exports map[string]string) (*checker, error) {
 	c := &checker{path: p.ImportPath, fset: token.NewFileSet(), files: make(map[string]*ast.File)}
-	c.importer = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	c.importer = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
 	for _, name := range p.GoFiles {
 		file := filepath.Join(p.Dir, name)
 		parsed, err := parser.ParseFile(c.fset, file, nil, parser.SkipObjectResolution)

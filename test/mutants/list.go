@@ -21,9 +21,9 @@ type mutation struct {
 // String names the file and the promise.
 func (m *mutation) String() string { return m.file + ": " + m.promise }
 
-// parse reads a list: records of lines that begin with "promise: ", "file: ", "- " (old text), "+ " (new text; without it the old text
-// is deleted) and "test: " (directory of the package, then an optional pattern), with an empty line between them. Several lines of text
-// are one snippet. Lines that begin with "#" are comments.
+// parse reads a list: records of lines that begin with "promise: ", "file: ", "- " (old text), "+ " (new text; without
+// it the old text is deleted) and "test: " (directory of the package, then an optional pattern), with an empty line
+// between them. Several lines of text are one snippet. Lines that begin with "#" are comments.
 func parse(list string) ([]*mutation, error) {
 	var all []*mutation
 	var errs []error
@@ -74,7 +74,8 @@ func (m *mutation) apply(root string) ([]byte, error) {
 		return nil, fmt.Errorf("line %d of the list: %w", m.line, err)
 	}
 	if n := strings.Count(string(content), m.old); n != 1 {
-		return nil, fmt.Errorf("line %d of the list: the old text occurs %d times in %s, and must occur once: %s", m.line, n, m.file, m.old)
+		return nil, fmt.Errorf("line %d of the list: the old text occurs %d times in %s, and must occur once: %s",
+			m.line, n, m.file, m.old)
 	}
 	return []byte(strings.Replace(string(content), m.old, m.new, 1)), nil
 }

@@ -1,8 +1,9 @@
-// Command mutants tests whether tests guard the promises of the product. It applies one mutation of list.txt at a time, runs the tests of
-// the package that owns the promise, and prints the mutations that no test notices.
+// Command mutants tests whether tests guard the promises of the product. It applies one mutation of list.txt at a time,
+// runs the tests of the package that owns the promise, and prints the mutations that no test notices.
 //
-// Time kills no mutation: tests get four times the time that they take without it and a minute more. If they exceed that, they run again
-// without the mutation, which tells a mutation that makes them hang from a machine that became slow.
+// Time kills no mutation: tests get four times the time that they take without it and a minute more. If they exceed
+// that, they run again without the mutation, which tells a mutation that makes them hang from a machine that became
+// slow.
 //
 // The sources do not change. Exit code 1: a mutation survived, does not apply any more or does not compile.
 package main
@@ -44,7 +45,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	percent := flags.Int("percent", 100, "share of the mutations to try, chosen at random")
 	seed := flags.String("seed", fmt.Sprint(time.Now().UnixNano()), "`text` that seeds the choice")
 	jobs := flags.Int("jobs", 2, "number of concurrent mutations")
-	grace := flags.Duration("grace", 2*time.Minute, "`time` that tests with a mutation may take in addition to four times their time without it")
+	grace := flags.Duration("grace", 2*time.Minute,
+		"`time` that tests with a mutation may take in addition to four times their time without it")
 	within := flags.Duration("within", 24*time.Hour, "`time` after which no other mutation starts")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -139,7 +141,8 @@ func (t *trial) try(ctx context.Context, mutations []*mutation, jobs int) error 
 	return errors.Join(t.errs...)
 }
 
-// sweep returns a function that removes files of failed property tests that did not exist before: mutations caused the failures.
+// sweep returns a function that removes files of failed property tests that did not exist before: mutations caused the
+// failures.
 func (t *trial) sweep(mutations []*mutation) func() {
 	missing := make(map[string]bool)
 	for _, m := range mutations {

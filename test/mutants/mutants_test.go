@@ -39,7 +39,8 @@ func TestEachMutationOfTheListApplies(t *testing.T) {
 // testNames are the names of the tests of packages, by directory.
 type testNames map[string][]string
 
-// check fails the test if an alternative of the pattern matches no test: the tests were renamed, and the mutation would survive.
+// check fails the test if an alternative of the pattern matches no test: the tests were renamed, and the mutation would
+// survive.
 func (n testNames) check(t *testing.T, m *mutation) {
 	t.Helper()
 	names, ok := n[m.test]
@@ -127,23 +128,30 @@ func record(old, new, test string) string {
 
 func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ list, output, err string }{
-		"a mutation that a test notices":     {record("2 * n", "n", "Double"), "1 killed, 0 survived, 0 hang, 0 undecided, 0 errors", ""},
-		"one that no test notices":           {record("3 * n", "n", "Double"), "SURVIVED", "1 mutations survived"},
-		"one that does not apply":            {record("4 * n", "n", "Double"), "ERROR", "occurs 0 times"},
-		"one that applies twice":             {record("(n int)", "(n uint)", "Double"), "ERROR", "occurs 2 times"},
-		"one that does not compile":          {record("2 * n", "m", "Double"), "ERROR", "does not compile"},
-		"tests that fail without a mutation": {record("2 * n", "n", "ThatFails"), "1 killed, 0 survived, 0 hang, 0 undecided, 1 errors", "do not pass without a mutation"},
-		"a pattern that matches no test":     {record("2 * n", "n", "Triple"), "SURVIVED", "no test matches"},
+		"a mutation that a test notices": {
+			record("2 * n", "n", "Double"), "1 killed, 0 survived, 0 hang, 0 undecided, 0 errors", "",
+		},
+		"one that no test notices":  {record("3 * n", "n", "Double"), "SURVIVED", "1 mutations survived"},
+		"one that does not apply":   {record("4 * n", "n", "Double"), "ERROR", "occurs 0 times"},
+		"one that applies twice":    {record("(n int)", "(n uint)", "Double"), "ERROR", "occurs 2 times"},
+		"one that does not compile": {record("2 * n", "m", "Double"), "ERROR", "does not compile"},
+		"tests that fail without a mutation": {
+			record("2 * n", "n", "ThatFails"), "1 killed, 0 survived, 0 hang, 0 undecided, 1 errors",
+			"do not pass without a mutation",
+		},
+		"a pattern that matches no test": {record("2 * n", "n", "Triple"), "SURVIVED", "no test matches"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := module(t, tt.list)
 			var output bytes.Buffer
 			err := run(t.Context(), []string{"-root", dir, "-list", "list.txt"}, &output)
-			if !strings.Contains(output.String(), tt.output) || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			if !strings.Contains(output.String(), tt.output) || (err == nil) != (tt.err == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("said %q, error %v", output.String(), err)
 			}
-			if now, err := os.ReadFile(filepath.Join(dir, "twice/twice.go")); err != nil || string(now) != source["twice/twice.go"] {
+			if now, err := os.ReadFile(filepath.Join(dir, "twice/twice.go")); err != nil ||
+				string(now) != source["twice/twice.go"] {
 				t.Errorf("the sources are changed: %s (%v)", now, err)
 			}
 		})
@@ -172,7 +180,9 @@ func TestSlow(t *testing.T) {
 `
 	for name, tt := range map[string]struct{ list, output string }{
 		"a mutation that makes a test hang": {record("return 2 * n", "for {\n+ }", "Double"), "HANGS"},
-		"a machine that became slow":        {record("func triple(n int)", "// a comment\n+ func triple(n int)", "Slow"), "UNDECIDED"},
+		"a machine that became slow": {
+			record("func triple(n int)", "// a comment\n+ func triple(n int)", "Slow"), "UNDECIDED",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +190,8 @@ func TestSlow(t *testing.T) {
 			write(t, filepath.Join(dir, "twice/slow_test.go"), slows)
 			var output bytes.Buffer
 			err := run(t.Context(), []string{"-root", dir, "-list", "list.txt", "-grace", "1s"}, &output)
-			if err != nil || !strings.Contains(output.String(), tt.output) || !strings.Contains(output.String(), "0 killed, 0 survived") {
+			if err != nil || !strings.Contains(output.String(), tt.output) ||
+				!strings.Contains(output.String(), "0 killed, 0 survived") {
 				t.Errorf("said %q, error %v", output.String(), err)
 			}
 		})
@@ -189,7 +200,8 @@ func TestSlow(t *testing.T) {
 
 func TestNoMutationStartsAfterTheTimeLimit(t *testing.T) {
 	var output bytes.Buffer
-	err := run(t.Context(), []string{"-root", module(t, record("3 * n", "n", "Double")), "-list", "list.txt", "-within", "-1s"}, &output)
+	err := run(t.Context(),
+		[]string{"-root", module(t, record("3 * n", "n", "Double")), "-list", "list.txt", "-within", "-1s"}, &output)
 	if err != nil || !strings.Contains(output.String(), "1 were not tried") {
 		t.Errorf("said %q, error %v", output.String(), err)
 	}
@@ -216,7 +228,8 @@ func TestSeedDecidesWhichMutationsAreTried(t *testing.T) {
 		}
 		return text
 	}
-	if one, again, other := names(10, "a"), names(10, "a"), names(10, "b"); len(one) != 3 || one != again || one == other {
+	if one, again, other := names(10, "a"), names(10, "a"), names(10, "b"); len(one) != 3 || one != again ||
+		one == other {
 		t.Errorf("%q, repeated %q, with another seed %q", one, again, other)
 	}
 	if got := names(100, "a"); got != "abcdefghijklmnopqrstuvwxyz" {

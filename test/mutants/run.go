@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,10 +26,12 @@ const patience = 4
 type outcome string
 
 const (
-	killed    outcome = "killed"
-	survived  outcome = "SURVIVED"
-	hangs     outcome = "HANGS"     // the tests do not end with the mutation, and end without it: it is noticed, but by no test
-	undecided outcome = "UNDECIDED" // the tests do not end in time without the mutation either: the machine is too slow now
+	killed   outcome = "killed"
+	survived outcome = "SURVIVED"
+	// the tests do not end with the mutation, and end without it: it is noticed, but by no test
+	hangs outcome = "HANGS"
+	// the tests do not end in time without the mutation either: the machine is too slow now
+	undecided outcome = "UNDECIDED"
 	failed    outcome = "ERROR"
 )
 
@@ -106,7 +109,8 @@ func (t tree) overlay(m *mutation, content []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	mutated, overlay := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json")
+	mutated := filepath.Join(dir, "mutated.go")
+	overlay := filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(t.root, m.file): mutated}})
 	if err != nil {
 		return "", err
@@ -116,23 +120,27 @@ func (t tree) overlay(m *mutation, content []byte) (string, error) {
 
 // test runs the tests of a mutation, with it or, without overlay, without it.
 func (t tree) test(ctx context.Context, overlay string, m *mutation, limit time.Duration) (string, error) {
-	return t.run(ctx, overlay, m.test, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+limit.String(), "-run", m.run)
+	return t.run(ctx, overlay, m.test, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+limit.String(), "-run",
+		m.run)
 }
 
-// run runs the go command for a package. The overlay is in the environment, so that tests build programs with the mutation too. It kills
-// processes that tests leave behind after a timeout.
+// run runs the go command for a package. The overlay is in the environment, so that tests build programs with the
+// mutation too. It kills processes that tests leave behind after a timeout.
 func (t tree) run(ctx context.Context, overlay, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = filepath.Join(t.root, dir)
-	cmd.Env = os.Environ()
+	// Programs that were built before would hide the mutation.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEFT_PROGRAMS=") })
 	if overlay != "" {
 		cmd.Env = append(cmd.Env, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
 	}
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	killGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.Cancel, cmd.WaitDelay = killGroup, time.Second
+	cmd.Cancel = killGroup
+	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}

@@ -1,4 +1,5 @@
-// Package netns runs programs in private network namespaces, and makes namespaces for pods, without changes to the machine's.
+// Package netns runs programs in private network namespaces, and makes namespaces for pods, without changes to the
+// machine's.
 package netns
 
 import (
@@ -17,9 +18,9 @@ import (
 // marker is set in the environment of the process that Enter starts: root or user, the caller's rights.
 const marker = "WEFT_PRIVATE_NODE"
 
-// Enter runs the program again in new network and mount namespaces, and in a new user namespace unless it runs as root. It returns nil
-// in the second process; in the first it exits with the second's code. Where the machine forbids namespaces or taps, it returns an error
-// of one line that says what is needed.
+// Enter runs the program again in new network and mount namespaces, and in a new user namespace unless it runs as root.
+// It returns nil in the second process; in the first it exits with the second's code. Where the machine forbids
+// namespaces or taps, it returns an error of one line that says what is needed.
 func Enter() error {
 	if os.Getenv(marker) != "" {
 		return Settle()
@@ -39,9 +40,10 @@ func Enter() error {
 	return nil
 }
 
-// Rerun runs this program again in new network and mount namespaces, and in a new user namespace unless it runs as root, with an
-// additional environment variable. It returns the second process's exit code. The second process gets the signal atParentsDeath when
-// this process dies, and the forwarded signals. The terminal sends its interrupt to both: this process ignores it and waits.
+// Rerun runs this program again in new network and mount namespaces, and in a new user namespace unless it runs as
+// root, with an additional environment variable. It returns the second process's exit code. The second process gets the
+// signal atParentsDeath when this process dies, and the forwarded signals. The terminal sends its interrupt to both:
+// this process ignores it and waits.
 func Rerun(environment string, atParentsDeath syscall.Signal, forwarded ...os.Signal) (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -49,7 +51,9 @@ func Rerun(environment string, atParentsDeath syscall.Signal, forwarded ...os.Si
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), environment)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = os.Stdin
+	cmd.Stdout = os.Stdout
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = attributes(atParentsDeath)
 	// Pdeathsig refers to the thread that starts the child, so this thread has to stay.
 	runtime.LockOSThread()

@@ -37,7 +37,8 @@ func bind(path string) error {
 
 // Remove unmounts and deletes the path of a namespace, as a runtime does when a pod ends. A missing path is no error.
 func Remove(path string) error {
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount namespace %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -46,7 +47,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// Do runs f on a thread inside the namespace at path. Sockets that f opens stay there; goroutines that it starts do not.
+// Do runs f on a thread inside the namespace at path. Sockets that f opens stay there; goroutines that it starts do
+// not.
 func Do(path string, f func() error) error {
 	return onOwnThread(func() error {
 		target, err := os.Open(path)
@@ -61,8 +63,8 @@ func Do(path string, f func() error) error {
 	})
 }
 
-// onOwnThread runs f on a thread that ends afterwards, so that f may leave it in any namespace. The main thread would not end, and
-// /proc/PID/ns shows its namespaces to other programs.
+// onOwnThread runs f on a thread that ends afterwards, so that f may leave it in any namespace. The main thread would
+// not end, and /proc/PID/ns shows its namespaces to other programs.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

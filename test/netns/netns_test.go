@@ -80,7 +80,8 @@ func TestDoReportsAMissingNamespace(t *testing.T) {
 	}
 }
 
-// mainNamespace is the main thread's network namespace at the start of the process. /proc/PID/ns shows it to other programs.
+// mainNamespace is the main thread's network namespace at the start of the process. /proc/PID/ns shows it to other
+// programs.
 var mainNamespace, _ = os.Readlink("/proc/self/ns/net")
 
 // Concurrent calls occupy all threads of the process, including the main thread.

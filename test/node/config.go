@@ -53,6 +53,7 @@ type kubernetesConfig struct {
 	Addresses  string `json:"addresses"`
 	Tunnel     string `json:"tunnel"`
 	Uplink     bool   `json:"requireUplink"`
+	VXLANPort  uint16 `json:"vxlanPort,omitempty"`
 
 	RuntimeSocket string `json:"runtimeSocket,omitempty"`
 
@@ -113,7 +114,8 @@ type Options struct {
 	EnforcePolicies bool   // of the cluster
 	ProtectNodes    bool   // with EnforcePolicies
 
-	Tunnel string // tunnel to other nodes; default: vxlan4
+	Tunnel    string // tunnel to other nodes; default: vxlan4
+	VXLANPort uint16 // UDP port of the tunnels; default: the agent's
 
 	External bool   // the agent starts no weft-vswitch; StartVswitch does
 	Embedded bool   // the dataplane is weft-vswitch even if tests run on VPP
@@ -166,6 +168,12 @@ func (n *Node) Tunnel(by string) error {
 	return n.writeConfig()
 }
 
+// VXLANPort sets the UDP port of the tunnels, from the agent's next start on.
+func (n *Node) VXLANPort(port uint16) error {
+	n.options.VXLANPort = port
+	return n.writeConfig()
+}
+
 // Uplink sets the network card that the dataplane owns, from the agent's next start on; "" = none.
 func (n *Node) Uplink(card string) error {
 	n.options.Uplink = card
@@ -178,7 +186,19 @@ func (n *Node) writeConfig() error {
 	mtu := 1500
 	switch {
 	case o.Kubeconfig != "":
-		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4"), o.RequireUplink, o.RuntimeSocket, o.EnforcePolicies, o.ProtectNodes}, 0 // what tunnels leave
+		mtu = 0 // what tunnels leave
+		cluster = kubernetesConfig{
+			Mode:            "cluster",
+			Node:            Name,
+			Kubeconfig:      o.Kubeconfig,
+			Addresses:       "podCIDR",
+			Tunnel:          cmp.Or(o.Tunnel, "vxlan4"),
+			Uplink:          o.RequireUplink,
+			VXLANPort:       o.VXLANPort,
+			RuntimeSocket:   o.RuntimeSocket,
+			EnforcePolicies: o.EnforcePolicies,
+			ProtectNodes:    o.ProtectNodes,
+		}
 		if o.ClusterPools {
 			cluster.Addresses = "pools"
 		}
@@ -192,8 +212,9 @@ func (n *Node) writeConfig() error {
 		IPForwarding: o.AllowIPForwarding, DefaultRoutes: !o.NoDefaultRoutes, Gates: o.ReadinessGates,
 		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
 		Devices: devicesConfig{
-			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
-			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s", o.MemifMount},
+			PluginDir:    filepath.Join(n.kubelet(), "device-plugins"),
+			PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
+			InfoDir:      n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s", o.MemifMount},
 		},
 		Kubernetes: cluster, HTTP: httpConfig{o.HTTP}, Tracing: o.tracing(),
 		HealthFile: filepath.Join(n.run(), "healthy"), Verify: o.Verify,
@@ -220,7 +241,11 @@ func (n *Node) dataplaneConfig() dataplaneConfig {
 		return dataplaneConfig{Type: "vpp", Socket: n.DataplaneSocket(), Uplink: n.options.Uplink}
 	}
 	return dataplaneConfig{
-		Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog(), Uplink: n.options.Uplink,
+		Type:     "embedded",
+		Socket:   n.DataplaneSocket(),
+		Program:  n.Program("weft-vswitch"),
+		Log:      n.DataplaneLog(),
+		Uplink:   n.options.Uplink,
 		External: n.options.External,
 	}
 }

@@ -148,7 +148,8 @@ func (n *Node) endDataplane(signal syscall.Signal) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid || errors.Is(err, unix.ECHILD) && !alive(pid) {
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid ||
+			errors.Is(err, unix.ECHILD) && !alive(pid) {
 			return nil
 		}
 		select {
@@ -156,7 +157,8 @@ func (n *Node) endDataplane(signal syscall.Signal) error {
 		case <-deadline.C:
 			_ = unix.Kill(pid, unix.SIGKILL)
 			_, _ = unix.Wait4(pid, nil, 0, nil)
-			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", timeout, unix.SignalName(signal))
+			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", timeout,
+				unix.SignalName(signal))
 		}
 	}
 }

@@ -17,14 +17,20 @@ func (n *Node) startKubelet() (err error) {
 	if n.Kubelet, err = kubelettest.Start(n.kubelet()); err != nil {
 		return fmt.Errorf("start the kubelet: %w", err)
 	}
-	proxy := kubelettest.Pod{Namespace: "kube-system", Name: "kube-proxy", Containers: []kubelettest.Container{{Name: "kube-proxy"}}}
+	proxy := kubelettest.Pod{
+		Namespace:  "kube-system",
+		Name:       "kube-proxy",
+		Containers: []kubelettest.Container{{Name: "kube-proxy"}},
+	}
 	_, err = n.Kubelet.Admit(context.Background(), Memif, proxy)
 	return err
 }
 
-// Admit does what kubelet does for a pod before the runtime makes its sandbox: it allocates the memifs of each container's limits. It
-// waits until the agent has registered its devices.
-func (n *Node) Admit(ctx context.Context, p *Pod, containers ...kubelettest.Container) ([]kubelettest.Container, error) {
+// Admit does what kubelet does for a pod before the runtime makes its sandbox: it allocates the memifs of each
+// container's limits. It waits until the agent has registered its devices.
+func (n *Node) Admit(
+	ctx context.Context, p *Pod, containers ...kubelettest.Container,
+) ([]kubelettest.Container, error) {
 	if n.Kubelet == nil {
 		return nil, errors.New("the node has no kubelet")
 	}

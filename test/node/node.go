@@ -1,4 +1,5 @@
-// Package node provides a Kubernetes node for tests: the agent with its dataplane, a container runtime, and pods' sandboxes.
+// Package node provides a Kubernetes node for tests: the agent with its dataplane, a container runtime, and pods'
+// sandboxes.
 package node
 
 import (
@@ -137,7 +138,8 @@ func (n *Node) Pods() string { return filepath.Join(n.Dir, "pods") }
 func (n *Node) cache() string   { return filepath.Join(n.Dir, "cache") }
 func (n *Node) kubelet() string { return filepath.Join(n.Dir, "kubelet") }
 
-// Config returns the path of the agent's configuration file, in a directory of its own, because the agent watches the directory.
+// Config returns the path of the agent's configuration file, in a directory of its own, because the agent watches the
+// directory.
 func (n *Node) Config() string { return filepath.Join(n.etc(), "agent.yaml") }
 
 // AgentLog returns the path of the agent's log.

@@ -73,7 +73,8 @@ func TestAgentConfigurationIsYAML(t *testing.T) {
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
 	}
-	if len(config.Networks) != 0 || config.Socket != n.Socket() || config.CoolDown != "30s" || !config.Verify || len(config.Pools) != 2 || config.Pools[1].Prefix != "fd00:10:1::/64" {
+	if len(config.Networks) != 0 || config.Socket != n.Socket() || config.CoolDown != "30s" || !config.Verify ||
+		len(config.Pools) != 2 || config.Pools[1].Prefix != "fd00:10:1::/64" {
 		t.Errorf("configuration %+v", config)
 	}
 }
@@ -121,7 +122,8 @@ esac
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Namespace, p.Annotations = "other", map[string]string{"key": "value"}
+	p.Namespace = "other"
+	p.Annotations = map[string]string{"key": "value"}
 	result, err := r.Add(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +132,8 @@ esac
 	if len(links) != 2 {
 		t.Fatalf("links %v, want the pod's links", links)
 	}
-	if got := fmt.Sprint(links[0].Addresses, links[0].Gateways, links[1].Addresses, links[1].Gateways, links[1].Bare()); err != nil ||
+	if got := fmt.Sprint(links[0].Addresses, links[0].Gateways, links[1].Addresses, links[1].Gateways,
+		links[1].Bare()); err != nil ||
 		got != "[10.1.0.2/32] [invalid IP] [fd00::2/64] [fd00::1] [fd00::2]" {
 		t.Errorf("links %s, error %v", got, err)
 	}
@@ -139,7 +142,10 @@ esac
 		t.Fatal(err)
 	}
 	socket, _ := json.Marshal(n.Socket())
-	for _, want := range []string{"K8S_POD_NAME=x", "K8S_POD_NAMESPACE=other", "CNI_IFNAME=eth0", "CNI_NETNS=" + p.Netns, `"socket":` + string(socket), `"io.kubernetes.cri.pod-annotations":{"key":"value"}`} {
+	for _, want := range []string{
+		"K8S_POD_NAME=x", "K8S_POD_NAMESPACE=other", "CNI_IFNAME=eth0", "CNI_NETNS=" + p.Netns,
+		`"socket":` + string(socket), `"io.kubernetes.cri.pod-annotations":{"key":"value"}`,
+	} {
 		if !strings.Contains(string(asked), want) {
 			t.Errorf("the plugin did not get %s:\n%s", want, asked)
 		}

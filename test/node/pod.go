@@ -47,7 +47,9 @@ func (n *Node) NewSandbox(of *Pod, name string) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Namespace, p.UID, p.Annotations = of.Namespace, of.uid(), of.Annotations
+	p.Namespace = of.Namespace
+	p.UID = of.uid()
+	p.Annotations = of.Annotations
 	return p, nil
 }
 
@@ -104,7 +106,8 @@ func Links(r *types100.Result) ([]Link, error) {
 		}
 		gateway, _ := netip.AddrFromSlice(ip.Gateway)
 		l := &links[*ip.Interface]
-		l.Addresses, l.Gateways = append(l.Addresses, address), append(l.Gateways, gateway.Unmap())
+		l.Addresses = append(l.Addresses, address)
+		l.Gateways = append(l.Gateways, gateway.Unmap())
 	}
 	return slices.DeleteFunc(links, func(l Link) bool { return l.Sandbox == "" }), nil
 }

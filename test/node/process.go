@@ -21,8 +21,8 @@ type process struct {
 	ended chan struct{} // closed when the process has been waited for
 }
 
-// StartAgent starts the agent, which starts its dataplane if none runs, and waits until it is ready. Flags take precedence over the
-// node's configuration.
+// StartAgent starts the agent, which starts its dataplane if none runs, and waits until it is ready. Flags take
+// precedence over the node's configuration.
 func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 	if err := n.BeginAgent(flags...); err != nil {
 		return err
@@ -41,7 +41,8 @@ func (n *Node) BeginAgent(flags ...string) error {
 	}
 	defer out.Close()
 	cmd := exec.Command(n.Program("weft-agent"), append([]string{"run", "--config", n.Config()}, flags...)...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the test only
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
@@ -94,7 +95,8 @@ func (n *Node) AgentPID() int {
 // StopAgent ends the agent with SIGTERM, as an upgrade does, and waits for it.
 func (n *Node) StopAgent() error { return n.endAgent(syscall.SIGTERM) }
 
-// Abort ends agent and dataplane with SIGQUIT, so that their logs have the stack of each goroutine; Close then keeps the logs.
+// Abort ends agent and dataplane with SIGQUIT, so that their logs have the stack of each goroutine; Close then keeps
+// the logs.
 func (n *Node) Abort() error {
 	n.aborted = true
 	return errors.Join(n.endAgent(syscall.SIGQUIT), n.endDataplane(syscall.SIGQUIT))

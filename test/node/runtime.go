@@ -18,8 +18,8 @@ type Runtime struct {
 	list *libcni.NetworkConfigList
 }
 
-// NewRuntime makes a runtime for a list of plugins that are found in paths. It caches results in cache, and copies the plugins' stderr
-// to stderr.
+// NewRuntime makes a runtime for a list of plugins that are found in paths. It caches results in cache, and copies the
+// plugins' stderr to stderr.
 func NewRuntime(conflist []byte, paths []string, cache string, stderr io.Writer) (*Runtime, error) {
 	list, err := libcni.NetworkConfFromBytes(conflist)
 	if err != nil {
@@ -66,7 +66,10 @@ func (r *Runtime) Status(ctx context.Context) error {
 func (r *Runtime) GC(ctx context.Context, living ...*Pod) error {
 	args := &libcni.GCArgs{}
 	for _, p := range living {
-		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{ContainerID: p.ContainerID, IfName: ifName})
+		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{
+			ContainerID: p.ContainerID,
+			IfName:      ifName,
+		})
 	}
 	return r.cni.GCNetworkList(ctx, r.list, args)
 }

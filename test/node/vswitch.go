@@ -25,8 +25,10 @@ func (n *Node) StartVswitch(name string, flags ...string) (*Vswitch, error) {
 		return nil, fmt.Errorf("start weft-vswitch: %w", err)
 	}
 	defer out.Close()
-	cmd := exec.Command(n.Program("weft-vswitch"), append([]string{"--api-socket", n.DataplaneSocket(), "--name", name}, flags...)...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd := exec.Command(n.Program("weft-vswitch"),
+		append([]string{"--api-socket", n.DataplaneSocket(), "--name", name}, flags...)...)
+	cmd.Stdout = out
+	cmd.Stderr = out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the test only
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start weft-vswitch: %w", err)
@@ -47,7 +49,8 @@ func (n *Node) AwaitVswitch(ctx context.Context, v *Vswitch) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		out, err := exec.CommandContext(ctx, n.Program("weft-vswitch"), "status", "--api-socket", n.DataplaneSocket(), "--name", v.name).CombinedOutput()
+		out, err := exec.CommandContext(ctx, n.Program("weft-vswitch"), "status", "--api-socket", n.DataplaneSocket(),
+			"--name", v.name).CombinedOutput()
 		if err == nil {
 			return nil
 		}
@@ -70,6 +73,7 @@ func (v *Vswitch) End(signal syscall.Signal) error {
 	case <-time.After(timeout):
 		_ = v.cmd.Process.Kill()
 		<-v.ended
-		return fmt.Errorf("weft-vswitch %s did not end within %s of %s and was killed", v.name, timeout, unix.SignalName(signal))
+		return fmt.Errorf("weft-vswitch %s did not end within %s of %s and was killed", v.name, timeout,
+			unix.SignalName(signal))
 	}
 }

@@ -48,8 +48,8 @@ type chaos struct {
 	wanted map[string]bool
 }
 
-// The dataplane is killed at random moments while random pods are added and deleted. At the end the model equals the machine, no pod has
-// lost its attachment, and nothing is left over after all pods are deleted.
+// The dataplane is killed at random moments while random pods are added and deleted. At the end the model equals the
+// machine, no pod has lost its attachment, and nothing is left over after all pods are deleted.
 func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 	kills := fewKills
 	if text := os.Getenv(killsVariable); text != "" {
@@ -63,7 +63,8 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 	must.Succeed(t, err)
 	first, _ := c.add("first")
 	second, links := c.add("second")
-	c.wanted[first.ContainerID], c.wanted[second.ContainerID] = true, true
+	c.wanted[first.ContainerID] = true
+	c.wanted[second.ContainerID] = true
 	c.pods = []*node.Pod{first, second}
 	gaps := c.watch(first, links[0].Bare()[0])
 
@@ -80,7 +81,8 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 	}
 	c.settle()
 	longest, lost := gaps()
-	t.Logf("%d kills during %d ADD, %d DEL and %d ADD with try again later; longest outage between two pods %s of %s in all",
+	t.Logf(
+		"%d kills during %d ADD, %d DEL and %d ADD with try again later; longest outage between two pods %s of %s in all",
 		kills, c.adds, c.dels, c.tries, longest.Round(time.Millisecond), lost.Round(time.Millisecond))
 	c.compare()
 	for _, p := range c.pods {
@@ -163,8 +165,8 @@ func (c *chaos) delete(p *node.Pod) {
 	c.dels++
 }
 
-// watch pings from a pod until the returned function is called, which returns the longest time without a reply, and the sum of all
-// times that are longer than one lost ping.
+// watch pings from a pod until the returned function is called, which returns the longest time without a reply, and the
+// sum of all times that are longer than one lost ping.
 func (c *chaos) watch(from *node.Pod, to netip.Addr) (stop func() (longest, lost time.Duration)) {
 	p, err := ping.Open(from.Netns, to)
 	must.Succeed(c.T, err)
@@ -181,7 +183,8 @@ func (c *chaos) watch(from *node.Pod, to netip.Addr) (stop func() (longest, lost
 			}
 			gap := time.Since(last)
 			if last = time.Now(); gap > 100*time.Millisecond {
-				longest, lost = max(longest, gap), lost+gap
+				longest = max(longest, gap)
+				lost = lost + gap
 			}
 			_ = wait(ctx, 10*time.Millisecond)
 		}

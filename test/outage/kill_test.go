@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
@@ -47,7 +48,11 @@ func newKilled(t *testing.T) *killed {
 }
 
 func (k *killed) places() leftovers.Places {
-	return leftovers.Places{Namespaces: map[string]string{"node": ""}, Agent: k.Socket(), Dataplane: k.DataplaneSocket()}
+	return leftovers.Places{
+		Namespaces: map[string]string{"node": ""},
+		Agent:      k.Socket(),
+		Dataplane:  k.DataplaneSocket(),
+	}
 }
 
 // requireNothingLeft removes the sandboxes and compares the node with its state before.
@@ -80,11 +85,12 @@ func TestLinksAreDeletedWhenTheAgentIsKilledRightAfterDEL(t *testing.T) {
 	}
 }
 
-// DELs that share a transaction are interrupted at a random moment. A failed DEL is repeated, as runtimes do; a DEL that succeeded without
-// an agent is in the queue of DELs, which the next agent executes.
+// DELs that share a transaction are interrupted at a random moment. A failed DEL is repeated, as runtimes do; a DEL
+// that succeeded without an agent is in the queue of DELs, which the next agent executes.
 func TestNothingLeaksWhenTheAgentIsKilledDuringDELs(t *testing.T) {
 	k := newKilled(t)
-	const atOnce, longest = 6, 60 * time.Millisecond
+	const longest = 60 * time.Millisecond
+	atOnce := dataplane.Crowd(6, 3)
 	failed := 0
 	for round := range 8 {
 		var pods []*node.Pod

@@ -27,7 +27,8 @@ const timeout = time.Minute
 // eventually polls until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(timeout)
+	tick := time.NewTicker(20 * time.Millisecond)
+	over := time.After(timeout)
 	defer tick.Stop()
 	for !condition() {
 		select {
@@ -56,7 +57,8 @@ func newStage(t *testing.T) *stage {
 func newStageWith(t *testing.T, o node.Options) *stage {
 	t.Helper()
 	netnstest.RequireTap(t)
-	o.CoolDown, o.Networks = 100*time.Millisecond, []node.Network{
+	o.CoolDown = 100 * time.Millisecond
+	o.Networks = []node.Network{
 		{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}},
 		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24")}},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/refuse"
@@ -43,7 +44,10 @@ func newFatal(t *testing.T, prepare ...func(*refuse.Proxy)) *fatal {
 		must.Succeed(t, f.StopAgent())
 		_ = f.proxy.Close()
 	})
-	f.flags = []string{"--dataplane-type", "vpp", "--dataplane-socket", filepath.Join(f.Dir, "proxy.sock"), "--dataplane-stats-socket", f.dataplane.StatsSocket()}
+	f.flags = []string{
+		"--dataplane-type", "vpp", "--dataplane-socket", filepath.Join(f.Dir, "proxy.sock"), "--dataplane-stats-socket",
+		f.dataplane.StatsSocket(),
+	}
 	for _, p := range prepare {
 		p(f.proxy)
 	}
@@ -85,21 +89,27 @@ func (f *fatal) awaitQuarantine(name string) {
 	must.Succeed(f.T, f.AwaitReady(f.Context()))
 }
 
-// The dataplane dies whenever the interface of one pod is created. The agent finds that pod and quarantines it; the others forward.
+// The dataplane dies whenever the interface of one pod is created. The agent finds that pod and quarantines it; the
+// others forward.
 func TestOnlyThePodThatKillsTheDataplaneIsQuarantined(t *testing.T) {
 	f := newFatal(t)
 	var pods []*node.Pod
 	var links [][]node.Link
 	for _, name := range []string{"a", "b", "c", "d"} {
 		p, l := f.add(name)
-		pods, links = append(pods, p), append(links, l)
+		pods = append(pods, p)
+		links = append(links, l)
 	}
-	a, b, c, d := 0, 1, 2, 3
+	a := 0
+	b := 1
+	c := 2
+	d := 3
 	f.arm(pods[b])
 	f.kill()
 	f.awaitQuarantine("b")
 	t.Logf("the dataplane died %d times until pod b was quarantined", f.kills.Load())
-	// Once by the test, once by a replay of all pods unless the test's kill came so soon that it counts as that, and twice by pod b alone.
+	// Once by the test, once by a replay of all pods unless the test's kill came so soon that it counts as that, and
+	// twice by pod b alone.
 	if kills := f.kills.Load(); kills < 3 || kills > 4 {
 		t.Errorf("the dataplane was killed %d times, want 3 or 4", kills)
 	}
@@ -109,7 +119,8 @@ func TestOnlyThePodThatKillsTheDataplaneIsQuarantined(t *testing.T) {
 		t.Error(err)
 	}
 	err := f.runtime.Check(t.Context(), pods[b])
-	if err == nil || !strings.Contains(err.Error(), "quarantined since") || !strings.Contains(err.Error(), "weftctl quarantine release demo/b") {
+	if err == nil || !strings.Contains(err.Error(), "quarantined since") ||
+		!strings.Contains(err.Error(), "weftctl quarantine release demo/b") {
 		t.Errorf("CHECK of the quarantined pod: %v", err)
 	}
 	if failed := f.conditions(); !strings.Contains(failed["quarantine"], "pod demo/b") {
@@ -188,7 +199,9 @@ func TestAfterAReleaseOfTwoOnlyTheFatalOneIsQuarantinedAgain(t *testing.T) {
 		f.kill()
 		want = append(want, p.ContainerID)
 		slices.Sort(want)
-		eventually(t, p.ContainerID+" is quarantined", func() bool { return slices.Equal(withheld(), want) && len(f.quarantined("suspect")) == 0 })
+		eventually(t, p.ContainerID+" is quarantined", func() bool {
+			return slices.Equal(withheld(), want) && len(f.quarantined("suspect")) == 0
+		})
 		must.Succeed(t, f.AwaitReady(t.Context()))
 	}
 	_, err = f.Weftctl(t.Context(), "quarantine", "release", "demo/b")
@@ -209,6 +222,7 @@ func TestAfterAReleaseOfTwoOnlyTheFatalOneIsQuarantinedAgain(t *testing.T) {
 // The agent repeats its probe for taps until the dataplane answers: a wrong result would replace the host link.
 func TestProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	f := newFatal(t, func(p *refuse.Proxy) { p.Hang("tap_create_v3", 1) })
 	f.add("a")
 	log, err := os.ReadFile(f.AgentLog())
@@ -223,11 +237,12 @@ func TestProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// mostTries is the number of ADDs in which a pod must kill the dataplane three times. An ADD that comes before the agent has replayed the
-// dataplane fails without a kill.
+// mostTries is the number of ADDs in which a pod must kill the dataplane three times. An ADD that comes before the
+// agent has replayed the dataplane fails without a kill.
 const mostTries = 30
 
-// tryFatal executes ADD for a pod, whose interface kills the dataplane, and deletes the sandbox as kubelet does after a failure.
+// tryFatal executes ADD for a pod, whose interface kills the dataplane, and deletes the sandbox as kubelet does after a
+// failure.
 func (f *fatal) tryFatal(p *node.Pod) error {
 	f.Helper()
 	key := pod.Key{Network: "weft", ContainerID: p.ContainerID, IfName: "eth0"}
@@ -250,7 +265,9 @@ func (f *fatal) killByADDs(of *node.Pod) {
 		}
 		must.Succeed(f.T, p.Remove())
 		if f.kills.Load() == 3 {
-			eventually(f.T, "the crash is noticed", func() bool { return slices.Equal(f.quarantined("refused"), []string{of.Name}) })
+			eventually(f.T, "the crash is noticed", func() bool {
+				return slices.Equal(f.quarantined("refused"), []string{of.Name})
+			})
 			must.Succeed(f.T, f.AwaitReady(f.Context()))
 			return
 		}
@@ -268,7 +285,10 @@ func (f *fatal) requireRefused(p *node.Pod) {
 	if !is || refused.Code != 105 {
 		f.Fatalf("ADD is not refused: %v", err)
 	}
-	for _, text := range []string{"refused since", "the dataplane died 3 times in a row while the pod was added", "weftctl quarantine release demo/" + p.Name} {
+	for _, text := range []string{
+		"refused since", "the dataplane died 3 times in a row while the pod was added",
+		"weftctl quarantine release demo/" + p.Name,
+	} {
 		if !strings.Contains(err.Error(), text) {
 			f.Errorf("the refusal lacks %q: %v", text, err)
 		}
@@ -281,8 +301,8 @@ func (f *fatal) requireRefused(p *node.Pod) {
 	}
 }
 
-// kubelet repeats an ADD that fails. A pod whose ADDs kill the dataplane is refused after three, and also by an agent that was restarted. The other
-// pods forward, and new ones start.
+// kubelet repeats an ADD that fails. A pod whose ADDs kill the dataplane is refused after three, and also by an agent
+// that was restarted. The other pods forward, and new ones start.
 func TestAPodWhoseADDsKillTheDataplaneIsRefusedAndOthersAreServed(t *testing.T) {
 	f := newFatal(t)
 	a, links := f.add("a")

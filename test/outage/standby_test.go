@@ -54,7 +54,8 @@ func (r *relay) begin(flags ...string) *node.Vswitch {
 	return v
 }
 
-// addPods adds pods with veths as main interfaces, which stay when the dataplane ends, so that echo requests can always be sent.
+// addPods adds pods with veths as main interfaces, which stay when the dataplane ends, so that echo requests can always
+// be sent.
 func (r *relay) addPods() (pods []*node.Pod) {
 	r.Helper()
 	for i := range standbyPods {
@@ -118,7 +119,8 @@ func (r *relay) log(path string) string {
 func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 	r := newRelay(t)
 	pods := r.addPods()
-	with, without := 0, 0
+	with := 0
+	without := 0
 	for range standbyRounds {
 		without += r.lost(func() {
 			must.Succeed(t, r.active.End(syscall.SIGTERM))
@@ -131,7 +133,8 @@ func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 			must.Succeed(t, former.End(syscall.SIGTERM))
 		})
 	}
-	t.Logf("%d replacements each: %d echo requests lost with a standby, %d without, interval %s", standbyRounds, with, without, echoEvery)
+	t.Logf("%d replacements each: %d echo requests lost with a standby, %d without, interval %s", standbyRounds, with,
+		without, echoEvery)
 	if with >= without {
 		t.Errorf("lost %d echoes with a standby, %d without", with, without)
 	}
@@ -147,7 +150,8 @@ func TestReplayAfterAHandoverChangesNothing(t *testing.T) {
 	for range standbyRounds {
 		former := r.active
 		r.active = r.begin("--standby")
-		if lost := r.lost(func() { must.Succeed(t, former.End(syscall.SIGTERM)) }); time.Duration(lost)*echoEvery > 200*time.Millisecond {
+		if lost := r.lost(func() { must.Succeed(t, former.End(syscall.SIGTERM)) }); time.Duration(lost)*echoEvery > 200*
+			time.Millisecond {
 			t.Errorf("%d echo requests lost, interval %s", lost, echoEvery)
 		}
 		out, err := r.Weftctl(t.Context(), "transactions")
@@ -191,13 +195,16 @@ func TestStandbyCreatesNothingWhileItWaits(t *testing.T) {
 	must.Succeed(t, err)
 	serving := r.DataplanePID()
 	files := r.files()
-	first, second := r.begin("--standby"), r.beginBehind("--standby")
+	first := r.begin("--standby")
+	second := r.beginBehind("--standby")
 	after, err := leftovers.Steady(t.Context(), r.places(), timeout)
 	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 || r.DataplanePID() != serving {
 		t.Errorf("pid %d serves, want %d; changes:\n  %s", r.DataplanePID(), serving, strings.Join(lines, "\n  "))
 	}
-	if now := slices.DeleteFunc(r.files(), func(name string) bool { return name == "vswitch-api.sock.standby" }); !slices.Equal(now, files) {
+	if now := slices.DeleteFunc(r.files(), func(name string) bool {
+		return name == "vswitch-api.sock.standby"
+	}); !slices.Equal(now, files) {
 		t.Errorf("files %v, before %v", now, files)
 	}
 	// A waiting standby that ends does not affect the others, and the active one keeps serving.

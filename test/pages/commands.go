@@ -11,11 +11,13 @@ import (
 
 // programs are the first words that make an unmarked block a block of commands.
 var programs = []string{
-	"weftctl", "weft-agent", "kubectl", "helm", "make", "nft", "source", "sysctl", "echo", "git", "kubelet", "kind", "kubeadm", "docker", "ssh", "go",
+	"weftctl", "weft-agent", "kubectl", "helm", "make", "nft", "source", "sysctl", "echo", "git", "kubelet", "kind",
+	"kubeadm", "docker", "ssh", "go",
 	"vppctl", "ip", "modprobe",
 }
 
-// IsShell reports whether the block has commands: it is marked as sh or console, or is unmarked and begins with the name of a program.
+// IsShell reports whether the block has commands: it is marked as sh or console, or is unmarked and begins with the
+// name of a program.
 func (b Block) IsShell() bool {
 	if b.Fenced {
 		return b.Language == "sh" || b.Language == "console"
@@ -86,8 +88,8 @@ func constant(parts []syntax.WordPart) string {
 	return word.String()
 }
 
-// Of returns the arguments of a program in a command: as its first word, as a plugin of kubectl, or behind "--" of another program, such as
-// kubectl exec.
+// Of returns the arguments of a program in a command: as its first word, as a plugin of kubectl, or behind "--" of
+// another program, such as kubectl exec.
 func Of(command []string, program string) (arguments []string, found bool) {
 	if command[0] == program {
 		return command[1:], true
@@ -101,7 +103,8 @@ func Of(command []string, program string) (arguments []string, found bool) {
 	return nil, false
 }
 
-// CheckCommands fails the test for each command of a program in the pages below root that parse refuses, and returns the number of commands.
+// CheckCommands fails the test for each command of a program in the pages below root that parse refuses, and returns
+// the number of commands.
 func CheckCommands(t *testing.T, root, program string, parse func(arguments []string) error) (checked int) {
 	t.Helper()
 	all, err := All(root)

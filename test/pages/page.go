@@ -1,4 +1,5 @@
-// Package pages reads the Markdown pages of the repository for tests: links, anchors, code blocks, and the commands in them.
+// Package pages reads the Markdown pages of the repository for tests: links, anchors, code blocks, and the commands in
+// them.
 package pages
 
 import (
@@ -14,6 +15,7 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	extensionast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/text"
 )
 
@@ -24,6 +26,16 @@ type Page struct {
 	Anchors map[string]bool // of its headings, as GitHub makes them
 	Blocks  []Block
 	Spans   []Span
+	Texts   []Text
+	Empty   []Text // headings without content: the next line is a heading of the same or a higher level, or the end
+}
+
+// Text is the text of a paragraph, heading, list item or table cell, without markup.
+type Text struct {
+	Line  int
+	Text  string
+	Prose string // Text without code
+	Cell  bool   // of a table
 }
 
 // Span is code within a line.
@@ -55,7 +67,9 @@ func All(root string) (all []Page, err error) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && path != root && (entry.Name() == "bin" || entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".github") {
+		if entry.IsDir() && path != root &&
+			(entry.Name() == "bin" || entry.Name() == "testdata" ||
+				strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".github") {
 			return fs.SkipDir
 		}
 		if entry.IsDir() || filepath.Ext(path) != ".md" {
@@ -91,9 +105,17 @@ func Parse(path string, source []byte) Page {
 		if !entering {
 			return ast.WalkContinue, nil
 		}
+		if hasText(n) {
+			_, cell := n.(*extensionast.TableCell)
+			p.Texts = append(p.Texts, Text{line(n.FirstChild()), plain(n, source), prose(n, source), cell})
+		}
 		switch n := n.(type) {
 		case *ast.Heading:
 			p.addAnchor(plain(n, source))
+			next, isHeading := n.NextSibling().(*ast.Heading)
+			if n.NextSibling() == nil || isHeading && next.Level <= n.Level {
+				p.Empty = append(p.Empty, Text{Line: line(n), Text: plain(n, source)})
+			}
 		case *ast.Link:
 			p.Links = append(p.Links, Link{line(n), string(n.Destination)})
 		case *ast.Image:
@@ -107,7 +129,12 @@ func Parse(path string, source []byte) Page {
 		case *ast.CodeBlock:
 			p.Blocks = append(p.Blocks, Block{Line: line(n), Text: string(n.Lines().Value(source))})
 		case *ast.FencedCodeBlock:
-			p.Blocks = append(p.Blocks, Block{Line: line(n), Fenced: true, Language: string(n.Language(source)), Text: string(n.Lines().Value(source))})
+			p.Blocks = append(p.Blocks, Block{
+				Line:     line(n),
+				Fenced:   true,
+				Language: string(n.Language(source)),
+				Text:     string(n.Lines().Value(source)),
+			})
 		}
 		return ast.WalkContinue, nil
 	})
@@ -139,14 +166,35 @@ func (p *Page) addAnchor(heading string) {
 	p.Anchors[anchor] = true
 }
 
+// hasText reports whether the children of a node are inline: text, code, links.
+func hasText(n ast.Node) bool {
+	return n.Type() == ast.TypeBlock && n.FirstChild() != nil && n.FirstChild().Type() == ast.TypeInline
+}
+
 // plain returns the text of a node without markup.
 func plain(n ast.Node, source []byte) string {
+	return textOf(n, source, func(ast.Node) bool { return true })
+}
+
+// prose is plain without code.
+func prose(n ast.Node, source []byte) string {
+	return textOf(n, source, func(n ast.Node) bool { return n.Kind() != ast.KindCodeSpan })
+}
+
+// textOf returns the text of those nodes below n that include accepts. A line break is a space.
+func textOf(n ast.Node, source []byte, include func(ast.Node) bool) string {
 	var b strings.Builder
 	for child := n.FirstChild(); child != nil; child = child.NextSibling() {
+		if !include(child) {
+			continue
+		}
 		if t, is := child.(*ast.Text); is {
 			b.Write(t.Value(source))
+			if t.SoftLineBreak() {
+				b.WriteByte(' ')
+			}
 		} else {
-			b.WriteString(plain(child, source))
+			b.WriteString(textOf(child, source, include))
 		}
 	}
 	return b.String()

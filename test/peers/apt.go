@@ -29,8 +29,8 @@ func aptIsThere() error {
 	return nil
 }
 
-// configuration makes apt assume that nothing is installed, so that its answers are complete on any machine, and disables hooks, which
-// could change the machine.
+// configuration makes apt assume that nothing is installed, so that its answers are complete on any machine, and
+// disables hooks, which could change the machine.
 const configuration = `#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -62,7 +62,8 @@ func (a *apt) configure() error {
 	if a.lists != "" {
 		text += fmt.Sprintf("Dir::State::lists %q;\n", a.lists)
 	}
-	if err := errors.Join(os.WriteFile(a.path("status"), nil, 0o644), os.WriteFile(a.path("apt.conf"), []byte(text), 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(a.path("status"), nil, 0o644),
+		os.WriteFile(a.path("apt.conf"), []byte(text), 0o644)); err != nil {
 		return fmt.Errorf("configure apt: %w", err)
 	}
 	return nil
@@ -129,7 +130,8 @@ func parseClosure(output string, asked []string) []string {
 			continue
 		}
 		name, _, _ := strings.Cut(words[1], ":")
-		isLibrary := strings.HasPrefix(name, "lib") && !strings.HasSuffix(name, "-perl") && !strings.HasPrefix(name, "libperl")
+		isLibrary := strings.HasPrefix(name, "lib") && !strings.HasSuffix(name, "-perl") &&
+			!strings.HasPrefix(name, "libperl")
 		if !machines[name] && (wanted[name] || isLibrary) {
 			names = append(names, words[1])
 		}
@@ -174,7 +176,9 @@ func (a *apt) run(ctx context.Context, name string, arguments ...string) (string
 		arguments = append([]string{"-c", a.path("apt.conf")}, arguments...)
 	}
 	cmd := exec.CommandContext(ctx, name, arguments...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = a.path("archives"), &out, &output
+	cmd.Dir = a.path("archives")
+	cmd.Stdout = &out
+	cmd.Stderr = &output
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	// Its children do the downloads.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -24,8 +24,8 @@ func Found() []string {
 	return names
 }
 
-// Fetch downloads missing peers from the distribution's packages if apt-get and dpkg exist. It installs nothing and does not
-// need root. It writes a line to progress about each download, or about why there is none.
+// Fetch downloads missing peers from the distribution's packages if apt-get and dpkg exist. It installs nothing and
+// does not need root. It writes a line to progress about each download, or about why there is none.
 func Fetch(ctx context.Context, progress io.Writer) {
 	missing := slices.DeleteFunc(slices.Clone(all), func(p peer) bool { return p.find() == nil })
 	if len(missing) == 0 {
@@ -73,7 +73,8 @@ func (f *fetcher) fetch(ctx context.Context, p peer) error {
 	if p.find() == nil {
 		return nil // another process fetched it
 	}
-	fmt.Fprintf(f.progress, "peers: unpacking %s from packages of the distribution into %s; nothing is installed\n", p.what, f.cache)
+	fmt.Fprintf(f.progress, "peers: unpacking %s from packages of the distribution into %s; nothing is installed\n",
+		p.what, f.cache)
 	if err := f.unpack(ctx, p); err != nil {
 		if ctx.Err() != nil {
 			return errors.New("timeout; a later run continues with what was downloaded")

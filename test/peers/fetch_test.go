@@ -17,7 +17,10 @@ func TestFailedFetchHasAReason(t *testing.T) {
 	}{
 		{"no package manager", Cached, "", "apt-get is missing"},
 		{"not wanted", Installed, "exit 0", "WEFT_PEERS=installed"},
-		{"no network", Cached, "echo W: odd >&2; echo E: no route to host >&2; echo more >&2; exit 100", "E: no route to host"},
+		{
+			"no network", Cached, "echo W: odd >&2; echo E: no route to host >&2; echo more >&2; exit 100",
+			"E: no route to host",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -29,7 +32,8 @@ func TestFailedFetchHasAReason(t *testing.T) {
 			}
 			var output bytes.Buffer
 			Fetch(t.Context(), &output)
-			if !strings.Contains(output.String(), tt.reason) || strings.Count(output.String(), "are skipped\n") != len(all) || len(Found()) != 0 {
+			if !strings.Contains(output.String(), tt.reason) ||
+				strings.Count(output.String(), "are skipped\n") != len(all) || len(Found()) != 0 {
 				t.Errorf("said %q, found %q", output.String(), Found())
 			}
 		})
@@ -52,7 +56,8 @@ func TestFetchEndsAtItsTimeout(t *testing.T) {
 	var output bytes.Buffer
 	began := time.Now()
 	Fetch(ctx, &output)
-	if took := time.Since(began); took > 20*time.Second || strings.Count(output.String(), "timeout; a later run") != len(all) {
+	if took := time.Since(began); took > 20*time.Second ||
+		strings.Count(output.String(), "timeout; a later run") != len(all) {
 		t.Errorf("after %s: %s", took, output.String())
 	}
 }
@@ -84,12 +89,14 @@ func TestFirstOfAlternativesIsNeeded(t *testing.T) {
 func TestOnlyLibrariesAreFetchedAsDependencies(t *testing.T) {
 	output := "NOTE: nothing\nInst libc6 (2.36)\nInst perl (5.36)\nInst libperl5.36 (5.36)\nInst libfile-find-rule-perl (0.34)\n" +
 		"Inst libnuma1:amd64 (2.0)\nInst iptables (1.8)\nConf iptables (1.8)\n"
-	if got, want := parseClosure(output, []string{"iptables"}), []string{"libnuma1:amd64", "iptables"}; !slices.Equal(got, want) {
+	if got, want := parseClosure(output, []string{"iptables"}), []string{"libnuma1:amd64", "iptables"}; !slices.Equal(
+		got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// Packages are downloaded and unpacked in a temporary directory, and then renamed; new lists of packages are used if the machine's fail.
+// Packages are downloaded and unpacked in a temporary directory, and then renamed; new lists of packages are used if
+// the machine's fail.
 func TestPackagesAreUnpackedIntoTheCache(t *testing.T) {
 	cache, path := emptyMachine(t)
 	tools := "export PATH=/usr/bin:/bin\n"
@@ -100,7 +107,9 @@ func TestPackagesAreUnpackedIntoTheCache(t *testing.T) {
 *install*) test -e "$LISTS/new" || exit 100; printf 'Inst iptables (1)\nInst libone (1)\n';;
 esac
 `, 0o755, path, "apt-get")
-	write(t, "#!/bin/sh\n"+tools+`mkdir -p "$3/usr/lib/cni" && for p in bridge host-local; do touch "$3/usr/lib/cni/$p" && chmod 755 "$3/usr/lib/cni/$p"; done`,
+	write(t,
+		"#!/bin/sh\n"+tools+
+			`mkdir -p "$3/usr/lib/cni" && for p in bridge host-local; do touch "$3/usr/lib/cni/$p" && chmod 755 "$3/usr/lib/cni/$p"; done`,
 		0o755, path, "dpkg-deb")
 	t.Setenv("LISTS", filepath.Join(t.TempDir(), "lists"))
 	var output bytes.Buffer
@@ -108,7 +117,8 @@ esac
 	if !slices.Equal(Found(), []string{"plugins"}) {
 		t.Errorf("found %q; %s", Found(), output.String())
 	}
-	if left, err := os.ReadDir(filepath.Join(cache, "plugins")); err != nil || len(left) != 3 { // root and two small files
+	// root and two small files
+	if left, err := os.ReadDir(filepath.Join(cache, "plugins")); err != nil || len(left) != 3 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }

@@ -13,7 +13,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // emptyMachine sets up a machine without peers, with an empty cache, and with only the given programs in PATH.
 func emptyMachine(t *testing.T) (cache, path string) {
 	t.Helper()
-	home, path := t.TempDir(), t.TempDir()
+	home := t.TempDir()
+	path = t.TempDir()
 	for name, value := range map[string]string{
 		"HOME": home, "XDG_CACHE_HOME": filepath.Join(home, "cache"), "PATH": path,
 		Variable: Cached, DPDKVariable: "", PluginsVariable: "", "LD_LIBRARY_PATH": "",

@@ -1,4 +1,5 @@
-// Package peers finds the third-party programs of interoperability tests. Missing ones are unpacked into a cache, not installed.
+// Package peers finds the third-party programs of interoperability tests. Missing ones are unpacked into a cache, not
+// installed.
 package peers
 
 import (
@@ -59,7 +60,10 @@ type peer struct {
 // all are the peers of the tests.
 var all = []peer{
 	{"dpdk", "DPDK's testpmd with its memif driver", func() error { _, err := Testpmd(); return err }, testpmdPackages},
-	{"plugins", "the CNI plugins bridge, portmap and others", func() error { _, err := FindPlugins(); return err }, pluginPackages},
+	{
+		"plugins", "the CNI plugins bridge, portmap and others", func() error { _, err := FindPlugins(); return err },
+		pluginPackages,
+	},
 }
 
 // unpackedRoot returns the directory with a peer's unpacked packages; "" if there is none or it must not be used.

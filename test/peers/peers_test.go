@@ -56,7 +56,8 @@ func TestUnpackedTestpmdGetsItsLibrariesAndDrivers(t *testing.T) {
 	libraries := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
 	driver := filepath.Join(libraries, "dpdk/pmds-23.0/librte_net_memif.so.23")
 	cmd := p.Command(t.Context(), "--", "-i")
-	if !slices.Contains(cmd.Env, "LD_LIBRARY_PATH="+libraries) || !slices.Contains(cmd.Args, driver) || cmd.Args[len(cmd.Args)-1] != "-i" {
+	if !slices.Contains(cmd.Env, "LD_LIBRARY_PATH="+libraries) || !slices.Contains(cmd.Args, driver) ||
+		cmd.Args[len(cmd.Args)-1] != "-i" {
 		t.Errorf("%q with %q", cmd.Args, p.Environment)
 	}
 }

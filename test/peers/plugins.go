@@ -91,8 +91,8 @@ export LD_LIBRARY_PATH=%q XTABLES_LIBDIR=%q
 exec "$root/usr/sbin/xtables-nft-multi" "${0##*/}" "$@"
 `
 
-// wrapTables writes wrappers for iptables, which has the path of its extensions compiled in. home is the final place of the packages
-// below root.
+// wrapTables writes wrappers for iptables, which has the path of its extensions compiled in. home is the final place of
+// the packages below root.
 func wrapTables(root, home string) error {
 	if !isProgram(filepath.Join(root, "usr/sbin/xtables-nft-multi")) {
 		return nil // this peer has no iptables
@@ -103,10 +103,13 @@ func wrapTables(root, home string) error {
 	var search, extensions []string
 	for _, dir := range libraries(root) {
 		dir = home + strings.TrimPrefix(dir, root)
-		search, extensions = append(search, dir), append(extensions, filepath.Join(dir, "xtables"))
+		search = append(search, dir)
+		extensions = append(extensions, filepath.Join(dir, "xtables"))
 	}
 	text := fmt.Sprintf(wrapper, home, strings.Join(search, ":"), strings.Join(extensions, ":"))
-	for _, name := range []string{"iptables", "ip6tables", "iptables-save", "ip6tables-save", "iptables-restore", "ip6tables-restore"} {
+	for _, name := range []string{
+		"iptables", "ip6tables", "iptables-save", "ip6tables-save", "iptables-restore", "ip6tables-restore",
+	} {
 		if err := os.WriteFile(filepath.Join(wrappers(root), name), []byte(text), 0o755); err != nil {
 			return fmt.Errorf("wrap iptables: %w", err)
 		}

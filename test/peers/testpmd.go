@@ -18,8 +18,8 @@ const testpmdPackage = "dpdk-dev"
 // drivers are the drivers that testpmd needs for a memif without hardware.
 var drivers = []string{"mempool_ring", "bus_vdev", "net_memif"}
 
-// Testpmd finds DPDK's testpmd with its memif driver in WEFT_DPDK_DIR, in PATH, or in the cache. Its own arguments follow those of
-// DPDK's environment abstraction layer, after "--".
+// Testpmd finds DPDK's testpmd with its memif driver in WEFT_DPDK_DIR, in PATH, or in the cache. Its own arguments
+// follow those of DPDK's environment abstraction layer, after "--".
 func Testpmd() (Program, error) {
 	if mayBeInstalled() {
 		if root := os.Getenv(DPDKVariable); root != "" {
@@ -27,14 +27,16 @@ func Testpmd() (Program, error) {
 				return p, nil
 			}
 		}
-		if path, err := exec.LookPath("dpdk-testpmd"); err == nil && (!isDistributions(path) || len(driver("/", "net_memif")) > 0) {
+		if path, err := exec.LookPath("dpdk-testpmd"); err == nil &&
+			(!isDistributions(path) || len(driver("/", "net_memif")) > 0) {
 			return Program{Path: path}, nil
 		}
 	}
 	if root := unpackedRoot("dpdk"); root != "" {
 		return unpackedTestpmd(root)
 	}
-	return Program{}, fmt.Errorf("dpdk-testpmd with its memif driver (Debian: dpdk-dev, librte-net-memif23): %w", ErrNone)
+	return Program{}, fmt.Errorf("dpdk-testpmd with its memif driver (Debian: dpdk-dev, librte-net-memif23): %w",
+		ErrNone)
 }
 
 // isDistributions reports whether the drivers of a program are at the distribution's place.
@@ -48,7 +50,13 @@ func unpackedTestpmd(root string) (Program, error) {
 		if !isProgram(path) {
 			continue
 		}
-		p := Program{Path: path, Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(append(libraries(root), filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...), ":")}}
+		p := Program{
+			Path: path,
+			Environment: []string{
+				"LD_LIBRARY_PATH=" +
+					strings.Join(append(libraries(root), filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...), ":"),
+			},
+		}
 		for _, name := range drivers {
 			found := driver(root, name)
 			if len(found) == 0 {
@@ -63,17 +71,21 @@ func unpackedTestpmd(root string) (Program, error) {
 
 // driver finds a DPDK driver below root.
 func driver(root, name string) []string {
-	found, _ := filepath.Glob(filepath.Join(root, "usr/lib/*/dpdk/pmds-*", "librte_"+name+".so*")) // the pattern is well formed
+	// the pattern is well formed
+	found, _ := filepath.Glob(filepath.Join(root, "usr/lib/*/dpdk/pmds-*", "librte_"+name+".so*"))
 	return found
 }
 
-// testpmdPackages returns the packages of testpmd, its libraries, and the drivers of the same release, without development packages.
+// testpmdPackages returns the packages of testpmd, its libraries, and the drivers of the same release, without
+// development packages.
 func testpmdPackages(ctx context.Context, a *apt) ([]string, error) {
 	needed, err := a.depends(ctx, testpmdPackage)
 	if err != nil {
 		return nil, err
 	}
-	needed = slices.DeleteFunc(needed, func(name string) bool { return strings.HasSuffix(name, "-dev") || strings.HasPrefix(name, "python") })
+	needed = slices.DeleteFunc(needed, func(name string) bool {
+		return strings.HasSuffix(name, "-dev") || strings.HasPrefix(name, "python")
+	})
 	for _, name := range needed {
 		if release, ok := strings.CutPrefix(name, "librte-eal"); ok {
 			return append(needed, "librte-net-memif"+release), nil
@@ -82,8 +94,8 @@ func testpmdPackages(ctx context.Context, a *apt) ([]string, error) {
 	return nil, fmt.Errorf("package %s has no DPDK release", testpmdPackage)
 }
 
-// separate prevents DPDK below root from loading the machine's drivers beside its own: duplicates make it exit. The path of the drivers
-// is compiled into the library.
+// separate prevents DPDK below root from loading the machine's drivers beside its own: duplicates make it exit. The
+// path of the drivers is compiled into the library.
 func separate(root string) error {
 	var errs []error
 	for _, dir := range libraries(root) {

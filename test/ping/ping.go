@@ -108,7 +108,8 @@ func (p *Pinger) Reach(ctx context.Context, to netip.Addr) (time.Duration, error
 	}
 }
 
-// waitUnless waits for the rest of an interval or until ctx ends, so that a request that fails at once is not repeated at once.
+// waitUnless waits for the rest of an interval or until ctx ends, so that a request that fails at once is not repeated
+// at once.
 func waitUnless(ctx context.Context, now bool) <-chan struct{} {
 	if !now {
 		return ctx.Done()
@@ -142,13 +143,16 @@ func stampArrivals(c *net.IPConn) error {
 	if err != nil {
 		return err
 	}
-	failure := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	failure := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	})
 	return errors.Join(failure, err)
 }
 
 // receive returns the next reply to one of the Pinger's requests.
 func (p *Pinger) receive() (arrival, error) {
-	buffer, control := make([]byte, 2048), make([]byte, 128)
+	buffer := make([]byte, 2048)
+	control := make([]byte, 128)
 	for {
 		n, extra, _, _, err := p.conn.ReadMsgIP(buffer, control)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -187,7 +191,8 @@ func arrivedAt(control []byte) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("time stamp of an answer: %w", err)
 	}
 	for _, m := range messages {
-		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS &&
+			len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
 			var at unix.Timespec
 			copy(unsafe.Slice((*byte)(unsafe.Pointer(&at)), unsafe.Sizeof(at)), m.Data)
 			return time.Unix(at.Unix()), nil

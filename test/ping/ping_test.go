@@ -42,7 +42,8 @@ func TestReachSucceedsWhenTheAddressAnswers(t *testing.T) {
 // blackHole makes a namespace that sends echo requests to the address, but has no host with it.
 func blackHole(t *testing.T) (path string, to netip.Addr) {
 	t.Helper()
-	path, to = netnstest.New(t), netip.MustParseAddr("192.0.2.2")
+	path = netnstest.New(t)
+	to = netip.MustParseAddr("192.0.2.2")
 	netnstest.Do(t, path, func() {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near", Flags: net.FlagUp}, PeerName: "far"}
 		must.Succeed(t, netlink.LinkAdd(link))
@@ -50,8 +51,9 @@ func blackHole(t *testing.T) (path string, to netip.Addr) {
 		address, err := netlink.ParseAddr("192.0.2.1/24")
 		must.Succeed(t, err)
 		must.Succeed(t, netlink.AddrAdd(link, address))
-		must.Succeed(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Index, IP: to.AsSlice(), State: netlink.NUD_PERMANENT,
-			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}))
+		must.Succeed(t,
+			netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Index, IP: to.AsSlice(), State: netlink.NUD_PERMANENT,
+				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}))
 	})
 	return path, to
 }

@@ -24,7 +24,8 @@ func (l Loss) String() string {
 // mostEchoes is the number of different sequence numbers.
 const mostEchoes = 1 << 16
 
-// Stream sends an echo request each interval until ctx ends or mostEchoes are sent, then waits up to a second for missing replies.
+// Stream sends an echo request each interval until ctx ends or mostEchoes are sent, then waits up to a second for
+// missing replies.
 func (p *Pinger) Stream(ctx context.Context, to netip.Addr, interval time.Duration) (Loss, error) {
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return Loss{}, err
@@ -93,7 +94,9 @@ func tally(sent []time.Time, answers <-chan arrival, complete func()) Loss {
 		}
 	}
 	if slices.Sort(took); len(took) > 0 {
-		l.Median, l.P99, l.Slowest = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
+		l.Median = took[len(took)/2]
+		l.P99 = took[len(took)*99/100]
+		l.Slowest = took[len(took)-1]
 	}
 	return l
 }

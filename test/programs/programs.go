@@ -26,8 +26,8 @@ var kept struct {
 	built  map[string]bool // additional packages
 }
 
-// Keep makes the tests of a package share programs, which the first Build builds, because linking takes longer than most tests. It is for
-// a TestMain; the returned option removes the programs.
+// Keep makes the tests of a package share programs, which the first Build builds, because linking takes longer than
+// most tests. It is for a TestMain; the returned option removes the programs.
 func Keep() goleak.Option {
 	kept.wanted = true
 	return goleak.Cleanup(func(code int) {
@@ -38,8 +38,8 @@ func Keep() goleak.Option {
 	})
 }
 
-// Build returns a directory with the programs, built without the race detector, as they are shipped; more are packages of additional
-// programs.
+// Build returns a directory with the programs, built without the race detector, as they are shipped; more are packages
+// of additional programs.
 func Build(t testing.TB, more ...string) string {
 	t.Helper()
 	if ready := os.Getenv(From); ready != "" {
@@ -61,7 +61,8 @@ func Build(t testing.TB, more ...string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept.dir, kept.built = dir, map[string]bool{}
+		kept.dir = dir
+		kept.built = map[string]bool{}
 	}
 	if all := strings.Join(more, " "); !kept.built[all] {
 		build(t, kept.dir, more)
@@ -80,11 +81,13 @@ func build(t testing.TB, dir string, packages []string) {
 	}
 }
 
-// Explain returns the text of a build that failed. Tests build in a network namespace without a network, and go test downloads only the modules
-// of the test itself.
+// Explain returns the text of a build that failed. Tests build in a network namespace without a network, and go test
+// downloads only the modules of the test itself.
 func Explain(err error, output []byte) string {
 	if bytes.Contains(output, []byte("dial tcp")) || bytes.Contains(output, []byte("module lookup disabled")) {
-		return fmt.Sprintf("build the programs: not all modules are downloaded, and tests have no network: run make modules once\n%s", output)
+		return fmt.Sprintf(
+			"build the programs: not all modules are downloaded, and tests have no network: run make modules once\n%s",
+			output)
 	}
 	return fmt.Sprintf("build the programs: %v\n%s", err, output)
 }

@@ -11,7 +11,8 @@ import (
 func TestABuildWithoutModulesSaysWhatToRun(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", t.TempDir(), "github.com/weftnet/weft/cmd/weft-cni")
 	cmd.Dir = root()
-	cmd.Env = append(os.Environ(), "GOMODCACHE="+t.TempDir(), "GOPROXY=http://127.0.0.1:1", "GOFLAGS=-mod=readonly -modcacherw", "GONOSUMDB=*", "GOTOOLCHAIN=local")
+	cmd.Env = append(os.Environ(), "GOMODCACHE="+t.TempDir(), "GOPROXY=http://127.0.0.1:1",
+		"GOFLAGS=-mod=readonly -modcacherw", "GONOSUMDB=*", "GOTOOLCHAIN=local")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		t.Fatal("it succeeded without modules")

@@ -1,4 +1,5 @@
-// Package refuse is a proxy for a dataplane's binary API that refuses, drops or loses chosen requests, as a dataplane may.
+// Package refuse is a proxy for a dataplane's binary API that refuses, drops or loses chosen requests, as a dataplane
+// may.
 package refuse
 
 import (
@@ -58,8 +59,8 @@ func Listen(path, target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Refuse answers the next requests of a message (its name without CRC) with retval; times is their number, -1 = unlimited. It has no
-// effect on dumps, which have no reply of their own.
+// Refuse answers the next requests of a message (its name without CRC) with retval; times is their number, -1 =
+// unlimited. It has no effect on dumps, which have no reply of their own.
 func (p *Proxy) Refuse(message string, retval int32, times int) {
 	p.set(message, &rule{fate: refused, retval: retval, times: times})
 }
@@ -75,7 +76,8 @@ func (p *Proxy) Hang(message string, times int) { p.set(message, &rule{fate: hun
 // Lose forwards the next requests of a message and drops their replies.
 func (p *Proxy) Lose(message string, times int) { p.set(message, &rule{fate: lost, times: times}) }
 
-// Kill drops each request of a message with the content, and calls kill before, for a dataplane that dies of such a request.
+// Kill drops each request of a message with the content, and calls kill before, for a dataplane that dies of such a
+// request.
 func (p *Proxy) Kill(message, content string, kill func()) {
 	p.set(message, &rule{fate: fatal, times: -1, content: []byte(content), met: kill})
 }

@@ -90,7 +90,10 @@ func (c *client) interfaces() int {
 	}
 }
 
-const soon, long = 300 * time.Millisecond, time.Minute
+const (
+	soon = 300 * time.Millisecond
+	long = time.Minute
+)
 
 func TestOtherRequestsAreForwarded(t *testing.T) {
 	p, c := through(t)
@@ -190,12 +193,16 @@ func TestNewConnectionsAreServedAfterACut(t *testing.T) {
 
 func TestRequestWithTheContentKillsAndIsNotExecuted(t *testing.T) {
 	p, c := through(t)
-	before, kills := c.interfaces(), 0
+	before := c.interfaces()
+	kills := 0
 	p.Kill("sw_interface_tag_add_del", "harmful", func() { kills++ })
 	tag := func(text string, limit time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		_, err := interfaces.NewServiceClient(c).SwInterfaceTagAddDel(ctx, &interfaces.SwInterfaceTagAddDel{IsAdd: true, Tag: text})
+		_, err := interfaces.NewServiceClient(c).SwInterfaceTagAddDel(ctx, &interfaces.SwInterfaceTagAddDel{
+			IsAdd: true,
+			Tag:   text,
+		})
 		return err
 	}
 	must.Succeed(t, tag("harmless", long))

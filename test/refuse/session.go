@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// session is one client's connection. It forwards a refused request as a control_ping with the same context, and replaces that reply, so
-// that replies stay in the order of requests.
+// session is one client's connection. It forwards a refused request as a control_ping with the same context, and
+// replaces that reply, so that replies stay in the order of requests.
 type session struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -28,7 +28,8 @@ type refusal struct {
 	retval int32
 }
 
-// Constants of VPP's socket protocol: the header's length, three message ids, and the layout of a request and of the message table.
+// Constants of VPP's socket protocol: the header's length, three message ids, and the layout of a request and of the
+// message table.
 const (
 	headerLength   = 16
 	idCreateReply  = 16
@@ -134,7 +135,8 @@ func (s *session) learn(b []byte) {
 		id := binary.BigEndian.Uint16(b[off:])
 		name, _, _ := strings.Cut(string(b[off+2:off+tableEntrySize]), "\x00")
 		if i := strings.LastIndexByte(name, '_'); i > 0 {
-			s.names[id], s.ids[name[:i]] = name[:i], id
+			s.names[id] = name[:i]
+			s.ids[name[:i]] = id
 		}
 	}
 }

@@ -52,9 +52,18 @@ func TestErrorsOfThePageAreFound(t *testing.T) {
 		{"shown in part", "| AWS-01 | feature | partly: reason |", named, ""},
 		{"not there", "| AWS-01 | feature | no: reason |", nil, ""},
 		{"not shown", "| AWS-01 | feature | yes |", nil, "AWS-01 is yes, and no test names it"},
-		{"not shown in part", "| AWS-01 | feature | partly: reason |", nil, "AWS-01 is partly: reason, and no test names it"},
-		{"not there, but shown", "| AWS-01 | feature | no: reason |", named, "AWS-01 is no: reason, and a_test.go names it"},
-		{"without a reason", "| AWS-01 | feature | partly |", named, `AWS-01: "partly" is not yes, "partly: reason" or "no: reason"`},
+		{
+			"not shown in part", "| AWS-01 | feature | partly: reason |", nil,
+			"AWS-01 is partly: reason, and no test names it",
+		},
+		{
+			"not there, but shown", "| AWS-01 | feature | no: reason |", named,
+			"AWS-01 is no: reason, and a_test.go names it",
+		},
+		{
+			"without a reason", "| AWS-01 | feature | partly |", named,
+			`AWS-01: "partly" is not yes, "partly: reason" or "no: reason"`,
+		},
 		{"without a feature", "| AWS-01 |  | yes |", named, "AWS-01: no feature"},
 		{"twice", "| AWS-01 | feature | yes |\n| AWS-01 | feature | yes |", named, "AWS-01 is on the page twice"},
 		{"not on the page", "", named, "AWS-01, which a_test.go names, is not on the page"},
@@ -79,6 +88,7 @@ func TestInvalidRowsCommentsAreFound(t *testing.T) {
 		"// rows:\nfunc TestA(t *testing.T) {":                            "x:1: there is no row",
 		"// rows: AWS-01\n\nfunc TestA(t *testing.T) {":                   "x:1: it is not right above a test",
 		"// rows: AWS-01\nfunc helper() {":                                "x:1: it is not right above a test",
+		"// TestA does. rows: AWS-01\nfunc TestA(t *testing.T) {":         "x:1: rows are behind a text; give them a line of their own",
 		"x := 1 // rows: AWS-01":                                          "",
 		"// rows: AWS-01\nfunc TestA(t *testing.T) {}\n\n// rows: none\n": `x:4: "none" is no row`,
 	} {
@@ -99,7 +109,9 @@ var status = regexp.MustCompile(`^(yes|(partly|no): .+)$`)
 func rowsOfPage(text string) (rows map[string]string, problems []string) {
 	rows = map[string]string{}
 	for _, m := range line.FindAllStringSubmatch(text, -1) {
-		id, feature, says := m[1], strings.TrimSpace(m[2]), m[3]
+		id := m[1]
+		feature := strings.TrimSpace(m[2])
+		says := m[3]
 		switch {
 		case rows[id] != "":
 			problems = append(problems, id+" is on the page twice")
@@ -116,9 +128,11 @@ func rowsOfPage(text string) (rows map[string]string, problems []string) {
 // compare reports rows with the status no that tests name, and rows with another status that no test names.
 func compare(rows map[string]string, named map[string][]string) (problems []string) {
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
-		isNo, files := strings.HasPrefix(rows[id], "no"), named[id]
+		isNo := strings.HasPrefix(rows[id], "no")
+		files := named[id]
 		if isNo && len(files) > 0 {
-			problems = append(problems, fmt.Sprintf("%s is %s, and %s names it", id, rows[id], strings.Join(files, ", ")))
+			problems = append(problems,
+				fmt.Sprintf("%s is %s, and %s names it", id, rows[id], strings.Join(files, ", ")))
 		}
 		if !isNo && len(files) == 0 {
 			problems = append(problems, fmt.Sprintf("%s is %s, and no test names it", id, rows[id]))
@@ -126,7 +140,8 @@ func compare(rows map[string]string, named map[string][]string) (problems []stri
 	}
 	for _, id := range slices.Sorted(maps.Keys(named)) {
 		if rows[id] == "" {
-			problems = append(problems, fmt.Sprintf("%s, which %s names, is not on the page", id, strings.Join(named[id], ", ")))
+			problems = append(problems,
+				fmt.Sprintf("%s, which %s names, is not on the page", id, strings.Join(named[id], ", ")))
 		}
 	}
 	return problems
@@ -166,6 +181,9 @@ func read(t *testing.T, dir string) (named map[string][]string, problems []strin
 // comment matches a line that names rows, in a script or above a test.
 var comment = regexp.MustCompile(`(?m)^(#|//) rows:(.*)$`)
 
+// behindText matches rows that comment does not match, as a reformatted comment has them.
+var behindText = regexp.MustCompile(`(?m)^(#|//) .+ rows: [A-Z]{3}-[0-9]{2}`)
+
 // row matches an id of a row.
 var row = regexp.MustCompile(`^[A-Z]{3}-[0-9]{2}$`)
 
@@ -188,6 +206,10 @@ func rowsOf(place, text string) (ids, problems []string) {
 			problems = append(problems, line+"it is not right above a test")
 		}
 		ids = append(ids, fields...)
+	}
+	for _, at := range behindText.FindAllStringIndex(text, -1) {
+		problems = append(problems, fmt.Sprintf("%s:%d: rows are behind a text; give them a line of their own",
+			place, 1+strings.Count(text[:at[0]], "\n")))
 	}
 	return ids, problems
 }

@@ -60,9 +60,11 @@ func networkCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		usage(ts, "network NAME TYPE [antiSpoof] [CIDR...]")
 	}
-	n, cidrs := node.Network{Name: args[0], Type: args[1]}, args[2:]
+	n := node.Network{Name: args[0], Type: args[1]}
+	cidrs := args[2:]
 	if len(cidrs) > 0 && cidrs[0] == "antiSpoof" {
-		n.AntiSpoof, cidrs = true, cidrs[1:]
+		n.AntiSpoof = true
+		cidrs = cidrs[1:]
 	}
 	for _, cidr := range cidrs {
 		prefix, err := netip.ParsePrefix(cidr)
@@ -72,8 +74,8 @@ func networkCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(on(ts).node.SetNetworks([]node.Network{n}))
 }
 
-// startAgent starts the agent on a thread in the node's namespace; the agent and its dataplane inherit it. An audit repairs at any moment what a
-// script broke on purpose, so the agent makes none unless the script says when.
+// startAgent starts the agent on a thread in the node's namespace; the agent and its dataplane inherit it. An audit
+// repairs at any moment what a script broke on purpose, so the agent makes none unless the script says when.
 func (s *stage) startAgent(ctx context.Context) error {
 	flags := slices.Concat(s.proxyFlags(), []string{"--audit", "24h"}, s.flags)
 	return netns.Do(s.home, func() error { return s.node.StartAgent(ctx, flags...) })

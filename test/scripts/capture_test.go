@@ -101,7 +101,8 @@ func packetsIn(file string) (lines []string, err error) {
 func describePacket(p gopacket.Packet) string {
 	n := p.NetworkLayer()
 	if icmp, is := p.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); is {
-		return fmt.Sprintf("icmp %s > %s %s seq %d", n.NetworkFlow().Src(), n.NetworkFlow().Dst(), icmp.TypeCode, icmp.Seq)
+		return fmt.Sprintf("icmp %s > %s %s seq %d", n.NetworkFlow().Src(), n.NetworkFlow().Dst(), icmp.TypeCode,
+			icmp.Seq)
 	}
 	var names []string
 	for _, l := range p.Layers() {

@@ -24,9 +24,9 @@ import (
 //	cni end-anyhow NAME                   the same, with any result
 //	cni kill NAME                         kill it, as a runtime does after a timeout, and wait for its end
 //
-// A KEY that begins with CNI_ is an environment variable, any other a member of the configuration. CHECK and DEL get the
-// result of the ADD as prevResult. For every verb stdout must be one JSON document or, after a success without a result, empty;
-// the message of an error is one line.
+// A KEY that begins with CNI_ is an environment variable, any other a member of the configuration. CHECK and DEL get
+// the result of the ADD as prevResult. For every verb stdout must be one JSON document or, after a success without a
+// result, empty; the message of an error is one line.
 func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	var c *call
@@ -76,7 +76,8 @@ type call struct {
 // begin starts a run. names are names of sandboxes, followed by settings.
 func (s *stage) begin(verb string, args []string) (*call, error) {
 	var names []string
-	conf, env := s.conf(), map[string]string{"CNI_COMMAND": strings.ToUpper(verb), "CNI_PATH": s.programs()}
+	conf := s.conf()
+	env := map[string]string{"CNI_COMMAND": strings.ToUpper(verb), "CNI_PATH": s.programs()}
 	c := &call{verb: verb, done: make(chan struct{})}
 	for _, a := range args {
 		if key, _, isSetting := strings.Cut(a, "="); !isSetting {
@@ -157,7 +158,9 @@ func (s *stage) run(c *call, conf map[string]any, env map[string]string) error {
 	for key, value := range env {
 		cmd.Env = append(cmd.Env, key+"="+value)
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &c.out, &c.stderr
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Stdout = &c.out
+	cmd.Stderr = &c.stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}

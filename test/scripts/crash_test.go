@@ -12,13 +12,16 @@ import (
 	"github.com/weftnet/weft/test/refuse"
 )
 
-// crashCommand: crash NAME add|del kills the agent during the verb and starts it again, once before and once after the dataplane
-// executes each message of the verb. Each time the verb must end, a DEL must succeed, and nothing must be left over.
+// crashCommand: crash NAME add|del kills the agent during the verb and starts it again, once before and once after the
+// dataplane executes each message of the verb. Each time the verb must end, a DEL must succeed, and nothing must be
+// left over.
 func crashCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "crash NAME add|del")
 	}
-	s, name, verb := on(ts), args[0], args[1]
+	s := on(ts)
+	name := args[0]
+	verb := args[1]
 	messages, err := s.messagesOf(s.proxied(ts), name, verb)
 	ts.Check(err)
 	messages = slices.Compact(messages)
@@ -42,7 +45,9 @@ func (s *stage) messagesOf(p *refuse.Proxy, name, verb string) ([]string, error)
 	if verb == "del" {
 		messages = p.Asked()
 	}
-	messages = slices.DeleteFunc(messages, func(m string) bool { return strings.HasSuffix(m, "_dump") || m == "control_ping" })
+	messages = slices.DeleteFunc(messages, func(m string) bool {
+		return strings.HasSuffix(m, "_dump") || m == "control_ping"
+	})
 	if err == nil && len(messages) == 0 {
 		err = fmt.Errorf("the %s sends no request to the dataplane", verb)
 	}

@@ -31,7 +31,8 @@ func crowdCommand(ts *testscript.TestScript, neg bool, args []string) {
 	switch args[0] {
 	case "begin":
 		for i := range n {
-			s.calls[member(i)], err = s.begin("add", []string{member(i), "dialTimeout=10s"}) // a start may take long on a busy machine
+			// a start may take long on a busy machine
+			s.calls[member(i)], err = s.begin("add", []string{member(i), "dialTimeout=10s"})
 			ts.Check(err)
 		}
 	case "end":

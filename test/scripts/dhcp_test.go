@@ -65,13 +65,15 @@ func (s *stage) crashAgent() error {
 // startDaemon starts the daemon and waits until it listens.
 func (s *stage) startDaemon(flags []string) error {
 	socket := filepath.Join(s.node.Dir, "dhcp.sock")
-	cmd := exec.Command(filepath.Join(pluginsDir(), "dhcp"), append([]string{"daemon", "-socketpath", socket}, flags...)...)
+	cmd := exec.Command(filepath.Join(pluginsDir(), "dhcp"),
+		append([]string{"daemon", "-socketpath", socket}, flags...)...)
 	log, err := os.OpenFile(s.daemonLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout = log
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -93,7 +95,8 @@ func (s *stage) released(want string) error {
 	if err != nil {
 		return err
 	}
-	done, failed := bytes.Count(log, []byte(": releasing lease")), bytes.Count(log, []byte("failed to release"))
+	done := bytes.Count(log, []byte(": releasing lease"))
+	failed := bytes.Count(log, []byte("failed to release"))
 	if got := strconv.Itoa(done); got != want || failed > 0 {
 		return fmt.Errorf("%s leases were released, want %s; failures: %d", got, want, failed)
 	}

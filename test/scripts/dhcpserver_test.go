@@ -133,7 +133,8 @@ func (s *dhcpServer) reply(asked *layers.DHCPv4, to net.Addr) error {
 func (s *dhcpServer) answer(asked *layers.DHCPv4) *layers.DHCPv4 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mac, kind := asked.ClientHWAddr.String(), layers.DHCPMsgTypeOffer
+	mac := asked.ClientHWAddr.String()
+	kind := layers.DHCPMsgTypeOffer
 	switch kindOf(asked) {
 	case layers.DHCPMsgTypeDiscover:
 	case layers.DHCPMsgTypeRequest:
@@ -163,8 +164,14 @@ func (s *dhcpServer) answer(asked *layers.DHCPv4) *layers.DHCPv4 {
 		options = append(options, layers.NewDHCPOption(layers.DHCPOptRouter, own))
 	}
 	return &layers.DHCPv4{
-		Operation: layers.DHCPOpReply, HardwareType: asked.HardwareType, HardwareLen: asked.HardwareLen, Xid: asked.Xid, Flags: asked.Flags,
-		YourClientIP: s.given[mac].AsSlice(), ClientHWAddr: asked.ClientHWAddr, Options: append(options, layers.NewDHCPOption(layers.DHCPOptEnd, nil)),
+		Operation:    layers.DHCPOpReply,
+		HardwareType: asked.HardwareType,
+		HardwareLen:  asked.HardwareLen,
+		Xid:          asked.Xid,
+		Flags:        asked.Flags,
+		YourClientIP: s.given[mac].AsSlice(),
+		ClientHWAddr: asked.ClientHWAddr,
+		Options:      append(options, layers.NewDHCPOption(layers.DHCPOptEnd, nil)),
 	}
 }
 
@@ -188,7 +195,8 @@ func (s *dhcpServer) await(want []string) error {
 			held = append(held, s.given[mac].String())
 		}
 		if slices.Sort(held); !slices.Equal(held, want) {
-			return errors.Join(s.err, fmt.Errorf("leased are [%s], want [%s]", strings.Join(held, " "), strings.Join(want, " ")))
+			return errors.Join(s.err,
+				fmt.Errorf("leased are [%s], want [%s]", strings.Join(held, " "), strings.Join(want, " ")))
 		}
 		return nil
 	})

@@ -8,14 +8,15 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// everyCommand: every NAME RETVAL adds the sandbox and deletes it, to learn the requests of an ADD. Then the dataplane refuses each
-// of them, one at a time: the ADD must fail with code 105 and print one line with the pod and the message; nothing must be left over,
-// and an ADD without a refusal must succeed, and its DEL.
+// everyCommand: every NAME RETVAL adds the sandbox and deletes it, to learn the requests of an ADD. Then the dataplane
+// refuses each of them, one at a time: the ADD must fail with code 105 and print one line with the pod and the message;
+// nothing must be left over, and an ADD without a refusal must succeed, and its DEL.
 func everyCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "every NAME RETVAL")
 	}
-	s, name := on(ts), args[0]
+	s := on(ts)
+	name := args[0]
 	p := s.proxied(ts)
 	messages, err := s.messagesOf(p, name, "add")
 	ts.Check(err)

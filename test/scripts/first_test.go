@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// firstCommand: first NAME TO sends one echo request from the sandbox to each address of TO, which must answer, and prints the
-// frames of eth0 up to the reply, one per line: "ARP", "ND", or the IP addresses.
+// firstCommand: first NAME TO sends one echo request from the sandbox to each address of TO, which must answer, and
+// prints the frames of eth0 up to the reply, one per line: "ARP", "ND", or the IP addresses.
 func firstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "first NAME TO")
@@ -43,7 +43,8 @@ func firstCommand(ts *testscript.TestScript, neg bool, args []string) {
 func listen(path string) (*os.File, error) {
 	var socket int
 	err := netns.Do(path, func() (err error) {
-		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(bigEndian(unix.ETH_P_ALL)))
+		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			int(bigEndian(unix.ETH_P_ALL)))
 		return err
 	})
 	if err != nil {

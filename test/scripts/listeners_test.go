@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// listenersCommand: listeners prints a line for each TCP port with a listener in the node's network namespace: address and
-// port in the kernel's hexadecimal; "none" if there are no listeners.
+// listenersCommand: listeners prints a line for each TCP port with a listener in the node's network namespace: address
+// and port in the kernel's hexadecimal; "none" if there are no listeners.
 func listenersCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		usage(ts, "listeners")

@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// lookCommand: look NAME prints the MTU of eth0 in a sandbox, its IPv4 rules, and its IPv4 routes except the kernel's own, one per
-// line.
+// lookCommand: look NAME prints the MTU of eth0 in a sandbox, its IPv4 rules, and its IPv4 routes except the kernel's
+// own, one per line.
 func lookCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "look NAME")

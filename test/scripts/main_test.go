@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestScripts runs each script of testdata/script on a node in its own network namespace. The map has the commands beside testscript's
-// own; the doc comment of each function describes its command.
+// TestScripts runs each script of testdata/script on a node in its own network namespace. The map has the commands
+// beside testscript's own; the doc comment of each function describes its command.
 func TestScripts(t *testing.T) {
 	netnstest.RequireTap(t)
 	built := programs.Build(t)

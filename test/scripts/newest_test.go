@@ -37,8 +37,8 @@ const buildTime = 10 * time.Minute
 // building serialises builds of different scripts.
 var building sync.Mutex
 
-// useNewest builds programs of the module test/chain for a script, which finds them before the distribution's. It skips the script
-// where they cannot be built, for example without a network, unless they are required.
+// useNewest builds programs of the module test/chain for a script, which finds them before the distribution's. It skips
+// the script where they cannot be built, for example without a network, unless they are required.
 func (s *stage) useNewest(ts *testscript.TestScript, names []string) {
 	building.Lock()
 	defer building.Unlock()
@@ -51,7 +51,8 @@ func (s *stage) useNewest(ts *testscript.TestScript, names []string) {
 	}
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		s.missing(fmt.Sprintf("the programs %s of the module test/chain are needed: %v\n%s", strings.Join(names, ", "), err, out))
+		s.missing(fmt.Sprintf("the programs %s of the module test/chain are needed: %v\n%s", strings.Join(names, ", "),
+			err, out))
 	}
 	s.newest = dir
 }
@@ -64,13 +65,16 @@ func (s *stage) missing(text string) {
 	s.t.Skip(text)
 }
 
-// cnitoolCommand: cnitool VERB VERSION [NAME] runs cnitool with weft-cni and that version of CNI in the node's namespace.
+// cnitoolCommand: cnitool VERB VERSION [NAME] runs cnitool with weft-cni and that version of CNI in the node's
+// namespace.
 func cnitoolCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "cnitool VERB VERSION [NAME]")
 	}
-	s, dir := on(ts), ts.MkAbs("conf-"+args[1])
-	conf := fmt.Sprintf(`{"cniVersion": %q, "name": "weft", "plugins": [{"type": "weft-cni", "socket": %q, "deleteQueue": %q}]}`,
+	s := on(ts)
+	dir := ts.MkAbs("conf-" + args[1])
+	conf := fmt.Sprintf(
+		`{"cniVersion": %q, "name": "weft", "plugins": [{"type": "weft-cni", "socket": %q, "deleteQueue": %q}]}`,
 		args[1], s.node.Socket(), filepath.Join(s.node.State(), "delete-queue"))
 	ts.Check(os.MkdirAll(dir, 0o700))
 	ts.Check(os.WriteFile(filepath.Join(dir, "weft.conflist"), []byte(conf), 0o600))

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// pingCommand: ping FROM TO N sends N echo requests to each address of TO, which must all be answered; after "!", none may be. FROM
-// and TO are sandboxes, or the node.
+// pingCommand: ping FROM TO N sends N echo requests to each address of TO, which must all be answered; after "!", none
+// may be. FROM and TO are sandboxes, or the node.
 func pingCommand(ts *testscript.TestScript, neg bool, args []string) {
 	var n int
 	if len(args) != 3 {

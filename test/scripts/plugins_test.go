@@ -21,7 +21,8 @@ import (
 	"github.com/weftnet/weft/test/peers"
 )
 
-// pluginsCommand executes lists of plugins, Weft's and third-party ones, through libcni, in the node's network namespace.
+// pluginsCommand executes lists of plugins, Weft's and third-party ones, through libcni, in the node's network
+// namespace.
 //
 //	plugins need NAME...                  skip the script unless these plugins are installed (iproute2 has a bridge, too)
 //	plugins add|check|del LIST NAME [KEY=VALUE...]
@@ -31,8 +32,8 @@ import (
 //	plugins pairs LIST NAME               ADD, CHECK, a resync, CHECK and DEL with the first plugin of the list and any two others behind
 //	                                      it, in both orders
 //
-// LIST is a file with a configuration; $VARIABLES of the script are expanded. A KEY is an annotation of the pod, portMappings with the
-// value HOSTPORT:CONTAINERPORT, or CNI_IFNAME (default eth0).
+// LIST is a file with a configuration; $VARIABLES of the script are expanded. A KEY is an annotation of the pod,
+// portMappings with the value HOSTPORT:CONTAINERPORT, or CNI_IFNAME (default eth0).
 func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "plugins need|add|check|del|gc ...")
@@ -64,14 +65,21 @@ func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, neg, err)
 }
 
-func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfigList, args []string) (types.Result, error) {
+func (s *stage) executeList(
+	ts *testscript.TestScript, list *libcni.NetworkConfigList, args []string,
+) (types.Result, error) {
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: ts.Stderr()}, PluginDecoder: version.PluginDecoder{}}
-	cni := libcni.NewCNIConfigWithCacheDir([]string{s.programs(), s.ipam(ts), s.newest, pluginsDir()}, ts.MkAbs("cache"), exec)
-	ctx, verb := context.Background(), args[0]
+	cni := libcni.NewCNIConfigWithCacheDir([]string{s.programs(), s.ipam(ts), s.newest, pluginsDir()},
+		ts.MkAbs("cache"), exec)
+	ctx := context.Background()
+	verb := args[0]
 	if verb == "gc" {
 		valid := &libcni.GCArgs{}
 		for _, name := range slices.DeleteFunc(args[2:], func(name string) bool { return name == "null" }) {
-			valid.ValidAttachments = append(valid.ValidAttachments, types.GCAttachment{ContainerID: s.sandbox(ts, name).id, IfName: "eth0"})
+			valid.ValidAttachments = append(valid.ValidAttachments, types.GCAttachment{
+				ContainerID: s.sandbox(ts, name).id,
+				IfName:      "eth0",
+			})
 		}
 		return nil, cni.GCNetworkList(ctx, list, valid)
 	}
@@ -135,7 +143,9 @@ func (s *stage) executePair(ts *testscript.TestScript, list *libcni.NetworkConfi
 	return errors.Join(err, lost, s.repeat(ts, list, name, "check", "del"))
 }
 
-func (s *stage) repeat(ts *testscript.TestScript, list *libcni.NetworkConfigList, name string, verbs ...string) (err error) {
+func (s *stage) repeat(
+	ts *testscript.TestScript, list *libcni.NetworkConfigList, name string, verbs ...string,
+) (err error) {
 	for _, verb := range verbs {
 		_, e := s.executeList(ts, list, []string{verb, "", name})
 		err = errors.Join(err, e)
@@ -145,7 +155,8 @@ func (s *stage) repeat(ts *testscript.TestScript, list *libcni.NetworkConfigList
 
 // settings are the pod's annotations and the interface name.
 func settings(conf *libcni.RuntimeConf, args []string) error {
-	annotations, capabilities := map[string]string{}, map[string]any{}
+	annotations := map[string]string{}
+	capabilities := map[string]any{}
 	for _, a := range args {
 		key, value, isSetting := strings.Cut(a, "=")
 		switch {
@@ -187,7 +198,9 @@ func (s *stage) need(names []string) {
 		if _, err := os.Stat(filepath.Join(pluginsDir(), name)); err == nil {
 			continue
 		}
-		s.missing(fmt.Sprintf("program %s is missing: install the Debian package containernetworking-plugins, or set %s to its directory", name, peers.PluginsVariable))
+		s.missing(fmt.Sprintf(
+			"program %s is missing: install the Debian package containernetworking-plugins, or set %s to its directory",
+			name, peers.PluginsVariable))
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/test/refuse"
 )
 
-// proxyCommand: proxy starts a dataplane with a proxy that can refuse requests; an agent that starts afterwards connects to the
-// proxy. proxy cut drops its connections, as if the dataplane had died.
+// proxyCommand: proxy starts a dataplane with a proxy that can refuse requests; an agent that starts afterwards
+// connects to the proxy. proxy cut drops its connections, as if the dataplane had died.
 func proxyCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {
@@ -58,7 +58,8 @@ func (s *stage) startDataplane() error {
 	}
 	defer log.Close()
 	s.dataplane = exec.Command(s.node.Program("weft-vswitch"), "--api-socket", s.node.DataplaneSocket())
-	s.dataplane.Stdout, s.dataplane.Stderr = log, log
+	s.dataplane.Stdout = log
+	s.dataplane.Stderr = log
 	return netns.Do(s.home, s.dataplane.Start)
 }
 
@@ -127,7 +128,8 @@ func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(on(ts).proxied(ts).Met(ctx, message(args[0])))
 }
 
-// message returns the name of an API message. Scripts name the creation of a tap; on dataplanes without taps it is a veth's.
+// message returns the name of an API message. Scripts name the creation of a tap; on dataplanes without taps it is a
+// veth's.
 func message(name string) string {
 	if name == "tap_create_v3" && !dataplane.HasTaps() {
 		return "af_packet_create_v3"

@@ -66,14 +66,18 @@ func (s *stage) execute(ts *testscript.TestScript, verb, version string, names [
 	if err != nil {
 		return nil, err
 	}
-	cni, ctx := s.libcni(ts), context.Background()
+	cni := s.libcni(ts)
+	ctx := context.Background()
 	switch {
 	case verb == "status":
 		return nil, cni.GetStatusNetworkList(ctx, list)
 	case verb == "gc":
 		args := &libcni.GCArgs{}
 		for _, name := range names {
-			args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{ContainerID: s.sandbox(ts, name).id, IfName: "eth0"})
+			args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{
+				ContainerID: s.sandbox(ts, name).id,
+				IfName:      "eth0",
+			})
 		}
 		return nil, cni.GCNetworkList(ctx, list, args)
 	case len(names) != 1:

@@ -16,8 +16,8 @@ import (
 // settling is how long the kernel may take to remove objects and close connections.
 const settling = time.Minute
 
-// snapshotCommand: snapshot NAME records all links, addresses, routes, rules, neighbours, files, leases, dataplane objects, and open
-// descriptors of dataplane and agent. It omits programs that do not run.
+// snapshotCommand: snapshot NAME records all links, addresses, routes, rules, neighbours, files, leases, dataplane
+// objects, and open descriptors of dataplane and agent. It omits programs that do not run.
 func snapshotCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "snapshot NAME")
@@ -28,8 +28,8 @@ func snapshotCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s.snapshots[args[0]] = seen{taken, s.paths()}
 }
 
-// sameCommand: same NAME fails if objects were added or removed since that snapshot. It ignores sandboxes that were made or removed
-// since.
+// sameCommand: same NAME fails if objects were added or removed since that snapshot. It ignores sandboxes that were
+// made or removed since.
 func sameCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	if len(args) != 1 {

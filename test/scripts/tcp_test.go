@@ -36,15 +36,18 @@ var (
 	outsideEnd = netip.MustParsePrefix("192.0.2.2/24")
 )
 
-// outsideCommand: outside NAME turns a sandbox into a machine outside of the node (192.0.2.2, the node is 192.0.2.1) with a route to
-// the pods.
+// outsideCommand: outside NAME turns a sandbox into a machine outside of the node (192.0.2.2, the node is 192.0.2.1)
+// with a route to the pods.
 func outsideCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "outside NAME")
 	}
 	s := on(ts)
 	b := s.sandbox(ts, args[0])
-	const node, outside = "uplink0", "eth0"
+	const (
+		node    = "uplink0"
+		outside = "eth0"
+	)
 	ts.Check(netns.Do(s.home, func() error {
 		fd, err := unix.Open(b.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -52,7 +55,8 @@ func outsideCommand(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		defer unix.Close(fd)
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: node})
-		pair.PeerName, pair.PeerNamespace = outside, netlink.NsFd(fd)
+		pair.PeerName = outside
+		pair.PeerNamespace = netlink.NsFd(fd)
 		if err := netlink.LinkAdd(pair); err != nil {
 			return err
 		}
@@ -85,8 +89,8 @@ func addressed(name string, p netip.Prefix) error {
 // blockedTime is the time without data after which a connection counts as blocked.
 const blockedTime = 2 * time.Second
 
-// tcpCommand: tcp FROM ADDRESS:PORT SERVER PORT connects from a sandbox or the node, and expects the answer of a server in sandbox
-// SERVER on PORT; after "!", no answer.
+// tcpCommand: tcp FROM ADDRESS:PORT SERVER PORT connects from a sandbox or the node, and expects the answer of a server
+// in sandbox SERVER on PORT; after "!", no answer.
 func tcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 4 {
 		usage(ts, "tcp FROM ADDRESS:PORT SERVER PORT")

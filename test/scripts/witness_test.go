@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// A witness is a veth between the node and a sandbox. The kernel deletes it with the sandbox's network namespace, which it
-// frees when no process, file descriptor or mount refers to it.
+// A witness is a veth between the node and a sandbox. The kernel deletes it with the sandbox's network namespace, which
+// it frees when no process, file descriptor or mount refers to it.
 
 func (b *sandbox) witness() string { return "w-" + b.name }
 

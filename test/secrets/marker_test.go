@@ -49,9 +49,12 @@ func TestSecretIsFoundInEachEncoding(t *testing.T) {
 	m := markers{}
 	secret := m.add("here")
 	for name, text := range map[string]string{
-		"plain": "a " + secret + " b", "shortened": secret[:enough] + "...", "hexadecimal": hex.EncodeToString([]byte("a" + secret + "b")),
-		"base64": base64.StdEncoding.EncodeToString([]byte(secret + "b")), "base64 behind one": base64.StdEncoding.EncodeToString([]byte("," + secret + "b")),
-		"base64 behind two": base64.StdEncoding.EncodeToString([]byte(":-" + secret + "b")), "base64 behind three": base64.StdEncoding.EncodeToString([]byte("abc" + secret)),
+		"plain": "a " + secret + " b", "shortened": secret[:enough] + "...",
+		"hexadecimal":         hex.EncodeToString([]byte("a" + secret + "b")),
+		"base64":              base64.StdEncoding.EncodeToString([]byte(secret + "b")),
+		"base64 behind one":   base64.StdEncoding.EncodeToString([]byte("," + secret + "b")),
+		"base64 behind two":   base64.StdEncoding.EncodeToString([]byte(":-" + secret + "b")),
+		"base64 behind three": base64.StdEncoding.EncodeToString([]byte("abc" + secret)),
 	} {
 		if len(m.in(text)) != 1 {
 			t.Errorf("%s: not found in %s", name, text)

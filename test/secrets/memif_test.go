@@ -35,7 +35,11 @@ func (s *scene) inDirectory(name string) string {
 func (s *scene) guess() {
 	s.Helper()
 	for _, secret := range []string{s.markers.add("a wrong secret of a client"), s.markers[memifSecret]} {
-		conn, err := memif.Connect(s.Context(), memif.ClientConfig{Socket: s.inDirectory("memif.sock"), ID: 1, Secret: memif.Secret(secret)})
+		conn, err := memif.Connect(s.Context(), memif.ClientConfig{
+			Socket: s.inDirectory("memif.sock"),
+			ID:     1,
+			Secret: memif.Secret(secret),
+		})
 		if right := secret == s.markers[memifSecret]; (err == nil) != right {
 			s.Errorf("connection with the right secret %t: %v", right, err)
 		}
@@ -48,7 +52,8 @@ func (s *scene) guess() {
 	}
 }
 
-// besideSecret returns all data on the node about the memif, except the file with the secret and kubelet's data for the container.
+// besideSecret returns all data on the node about the memif, except the file with the secret and kubelet's data for the
+// container.
 func (s *scene) besideSecret() (string, error) {
 	var all strings.Builder
 	fmt.Fprintln(&all, s.vnf.Annotations, s.vnf.Mounts)
@@ -56,7 +61,8 @@ func (s *scene) besideSecret() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, path := range append(infos, s.inDirectory(memif.DescriptionFile), strings.TrimSuffix(s.inDirectory(""), "/")+".json") {
+	for _, path := range append(infos, s.inDirectory(memif.DescriptionFile),
+		strings.TrimSuffix(s.inDirectory(""), "/")+".json") {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return "", err

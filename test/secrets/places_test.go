@@ -49,10 +49,11 @@ func (s *scene) readers() map[string]string {
 	}
 }
 
-// others are commands of weftctl that show only names, phases and numbers, packets of pods, or what another command shows, too. The test of
-// bundle is in test/failures; a plan has the redacted values of the objects.
+// others are commands of weftctl that show only names, phases and numbers, packets of pods, or what another command
+// shows, too. The test of bundle is in test/failures; a plan has the redacted values of the objects.
 var others = []string{
-	"audit", "bundle", "capture", "check", "completion", "configure", "gc", "graph", "help", "install", "lint", "log-level", "plan", "policy", "profile", "quarantine",
+	"audit", "bundle", "capture", "check", "completion", "configure", "gc", "graph", "help", "install", "lint",
+	"log-level", "plan", "policy", "profile", "quarantine",
 	"resync", "trace", "ui", "upgrade",
 }
 
@@ -70,7 +71,8 @@ func dataplaneSays() string {
 // everywhere returns all outputs while the agent runs.
 func (s *scene) everywhere() []place {
 	all := []place{
-		s.file("the agent's log", s.node.AgentLog(), s.pod.ContainerID), s.file("the dataplane's log", s.node.DataplaneLog(), dataplaneSays()),
+		s.file("the agent's log", s.node.AgentLog(), s.pod.ContainerID),
+		s.file("the dataplane's log", s.node.DataplaneLog(), dataplaneSays()),
 		s.file("the plugin's log", s.log, s.pod.ContainerID),
 		{name: "the aliases of links", proof: "weft:weft/" + s.pod.ContainerID, read: s.aliases},
 		{name: "the dataplane", proof: "weft-", read: s.dataplane},
@@ -88,7 +90,11 @@ func (s *scene) everywhere() []place {
 }
 
 func (s *scene) file(name, path, proof string) place {
-	return place{name: name, proof: proof, read: func() (string, error) { text, err := os.ReadFile(path); return string(text), err }}
+	return place{
+		name:  name,
+		proof: proof,
+		read:  func() (string, error) { text, err := os.ReadFile(path); return string(text), err },
+	}
 }
 
 // state returns all files of the agent's state, which may have some of the secrets.

@@ -41,7 +41,14 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	n, err := node.New(programs.Build(t), node.Options{Verify: true, Memifs: 1})
 	must.Succeed(t, err)
-	s := &scene{T: t, markers: markers{}, node: n, home: filepath.Join(n.Dir, "home"), outside: t.TempDir(), log: filepath.Join(n.Dir, "cni.log")}
+	s := &scene{
+		T:       t,
+		markers: markers{},
+		node:    n,
+		home:    filepath.Join(n.Dir, "home"),
+		outside: t.TempDir(),
+		log:     filepath.Join(n.Dir, "cni.log"),
+	}
 	must.Succeed(t, os.Chmod(s.outside, 0o755))
 	must.Succeed(t, netns.Make(s.home))
 	s.pod, err = n.NewPod("a")
@@ -110,9 +117,11 @@ func (s *scene) call(verb string, in *input) (out []byte, ok bool) {
 	must.Succeed(s.T, err)
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(s.Context(), s.node.Program("weft-cni"))
-	cmd.Env = append(append(os.Environ(), in.environ...), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+s.pod.ContainerID, "CNI_IFNAME=eth0",
+	cmd.Env = append(append(os.Environ(), in.environ...), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+s.pod.ContainerID,
+		"CNI_IFNAME=eth0",
 		"CNI_NETNS="+s.pod.Netns, "CNI_PATH="+filepath.Dir(cmd.Path), "CNI_ARGS="+strings.Join(in.args, ";"))
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(stdin), &stderr
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Stderr = &stderr
 	out, err = cmd.Output()
 	fmt.Fprintf(&s.output, "%s\n%s\n%s\n", verb, out, &stderr)
 	return out, err == nil
@@ -138,7 +147,8 @@ func (s *scene) weftctl(args ...string) string {
 // breakPod changes the MTU of the pod's main interface and the secret of its memif, so that CHECK finds drift.
 func (s *scene) breakPod() {
 	s.Helper()
-	must.Succeed(s.T, os.WriteFile(s.inDirectory(memif.SecretFile), []byte(s.markers.add("another secret of a memif")), 0o400))
+	must.Succeed(s.T,
+		os.WriteFile(s.inDirectory(memif.SecretFile), []byte(s.markers.add("another secret of a memif")), 0o400))
 	must.Succeed(s.T, netns.Do(s.pod.Netns, func() error {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -151,7 +161,11 @@ func (s *scene) breakPod() {
 // see searches the output so far, and each place of the list.
 func (s *scene) see(when string, places ...place) {
 	s.Helper()
-	output := place{name: "the programs' output", proof: "weftctl", read: func() (string, error) { return s.output.String(), nil }}
+	output := place{
+		name:  "the programs' output",
+		proof: "weftctl",
+		read:  func() (string, error) { return s.output.String(), nil },
+	}
 	for _, p := range append(places, output) {
 		text, err := p.read()
 		switch {
@@ -164,7 +178,8 @@ func (s *scene) see(when string, places ...place) {
 			if slices.Contains(p.kept, where) {
 				continue
 			}
-			s.Errorf("%s: %s has the secret of %s:\n%s", when, p.name, where, linesWith(text, s.markers[where][:enough]))
+			s.Errorf("%s: %s has the secret of %s:\n%s", when, p.name, where,
+				linesWith(text, s.markers[where][:enough]))
 		}
 	}
 }

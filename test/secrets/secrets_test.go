@@ -42,9 +42,12 @@ func TestNoSecretLeaves(t *testing.T) {
 	s.guess()
 	s.see("with a pod", s.everywhere()...)
 
-	maps.Copy(in.conf, map[string]any{"prevResult": s.remembering(result), "cni.dev/valid-attachments": []any{map[string]any{
-		"containerID": s.pod.ContainerID, "ifname": "eth0", "token": s.markers.add("an attachment of a GC"),
-	}}})
+	maps.Copy(in.conf, map[string]any{
+		"prevResult": s.remembering(result),
+		"cni.dev/valid-attachments": []any{map[string]any{
+			"containerID": s.pod.ContainerID, "ifname": "eth0", "token": s.markers.add("an attachment of a GC"),
+		}},
+	})
 	s.succeeds("GC", in)
 	s.succeeds("CHECK", in)
 	s.breakPod()
@@ -112,7 +115,8 @@ func (s *scene) configure() {
 	s.Helper()
 	for where, content := range external {
 		path := filepath.Join(s.TempDir(), "values.yaml")
-		must.Succeed(s.T, os.WriteFile(path, []byte(inFile(content, s.markers.add("values with "+where), s.outside)), 0o600))
+		must.Succeed(s.T,
+			os.WriteFile(path, []byte(inFile(content, s.markers.add("values with "+where), s.outside)), 0o600))
 		s.weftctl("configure", "lab", path)
 	}
 }

@@ -12,28 +12,40 @@ const (
 
 // tolerated are places where weft-cni gets data that it does not use; the call succeeds.
 var tolerated = map[string]func(in *input, marker string){
-	"an annotation of another program":  func(in *input, m string) { in.annotations["kubectl.kubernetes.io/last-applied-configuration"] = m },
-	unknownAnnotation:                   func(in *input, m string) { in.annotations["contivpp.io/token"] = m },
-	"an unknown annotation of NPWG":     func(in *input, m string) { in.annotations["k8s.v1.cni.cncf.io/token"] = m },
-	"unknown CNI_ARGS":                  func(in *input, m string) { in.args = append(in.args, "TOKEN="+m) },
-	"the infra container of CNI_ARGS":   func(in *input, m string) { in.args = append(in.args, "K8S_POD_INFRA_CONTAINER_ID="+m) },
-	"a variable of the environment":     func(in *input, m string) { in.environ = append(in.environ, "REGISTRY_PASSWORD="+m) },
+	"an annotation of another program": func(in *input, m string) {
+		in.annotations["kubectl.kubernetes.io/last-applied-configuration"] = m
+	},
+	unknownAnnotation:               func(in *input, m string) { in.annotations["contivpp.io/token"] = m },
+	"an unknown annotation of NPWG": func(in *input, m string) { in.annotations["k8s.v1.cni.cncf.io/token"] = m },
+	"unknown CNI_ARGS":              func(in *input, m string) { in.args = append(in.args, "TOKEN="+m) },
+	"the infra container of CNI_ARGS": func(in *input, m string) {
+		in.args = append(in.args, "K8S_POD_INFRA_CONTAINER_ID="+m)
+	},
+	"a variable of the environment": func(in *input, m string) {
+		in.environ = append(in.environ, "REGISTRY_PASSWORD="+m)
+	},
 	"a variable that looks like Weft's": func(in *input, m string) { in.environ = append(in.environ, "WEFT_TOKEN="+m) },
 	"the args of a configuration": func(in *input, m string) {
 		in.conf["args"] = map[string]any{"token": m, "cni": map[string]any{"labels": m}}
 	},
-	"an unknown capability":          func(in *input, m string) { in.runtime["token"] = m },
-	"a capability of another plugin": func(in *input, m string) { in.runtime["example.org/other"] = map[string]any{"servers": []string{m}} },
-	"a key of the specification":     func(in *input, m string) { in.conf["cni.dev/token"] = m },
-	"the keys of an IPAM plugin":     func(in *input, m string) { in.conf["ipam"] = map[string]any{"type": "weft-ipam", "token": m} },
+	"an unknown capability": func(in *input, m string) { in.runtime["token"] = m },
+	"a capability of another plugin": func(in *input, m string) {
+		in.runtime["example.org/other"] = map[string]any{"servers": []string{m}}
+	},
+	"a key of the specification": func(in *input, m string) { in.conf["cni.dev/token"] = m },
+	"the keys of an IPAM plugin": func(in *input, m string) {
+		in.conf["ipam"] = map[string]any{"type": "weft-ipam", "token": m}
+	},
 }
 
 // refused are places where invalid data makes a call fail; the error has the key and not the value.
 var refused = map[string]func(in *input, marker string){
 	"an unknown key":                         func(in *input, m string) { in.conf["tokne"] = m },
 	"unknown CNI_ARGS without IgnoreUnknown": func(in *input, m string) { in.args = []string{"TOKEN=" + m} },
-	"a pair of CNI_ARGS with two signs":      func(in *input, m string) { in.args = []string{"IgnoreUnknown=1", "TOKEN==" + m} },
-	"a pair of CNI_ARGS with a quote":        func(in *input, m string) { in.args = []string{`TOKEN="` + m} },
+	"a pair of CNI_ARGS with two signs": func(in *input, m string) {
+		in.args = []string{"IgnoreUnknown=1", "TOKEN==" + m}
+	},
+	"a pair of CNI_ARGS with a quote": func(in *input, m string) { in.args = []string{`TOKEN="` + m} },
 	"an unknown option": func(in *input, m string) {
 		in.annotations["contivpp.io/custom-if"] = "x1/tap"
 		in.annotations["contivpp.io/custom-if-options"] = `{"x1":{"password":"` + m + `"}}`
@@ -46,8 +58,10 @@ var refused = map[string]func(in *input, marker string){
 	"a duplicate key": func(in *input, m string) {
 		in.raw = `{"cniVersion":"1.1.0","name":"weft","args":"` + m + `","args":"` + m + `"}`
 	},
-	"stdin that is truncated JSON": func(in *input, m string) { in.raw = `{"cniVersion":"1.1.0","name":"weft","args":"` + m },
-	"stdin that is not JSON":       func(in *input, m string) { in.raw = m },
+	"stdin that is truncated JSON": func(in *input, m string) {
+		in.raw = `{"cniVersion":"1.1.0","name":"weft","args":"` + m
+	},
+	"stdin that is not JSON": func(in *input, m string) { in.raw = m },
 }
 
 // remembered are places in the runtime's cached result of ADD, for CHECK and DEL.

@@ -9,8 +9,8 @@ import (
 // tick is the resolution.
 const tick = 5 * time.Millisecond
 
-// Time runs f and returns its duration without times in which the machine did not run this process: it counts ticks, and ticks that were
-// delayed together count as one.
+// Time runs f and returns its duration without times in which the machine did not run this process: it counts ticks,
+// and ticks that were delayed together count as one.
 func Time(f func()) time.Duration {
 	ticks := 0
 	over := make(chan struct{})

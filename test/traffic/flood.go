@@ -26,9 +26,9 @@ func (c Count) Rate() float64 { return float64(c.Received) / c.Took.Seconds() }
 // batch is the number of frames per system call.
 const batch = 64
 
-// Flood sends IPv4 UDP in frames of 64 bytes for the duration, as fast as sendmmsg on a packet socket accepts them, without the cost of a
-// UDP stack. It counts the packets that the receiver's link (toLink) received: they reach a UDP socket with a filter that drops them, so
-// reading them is not measured.
+// Flood sends IPv4 UDP in frames of 64 bytes for the duration, as fast as sendmmsg on a packet socket accepts them,
+// without the cost of a UDP stack. It counts the packets that the receiver's link (toLink) received: they reach a UDP
+// socket with a filter that drops them, so reading them is not measured.
 func Flood(ctx context.Context, p Path, toLink string, duration time.Duration) (c Count, err error) {
 	sink, err := p.sink(ctx)
 	if err != nil {
@@ -73,7 +73,10 @@ func (p Path) sink(ctx context.Context) (c *net.UDPConn, err error) {
 		}
 		c = l.(*net.UDPConn)
 		return control(c, func(fd int) error {
-			return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+			return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
+				Len:    uint16(len(filter)),
+				Filter: &filter[0],
+			})
 		})
 	})
 	return c, err
@@ -135,10 +138,12 @@ func flood(fd int, frame []byte, duration time.Duration) (sent uint64, err error
 	piece := unix.Iovec{Base: &frame[0], Len: uint64(len(frame))}
 	messages := make([]message, batch)
 	for i := range messages {
-		messages[i].Iov, messages[i].Iovlen = &piece, 1
+		messages[i].Iov = &piece
+		messages[i].Iovlen = 1
 	}
 	for begun := time.Now(); time.Since(begun) < duration; {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])), batch, 0, 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])), batch, 0, 0,
+			0)
 		switch errno {
 		case 0:
 			sent += uint64(n)

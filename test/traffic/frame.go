@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lengths of a frame's parts. An Ethernet frame has at least 64 bytes, including the check sequence of four bytes, which the kernel does
-// not count.
+// Lengths of a frame's parts. An Ethernet frame has at least 64 bytes, including the check sequence of four bytes,
+// which the kernel does not count.
 const (
 	ethernetLen = 14
 	ipv4Len     = 20
@@ -91,7 +91,9 @@ func nextHop(link netlink.Link, to netip.Addr) (net.HardwareAddr, error) {
 
 // putUDP writes a packet that fills b. Its UDP has no checksum, as IPv4 allows.
 func putUDP(b []byte, from, to netip.AddrPort) {
-	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_UDP
+	b[0] = 0x45
+	b[8] = 64
+	b[9] = unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	copy(b[12:], from.Addr().Unmap().AsSlice())
 	copy(b[16:], to.Addr().Unmap().AsSlice())

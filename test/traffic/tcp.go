@@ -81,7 +81,9 @@ type (
 )
 
 // connection runs send on one end of a connection and receive on the other.
-func (p Path) connection(ctx context.Context, send func(io.Writer) error, receive func(io.Reader) (int64, error)) (r Receipt, err error) {
+func (p Path) connection(
+	ctx context.Context, send func(io.Writer) error, receive func(io.Reader) (int64, error),
+) (r Receipt, err error) {
 	listener, err := p.listen(ctx)
 	if err != nil {
 		return r, err

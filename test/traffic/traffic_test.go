@@ -20,9 +20,15 @@ func TestMain(m *testing.M) { netnstest.Main(m) }
 // pair makes two namespaces with a veth between them; the second one has far0 with the address.
 func pair(t *testing.T) traffic.Path {
 	t.Helper()
-	near, far := netnstest.New(t), netnstest.New(t)
+	near := netnstest.New(t)
+	far := netnstest.New(t)
 	netnstest.Do(t, near, func() {
-		must.Succeed(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near0"}, PeerName: "far0", PeerNamespace: fd(t, far)}))
+		must.Succeed(t,
+			netlink.LinkAdd(&netlink.Veth{
+				LinkAttrs:     netlink.LinkAttrs{Name: "near0"},
+				PeerName:      "far0",
+				PeerNamespace: fd(t, far),
+			}))
 		up(t, "near0", "192.0.2.1/24")
 	})
 	netnstest.Do(t, far, func() { up(t, "far0", "192.0.2.2/24") })
@@ -71,7 +77,8 @@ func TestWrongLinkDoesNotConnect(t *testing.T) {
 func TestPacketsAreCountedAtTheReceiver(t *testing.T) {
 	p := pair(t)
 	c, err := traffic.Flood(t.Context(), p, "far0", time.Second)
-	if err != nil || c.Sent < 1000 || c.Received < c.Sent/2 || c.Received > c.Sent+50 { // the kernels send some packets themselves
+	// the kernels send some packets themselves
+	if err != nil || c.Sent < 1000 || c.Received < c.Sent/2 || c.Received > c.Sent+50 {
 		t.Errorf("count %+v, error %v", c, err)
 	}
 }

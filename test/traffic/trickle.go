@@ -16,8 +16,8 @@ const tricklePort = 9
 // trickleInterval is the time between packets of Trickle.
 const trickleInterval = 5 * time.Millisecond
 
-// Trickle sends UDP packets of a size from the namespace at a path to an address, 200 a second, until ctx ends. Nothing has to receive
-// them. The returned function waits for the end.
+// Trickle sends UDP packets of a size from the namespace at a path to an address, 200 a second, until ctx ends. Nothing
+// has to receive them. The returned function waits for the end.
 func Trickle(ctx context.Context, path string, to netip.Addr, size int) (wait func(), err error) {
 	var conn net.Conn
 	err = netns.Do(path, func() (err error) {

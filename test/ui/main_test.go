@@ -1,5 +1,5 @@
-// Package ui_test opens the operator's page of a real agent, with pods and traffic, in a headless Chromium. It is a module of its own,
-// because the driver of the browser needs modules that Weft does not.
+// Package ui_test opens the operator's page of a real agent, with pods and traffic, in a headless Chromium. It is a
+// module of its own, because the driver of the browser needs modules that Weft does not.
 package ui_test
 
 import (
@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "write the screenshots of docs/ui")
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// chromium returns the path of the browser. Without one the test is skipped, or fails if WEFT_REQUIRE contains chromium.
+// chromium returns the path of the browser. Without one the test is skipped, or fails if WEFT_REQUIRE contains
+// chromium.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -112,7 +113,10 @@ func occupyDefaultRoute() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return err
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+	return netlink.RouteAdd(&netlink.Route{
+		LinkIndex: link.Attrs().Index,
+		Dst:       &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)},
+	})
 }
 
 // send sends packets to a link until the test ends.
@@ -139,7 +143,8 @@ func background(t *testing.T, cmd *exec.Cmd) io.Reader {
 // open runs weftctl ui, and returns its URL.
 func open(t *testing.T, n *node.Node) string {
 	t.Helper()
-	out := background(t, exec.CommandContext(t.Context(), n.Program("weftctl"), "--socket", n.Socket(), "ui", "--no-open"))
+	out := background(t,
+		exec.CommandContext(t.Context(), n.Program("weftctl"), "--socket", n.Socket(), "ui", "--no-open"))
 	url, err := bufio.NewReader(out).ReadString('\n')
 	must.Succeed(t, err)
 	return strings.TrimSpace(url)

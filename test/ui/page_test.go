@@ -30,12 +30,35 @@ var views = []struct {
 	name, ready string
 	act         string // before the screenshot
 }{
-	{"topology", `document.querySelectorAll('.edge.busy').length >= 3 && document.querySelectorAll('.box.pod').length >= 2 && /shop\/cart/.test(document.querySelector('.topology').textContent) && /Mbit|kbit/.test((document.querySelector('.rate') || document.body).textContent)`, ""},
-	{"events", `document.querySelector('.live.on') && /shop\/cart/.test(document.body.innerText) && document.querySelector('.tag.bad')`, ""},
-	{"event", `document.querySelectorAll('.bar.operation').length > 5 && document.querySelectorAll('.bar.handler').length > 1 && document.querySelector('h2.undo') && document.querySelectorAll('.bar.undone').length > 5 && [...document.querySelectorAll('.bar.operation .name')].some(n => n.textContent.includes('…')) && [...document.querySelectorAll('.bar.operation .name')].every(n => !n.textContent.endsWith('…'))`, ""},
-	{"objects", `document.querySelectorAll('.list-pane tbody tr').length > 20`, `[...document.querySelectorAll('.list-pane button')].find(b => b.textContent.startsWith('vpp.interface/')).click()`},
-	{"addresses", `document.querySelectorAll('.cell.used').length >= 4 && document.querySelectorAll('.cell.cooling').length >= 1`, `document.querySelector('.cell.used').click()`},
-	{"drops", `document.querySelectorAll('.stat').length === 4 && document.querySelectorAll('main tbody tr').length > 2 && !document.querySelector('main').textContent.includes('…')`, ""},
+	{
+		"topology",
+		`document.querySelectorAll('.edge.busy').length >= 3 && document.querySelectorAll('.box.pod').length >= 2 && /shop\/cart/.test(document.querySelector('.topology').textContent) && /Mbit|kbit/.test((document.querySelector('.rate') || document.body).textContent)`,
+		"",
+	},
+	{
+		"events",
+		`document.querySelector('.live.on') && /shop\/cart/.test(document.body.innerText) && document.querySelector('.tag.bad')`,
+		"",
+	},
+	{
+		"event",
+		`document.querySelectorAll('.bar.operation').length > 5 && document.querySelectorAll('.bar.handler').length > 1 && document.querySelector('h2.undo') && document.querySelectorAll('.bar.undone').length > 5 && [...document.querySelectorAll('.bar.operation .name')].some(n => n.textContent.includes('…')) && [...document.querySelectorAll('.bar.operation .name')].every(n => !n.textContent.endsWith('…'))`,
+		"",
+	},
+	{
+		"objects", `document.querySelectorAll('.list-pane tbody tr').length > 20`,
+		`[...document.querySelectorAll('.list-pane button')].find(b => b.textContent.startsWith('vpp.interface/')).click()`,
+	},
+	{
+		"addresses",
+		`document.querySelectorAll('.cell.used').length >= 4 && document.querySelectorAll('.cell.cooling').length >= 1`,
+		`document.querySelector('.cell.used').click()`,
+	},
+	{
+		"drops",
+		`document.querySelectorAll('.stat').length === 4 && document.querySelectorAll('main tbody tr').length > 2 && !document.querySelector('main').textContent.includes('…')`,
+		"",
+	},
 }
 
 // after are conditions on the detail that act selects.
@@ -83,8 +106,10 @@ func TestPageInABrowser(t *testing.T) {
 // start starts the browser.
 func start(t *testing.T, path string) context.Context {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
-		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(startTimeout))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(startTimeout))
 	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(func() {
@@ -95,7 +120,8 @@ func start(t *testing.T, path string) context.Context {
 	return ctx
 }
 
-// observe collects requests to other origins, messages of the console, exceptions, and violations of the Content-Security-Policy.
+// observe collects requests to other origins, messages of the console, exceptions, and violations of the
+// Content-Security-Policy.
 func observe(ctx context.Context, address string) func() []string {
 	var mu sync.Mutex
 	var problems []string
@@ -129,7 +155,9 @@ func observe(ctx context.Context, address string) func() []string {
 // emulate sets the user's preferences.
 func emulate(t *testing.T, ctx context.Context, scheme string) {
 	t.Helper()
-	preferences := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}
+	preferences := []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}
 	must.Succeed(t, chromedp.Run(ctx, emulation.SetEmulatedMedia().WithFeatures(preferences)))
 }
 
@@ -190,16 +218,20 @@ func checkRestart(t *testing.T, ctx context.Context, n *node.Node) {
 	show(t, ctx, "events")
 	await(t, ctx, `document.querySelector('.live.on')`)
 	must.Succeed(t, n.KillAgent())
-	await(t, ctx, `/does not answer/.test(document.getElementById('readiness').textContent) && !document.querySelector('.live.on')`)
+	await(t, ctx,
+		`/does not answer/.test(document.getElementById('readiness').textContent) && !document.querySelector('.live.on')`)
 	must.Succeed(t, n.StartAgent(t.Context()))
-	await(t, ctx, `document.querySelector('.live.on') && document.querySelector('.chip.good') && [...document.querySelectorAll('main tbody tr')].slice(0, 2).some((r) => /full resync/.test(r.textContent))`)
+	await(t, ctx,
+		`document.querySelector('.live.on') && document.querySelector('.chip.good') && [...document.querySelectorAll('main tbody tr')].slice(0, 2).some((r) => /full resync/.test(r.textContent))`)
 }
 
 // checkNames checks that no name of a pod was parsed as markup.
 func checkNames(t *testing.T, ctx context.Context) {
 	t.Helper()
 	var found bool
-	must.Succeed(t, chromedp.Run(ctx, chromedp.Evaluate(`document.title === 'owned' || !!document.querySelector('main img')`, &found)))
+	must.Succeed(t,
+		chromedp.Run(ctx,
+			chromedp.Evaluate(`document.title === 'owned' || !!document.querySelector('main img')`, &found)))
 	if found {
 		t.Error("a pod's name was parsed as markup")
 	}
@@ -220,10 +252,15 @@ func checkKeyboard(t *testing.T, ctx context.Context) {
 	show(t, ctx, "topology")
 	focused := func(want string) {
 		t.Helper()
-		await(t, ctx, fmt.Sprintf(`document.activeElement.matches(%q) && getComputedStyle(document.activeElement).outlineStyle !== 'none'`, want))
+		await(t, ctx,
+			fmt.Sprintf(
+				`document.activeElement.matches(%q) && getComputedStyle(document.activeElement).outlineStyle !== 'none'`,
+				want))
 	}
 	press := func(key string) { t.Helper(); must.Succeed(t, chromedp.Run(ctx, chromedp.KeyEvent(key))) }
-	must.Succeed(t, chromedp.Run(ctx, chromedp.Evaluate(`document.activeElement.blur(); document.getElementById('skip').focus()`, nil)))
+	must.Succeed(t,
+		chromedp.Run(ctx,
+			chromedp.Evaluate(`document.activeElement.blur(); document.getElementById('skip').focus()`, nil)))
 	press(kb.Tab)
 	focused(`nav a[aria-current="page"]`)
 	for range 3 {

@@ -29,7 +29,8 @@ func builds(t *testing.T, arch string) (dir string) {
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, oci.Programs[0]), file)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o",
+		filepath.Join(dir, oci.Programs[0]), file)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -47,7 +48,8 @@ func packed(t *testing.T, from, arch string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "image.tar")
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"-from", from, "-arch", arch, "-name", "localhost/weft:v1.2.3", "-o", out}, &stdout, &stderr); code != 0 {
+	if code := run([]string{"-from", from, "-arch", arch, "-name", "localhost/weft:v1.2.3", "-o", out}, &stdout,
+		&stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	raw, err := os.ReadFile(out)
@@ -88,13 +90,15 @@ func untar(t *testing.T, raw []byte) map[string]entry {
 func TestTheArchiveIsAValidOCILayout(t *testing.T) {
 	for arch := range oci.Machines {
 		t.Run(arch, func(t *testing.T) {
-			from, dir := builds(t, arch), t.TempDir()
+			from := builds(t, arch)
+			dir := t.TempDir()
 			files := untar(t, packed(t, from, arch))
 			if len(files) != 5 {
 				t.Errorf("%d files in the archive, want the index, the layout and three blobs", len(files))
 			}
 			for name, f := range files {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), f.content, 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700),
+					os.WriteFile(filepath.Join(dir, name), f.content, 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -110,7 +114,9 @@ func TestTheArchiveIsAValidOCILayout(t *testing.T) {
 				t.Fatal(err)
 			}
 			platform := v1.Platform{Architecture: arch, OS: "linux"}
-			if m := top.Manifests; len(m) != 1 || m[0].Annotations["io.containerd.image.name"] != "localhost/weft:v1.2.3" || !m[0].Platform.Equals(platform) {
+			if m := top.Manifests; len(m) != 1 ||
+				m[0].Annotations["io.containerd.image.name"] != "localhost/weft:v1.2.3" ||
+				!m[0].Platform.Equals(platform) {
 				t.Errorf("index %+v", top)
 			}
 			image, err := index.Image(top.Manifests[0].Digest)
@@ -118,7 +124,8 @@ func TestTheArchiveIsAValidOCILayout(t *testing.T) {
 				t.Fatal(err)
 			}
 			config, err := image.ConfigFile()
-			if err != nil || !config.Platform().Equals(platform) || config.Config.Entrypoint[0] != "/usr/local/bin/weft-agent" {
+			if err != nil || !config.Platform().Equals(platform) ||
+				config.Config.Entrypoint[0] != "/usr/local/bin/weft-agent" {
 				t.Errorf("config %+v (%v)", config, err)
 			}
 			inspectLayer(t, untar(t, layerIn(t, image)), from)
@@ -157,7 +164,11 @@ func inspectLayer(t *testing.T, inside map[string]entry, from string) {
 			t.Errorf("%s: mode %o, owner %d, %d bytes", name, f.Mode, f.Uid, len(f.content))
 		}
 	}
-	for path, target := range map[string]string{"usr/local/bin/weft-ipam": "weft-cni", "usr/local/bin/kubectl-weft": "weftctl", "var/run": "../run"} {
+	for path, target := range map[string]string{
+		"usr/local/bin/weft-ipam":    "weft-cni",
+		"usr/local/bin/kubectl-weft": "weftctl",
+		"var/run":                    "../run",
+	} {
 		if inside[path].Linkname != target {
 			t.Errorf("%s is a link to %q", path, inside[path].Linkname)
 		}
@@ -174,7 +185,8 @@ func inspectLayer(t *testing.T, inside map[string]entry, from string) {
 }
 
 func TestTheSameProgramsHaveTheSameArchive(t *testing.T) {
-	first, second := builds(t, "amd64"), builds(t, "amd64")
+	first := builds(t, "amd64")
+	second := builds(t, "amd64")
 	if err := os.Chmod(filepath.Join(second, oci.Programs[0]), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Command image builds a container image with the programs, without a daemon: a tar of an OCI layout, which `ctr images import` and other
-// tools read. The same programs have the same image.
+// Command image builds a container image with the programs, without a daemon: a tar of an OCI layout, which `ctr images
+// import` and other tools read. The same programs have the same image.
 package main
 
 import (
@@ -90,7 +90,8 @@ func (o options) write() (digest string, err error) {
 		return "", fmt.Errorf("pack %s: %w", o.name, err)
 	}
 	archive, err := oci.Archive(func(path layout.Path) error {
-		return path.AppendImage(image, oci.Named(o.name), layout.WithPlatform(v1.Platform{Architecture: o.arch, OS: "linux"}))
+		return path.AppendImage(image, oci.Named(o.name),
+			layout.WithPlatform(v1.Platform{Architecture: o.arch, OS: "linux"}))
 	})
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", o.name, err)

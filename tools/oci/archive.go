@@ -1,4 +1,5 @@
-// Package oci makes container images of Weft, and archives of OCI layouts, without a daemon. The same content has the same bytes.
+// Package oci makes container images of Weft, and archives of OCI layouts, without a daemon. The same content has the
+// same bytes.
 package oci
 
 import (
@@ -27,7 +28,8 @@ var epoch = time.Unix(0, 0).UTC()
 // Image returns an OCI image with one layer, which is a tar.
 func Image(layer []byte, arch, tag string) (v1.Image, error) {
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil }
-	l, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression))
+	l, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.DefaultCompression))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +39,10 @@ func Image(layer []byte, arch, tag string) (v1.Image, error) {
 		Config: v1.Config{
 			Entrypoint: []string{"/" + binDir + "weft-agent"},
 			Env:        []string{"PATH=/usr/local/bin"},
-			Labels:     map[string]string{"org.opencontainers.image.title": "weft", "org.opencontainers.image.version": tag},
+			Labels: map[string]string{
+				"org.opencontainers.image.title":   "weft",
+				"org.opencontainers.image.version": tag,
+			},
 		},
 	})
 	if err != nil {
@@ -59,7 +64,10 @@ func Index(images map[string]v1.Image) v1.ImageIndex {
 // Named returns the options for an image or index in a layout, by which container runtimes name it.
 func Named(name string) layout.Option {
 	tag := name[strings.LastIndexByte(name, ':')+1:]
-	return layout.WithAnnotations(map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag})
+	return layout.WithAnnotations(map[string]string{
+		"io.containerd.image.name":          name,
+		"org.opencontainers.image.ref.name": tag,
+	})
 }
 
 // Archive returns a tar of the OCI layout that fill makes.

@@ -18,8 +18,10 @@ var Programs = []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"}
 
 // directories are the mount points and their parents: runtimes cannot create them in a read-only image.
 var directories = []string{
-	"dev/", "etc/", "etc/cni/", "etc/cni/net.d/", "etc/weft/", "opt/", "opt/cni/", "opt/cni/bin/", "proc/", "run/", "run/netns/",
-	"run/weft/", "sys/", "tmp/", "usr/", "usr/local/", binDir, "var/", "var/lib/", "var/lib/kubelet/", "var/lib/weft/", "var/log/",
+	"dev/", "etc/", "etc/cni/", "etc/cni/net.d/", "etc/weft/", "opt/", "opt/cni/", "opt/cni/bin/", "proc/",
+	"run/", "run/netns/",
+	"run/weft/", "sys/", "tmp/", "usr/", "usr/local/", binDir, "var/", "var/lib/", "var/lib/kubelet/",
+	"var/lib/weft/", "var/log/",
 }
 
 // links are the symbolic links. Runtimes pass paths of network namespaces in /var/run.

@@ -41,7 +41,8 @@ func packChart(dir, version, repository string) (chart, error) {
 	if err := yaml.UnmarshalStrict(raw, &c.about); err != nil {
 		return c, fmt.Errorf("file Chart.yaml: %w", err)
 	}
-	c.about["version"], c.about["appVersion"] = c.version, version
+	c.about["version"] = c.version
+	c.about["appVersion"] = version
 	c.archive, err = compressed(func(w *tar.Writer) error { return c.addFiles(w, dir, repository) })
 	return c, err
 }
@@ -122,5 +123,6 @@ func blob(path layout.Path, kind types.MediaType, content []byte) (v1.Descriptor
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	return v1.Descriptor{MediaType: kind, Size: size, Digest: hash}, path.WriteBlob(hash, io.NopCloser(bytes.NewReader(content)))
+	return v1.Descriptor{MediaType: kind, Size: size, Digest: hash}, path.WriteBlob(hash,
+		io.NopCloser(bytes.NewReader(content)))
 }

@@ -1,5 +1,5 @@
-// Command release packs programs, container image, Helm chart and the list of their modules (SBOM) of a release, and verifies a finished
-// release. The same programs and sources have the same bytes.
+// Command release packs programs, container image, Helm chart and the list of their modules (SBOM) of a release, and
+// verifies a finished release. The same programs and sources have the same bytes.
 package main
 
 import (
@@ -127,7 +127,9 @@ func (o options) files() ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the modules: %w", err)
 	}
-	files = append(files, file{"weft-chart_" + o.version + ".oci.tar", artefact}, file{"weft-image_" + o.version + ".oci.tar", image},
+	files = append(files, file{"weft-chart_" + o.version + ".oci.tar", artefact}, file{
+		"weft-image_" + o.version + ".oci.tar", image,
+	},
 		file{"weft_" + o.version + ".cdx.json", modules})
 	for arch := range oci.Machines {
 		programs, err := o.programs(arch)

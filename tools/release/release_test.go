@@ -35,7 +35,8 @@ func programs(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	for arch := range oci.Machines {
 		first := filepath.Join(dir, arch, oci.Programs[0])
-		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", first, "./testdata/program")
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o",
+			first, "./testdata/program")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("build: %v\n%s", err, out)
@@ -54,7 +55,12 @@ func released(t *testing.T, args ...string) map[string][]byte {
 	t.Helper()
 	out := t.TempDir()
 	var stdout, stderr bytes.Buffer
-	args = append([]string{"-version", version, "-repository", "registry.example/weft", "-time", "1700000000", "-chart", "../../k8s/chart/weft", "-licence", "../../LICENSE", "-o", out}, args...)
+	args = append(
+		[]string{
+			"-version", version, "-repository", "registry.example/weft", "-time", "1700000000", "-chart",
+			"../../k8s/chart/weft", "-licence", "../../LICENSE", "-o", out,
+		},
+		args...)
 	if code := run(args, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
@@ -91,15 +97,19 @@ func TestARelease(t *testing.T) {
 	t.Run("archives of programs", func(t *testing.T) {
 		root := "weft_" + version + "_linux_arm64/"
 		content, err := os.ReadFile(filepath.Join(from, "arm64", "weftctl"))
-		if got := unpacked(t, files["weft_"+version+"_linux_arm64.tar.gz"]); err != nil || len(got) != 7 || !bytes.Equal(got[root+"weftctl"], content) ||
-			string(got[root+"kubectl-weft"]) != "-> weftctl" || string(got[root+"kubectl_complete-weft"]) != "-> weftctl" || len(got[root+"LICENSE"]) == 0 {
+		if got := unpacked(t, files["weft_"+version+"_linux_arm64.tar.gz"]); err != nil || len(got) != 7 ||
+			!bytes.Equal(got[root+"weftctl"], content) ||
+			string(got[root+"kubectl-weft"]) != "-> weftctl" ||
+			string(got[root+"kubectl_complete-weft"]) != "-> weftctl" || len(got[root+"LICENSE"]) == 0 {
 			t.Errorf("%d files (%v)", len(got), err)
 		}
 	})
 	t.Run("the chart names the image of the release", func(t *testing.T) {
 		chart := unpacked(t, files["weft-"+version[1:]+".tgz"])
-		about, values := string(chart["weft/Chart.yaml"]), string(chart["weft/values.yaml"])
-		if !strings.Contains(about, "\nversion: "+version[1:]+"\n") || !strings.Contains(about, "appVersion: "+version+"\n") {
+		about := string(chart["weft/Chart.yaml"])
+		values := string(chart["weft/values.yaml"])
+		if !strings.Contains(about, "\nversion: "+version[1:]+"\n") ||
+			!strings.Contains(about, "appVersion: "+version+"\n") {
 			t.Errorf("Chart.yaml:\n%s", about)
 		}
 		if !strings.Contains(values, "\n  name: registry.example/weft\n") || !strings.Contains(values, "# ") {
@@ -151,7 +161,8 @@ func checkImage(t *testing.T, archive []byte) {
 	t.Helper()
 	top := layoutOf(t, archive)
 	m, err := top.IndexManifest()
-	if err != nil || len(m.Manifests) != 1 || m.Manifests[0].Annotations["io.containerd.image.name"] != "registry.example/weft:"+version {
+	if err != nil || len(m.Manifests) != 1 ||
+		m.Manifests[0].Annotations["io.containerd.image.name"] != "registry.example/weft:"+version {
 		t.Fatalf("%+v (%v)", m, err)
 	}
 	index, err := top.ImageIndex(m.Manifests[0].Digest)
@@ -172,7 +183,8 @@ func checkImage(t *testing.T, archive []byte) {
 			t.Fatal(err)
 		}
 		config, err := image.ConfigFile()
-		if err != nil || !config.Platform().Equals(*d.Platform) || config.Config.Labels["org.opencontainers.image.version"] != version {
+		if err != nil || !config.Platform().Equals(*d.Platform) ||
+			config.Config.Labels["org.opencontainers.image.version"] != version {
 			t.Errorf("config %+v (%v)", config, err)
 		}
 		platforms = append(platforms, d.Platform.String())
@@ -196,7 +208,10 @@ func TestRegistriesAcceptTheChart(t *testing.T) {
 	}
 	server := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	defer server.Close()
-	tag, err := name.NewTag(strings.TrimPrefix(server.URL, "http://")+"/charts/weft:"+m.Manifests[0].Annotations["org.opencontainers.image.ref.name"], name.Insecure)
+	tag, err := name.NewTag(
+		strings.TrimPrefix(server.URL, "http://")+"/charts/weft:"+
+			m.Manifests[0].Annotations["org.opencontainers.image.ref.name"],
+		name.Insecure)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,15 +223,18 @@ func TestRegistriesAcceptTheChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	manifest, err := pulled.Manifest()
-	if err != nil || manifest.Config.MediaType != chartConfig || len(manifest.Layers) != 1 || manifest.Layers[0].MediaType != chartContent {
+	if err != nil || manifest.Config.MediaType != chartConfig || len(manifest.Layers) != 1 ||
+		manifest.Layers[0].MediaType != chartContent {
 		t.Fatalf("%+v (%v)", manifest, err)
 	}
-	if hash, _, err := v1.SHA256(bytes.NewReader(files["weft-"+version[1:]+".tgz"])); err != nil || hash != manifest.Layers[0].Digest {
+	if hash, _, err := v1.SHA256(bytes.NewReader(files["weft-"+version[1:]+".tgz"])); err != nil ||
+		hash != manifest.Layers[0].Digest {
 		t.Errorf("the content is %s, the archive %s (%v)", manifest.Layers[0].Digest, hash, err)
 	}
 	raw, err := pulled.RawConfigFile()
 	var about struct{ Name, Version string }
-	if err := errors.Join(err, json.Unmarshal(raw, &about)); err != nil || about.Name != "weft" || about.Version != version[1:] {
+	if err := errors.Join(err, json.Unmarshal(raw, &about)); err != nil || about.Name != "weft" ||
+		about.Version != version[1:] {
 		t.Errorf("%s (%v)", raw, err)
 	}
 }
@@ -233,7 +251,10 @@ func TestInvalidFlagsAreRejected(t *testing.T) {
 		{[]string{"-version", "v1.2.3", "-o", "x", "-only", "image"}, exitUsage, "-only"},
 		{[]string{"-version", "v1.2.3", "-o", "x", "-verify", "-only", "chart"}, exitUsage, "-verify packs nothing"},
 		{[]string{"-version", "v1.2.3", "-o", "nowhere", "-verify"}, exitFailed, "nowhere/SHA256SUMS"},
-		{[]string{"-version", "v1.2.3", "-o", "x", "-from", "nowhere", "-chart", "../../k8s/chart/weft"}, exitFailed, "nowhere"},
+		{
+			[]string{"-version", "v1.2.3", "-o", "x", "-from", "nowhere", "-chart", "../../k8s/chart/weft"}, exitFailed,
+			"nowhere",
+		},
 		{[]string{"-version", "v1.2.3", "-o", "x", "-only", "chart", "-chart", "nowhere"}, exitFailed, "nowhere"},
 	} {
 		var stderr bytes.Buffer

@@ -16,7 +16,8 @@ import (
 	"github.com/weftnet/weft/tools/oci"
 )
 
-// sbom lists the modules of all programs, and which program has which, in the format of CycloneDX. The linker wrote them into the programs.
+// sbom lists the modules of all programs, and which program has which, in the format of CycloneDX. The linker wrote
+// them into the programs.
 func (o options) sbom() ([]byte, error) {
 	modules := map[string]cdx.Component{}
 	var programs []cdx.Component
@@ -27,7 +28,12 @@ func (o options) sbom() ([]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			program := cdx.Component{BOMRef: name + "_linux_" + arch, Type: cdx.ComponentTypeApplication, Name: name, Version: o.version}
+			program := cdx.Component{
+				BOMRef:  name + "_linux_" + arch,
+				Type:    cdx.ComponentTypeApplication,
+				Name:    name,
+				Version: o.version,
+			}
 			var used []string
 			of, err := modulesOf(info)
 			if err != nil {
@@ -50,14 +56,15 @@ func (o options) sbom() ([]byte, error) {
 		Timestamp: o.time().Format(time.RFC3339),
 		Component: &cdx.Component{BOMRef: "weft", Type: cdx.ComponentTypeApplication, Name: "weft", Version: o.version},
 	}
-	bom.Components, bom.Dependencies = &components, &uses
+	bom.Components = &components
+	bom.Dependencies = &uses
 	var out bytes.Buffer
 	err := cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 	return out.Bytes(), err
 }
 
-// modulesOf returns the modules of a program in the order of their names, with the standard library. A replaced module is listed as its
-// replacement; a directory as a replacement has no version, so a program with one cannot be released.
+// modulesOf returns the modules of a program in the order of their names, with the standard library. A replaced module
+// is listed as its replacement; a directory as a replacement has no version, so a program with one cannot be released.
 func modulesOf(info *debug.BuildInfo) ([]cdx.Component, error) {
 	all := []cdx.Component{library("stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, m := range info.Deps {
@@ -66,7 +73,9 @@ func modulesOf(info *debug.BuildInfo) ([]cdx.Component, error) {
 			m = m.Replace
 		}
 		if m.Version == "" || m.Version == "(devel)" {
-			return nil, fmt.Errorf("module %s is replaced by the directory %s, which has no version: remove the replacement from go.mod", path, m.Path)
+			return nil, fmt.Errorf(
+				"module %s is replaced by the directory %s, which has no version: remove the replacement from go.mod",
+				path, m.Path)
 		}
 		all = append(all, library(m.Path, m.Version))
 	}

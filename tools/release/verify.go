@@ -72,7 +72,8 @@ func (o options) tagged() string { return o.repository + ":" + o.version }
 
 const installation = "install.yaml"
 
-// verifyInstallation checks that the objects of install.yaml can be read, and that their containers have the image of the release.
+// verifyInstallation checks that the objects of install.yaml can be read, and that their containers have the image of
+// the release.
 func (o options) verifyInstallation() error {
 	text, err := os.ReadFile(filepath.Join(o.out, installation))
 	if err != nil {
@@ -94,7 +95,9 @@ func (o options) verifyInstallation() error {
 		}
 		for _, name := range imagesOf(object) {
 			if found++; name != o.tagged() {
-				errs = append(errs, fmt.Errorf("%s: %s %s has the image %q, expected %s", installation, object["kind"], nameOf(object), name, o.tagged()))
+				errs = append(errs,
+					fmt.Errorf("%s: %s %s has the image %q, expected %s", installation, object["kind"], nameOf(object),
+						name, o.tagged()))
 			}
 		}
 	}
@@ -281,8 +284,8 @@ func (o options) readSBOM() (map[string][]string, error) {
 	return listed, nil
 }
 
-// verifyModules compares the modules of a program, as go version -m prints them, with its modules in the SBOM, in both directions. It also
-// detects a program with the name or in the archive of another one.
+// verifyModules compares the modules of a program, as go version -m prints them, with its modules in the SBOM, in both
+// directions. It also detects a program with the name or in the archive of another one.
 func (o options) verifyModules(file, arch string, listed map[string][]string) error {
 	out, err := exec.Command("go", "version", "-m", file).Output() //nolint:noctx // the release waits for it
 	if err != nil {

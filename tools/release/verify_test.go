@@ -56,8 +56,14 @@ func TestInstallationMustHaveTheImageOfTheRelease(t *testing.T) {
 		"      containers: [{name: a, image: 'registry.example/weft:" + version + "'}]\n"
 	for _, tt := range []struct{ name, text, want string }{
 		{"the image", "# a comment\n---\n" + agent, ""},
-		{"another tag", strings.Replace(agent, version+"'}]\n      c", "v9'}]\n      c", 1), `DaemonSet agent has the image "registry.example/weft:v9"`},
-		{"another repository", strings.Replace(agent, "registry.example/weft", "localhost/weft", 1), `the image "localhost/weft:`},
+		{
+			"another tag", strings.Replace(agent, version+"'}]\n      c", "v9'}]\n      c", 1),
+			`DaemonSet agent has the image "registry.example/weft:v9"`,
+		},
+		{
+			"another repository", strings.Replace(agent, "registry.example/weft", "localhost/weft", 1),
+			`the image "localhost/weft:`,
+		},
 		{"no image", strings.Replace(agent, ", image: 'registry.example/weft:"+version+"'", "", 1), `the image ""`},
 		{"no container", "apiVersion: v1\nkind: Namespace\n", "no container"},
 		{"no object", agent + "---\nmetadata: {name: x}\n", "no kind"},
@@ -105,8 +111,14 @@ func TestModulesOfAProgramMustBeThoseOfTheSBOM(t *testing.T) {
 	}{
 		{"the same", file, "arm64", modules, ""},
 		{"one lacks", file, "arm64", modules[:len(modules)-1], "the SBOM lacks its module " + modules[len(modules)-1]},
-		{"one more", file, "arm64", append(slices.Clone(modules), "example.org/x v1.0.0"), "it does not have the module example.org/x v1.0.0"},
-		{"another version", file, "arm64", append([]string{"stdlib 1.0"}, modules[1:]...), "the SBOM lacks its module stdlib"},
+		{
+			"one more", file, "arm64", append(slices.Clone(modules), "example.org/x v1.0.0"),
+			"it does not have the module example.org/x v1.0.0",
+		},
+		{
+			"another version", file, "arm64", append([]string{"stdlib 1.0"}, modules[1:]...),
+			"the SBOM lacks its module stdlib",
+		},
 		{"another program", other, "arm64", modules, "testdata/program for arm64"},
 		{"another architecture", file, "amd64", modules, "testdata/program for arm64"},
 	} {
@@ -153,11 +165,14 @@ func TestReplacedModulesAreListedAsTheirReplacements(t *testing.T) {
 	for _, c := range components {
 		listed = append(listed, c.Name+" "+c.Version)
 	}
-	want := []string{"stdlib 1.26.1", "example.org/a v1.0.0", "example.org/fork v1.2.0+incompatible", "example.org/c v0.3.0"}
+	want := []string{
+		"stdlib 1.26.1", "example.org/a v1.0.0", "example.org/fork v1.2.0+incompatible", "example.org/c v0.3.0",
+	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("SBOM: %v", listed)
 	}
-	if p := parseProgram("w: go1.26.1\n\t" + strings.ReplaceAll(text, "\n", "\n\t")); !slices.Equal(p.modules, want) || p.path != "example.org/w/cmd/w" || p.arch != "arm64" {
+	if p := parseProgram("w: go1.26.1\n\t" + strings.ReplaceAll(text, "\n", "\n\t")); !slices.Equal(p.modules, want) ||
+		p.path != "example.org/w/cmd/w" || p.arch != "arm64" {
 		t.Errorf("verification: %+v", p)
 	}
 	info.Deps[0].Replace = &debug.Module{Path: "../a"}

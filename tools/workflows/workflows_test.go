@@ -87,7 +87,8 @@ func TestTheReleaseUsesTargetsOfTheMakefile(t *testing.T) {
 			t.Errorf("there is no make %s", m[1])
 		}
 	}
-	if len(targets) == 0 || !strings.Contains(text, "cosign sign ") || !strings.Contains(text, "attest-build-provenance") {
+	if len(targets) == 0 || !strings.Contains(text, "cosign sign ") ||
+		!strings.Contains(text, "attest-build-provenance") {
 		t.Error("the release is not built, signed or attested")
 	}
 }

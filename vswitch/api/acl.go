@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, two bytes of TCP flags.
+	// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, two bytes of TCP
+	// flags.
 	aclRuleLen = 48
 	// macipRuleLen is the length of a macip_acl_rule: action, MAC, mask, a prefix of 18 bytes.
 	macipRuleLen = 31
@@ -40,7 +41,12 @@ var aclHandlers = []handler{
 	dump(func(m *model.Model, r *acl.MacipACLDump) ([]model.MACIPDetails, error) {
 		return m.MACIPs(r.ACLIndex), nil
 	}, func(_ *acl.MacipACLDump, a model.MACIPDetails) acl.MacipACLDetails {
-		return acl.MacipACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, macipRule)}
+		return acl.MacipACLDetails{
+			ACLIndex: a.Index,
+			Tag:      a.Tag,
+			Count:    uint32(len(a.Rules)),
+			R:        convert(a.Rules, macipRule),
+		}
 	}),
 	dump(func(m *model.Model, r *acl.MacipACLInterfaceListDump) ([]model.AppliedMACIP, error) {
 		return m.AppliedMACIPs(uint32(r.SwIfIndex)), nil
@@ -61,14 +67,25 @@ var aclHandlers = []handler{
 	}),
 	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs(r.ACLIndex), nil },
 		func(_ *acl.ACLDump, a model.IPACLDetails) acl.ACLDetails {
-			return acl.ACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, aclRule)}
+			return acl.ACLDetails{
+				ACLIndex: a.Index,
+				Tag:      a.Tag,
+				Count:    uint32(len(a.Rules)),
+				R:        convert(a.Rules, aclRule),
+			}
 		}),
 	// As in VPP the dump includes interfaces without ACLs.
 	dump(func(m *model.Model, r *acl.ACLInterfaceListDump) ([]model.InterfaceACLs, error) {
 		return m.InterfaceACLs(uint32(r.SwIfIndex)), nil
 	}, func(_ *acl.ACLInterfaceListDump, i model.InterfaceACLs) acl.ACLInterfaceListDetails {
-		n, inputs := uint8(len(i.Input)+len(i.Output)), uint8(len(i.Input))
-		return acl.ACLInterfaceListDetails{SwIfIndex: swIfIndex(i.Interface), Count: n, NInput: inputs, Acls: slices.Concat(i.Input, i.Output)}
+		n := uint8(len(i.Input) + len(i.Output))
+		inputs := uint8(len(i.Input))
+		return acl.ACLInterfaceListDetails{
+			SwIfIndex: swIfIndex(i.Interface),
+			Count:     n,
+			NInput:    inputs,
+			Acls:      slices.Concat(i.Input, i.Output),
+		}
 	}),
 	set[acl.ACLStatsIntfCountersEnableReply](func(m *model.Model, r *acl.ACLStatsIntfCountersEnable) error {
 		m.CountACLs(r.Enable)
@@ -92,8 +109,9 @@ func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
 			return r.ACLIndex, model.InvalidDstAddress
 		}
 		a.Rules = append(a.Rules, forward.ACLRule{
-			Permit: rule.IsPermit != acl_types.ACL_ACTION_API_DENY, Reflect: rule.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT,
-			Source: source, Destination: destination, Protocol: uint8(rule.Proto),
+			Permit:  rule.IsPermit != acl_types.ACL_ACTION_API_DENY,
+			Reflect: rule.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT,
+			Source:  source, Destination: destination, Protocol: uint8(rule.Proto),
 			Sources:      forward.PortRange{First: rule.SrcportOrIcmptypeFirst, Last: rule.SrcportOrIcmptypeLast},
 			Destinations: forward.PortRange{First: rule.DstportOrIcmpcodeFirst, Last: rule.DstportOrIcmpcodeLast},
 			TCPMask:      rule.TCPFlagsMask, TCPFlags: rule.TCPFlagsValue,
@@ -111,8 +129,13 @@ func aclRule(r forward.ACLRule) acl_types.ACLRule {
 		action = acl_types.ACL_ACTION_API_PERMIT_REFLECT
 	}
 	return acl_types.ACLRule{IsPermit: action, SrcPrefix: toPrefix(r.Source), DstPrefix: toPrefix(r.Destination),
-		Proto: ip_types.IPProto(r.Protocol), SrcportOrIcmptypeFirst: r.Sources.First, SrcportOrIcmptypeLast: r.Sources.Last,
-		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last, TCPFlagsMask: r.TCPMask, TCPFlagsValue: r.TCPFlags}
+		Proto:                  ip_types.IPProto(r.Protocol),
+		SrcportOrIcmptypeFirst: r.Sources.First,
+		SrcportOrIcmptypeLast:  r.Sources.Last,
+		DstportOrIcmpcodeFirst: r.Destinations.First,
+		DstportOrIcmpcodeLast:  r.Destinations.Last,
+		TCPFlagsMask:           r.TCPMask,
+		TCPFlagsValue:          r.TCPFlags}
 }
 
 func aclAction(permit bool) acl_types.ACLAction {

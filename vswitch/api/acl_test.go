@@ -25,7 +25,10 @@ func TestInvalidACLsAreRejected(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
-	_, err := invoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: model.NoIndex, R: aclRules(acl_types.ACL_ACTION_API_PERMIT_REFLECT + 1)})
+	_, err := invoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{
+		ACLIndex: model.NoIndex,
+		R:        aclRules(acl_types.ACL_ACTION_API_PERMIT_REFLECT + 1),
+	})
 	if !errors.Is(err, api.INVALID_VALUE) {
 		t.Errorf("unknown action: %v", err)
 	}
@@ -39,21 +42,34 @@ func TestOutputACLsAndReflectionAreReadBack(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
-	in := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: model.NoIndex, R: aclRules(acl_types.ACL_ACTION_API_PERMIT_REFLECT)})
-	out := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: model.NoIndex, R: aclRules(acl_types.ACL_ACTION_API_DENY)})
-	mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: loop, NInput: 1, Acls: []uint32{in.ACLIndex, out.ACLIndex}})
+	in := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{
+		ACLIndex: model.NoIndex,
+		R:        aclRules(acl_types.ACL_ACTION_API_PERMIT_REFLECT),
+	})
+	out := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{
+		ACLIndex: model.NoIndex,
+		R:        aclRules(acl_types.ACL_ACTION_API_DENY),
+	})
+	mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{
+		SwIfIndex: loop,
+		NInput:    1,
+		Acls:      []uint32{in.ACLIndex, out.ACLIndex},
+	})
 	lists := r.model.InterfaceACLs(uint32(loop))
-	if len(lists) != 1 || !slices.Equal(lists[0].Input, []uint32{in.ACLIndex}) || !slices.Equal(lists[0].Output, []uint32{out.ACLIndex}) {
+	if len(lists) != 1 || !slices.Equal(lists[0].Input, []uint32{in.ACLIndex}) ||
+		!slices.Equal(lists[0].Output, []uint32{out.ACLIndex}) {
 		t.Errorf("lists %+v", lists)
 	}
 	acls := r.model.ACLs(model.NoIndex)
 	if len(acls) != 2 || !acls[0].Rules[0].Reflect || !acls[0].Rules[0].Permit || acls[1].Rules[0].Permit {
 		t.Errorf("ACLs %+v", acls)
 	}
-	if _, err := invoke(t, a, a.acls().ACLDel, &acl.ACLDel{ACLIndex: in.ACLIndex}); !errors.Is(err, api.ACL_IN_USE_INBOUND) {
+	if _, err := invoke(t, a, a.acls().ACLDel, &acl.ACLDel{ACLIndex: in.ACLIndex}); !errors.Is(err,
+		api.ACL_IN_USE_INBOUND) {
 		t.Errorf("delete an input ACL: %v", err)
 	}
-	if _, err := invoke(t, a, a.acls().ACLDel, &acl.ACLDel{ACLIndex: out.ACLIndex}); !errors.Is(err, api.ACL_IN_USE_OUTBOUND) {
+	if _, err := invoke(t, a, a.acls().ACLDel, &acl.ACLDel{ACLIndex: out.ACLIndex}); !errors.Is(err,
+		api.ACL_IN_USE_OUTBOUND) {
 		t.Errorf("delete an output ACL: %v", err)
 	}
 }
@@ -62,8 +78,15 @@ func TestRulesAreCountedOnRequestOnly(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
-	in := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: model.NoIndex, R: aclRules(acl_types.ACL_ACTION_API_DENY)})
-	mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: loop, NInput: 1, Acls: []uint32{in.ACLIndex}})
+	in := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{
+		ACLIndex: model.NoIndex,
+		R:        aclRules(acl_types.ACL_ACTION_API_DENY),
+	})
+	mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{
+		SwIfIndex: loop,
+		NInput:    1,
+		Acls:      []uint32{in.ACLIndex},
+	})
 	for _, on := range []bool{false, true} {
 		if on {
 			mustInvoke(t, a, a.acls().ACLStatsIntfCountersEnable, &acl.ACLStatsIntfCountersEnable{Enable: true})
@@ -79,7 +102,8 @@ func TestRulesAreCountedOnRequestOnly(t *testing.T) {
 func TestInterfaceACLsReachThePacketPath(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	one, two := a.loopback(t), a.loopback(t)
+	one := a.loopback(t)
+	two := a.loopback(t)
 	add := func(index uint32, action acl_types.ACLAction) uint32 {
 		t.Helper()
 		reply := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: index, R: aclRules(action)})
@@ -88,14 +112,19 @@ func TestInterfaceACLsReachThePacketPath(t *testing.T) {
 	set := func(acls ...uint32) {
 		t.Helper()
 		for _, i := range []interface_types.InterfaceIndex{one, two} {
-			mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: i, NInput: uint8(len(acls)), Acls: acls})
+			mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{
+				SwIfIndex: i,
+				NInput:    uint8(len(acls)),
+				Acls:      acls,
+			})
 		}
 	}
 	filters := func(i interface_types.InterfaceIndex) (f []*forward.ACLFilter) {
 		r.engine.Look(func(s modeltest.State) { f = s.Interfaces[uint32(i)].ACL.Input })
 		return f
 	}
-	x, y := add(model.NoIndex, acl_types.ACL_ACTION_API_DENY), add(model.NoIndex, acl_types.ACL_ACTION_API_PERMIT)
+	x := add(model.NoIndex, acl_types.ACL_ACTION_API_DENY)
+	y := add(model.NoIndex, acl_types.ACL_ACTION_API_PERMIT)
 	set(x)
 	first := filters(one)
 	if len(first) != 1 || !slices.Equal(first, filters(two)) {

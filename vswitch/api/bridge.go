@@ -15,7 +15,9 @@ var bridgeHandlers = []handler{
 		bitmap, err := m.SetBridgeFlags(r.BdID, model.BridgeFlags(r.Flags), r.IsSet)
 		return &l2.BridgeFlagsReply{ResultingFeatureBitmap: bitmap}, err
 	}),
-	set[l2.BridgeDomainSetMacAgeReply](func(m *model.Model, r *l2.BridgeDomainSetMacAge) error { return m.SetBridgeAge(r.BdID, r.MacAge) }),
+	set[l2.BridgeDomainSetMacAgeReply](func(m *model.Model, r *l2.BridgeDomainSetMacAge) error {
+		return m.SetBridgeAge(r.BdID, r.MacAge)
+	}),
 	set[l2.SwInterfaceSetL2BridgeReply](bridgeInterface),
 	// As VPP does, the dump returns no details for a request by interface or for bridge domain 0.
 	dump(func(m *model.Model, r *l2.BridgeDomainDump) ([]model.BridgeDetails, error) {
@@ -25,16 +27,26 @@ var bridgeHandlers = []handler{
 		return m.Bridges(r.BdID), nil
 	}, bridgeDetails),
 	set[l2.L2fibAddDelReply](func(m *model.Model, r *l2.L2fibAddDel) error {
-		return choose(r.IsAdd, m.AddL2Entry, m.DeleteL2Entry)(model.L2Entry{Bridge: r.BdID, MAC: frame.MAC(r.Mac), Interface: uint32(r.SwIfIndex),
-			Static: r.StaticMac, Filter: r.FilterMac, BVI: r.BviMac})
+		return choose(r.IsAdd, m.AddL2Entry, m.DeleteL2Entry)(model.L2Entry{
+			Bridge:    r.BdID,
+			MAC:       frame.MAC(r.Mac),
+			Interface: uint32(r.SwIfIndex),
+			Static:    r.StaticMac, Filter: r.FilterMac, BVI: r.BviMac,
+		})
 	}),
 	set[l2.L2fibFlushBdReply](func(m *model.Model, r *l2.L2fibFlushBd) error { return m.FlushBridge(r.BdID) }),
-	set[l2.L2fibFlushIntReply](func(m *model.Model, r *l2.L2fibFlushInt) error { return m.FlushInterface(uint32(r.SwIfIndex)) }),
+	set[l2.L2fibFlushIntReply](func(m *model.Model, r *l2.L2fibFlushInt) error {
+		return m.FlushInterface(uint32(r.SwIfIndex))
+	}),
 	set[l2.L2fibFlushAllReply](func(m *model.Model, _ *l2.L2fibFlushAll) error { m.FlushBridges(); return nil }),
 	dump(func(m *model.Model, r *l2.L2FibTableDump) ([]model.L2Entry, error) { return m.L2Entries(r.BdID), nil },
 		func(_ *l2.L2FibTableDump, e model.L2Entry) l2.L2FibTableDetails {
-			return l2.L2FibTableDetails{BdID: e.Bridge, Mac: ethernet_types.MacAddress(e.MAC), SwIfIndex: swIfIndex(e.Interface),
-				StaticMac: e.Static, FilterMac: e.Filter, BviMac: e.BVI}
+			return l2.L2FibTableDetails{
+				BdID:      e.Bridge,
+				Mac:       ethernet_types.MacAddress(e.MAC),
+				SwIfIndex: swIfIndex(e.Interface),
+				StaticMac: e.Static, FilterMac: e.Filter, BviMac: e.BVI,
+			}
 		}),
 }
 
@@ -66,10 +78,14 @@ func bridgeInterface(m *model.Model, r *l2.SwInterfaceSetL2Bridge) error {
 }
 
 func bridgeDetails(_ *l2.BridgeDomainDump, b model.BridgeDetails) l2.BridgeDomainDetails {
-	return l2.BridgeDomainDetails{BdID: b.ID, Flood: b.Flags&model.BridgeFlood != 0, UuFlood: b.Flags&model.BridgeUUFlood != 0,
+	return l2.BridgeDomainDetails{
+		BdID:    b.ID,
+		Flood:   b.Flags&model.BridgeFlood != 0,
+		UuFlood: b.Flags&model.BridgeUUFlood != 0,
 		Forward: b.Flags&model.BridgeForward != 0, Learn: b.Flags&model.BridgeLearn != 0, MacAge: b.Age, BdTag: b.Tag,
 		BviSwIfIndex: swIfIndex(b.BVI), UuFwdSwIfIndex: noInterface, NSwIfs: uint32(len(b.Members)),
 		SwIfDetails: convert(b.Members, func(member model.BridgeMember) l2.BridgeDomainSwIf {
 			return l2.BridgeDomainSwIf{SwIfIndex: swIfIndex(member.Interface), Shg: member.SplitHorizon}
-		})}
+		}),
+	}
 }

@@ -36,8 +36,13 @@ func newBridger(t *testing.T) *bridger {
 
 func (b *bridger) add(t testingT, id uint32) (uint32, error) {
 	t.Helper()
-	reply, err := invoke(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: id, Learn: true, Forward: true,
-		Flood: true, UuFlood: true, MacAge: 5, BdTag: "a network"})
+	reply, err := invoke(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{
+		IsAdd:   true,
+		BdID:    id,
+		Learn:   true,
+		Forward: true,
+		Flood:   true, UuFlood: true, MacAge: 5, BdTag: "a network",
+	})
 	return reply.BdID, err
 }
 
@@ -84,11 +89,14 @@ func (b *bridger) tap(t testingT) interface_types.InterfaceIndex {
 
 func TestBridgeDumpReturnsWhatWasAdded(t *testing.T) {
 	b := newBridger(t)
-	tap, loop := b.tap(t), b.loopback(t)
+	tap := b.tap(t)
+	loop := b.loopback(t)
 	if id, err := b.add(t, ^uint32(0)); id != 1 || err != nil {
 		t.Fatalf("lowest free id: %d, %v", id, err)
 	}
-	for _, req := range []l2.SwInterfaceSetL2Bridge{{RxSwIfIndex: tap, BdID: 1, Shg: 4}, {RxSwIfIndex: loop, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}} {
+	for _, req := range []l2.SwInterfaceSetL2Bridge{
+		{RxSwIfIndex: tap, BdID: 1, Shg: 4}, {RxSwIfIndex: loop, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI},
+	} {
 		if err := b.join(t, req); err != nil {
 			t.Fatal(err)
 		}
@@ -98,11 +106,15 @@ func TestBridgeDumpReturnsWhatWasAdded(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	members := []l2.BridgeDomainSwIf{{SwIfIndex: loop}, {SwIfIndex: tap, Shg: 4}}
-	if d := d[0]; d.BdID != 1 || !d.Learn || !d.Flood || !d.UuFlood || !d.Forward || d.ArpTerm || d.ArpUfwd || d.MacAge != 5 ||
-		d.BdTag != "a network" || d.BviSwIfIndex != loop || d.UuFwdSwIfIndex != allInterfaces || !slices.Equal(d.SwIfDetails, members) {
+	if d := d[0]; d.BdID != 1 || !d.Learn || !d.Flood || !d.UuFlood || !d.Forward || d.ArpTerm || d.ArpUfwd ||
+		d.MacAge != 5 ||
+		d.BdTag != "a network" || d.BviSwIfIndex != loop || d.UuFwdSwIfIndex != allInterfaces ||
+		!slices.Equal(d.SwIfDetails, members) {
 		t.Errorf("%+v", d)
 	}
-	for _, req := range []l2.BridgeDomainDump{{SwIfIndex: allInterfaces}, {BdID: 1}, {BdID: 9, SwIfIndex: allInterfaces}} {
+	for _, req := range []l2.BridgeDomainDump{
+		{SwIfIndex: allInterfaces}, {BdID: 1}, {BdID: 9, SwIfIndex: allInterfaces},
+	} {
 		s, err := b.l2.BridgeDomainDump(t.Context(), &req)
 		if list := collect[*l2.BridgeDomainDetails](t, s, err); len(list) != 0 {
 			t.Errorf("%+v: %+v", req, list)
@@ -115,7 +127,8 @@ func TestJoinCreatesMissingBridgeDomain(t *testing.T) {
 	if err := b.join(t, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: b.tap(t), BdID: 70}); err != nil {
 		t.Fatal(err)
 	}
-	if d := b.bridges(t, 70); len(d) != 1 || !d[0].Learn || !d[0].Flood || !d[0].UuFlood || !d[0].Forward || d[0].MacAge != 0 || d[0].BdTag != "" {
+	if d := b.bridges(t, 70); len(d) != 1 || !d[0].Learn || !d[0].Flood || !d[0].UuFlood || !d[0].Forward ||
+		d[0].MacAge != 0 || d[0].BdTag != "" {
 		t.Errorf("%+v", d)
 	}
 	if _, err := b.add(t, 70); err != api.BD_ALREADY_EXISTS { //nolint:errorlint // the number itself
@@ -125,7 +138,9 @@ func TestJoinCreatesMissingBridgeDomain(t *testing.T) {
 
 func TestBridgeRetvals(t *testing.T) {
 	b := newBridger(t)
-	tap, loop, second := b.tap(t), b.loopback(t), b.loopback(t)
+	tap := b.tap(t)
+	loop := b.loopback(t)
+	second := b.loopback(t)
 	if _, err := b.add(t, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -144,18 +159,42 @@ func TestBridgeRetvals(t *testing.T) {
 		"deleting an unknown bridge domain":     {deleting(9), api.NO_SUCH_ENTRY},
 		"deleting id ~0":                        {deleting(^uint32(0)), api.NO_SUCH_ENTRY},
 		"deleting a bridge domain with members": {deleting(1), api.BD_IN_USE},
-		"ARP termination":                       {calling(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 3, ArpTerm: true}), api.UNSUPPORTED},
-		"an unknown interface":                  {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: unknown, BdID: 1}), api.INVALID_SW_IF_INDEX},
-		"joining an id above 16M":               {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1 << 24}), api.BD_ID_EXCEED_MAX},
-		"joining 0":                             {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap}), api.BD_NOT_MODIFIABLE},
-		"local0":                                {joining(l2.SwInterfaceSetL2Bridge{BdID: 1}), api.NON_ETHERNET},
-		"an unknown port type":                  {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: 3}), api.INVALID_VALUE},
-		"unknown unicast forwarding":            {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: l2.L2_API_PORT_TYPE_UU_FWD}), api.UNSUPPORTED},
-		"a tap as BVI":                          {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 8, PortType: l2.L2_API_PORT_TYPE_BVI}), api.UNSUPPORTED},
-		"a second BVI":                          {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: second, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}), api.BD_ALREADY_HAS_BVI},
-		"the same BVI again":                    {joining(bvi), nil},
-		"leaving without membership":            {func() error { return b.leave(t, tap) }, nil},
-		"leaving with an unknown interface":     {func() error { return b.leave(t, unknown) }, api.INVALID_SW_IF_INDEX},
+		"ARP termination": {
+			calling(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{
+				IsAdd:   true,
+				BdID:    3,
+				ArpTerm: true,
+			}),
+			api.UNSUPPORTED,
+		},
+		"an unknown interface": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: unknown, BdID: 1}), api.INVALID_SW_IF_INDEX,
+		},
+		"joining an id above 16M": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1 << 24}), api.BD_ID_EXCEED_MAX,
+		},
+		"joining 0": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap}), api.BD_NOT_MODIFIABLE,
+		},
+		"local0": {joining(l2.SwInterfaceSetL2Bridge{BdID: 1}), api.NON_ETHERNET},
+		"an unknown port type": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: 3}), api.INVALID_VALUE,
+		},
+		"unknown unicast forwarding": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: l2.L2_API_PORT_TYPE_UU_FWD}),
+			api.UNSUPPORTED,
+		},
+		"a tap as BVI": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 8, PortType: l2.L2_API_PORT_TYPE_BVI}),
+			api.UNSUPPORTED,
+		},
+		"a second BVI": {
+			joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: second, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}),
+			api.BD_ALREADY_HAS_BVI,
+		},
+		"the same BVI again":                {joining(bvi), nil},
+		"leaving without membership":        {func() error { return b.leave(t, tap) }, nil},
+		"leaving with an unknown interface": {func() error { return b.leave(t, unknown) }, api.INVALID_SW_IF_INDEX},
 	})
 	if list := b.bridges(t, ^uint32(0)); len(list) != 1 || len(list[0].SwIfDetails) != 1 {
 		t.Errorf("rejected calls left %+v", list)
@@ -164,7 +203,8 @@ func TestBridgeRetvals(t *testing.T) {
 
 func TestL2FIBRetvals(t *testing.T) {
 	b := newBridger(t)
-	tap, routed := b.tap(t), b.tap(t)
+	tap := b.tap(t)
+	routed := b.tap(t)
 	if err := b.join(t, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +219,8 @@ func TestL2FIBRetvals(t *testing.T) {
 	}
 	for rule, call := range map[string]func() error{
 		"a filter needs no interface, and is deleted without one": func() error {
-			return cmp.Or(change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown, FilterMac: true})(), change(l2.L2fibAddDel{BdID: 1})())
+			return cmp.Or(change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown, FilterMac: true})(),
+				change(l2.L2fibAddDel{BdID: 1})())
 		},
 		"0 has nothing to flush": calling(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{}),
 	} {
@@ -188,17 +229,28 @@ func TestL2FIBRetvals(t *testing.T) {
 		}
 	}
 	checkRefusals(t, map[string]refusal{
-		"an entry of an unknown bridge domain": {change(l2.L2fibAddDel{IsAdd: true, BdID: 9, SwIfIndex: tap}), api.NO_SUCH_ENTRY},
-		"an entry on an unknown interface":     {change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX},
-		"an entry on a layer 3 interface":      {change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: routed}), api.INVALID_SW_IF_INDEX},
-		"deleting an unknown entry":            {change(l2.L2fibAddDel{BdID: 1, Mac: [6]byte{7}}), api.NO_SUCH_ENTRY},
-		"the age of 0":                         {age(0), api.BD_NOT_MODIFIABLE},
-		"the age of an unknown bridge domain":  {age(9), api.NO_SUCH_ENTRY},
-		"flags of 0":                           {flags(0, 1), api.BD_NOT_MODIFIABLE},
-		"flags of an unknown bridge domain":    {flags(9, 1), api.NO_SUCH_ENTRY},
-		"the flag of ARP termination":          {flags(1, l2.BRIDGE_API_FLAG_ARP_TERM), api.UNSUPPORTED},
-		"flushing an unknown bridge domain":    {calling(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: 9}), api.NO_SUCH_ENTRY},
-		"flushing on an unknown interface":     {calling(t, b.testClient, b.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX},
+		"an entry of an unknown bridge domain": {
+			change(l2.L2fibAddDel{IsAdd: true, BdID: 9, SwIfIndex: tap}), api.NO_SUCH_ENTRY,
+		},
+		"an entry on an unknown interface": {
+			change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX,
+		},
+		"an entry on a layer 3 interface": {
+			change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: routed}), api.INVALID_SW_IF_INDEX,
+		},
+		"deleting an unknown entry":           {change(l2.L2fibAddDel{BdID: 1, Mac: [6]byte{7}}), api.NO_SUCH_ENTRY},
+		"the age of 0":                        {age(0), api.BD_NOT_MODIFIABLE},
+		"the age of an unknown bridge domain": {age(9), api.NO_SUCH_ENTRY},
+		"flags of 0":                          {flags(0, 1), api.BD_NOT_MODIFIABLE},
+		"flags of an unknown bridge domain":   {flags(9, 1), api.NO_SUCH_ENTRY},
+		"the flag of ARP termination":         {flags(1, l2.BRIDGE_API_FLAG_ARP_TERM), api.UNSUPPORTED},
+		"flushing an unknown bridge domain": {
+			calling(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: 9}), api.NO_SUCH_ENTRY,
+		},
+		"flushing on an unknown interface": {
+			calling(t, b.testClient, b.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: unknown}),
+			api.INVALID_SW_IF_INDEX,
+		},
 	})
 }
 
@@ -212,7 +264,9 @@ func TestBridgeFlagsAndAgeAreSetAndDumped(t *testing.T) {
 		flags l2.BdFlags
 		want  uint32 // as VPP 25.10 computes it: all ones but for what is off
 	}{{false, l2.BRIDGE_API_FLAG_FLOOD, ^uint32(0x58 | 0x4)}, {true, l2.BRIDGE_API_FLAG_FLOOD, ^uint32(0x58)},
-		{false, l2.BRIDGE_API_FLAG_LEARN | l2.BRIDGE_API_FLAG_UU_FLOOD, ^uint32(0x58 | 0x200 | 0x20)}, {false, l2.BRIDGE_API_FLAG_FWD, ^uint32(0x58 | 0x200 | 0x20 | 0x80)}} {
+		{false, l2.BRIDGE_API_FLAG_LEARN | l2.BRIDGE_API_FLAG_UU_FLOOD, ^uint32(0x58 | 0x200 | 0x20)}, {
+			false, l2.BRIDGE_API_FLAG_FWD, ^uint32(0x58 | 0x200 | 0x20 | 0x80),
+		}} {
 		reply, err := invoke(t, b.testClient, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: 1, IsSet: c.set, Flags: c.flags})
 		if err != nil || reply.ResultingFeatureBitmap != c.want {
 			t.Errorf("%+v: %#x, %v", c, reply.ResultingFeatureBitmap, err)
@@ -232,12 +286,19 @@ func TestBridgeFlagsAndAgeAreSetAndDumped(t *testing.T) {
 func TestBVIHasStaticL2FIBEntryThatFollowsItsMAC(t *testing.T) {
 	b := newBridger(t)
 	loop := b.loopback(t)
-	if err := b.join(t, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: loop, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}); err != nil {
+	if err := b.join(t, l2.SwInterfaceSetL2Bridge{
+		RxSwIfIndex: loop,
+		BdID:        1,
+		PortType:    l2.L2_API_PORT_TYPE_BVI,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, mac := range [][6]byte{{0xde, 0xad}, {2, 0, 0, 0, 0, 5}} {
 		if mac[0] == 2 {
-			mustInvoke(t, b.testClient, b.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{SwIfIndex: loop, MacAddress: mac})
+			mustInvoke(t, b.testClient, b.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{
+				SwIfIndex:  loop,
+				MacAddress: mac,
+			})
 		}
 		want := l2.L2FibTableDetails{BdID: 1, Mac: mac, SwIfIndex: loop, StaticMac: true, BviMac: true}
 		if list := b.macs(t, 1); len(list) != 1 || *list[0] != want {
@@ -274,17 +335,21 @@ func TestBridgeCommands(t *testing.T) {
 	check("show l2fib", "no l2fib entries")
 	check("show l2fib bd_id 5", "bridge domain id 5 doesn't exist")
 	check("show l2fib nonsense", "unknown input")
-	tap, loop := b.tap(t), b.loopback(t)
+	tap := b.tap(t)
+	loop := b.loopback(t)
 	if _, err := b.add(t, 5); err != nil {
 		t.Fatal(err)
 	}
-	for _, req := range []l2.SwInterfaceSetL2Bridge{{RxSwIfIndex: tap, BdID: 5, Shg: 4}, {RxSwIfIndex: loop, BdID: 5, PortType: l2.L2_API_PORT_TYPE_BVI}} {
+	for _, req := range []l2.SwInterfaceSetL2Bridge{
+		{RxSwIfIndex: tap, BdID: 5, Shg: 4}, {RxSwIfIndex: loop, BdID: 5, PortType: l2.L2_API_PORT_TYPE_BVI},
+	} {
 		if err := b.join(t, req); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.engine.Learn(5, frame.MAC{2, 0xaa}, uint32(tap))
-	check("show bridge-domain", strings.Join([]string{"5", "1", "5", "on", "on", "flood", "on", "off", "off", "1", "loop0"}, " "))
+	check("show bridge-domain",
+		strings.Join([]string{"5", "1", "5", "on", "on", "flood", "on", "off", "off", "1", "loop0"}, " "))
 	check("show bridge-domain 5 detail", "tap0 1 4 - * none", "loop0 2 0 * * none", "BD-Tag: a network")
 	check("show l2fib", "L2FIB total/learned entries: 2/1")
 	check("show l2fib all", "02:aa:00:00:00:00 1 1 0 - - - tap0", "de:ad:00:00:00:00 1 2 no * - * loop0")

@@ -44,20 +44,29 @@ type refMAC struct {
 func TestBridgeDumpsMatchReferenceAfterRandomCalls(t *testing.T) {
 	b := newBridger(t)
 	rapid.Check(t, func(t *rapid.T) {
-		m := &bridgeMachine{bridger: b, taps: map[index]bool{}, loops: map[index]frame.MAC{}, bridges: map[uint32]*refBridge{}}
+		m := &bridgeMachine{
+			bridger: b,
+			taps:    map[index]bool{},
+			loops:   map[index]frame.MAC{},
+			bridges: map[uint32]*refBridge{},
+		}
 		defer m.wipe(t)
 		for range 3 {
 			m.taps[b.tap(t)] = true
 			loop := b.loopback(t)
-			mac, err := invoke(t, b.testClient, b.ifs.SwInterfaceGetMacAddress, &interfaces.SwInterfaceGetMacAddress{SwIfIndex: loop})
+			mac, err := invoke(t, b.testClient, b.ifs.SwInterfaceGetMacAddress, &interfaces.SwInterfaceGetMacAddress{
+				SwIfIndex: loop,
+			})
 			if err != nil {
 				t.Fatalf("MAC: %v", err)
 			}
 			m.loops[loop] = frame.MAC(mac.MacAddress)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"": m.check, "add": m.addBridge, "delete": m.delBridge, "set": m.setBridge, "join": m.joinBridge, "leave": m.leaveBridge,
-			"delete interface": m.deleteInterface, "learn": m.learn, "flush": m.flush, "add MAC": m.addMAC, "delete MAC": m.delMAC,
+			"": m.check, "add": m.addBridge, "delete": m.delBridge, "set": m.setBridge, "join": m.joinBridge,
+			"leave":            m.leaveBridge,
+			"delete interface": m.deleteInterface, "learn": m.learn, "flush": m.flush, "add MAC": m.addMAC,
+			"delete MAC": m.delMAC,
 		})
 	})
 }
@@ -109,17 +118,27 @@ func (m *bridgeMachine) delBridge(t *rapid.T) {
 }
 
 func (m *bridgeMachine) setBridge(t *rapid.T) {
-	id, age, learn := m.id(t), rapid.Uint8().Draw(t, "age"), rapid.Bool().Draw(t, "learn")
+	id := m.id(t)
+	age := rapid.Uint8().Draw(t, "age")
+	learn := rapid.Bool().Draw(t, "learn")
 	b := m.bridges[id]
 	_, errAge := invoke(t, m.testClient, m.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: age})
-	_, errFlags := invoke(t, m.testClient, m.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: learn, Flags: l2.BRIDGE_API_FLAG_LEARN})
+	_, errFlags := invoke(t, m.testClient, m.l2.BridgeFlags, &l2.BridgeFlags{
+		BdID:  id,
+		IsSet: learn,
+		Flags: l2.BRIDGE_API_FLAG_LEARN,
+	})
 	if agree(t, "age", errAge, b != nil) && agree(t, "flags", errFlags, b != nil) {
-		b.age, b.learn = age, learn
+		b.age = age
+		b.learn = learn
 	}
 }
 
 func (m *bridgeMachine) joinBridge(t *rapid.T) {
-	i, id, group, bvi := m.index(t), m.id(t), rapid.Uint8Range(0, 2).Draw(t, "group"), rapid.Bool().Draw(t, "bvi")
+	i := m.index(t)
+	id := m.id(t)
+	group := rapid.Uint8Range(0, 2).Draw(t, "group")
+	bvi := rapid.Bool().Draw(t, "bvi")
 	req := l2.SwInterfaceSetL2Bridge{RxSwIfIndex: i, BdID: id, Shg: group}
 	if bvi {
 		req.PortType = l2.L2_API_PORT_TYPE_BVI
@@ -139,7 +158,8 @@ func (m *bridgeMachine) joinBridge(t *rapid.T) {
 		b.members = append(b.members, member)
 		return
 	}
-	b.bvi, b.members = i, append([]l2.BridgeDomainSwIf{member}, b.members...)
+	b.bvi = i
+	b.members = append([]l2.BridgeDomainSwIf{member}, b.members...)
 	b.macs[m.loops[i]] = refMAC{on: i, static: true, bvi: true}
 }
 
@@ -178,7 +198,9 @@ func (m *bridgeMachine) deleteInterface(t *rapid.T) {
 
 // learn makes the packet path learn a MAC without a static entry on a member.
 func (m *bridgeMachine) learn(t *rapid.T) {
-	i, id, mac := m.index(t), m.id(t), m.mac(t)
+	i := m.index(t)
+	id := m.id(t)
+	mac := m.mac(t)
 	b := m.bridges[id]
 	if b == nil || m.of(i) != b || b.macs[mac].static || b.macs[mac].on == i {
 		return
@@ -188,7 +210,8 @@ func (m *bridgeMachine) learn(t *rapid.T) {
 }
 
 func (m *bridgeMachine) flush(t *rapid.T) {
-	i, id := m.index(t), m.id(t)
+	i := m.index(t)
+	id := m.id(t)
 	_, errBD := invoke(t, m.testClient, m.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: id})
 	_, errInt := invoke(t, m.testClient, m.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: i})
 	agree(t, "flush bridge domain", errBD, m.bridges[id] != nil)
@@ -199,9 +222,18 @@ func (m *bridgeMachine) flush(t *rapid.T) {
 }
 
 func (m *bridgeMachine) addMAC(t *rapid.T) {
-	i, id, mac := m.index(t), m.id(t), m.mac(t)
+	i := m.index(t)
+	id := m.id(t)
+	mac := m.mac(t)
 	filter := rapid.Bool().Draw(t, "filter")
-	_, err := invoke(t, m.testClient, m.l2.L2fibAddDel, &l2.L2fibAddDel{IsAdd: true, BdID: id, Mac: [6]byte(mac), SwIfIndex: i, StaticMac: true, FilterMac: filter})
+	_, err := invoke(t, m.testClient, m.l2.L2fibAddDel, &l2.L2fibAddDel{
+		IsAdd:     true,
+		BdID:      id,
+		Mac:       [6]byte(mac),
+		SwIfIndex: i,
+		StaticMac: true,
+		FilterMac: filter,
+	})
 	b := m.bridges[id]
 	if !agree(t, "add MAC", err, b != nil && (filter || m.of(i) != nil)) {
 		return
@@ -213,7 +245,9 @@ func (m *bridgeMachine) addMAC(t *rapid.T) {
 }
 
 func (m *bridgeMachine) delMAC(t *rapid.T) {
-	i, id, mac := m.index(t), m.id(t), m.mac(t)
+	i := m.index(t)
+	id := m.id(t)
+	mac := m.mac(t)
 	if rapid.Bool().Draw(t, "any interface") {
 		i = 0
 	}
@@ -231,7 +265,8 @@ func (m *bridgeMachine) delMAC(t *rapid.T) {
 
 // check compares the dumps and the packet path with the reference.
 func (m *bridgeMachine) check(t *rapid.T) {
-	got, want := map[string]bool{}, map[string]bool{}
+	got := map[string]bool{}
+	want := map[string]bool{}
 	for _, d := range m.bridger.bridges(t, ^uint32(0)) {
 		got[fmt.Sprint(d.BdID, d.Learn, d.MacAge, d.BviSwIfIndex, d.SwIfDetails)] = true
 	}

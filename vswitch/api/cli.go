@@ -94,7 +94,8 @@ func showInterfaces(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Name\tIdx\tState\tMTU (L3/IP4/IP6/MPLS)\tCounter\tCount")
 		for _, t := range m.Traffic() {
-			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, choose(t.AdminUp, "up", "down"), t.MTU[0], t.MTU[1], t.MTU[2], t.MTU[3])
+			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, choose(t.AdminUp, "up", "down"), t.MTU[0],
+				t.MTU[1], t.MTU[2], t.MTU[3])
 			for _, c := range counters(t.Counters) {
 				fmt.Fprintf(w, "%s\t%s\t%d\n", head, c.name, c.count)
 				head = "\t\t\t"
@@ -113,8 +114,10 @@ type counter struct {
 
 // counters returns the counters that are not zero, with VPP's names.
 func counters(c forward.Counters) []counter {
-	all := []counter{{"rx packets", c.RxPackets}, {"rx bytes", c.RxBytes}, {"tx packets", c.TxPackets}, {"tx bytes", c.TxBytes},
-		{"drops", c.Drops}, {"punt", c.Punts}, {"ip4", c.RxIP4}, {"ip6", c.RxIP6}, {"tx-error", c.TxErrors}}
+	all := []counter{
+		{"rx packets", c.RxPackets}, {"rx bytes", c.RxBytes}, {"tx packets", c.TxPackets}, {"tx bytes", c.TxBytes},
+		{"drops", c.Drops}, {"punt", c.Punts}, {"ip4", c.RxIP4}, {"ip6", c.RxIP6}, {"tx-error", c.TxErrors},
+	}
 	return slices.DeleteFunc(all, func(c counter) bool { return c.count == 0 })
 }
 
@@ -123,7 +126,8 @@ func showRuntime(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Thread\tTime\tBusy\tVectors\tPackets\tPackets/Vector\tSleeps")
 		for _, l := range m.Loads() {
-			fmt.Fprintf(w, "%s%d\t%s\t%.1f%%\t%d\t%d\t%.2f\t%d\n", forward.WorkerThreads, l.Worker, l.Elapsed.Round(time.Second),
+			fmt.Fprintf(w, "%s%d\t%s\t%.1f%%\t%d\t%d\t%.2f\t%d\n", forward.WorkerThreads, l.Worker,
+				l.Elapsed.Round(time.Second),
 				percent(l.Elapsed-l.Asleep, l.Elapsed), l.Vectors, l.Frames, ratio(l.Frames, l.Vectors), l.Sleeps)
 		}
 	})
@@ -167,7 +171,8 @@ func showNeighbours(m *model.Model) string {
 		fmt.Fprintln(w, "Age\tIP\tFlags\tEthernet\tInterface")
 		for _, f := range []forward.Family{forward.IP4, forward.IP6} {
 			for _, n := range m.Neighbours(model.NoIndex, f) {
-				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, choose(n.Static, "S", "D"), n.MAC, names[n.Index])
+				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, choose(n.Static, "S", "D"), n.MAC,
+					names[n.Index])
 			}
 		}
 	})
@@ -236,13 +241,15 @@ func names(m *model.Model) map[uint32]string {
 
 // showBridges runs "show bridge-domain [<id> [detail|int]]".
 func showBridges(m *model.Model, words []string) string {
-	id, members := model.NoIndex, false
+	id := model.NoIndex
+	members := false
 	if len(words) > 0 {
 		n, err := strconv.ParseUint(words[0], 10, 32)
 		if err != nil || len(words) > 2 {
 			return unknownInput(words)
 		}
-		id, members = uint32(n), len(words) == 2 && slices.Contains([]string{"detail", "det", "int"}, words[1])
+		id = uint32(n)
+		members = len(words) == 2 && slices.Contains([]string{"detail", "det", "int"}, words[1])
 	}
 	list := m.Bridges(id)
 	switch {
@@ -266,10 +273,13 @@ func showBridges(m *model.Model, words []string) string {
 func bridgeTable(m *model.Model, list []model.BridgeDetails) string {
 	names := names(m)
 	return page(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "BD-ID\tIndex\tAge(min)\tLearning\tU-Forwrd\tUU-Flood\tFlooding\tARP-Term\tarp-ufwd\tLearn-count\tBVI-Intf")
+		fmt.Fprintln(w,
+			"BD-ID\tIndex\tAge(min)\tLearning\tU-Forwrd\tUU-Flood\tFlooding\tARP-Term\tarp-ufwd\tLearn-count\tBVI-Intf")
 		for _, b := range list {
-			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.ID, b.Index, choose(b.Age > 0, strconv.Itoa(int(b.Age)), "off"),
-				onOff(b.Flags, model.BridgeLearn), onOff(b.Flags, model.BridgeForward), choose(b.Flags&model.BridgeUUFlood != 0, "flood", "drop"),
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.ID, b.Index,
+				choose(b.Age > 0, strconv.Itoa(int(b.Age)), "off"),
+				onOff(b.Flags, model.BridgeLearn), onOff(b.Flags, model.BridgeForward),
+				choose(b.Flags&model.BridgeUUFlood != 0, "flood", "drop"),
 				onOff(b.Flags, model.BridgeFlood), "off", "off", b.Learned, nameOf(names, b.BVI))
 		}
 	})
@@ -283,7 +293,8 @@ func memberTable(m *model.Model, b model.BridgeDetails) string {
 	return "\n" + page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Interface\tIf-idx\tSHG\tBVI\tTxFlood\tVLAN-Tag-Rewrite")
 		for _, m := range b.Members {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t*\tnone\n", nameOf(names, m.Interface), m.Interface, m.SplitHorizon, star(m.Interface == b.BVI))
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t*\tnone\n", nameOf(names, m.Interface), m.Interface, m.SplitHorizon,
+				star(m.Interface == b.BVI))
 		}
 	})
 }
@@ -306,7 +317,8 @@ func nameOf(names map[uint32]string, index uint32) string {
 
 // showL2FIB runs "show l2fib [all|verbose|learn|add|bd_id <id>]". Without an argument it only counts the entries.
 func showL2FIB(m *model.Model, words []string) string {
-	id, shown := model.NoIndex, func(model.L2Entry) bool { return true }
+	id := model.NoIndex
+	shown := func(model.L2Entry) bool { return true }
 	switch {
 	case len(words) == 0:
 		shown = nil
@@ -348,7 +360,8 @@ func macTable(m *model.Model, list []model.L2Entry) string {
 	indexes := map[uint32]int{}
 	ages := map[uint32]bool{}
 	for _, b := range m.Bridges(model.NoIndex) {
-		indexes[b.ID], ages[b.ID] = b.Index, b.Age > 0
+		indexes[b.ID] = b.Index
+		ages[b.ID] = b.Age > 0
 	}
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Mac-Address\tBD-Idx\tIf-Idx\tAge(min)\tstatic\tfilter\tbvi\tInterface-Name")
@@ -389,7 +402,8 @@ func showMemif(b *strings.Builder, m model.MemifDetails) {
 	if m.Peer != nil {
 		fmt.Fprintf(b, "  remote-name %q\n  remote-interface %q\n", m.Peer.Name, m.Peer.Interface)
 	}
-	fmt.Fprintf(b, "  socket-id %d id %d mode %s secret %s\n  flags%s\n", m.Socket, m.ID, mode, yesNo(m.Secret != ""), flags)
+	fmt.Fprintf(b, "  socket-id %d id %d mode %s secret %s\n  flags%s\n", m.Socket, m.ID, mode, yesNo(m.Secret != ""),
+		flags)
 	if p := m.Peer; p != nil {
 		fmt.Fprintf(b, "  slave-to-master rings %d, master-to-slave rings %d, ring-size %d, regions %d\n",
 			p.RxQueues, p.TxQueues, p.RingSize, p.Regions)

@@ -96,8 +96,8 @@ func (c *client) answer(data []byte) error {
 	})
 }
 
-// register handles sockclnt_create. This message has the header of a reply, with its context in place of the client index,
-// and its reply has the header of a request.
+// register handles sockclnt_create. This message has the header of a reply, with its context in place of the client
+// index, and its reply has the header of a request.
 func (c *client) register(data []byte) error {
 	var req memclnt.SockclntCreate
 	if err := codec.DecodeMsg(data, &req); err != nil {
@@ -263,7 +263,8 @@ func (o *outbox) take(spare []byte) ([]byte, error) {
 	if !o.due {
 		batch = nil
 	}
-	o.queued, o.due = spare, false
+	o.queued = spare
+	o.due = false
 	o.changed.Broadcast()
 	return batch, o.err
 }
@@ -323,8 +324,8 @@ func (s *Server) InterfaceChanged(e model.InterfaceEvent) {
 	}
 }
 
-// A message on the stream is a 16 byte header and the data. The header is VPP's msgbuf_t: a queue pointer, the length of
-// the data in network order, and a garbage collection mark. A socket uses only the length.
+// A message on the stream is a 16 byte header and the data. The header is VPP's msgbuf_t: a queue pointer, the length
+// of the data in network order, and a garbage collection mark. A socket uses only the length.
 const (
 	frameHeader = 16
 	// minMessage is the length of the shortest message: message id and context.
@@ -351,7 +352,8 @@ func readFrame(r *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 	buf = buf[:n]
 	if _, err := io.ReadFull(r, buf); err != nil {
-		return buf, fmt.Errorf("read message of %d bytes: %w", n, choose(errors.Is(err, io.EOF), io.ErrUnexpectedEOF, err))
+		return buf, fmt.Errorf("read message of %d bytes: %w", n,
+			choose(errors.Is(err, io.EOF), io.ErrUnexpectedEOF, err))
 	}
 	return buf, nil
 }

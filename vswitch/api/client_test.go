@@ -42,7 +42,9 @@ func newTestClient(ctx context.Context, conn *core.Connection) *testClient {
 }
 
 // invoke sends a request with one reply and returns the reply's retval as error.
-func invoke[Req, Reply any](t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req) (Reply, error) {
+func invoke[Req, Reply any](
+	t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req,
+) (Reply, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(a.context, time.Minute)
 	defer cancel()
@@ -55,7 +57,9 @@ func invoke[Req, Reply any](t testingT, a *testClient, send func(context.Context
 }
 
 // mustInvoke is invoke for a request that must succeed.
-func mustInvoke[Req, Reply any](t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req) Reply {
+func mustInvoke[Req, Reply any](
+	t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req,
+) Reply {
 	t.Helper()
 	reply, err := invoke(t, a, send, req)
 	if err != nil {
@@ -65,7 +69,9 @@ func mustInvoke[Req, Reply any](t testingT, a *testClient, send func(context.Con
 }
 
 // calling returns a function that sends a request and returns VPP's error.
-func calling[Req, Reply any](t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req) func() error {
+func calling[Req, Reply any](
+	t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req,
+) func() error {
 	return func() error {
 		_, err := invoke(t, a, send, req)
 		return err
@@ -152,7 +158,10 @@ func (a *testClient) loopback(t testingT) interface_types.InterfaceIndex {
 
 func (a *testClient) setUp(t testingT, index interface_types.InterfaceIndex, up bool) {
 	t.Helper()
-	if _, err := invoke(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: statusFlags(up, false)}); err != nil {
+	if _, err := invoke(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{
+		SwIfIndex: index,
+		Flags:     statusFlags(up, false),
+	}); err != nil {
 		t.Fatalf("set flags: %v", err)
 	}
 }
@@ -164,7 +173,11 @@ func (a *testClient) address(t testingT, index interface_types.InterfaceIndex, p
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	_, err = invoke(t, a, a.ifs.SwInterfaceAddDelAddress, &interfaces.SwInterfaceAddDelAddress{SwIfIndex: index, IsAdd: add, Prefix: p})
+	_, err = invoke(t, a, a.ifs.SwInterfaceAddDelAddress, &interfaces.SwInterfaceAddDelAddress{
+		SwIfIndex: index,
+		IsAdd:     add,
+		Prefix:    p,
+	})
 	return err
 }
 
@@ -175,7 +188,13 @@ func (a *testClient) neighbour(t testingT, index interface_types.InterfaceIndex,
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	_, err = invoke(t, a, a.nbrs.IPNeighborAddDel, &ip_neighbor.IPNeighborAddDel{IsAdd: add, Neighbor: ip_neighbor.IPNeighbor{
-		SwIfIndex: index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: [6]byte{2, 0, 0, 0, 0, 9}, IPAddress: parsed}})
+	_, err = invoke(t, a, a.nbrs.IPNeighborAddDel, &ip_neighbor.IPNeighborAddDel{
+		IsAdd: add,
+		Neighbor: ip_neighbor.IPNeighbor{
+			SwIfIndex:  index,
+			Flags:      ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+			MacAddress: [6]byte{2, 0, 0, 0, 0, 9},
+			IPAddress:  parsed},
+	})
 	return err
 }

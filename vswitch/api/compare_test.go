@@ -33,7 +33,8 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("the engine has %d interfaces", len(s.Interfaces))
 		}
 		for index, i := range s.Interfaces {
-			if r := m.ref.interfaces[interface_types.InterfaceIndex(index)]; r == nil || r.up != i.Up || r.table != i.Table4 || len(r.addresses) != len(i.Addresses) {
+			if r := m.ref.interfaces[interface_types.InterfaceIndex(index)]; r == nil || r.up != i.Up ||
+				r.table != i.Table4 || len(r.addresses) != len(i.Addresses) {
 				t.Fatalf("interface %d in the engine: %+v, wanted %+v", index, i, r)
 			}
 		}
@@ -96,7 +97,8 @@ func (m *machine) checkRoutes(t *rapid.T, table uint32) {
 			m.checkPaths(t, r, m.ref.routes[refPrefix{table, p}])
 		}
 	}
-	if diff := cmp.Diff(m.ref.prefixes(table), got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(m.ref.prefixes(table), got,
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Fatalf("routes of table %d, wanted (-) and got (+):\n%s", table, diff)
 	}
 	m.engine.Look(func(s modeltest.State) {
@@ -146,19 +148,31 @@ func (m *machine) checkNeighbours(t *rapid.T) {
 // wipe deletes what the dumps list and checks that neither the dumps nor the engine have state left.
 func (m *machine) wipe(t *rapid.T) {
 	for _, af := range []ip_types.AddressFamily{ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6} {
-		_, _ = invoke(t, m.testClient, m.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{SwIfIndex: allInterfaces, Af: af})
+		_, _ = invoke(t, m.testClient, m.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{
+			SwIfIndex: allInterfaces,
+			Af:        af,
+		})
 	}
 	for _, d := range m.interfaces(t) {
-		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: d.SwIfIndex})
-		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: d.SwIfIndex})
-		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{SwIfIndex: d.SwIfIndex})
+		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{
+			SwIfIndex: d.SwIfIndex,
+		})
+		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{
+			SwIfIndex: d.SwIfIndex,
+		})
+		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{
+			SwIfIndex: d.SwIfIndex,
+		})
 		_, _ = invoke(t, m.testClient, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
 		_, _ = invoke(t, m.testClient, m.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: d.SwIfIndex})
 	}
 	for _, table := range m.tables(t) {
-		// A dump shows only the best source of a route: routes of the API can appear after those of interfaces are deleted.
+		// A dump shows only the best source of a route: routes of the API can appear after those of interfaces are
+		// deleted.
 		for _, r := range m.routes(t, table, 8) {
-			_, _ = invoke(t, m.testClient, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: table.TableID, Prefix: r.Prefix}})
+			_, _ = invoke(t, m.testClient, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{
+				Route: ip.IPRouteV2{TableID: table.TableID, Prefix: r.Prefix},
+			})
 		}
 		_, _ = invoke(t, m.testClient, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
 	}

@@ -25,7 +25,11 @@ func TestConcurrentClientsAndEventsLeaveNoState(t *testing.T) {
 	}
 	wg.Go(func() {
 		for n := range uint32(300) {
-			r.model.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: n % 50, Addr: prefix("10.0.0.9/32").Addr()})
+			r.model.Handle(forward.Event{
+				Kind:      forward.NeighbourLearned,
+				Interface: n % 50,
+				Addr:      prefix("10.0.0.9/32").Addr(),
+			})
 		}
 	})
 	wg.Wait()
@@ -50,7 +54,10 @@ func comeAndGo(t *testing.T, a *testClient, n int) {
 			t.Error(err, err2)
 			return
 		}
-		_, err = invoke(errorer{t}, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop.SwIfIndex, VrfID: table.TableID})
+		_, err = invoke(errorer{t}, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{
+			SwIfIndex: loop.SwIfIndex,
+			VrfID:     table.TableID,
+		})
 		a.setUp(errorer{t}, loop.SwIfIndex, true)
 		err2 = a.address(errorer{t}, loop.SwIfIndex, fmt.Sprintf("10.%d.0.1/24", n), true)
 		if list := a.interfaces(errorer{t}); err != nil || err2 != nil || len(list) < 2 {
@@ -75,7 +82,8 @@ func TestRegisterAgainDuringEventsIsNoDataRace(t *testing.T) {
 	c := r.register(t)
 	c.sendFrame(t, c.request(r.Server, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 7}, 1))
 	c.receive(t)
-	create := appendFrame(nil, must(codec.EncodeMsg(&memclnt.SockclntCreate{Name: "again"}, fixedIDs["sockclnt_create"])))
+	create := appendFrame(nil,
+		must(codec.EncodeMsg(&memclnt.SockclntCreate{Name: "again"}, fixedIDs["sockclnt_create"])))
 	go func() {
 		for err := error(nil); err == nil; {
 			_, err = c.Write(create)

@@ -22,8 +22,8 @@ func emptySize(s *Server, id uint16) int {
 	return len(must(codec.EncodeMsg(s.table.requests[id].newRequest(), id)))
 }
 
-// survives sends a message with the given fields. It reports whether the server then answers on this connection or, after it
-// has closed this one, on a new one.
+// survives sends a message with the given fields. It reports whether the server then answers on this connection or,
+// after it has closed this one, on a new one.
 func (r testServer) survives(t testing.TB, id uint16, fields []byte) bool {
 	t.Helper()
 	c := r.register(t)

@@ -32,7 +32,9 @@ func newMessage[T any, P message[T]]() api.Message { return P(new(T)) }
 
 // handle makes a handler for a request with one reply. An error of f becomes the retval of the reply.
 // A nil reply means an empty one.
-func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](f func(c *client, r *Req) (*Reply, error)) handler {
+func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](
+	f func(c *client, r *Req) (*Reply, error),
+) handler {
 	answer := func(c *client, req api.Message, send func(api.Message) error) error {
 		reply, err := f(c, (*Req)(req.(PReq)))
 		if reply == nil {
@@ -47,17 +49,21 @@ func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](f func(c *
 }
 
 // call makes a handler for a request to the model.
-func call[Req, Reply any, PReq message[Req], PReply message[Reply]](f func(m *model.Model, r *Req) (*Reply, error)) handler {
+func call[Req, Reply any, PReq message[Req], PReply message[Reply]](
+	f func(m *model.Model, r *Req) (*Reply, error),
+) handler {
 	return handle[Req, Reply, PReq, PReply](func(c *client, r *Req) (*Reply, error) { return f(c.server.model, r) })
 }
 
 // set makes a handler for a request to the model whose reply has only a retval.
 func set[Reply, Req any, PReq message[Req], PReply message[Reply]](f func(m *model.Model, r *Req) error) handler {
-	return handle[Req, Reply, PReq, PReply](func(c *client, r *Req) (*Reply, error) { return nil, f(c.server.model, r) })
+	return handle[Req, Reply, PReq, PReply](func(c *client, r *Req) (*Reply, error) {
+		return nil, f(c.server.model, r)
+	})
 }
 
-// dump makes a handler that sends the details of each item of items. Clients detect the end of a dump by a control_ping that
-// they send after it; a dump has no retval, so an error only shortens it.
+// dump makes a handler that sends the details of each item of items. Clients detect the end of a dump by a control_ping
+// that they send after it; a dump has no retval, so an error only shortens it.
 func dump[Req, Item, Details any, PReq message[Req], PDetails message[Details]](
 	items func(m *model.Model, r *Req) ([]Item, error), details func(r *Req, item Item) Details,
 ) handler {
@@ -96,8 +102,8 @@ func setRetval(reply any, retval model.Retval) {
 	}
 }
 
-// list locates the variable-length list of a request. The codec allocates as many items as the 32-bit count says before it
-// checks the length of the message: without a check, 100 bytes could allocate 100 GiB.
+// list locates the variable-length list of a request. The codec allocates as many items as the 32-bit count says before
+// it checks the length of the message: without a check, 100 bytes could allocate 100 GiB.
 type list struct {
 	count int // offset of the count after the request header
 	item  int // length of an item

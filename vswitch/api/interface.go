@@ -28,7 +28,11 @@ const noInterface = swIfIndex(model.NoIndex)
 // interfaceHandlers serve all kinds of interfaces.
 var interfaceHandlers = []handler{
 	dump(func(m *model.Model, r *interfaces.SwInterfaceDump) ([]model.Interface, error) {
-		return m.Interfaces(model.InterfaceFilter{Index: uint32(r.SwIfIndex), ByName: r.NameFilterValid, Name: r.NameFilter}), nil
+		return m.Interfaces(model.InterfaceFilter{
+			Index:  uint32(r.SwIfIndex),
+			ByName: r.NameFilterValid,
+			Name:   r.NameFilter,
+		}), nil
 	}, interfaceDetails),
 	handle(func(c *client, r *interfaces.WantInterfaceEvents) (*interfaces.WantInterfaceEventsReply, error) {
 		return nil, c.server.events.set(c, r.PID, r.EnableDisable != 0)
@@ -51,7 +55,9 @@ var interfaceHandlers = []handler{
 	set[interfaces.SwInterfaceSetMacAddressReply](func(m *model.Model, r *interfaces.SwInterfaceSetMacAddress) error {
 		return m.SetMAC(uint32(r.SwIfIndex), frame.MAC(r.MacAddress))
 	}),
-	call(func(m *model.Model, r *interfaces.SwInterfaceGetMacAddress) (*interfaces.SwInterfaceGetMacAddressReply, error) {
+	call(func(
+		m *model.Model, r *interfaces.SwInterfaceGetMacAddress,
+	) (*interfaces.SwInterfaceGetMacAddressReply, error) {
 		mac, err := m.MAC(uint32(r.SwIfIndex))
 		return &interfaces.SwInterfaceGetMacAddressReply{MacAddress: ethernet_types.MacAddress(mac)}, err
 	}),
@@ -62,32 +68,50 @@ var interfaceHandlers = []handler{
 		id, err := m.TableOf(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
 		return &interfaces.SwInterfaceGetTableReply{VrfID: id}, err
 	}),
-	set[gso.FeatureGsoEnableDisableReply](func(m *model.Model, r *gso.FeatureGsoEnableDisable) error { return m.SetGSO(uint32(r.SwIfIndex)) }),
+	set[gso.FeatureGsoEnableDisableReply](func(m *model.Model, r *gso.FeatureGsoEnableDisable) error {
+		return m.SetGSO(uint32(r.SwIfIndex))
+	}),
 	call(func(m *model.Model, r *interfaces.CreateLoopback) (*interfaces.CreateLoopbackReply, error) {
 		index, err := m.AddLoopback(model.Loopback{MAC: frame.MAC(r.MacAddress)})
 		return &interfaces.CreateLoopbackReply{SwIfIndex: swIfIndex(index)}, err
 	}),
 	call(func(m *model.Model, r *interfaces.CreateLoopbackInstance) (*interfaces.CreateLoopbackInstanceReply, error) {
-		index, err := m.AddLoopback(model.Loopback{MAC: frame.MAC(r.MacAddress), Specified: r.IsSpecified, Instance: r.UserInstance})
+		index, err := m.AddLoopback(model.Loopback{
+			MAC:       frame.MAC(r.MacAddress),
+			Specified: r.IsSpecified,
+			Instance:  r.UserInstance,
+		})
 		return &interfaces.CreateLoopbackInstanceReply{SwIfIndex: swIfIndex(index)}, err
 	}),
-	set[interfaces.DeleteLoopbackReply](func(m *model.Model, r *interfaces.DeleteLoopback) error { return m.DeleteLoopback(uint32(r.SwIfIndex)) }),
+	set[interfaces.DeleteLoopbackReply](func(m *model.Model, r *interfaces.DeleteLoopback) error {
+		return m.DeleteLoopback(uint32(r.SwIfIndex))
+	}),
 }
 
 func interfaceDetails(_ *interfaces.SwInterfaceDump, i model.Interface) interfaces.SwInterfaceDetails {
 	return interfaces.SwInterfaceDetails{
-		SwIfIndex: swIfIndex(i.Index), SupSwIfIndex: i.Index, InterfaceName: i.Name, InterfaceDevType: i.DevType, Tag: i.Tag,
-		L2Address: ethernet_types.MacAddress(i.MAC), Flags: statusFlags(i.AdminUp, i.LinkUp), LinkMtu: uint16(i.LinkMTU), Mtu: i.MTU[:],
+		SwIfIndex:        swIfIndex(i.Index),
+		SupSwIfIndex:     i.Index,
+		InterfaceName:    i.Name,
+		InterfaceDevType: i.DevType,
+		Tag:              i.Tag,
+		L2Address:        ethernet_types.MacAddress(i.MAC),
+		Flags:            statusFlags(i.AdminUp, i.LinkUp),
+		LinkMtu:          uint16(i.LinkMTU),
+		Mtu:              i.MTU[:],
 	}
 }
 
 func statusFlags(adminUp, linkUp bool) interface_types.IfStatusFlags {
-	return choose(adminUp, interface_types.IF_STATUS_API_FLAG_ADMIN_UP, 0) | choose(linkUp, interface_types.IF_STATUS_API_FLAG_LINK_UP, 0)
+	return choose(adminUp, interface_types.IF_STATUS_API_FLAG_ADMIN_UP, 0) |
+		choose(linkUp, interface_types.IF_STATUS_API_FLAG_LINK_UP, 0)
 }
 
 var tapHandlers = []handler{
 	call(addTap),
-	set[tapv2.TapDeleteV2Reply](func(m *model.Model, r *tapv2.TapDeleteV2) error { return m.DeleteTap(uint32(r.SwIfIndex)) }),
+	set[tapv2.TapDeleteV2Reply](func(m *model.Model, r *tapv2.TapDeleteV2) error {
+		return m.DeleteTap(uint32(r.SwIfIndex))
+	}),
 	dump(func(m *model.Model, r *tapv2.SwInterfaceTapV2Dump) ([]model.TapDetails, error) {
 		return m.Taps(uint32(r.SwIfIndex)), nil
 	}, tapDetails),
@@ -132,7 +156,10 @@ func hostEnd(r *tapv2.TapCreateV3) (model.HostEnd, error) {
 func tapDetails(_ *tapv2.SwInterfaceTapV2Dump, t model.TapDetails) tapv2.SwInterfaceTapV2Details {
 	d := tapv2.SwInterfaceTapV2Details{SwIfIndex: t.Index, ID: t.ID, DevName: t.DevName,
 		RxRingSz: t.RxRing, TxRingSz: t.TxRing, TapFlags: tapv2.TapFlags(t.Flags),
-		HostIfName: t.Host.Name, HostNamespace: t.Host.Namespace, HostMtuSize: t.Host.MTU, HostMacAddr: ethernet_types.MacAddress(t.Host.MAC)}
+		HostIfName:    t.Host.Name,
+		HostNamespace: t.Host.Namespace,
+		HostMtuSize:   t.Host.MTU,
+		HostMacAddr:   ethernet_types.MacAddress(t.Host.MAC)}
 	if p := t.Host.IP4; p.IsValid() {
 		d.HostIP4Prefix = ip_types.IP4AddressWithPrefix{Address: p.Addr().As4(), Len: uint8(p.Bits())}
 	}
@@ -144,7 +171,9 @@ func tapDetails(_ *tapv2.SwInterfaceTapV2Dump, t model.TapDetails) tapv2.SwInter
 
 var afPacketHandlers = []handler{
 	call(addAFPacket),
-	set[af_packet.AfPacketDeleteReply](func(m *model.Model, r *af_packet.AfPacketDelete) error { return m.DeleteAFPacket(r.HostIfName) }),
+	set[af_packet.AfPacketDeleteReply](func(m *model.Model, r *af_packet.AfPacketDelete) error {
+		return m.DeleteAFPacket(r.HostIfName)
+	}),
 	dump(func(m *model.Model, _ *af_packet.AfPacketDump) ([]model.AFPacketDetails, error) {
 		return m.AFPackets(), nil
 	}, func(_ *af_packet.AfPacketDump, p model.AFPacketDetails) af_packet.AfPacketDetails {
@@ -182,8 +211,11 @@ var memifHandlers = []handler{
 		return binapi.MemifSocketFilenameDetails{SocketID: s.ID, SocketFilename: s.Path}
 	}),
 	call(addMemif),
-	set[binapi.MemifDeleteReply](func(m *model.Model, r *binapi.MemifDelete) error { return m.DeleteMemif(uint32(r.SwIfIndex)) }),
-	dump(func(m *model.Model, _ *binapi.MemifDump) ([]model.MemifDetails, error) { return m.Memifs(), nil }, memifDetails),
+	set[binapi.MemifDeleteReply](func(m *model.Model, r *binapi.MemifDelete) error {
+		return m.DeleteMemif(uint32(r.SwIfIndex))
+	}),
+	dump(func(m *model.Model, _ *binapi.MemifDump) ([]model.MemifDetails, error) { return m.Memifs(), nil },
+		memifDetails),
 }
 
 // addMemif ignores buffer size, zero copy and DMA, as VPP does for a server.
@@ -202,8 +234,15 @@ func addMemif(m *model.Model, r *binapi.MemifCreateV2) (*binapi.MemifCreateV2Rep
 // memifDetails has the ring and buffer sizes that VPP returns for a server, connected or not.
 func memifDetails(_ *binapi.MemifDump, m model.MemifDetails) binapi.MemifDetails {
 	return binapi.MemifDetails{
-		SwIfIndex: swIfIndex(m.Index), IfName: m.Name, HwAddr: ethernet_types.MacAddress(m.Interface.MAC), ID: m.ID, SocketID: m.Socket,
-		Role: binapi.MEMIF_ROLE_API_MASTER, Mode: binapi.MemifMode(m.Mode), RingSize: 1, Flags: statusFlags(m.AdminUp, m.LinkUp),
+		SwIfIndex: swIfIndex(m.Index),
+		IfName:    m.Name,
+		HwAddr:    ethernet_types.MacAddress(m.Interface.MAC),
+		ID:        m.ID,
+		SocketID:  m.Socket,
+		Role:      binapi.MEMIF_ROLE_API_MASTER,
+		Mode:      binapi.MemifMode(m.Mode),
+		RingSize:  1,
+		Flags:     statusFlags(m.AdminUp, m.LinkUp),
 	}
 }
 
@@ -213,7 +252,10 @@ var vxlanHandlers = []handler{
 		return m.VXLANs(uint32(r.SwIfIndex)), nil
 	}, func(_ *vxlan.VxlanTunnelV2Dump, v model.VXLANDetails) vxlan.VxlanTunnelV2Details {
 		return vxlan.VxlanTunnelV2Details{SwIfIndex: swIfIndex(v.Index), Instance: v.Instance,
-			SrcAddress: toAddress(v.Source), DstAddress: toAddress(v.Destination), SrcPort: v.SourcePort, DstPort: v.DestinationPort,
+			SrcAddress:     toAddress(v.Source),
+			DstAddress:     toAddress(v.Destination),
+			SrcPort:        v.SourcePort,
+			DstPort:        v.DestinationPort,
 			McastSwIfIndex: swIfIndex(v.MulticastInterface), EncapVrfID: v.VRF, DecapNextIndex: v.DecapNext, Vni: v.VNI}
 	}),
 }
@@ -229,9 +271,13 @@ func changeVXLAN(m *model.Model, r *vxlan.VxlanAddDelTunnelV3) (*vxlan.VxlanAddD
 	if err != nil {
 		return reply, err
 	}
-	index, err := choose(r.IsAdd, m.AddVXLAN, m.DeleteVXLAN)(model.VXLAN{Instance: r.Instance, Source: source, Destination: destination,
-		SourcePort: r.SrcPort, DestinationPort: r.DstPort, VRF: r.EncapVrfID, VNI: r.Vni, DecapNext: r.DecapNextIndex,
-		MulticastInterface: uint32(r.McastSwIfIndex), L3: r.IsL3})
+	index, err := choose(r.IsAdd, m.AddVXLAN, m.DeleteVXLAN)(model.VXLAN{
+		Instance:    r.Instance,
+		Source:      source,
+		Destination: destination,
+		SourcePort:  r.SrcPort, DestinationPort: r.DstPort, VRF: r.EncapVrfID, VNI: r.Vni, DecapNext: r.DecapNextIndex,
+		MulticastInterface: uint32(r.McastSwIfIndex), L3: r.IsL3,
+	})
 	reply.SwIfIndex = swIfIndex(index)
 	return reply, err
 }

@@ -53,7 +53,9 @@ var addressHandlers = []handler{
 	set[ip.SwInterfaceIP6SetLinkLocalAddressReply](func(m *model.Model, r *ip.SwInterfaceIP6SetLinkLocalAddress) error {
 		return m.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
 	}),
-	call(func(m *model.Model, r *ip.SwInterfaceIP6GetLinkLocalAddress) (*ip.SwInterfaceIP6GetLinkLocalAddressReply, error) {
+	call(func(
+		m *model.Model, r *ip.SwInterfaceIP6GetLinkLocalAddress,
+	) (*ip.SwInterfaceIP6GetLinkLocalAddressReply, error) {
 		a, err := m.LinkLocal(uint32(r.SwIfIndex))
 		if err != nil {
 			return nil, err
@@ -144,14 +146,18 @@ var routeHandlers = []handler{
 	dump(func(m *model.Model, r *ip.IPRouteV2Dump) ([]model.Route, error) {
 		return m.Routes(tableKey(r.Table), model.Source(r.Src)), nil
 	}, func(r *ip.IPRouteV2Dump, e model.Route) ip.IPRouteV2Details {
-		return ip.IPRouteV2Details{Route: ip.IPRouteV2{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
-			Src: uint8(e.Source), Paths: toPaths(tableKey(r.Table).Family, e.Paths)}}
+		return ip.IPRouteV2Details{
+			Route: ip.IPRouteV2{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
+				Src: uint8(e.Source), Paths: toPaths(tableKey(r.Table).Family, e.Paths)},
+		}
 	}),
 	dump(func(m *model.Model, r *ip.IPRouteDump) ([]model.Route, error) {
 		return m.Routes(tableKey(r.Table), 0), nil
 	}, func(r *ip.IPRouteDump, e model.Route) ip.IPRouteDetails {
-		return ip.IPRouteDetails{Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
-			Paths: toPaths(tableKey(r.Table).Family, e.Paths)}}
+		return ip.IPRouteDetails{
+			Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
+				Paths: toPaths(tableKey(r.Table).Family, e.Paths)},
+		}
 	}),
 }
 
@@ -197,7 +203,8 @@ func fromPath(p fib_types.FibPath) (model.Path, error) {
 	path := model.Path{Kind: kind, Interface: p.SwIfIndex, Table: p.TableID, Weight: p.Weight, Preference: p.Preference}
 	switch {
 	case kind != model.PathNormal && kind != model.PathLocal:
-		path.Interface, path.Table = model.NoIndex, 0
+		path.Interface = model.NoIndex
+		path.Table = 0
 		return path, nil
 	case kind == model.PathLocal:
 		path.Table = 0
@@ -259,7 +266,11 @@ var neighbourHandlers = []handler{
 	}, neighbourDetails),
 	set[arp.ProxyArpAddDelReply](func(m *model.Model, r *arp.ProxyArpAddDel) error {
 		return choose(r.IsAdd, m.AddProxyARP, m.DeleteProxyARP)(
-			forward.ProxyRange{Table: r.Proxy.TableID, Low: netip.AddrFrom4(r.Proxy.Low), High: netip.AddrFrom4(r.Proxy.Hi)})
+			forward.ProxyRange{
+				Table: r.Proxy.TableID,
+				Low:   netip.AddrFrom4(r.Proxy.Low),
+				High:  netip.AddrFrom4(r.Proxy.Hi),
+			})
 	}),
 	set[arp.ProxyArpIntfcEnableDisableReply](func(m *model.Model, r *arp.ProxyArpIntfcEnableDisable) error {
 		return m.SetProxyARP(uint32(r.SwIfIndex), r.Enable)
@@ -300,9 +311,13 @@ func changeNeighbour(m *model.Model, r *ip_neighbor.IPNeighborAddDel) (*ip_neigh
 }
 
 func neighbourDetails(_ *ip_neighbor.IPNeighborDump, n model.Neighbour) ip_neighbor.IPNeighborDetails {
-	return ip_neighbor.IPNeighborDetails{Age: n.Age.Seconds(), Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: swIfIndex(n.Index),
-		Flags:      choose(n.Static, ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, 0) | choose(n.NoRoute, ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY, 0),
-		MacAddress: ethernet_types.MacAddress(n.MAC), IPAddress: toAddress(n.Addr)}}
+	return ip_neighbor.IPNeighborDetails{
+		Age: n.Age.Seconds(),
+		Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: swIfIndex(n.Index),
+			Flags: choose(n.Static, ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, 0) |
+				choose(n.NoRoute, ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY, 0),
+			MacAddress: ethernet_types.MacAddress(n.MAC), IPAddress: toAddress(n.Addr)},
+	}
 }
 
 // allPorts is the port number of set_punt for all ports without a listener.
@@ -316,7 +331,9 @@ var puntHandlers = []handler{
 		return m.PuntRedirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)), nil
 	}, func(r *ip.IPPuntRedirectV2Dump, d model.PuntRedirect) ip.IPPuntRedirectV2Details {
 		paths := toPaths(d.Family, []model.Path{d.Path})
-		return ip.IPPuntRedirectV2Details{Punt: ip.PuntRedirectV2{RxSwIfIndex: swIfIndex(d.Rx), Af: r.Af, NPaths: uint32(len(paths)), Paths: paths}}
+		return ip.IPPuntRedirectV2Details{
+			Punt: ip.PuntRedirectV2{RxSwIfIndex: swIfIndex(d.Rx), Af: r.Af, NPaths: uint32(len(paths)), Paths: paths},
+		}
 	}),
 }
 
@@ -348,7 +365,8 @@ func changeRedirect(m *model.Model, r *ip.AddDelIPPuntRedirectV2) error {
 func setPunt(m *model.Model, r *punt.SetPunt) error {
 	l4 := r.Punt.Punt.GetL4()
 	isL4 := r.Punt.Type == punt.PUNT_API_TYPE_L4 && (l4.Af == ip_types.ADDRESS_IP4 || l4.Af == ip_types.ADDRESS_IP6)
-	isUDP, isTCP := l4.Protocol == ip_types.IP_API_PROTO_UDP, l4.Protocol == ip_types.IP_API_PROTO_TCP
+	isUDP := l4.Protocol == ip_types.IP_API_PROTO_UDP
+	isTCP := l4.Protocol == ip_types.IP_API_PROTO_TCP
 	switch {
 	case !isL4 || !isUDP && !isTCP || l4.Port != allPorts:
 		return model.Unspecified

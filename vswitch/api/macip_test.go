@@ -46,7 +46,11 @@ func (a *testClient) applied(t testingT, index interface_types.InterfaceIndex) [
 // apply applies a MACIP ACL to an interface or removes it, and returns VPP's error.
 func (a *testClient) apply(t testingT, index interface_types.InterfaceIndex, list uint32, add bool) error {
 	t.Helper()
-	_, err := invoke(t, a, a.acls().MacipACLInterfaceAddDel, &acl.MacipACLInterfaceAddDel{IsAdd: add, SwIfIndex: index, ACLIndex: list})
+	_, err := invoke(t, a, a.acls().MacipACLInterfaceAddDel, &acl.MacipACLInterfaceAddDel{
+		IsAdd:     add,
+		SwIfIndex: index,
+		ACLIndex:  list,
+	})
 	return err
 }
 
@@ -58,7 +62,8 @@ func macipRules(prefixes ...string) []acl_types.MacipACLRule {
 			panic(err)
 		}
 		rules = append(rules, acl_types.MacipACLRule{IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcPrefix: parsed,
-			SrcMac: ethernet_types.MacAddress{2, 0, 0, 0, 0, 9}, SrcMacMask: ethernet_types.MacAddress{255, 255, 255, 255, 255, 255}})
+			SrcMac:     ethernet_types.MacAddress{2, 0, 0, 0, 0, 9},
+			SrcMacMask: ethernet_types.MacAddress{255, 255, 255, 255, 255, 255}})
 	}
 	return rules
 }
@@ -72,7 +77,8 @@ func (r testServer) filtered(index interface_types.InterfaceIndex) (filtered boo
 func TestMACIPACLsAreStoredAndApplied(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	one, two := a.loopback(t), a.loopback(t)
+	one := a.loopback(t)
+	two := a.loopback(t)
 	rules := macipRules("10.1.1.7/32", "fd00::7/128", "fe80::/10")
 	added := mustInvoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: "pod", R: rules})
 	list := added.ACLIndex
@@ -85,7 +91,11 @@ func TestMACIPACLsAreStoredAndApplied(t *testing.T) {
 	if diff := cmp.Diff(want, a.macipACLs(t, list)); diff != "" {
 		t.Error(diff)
 	}
-	replaced, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: list, Tag: "new", R: rules[:1]})
+	replaced, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{
+		ACLIndex: list,
+		Tag:      "new",
+		R:        rules[:1],
+	})
 	if err != nil || replaced.ACLIndex != list {
 		t.Fatalf("replace: %+v, %v", replaced, err)
 	}
@@ -93,7 +103,9 @@ func TestMACIPACLsAreStoredAndApplied(t *testing.T) {
 	if diff := cmp.Diff(want, a.macipACLs(t, model.NoIndex)); diff != "" {
 		t.Error(diff)
 	}
-	on := []acl.MacipACLInterfaceListDetails{{SwIfIndex: one, Count: 1, Acls: []uint32{list}}, {SwIfIndex: two, Count: 1, Acls: []uint32{list}}}
+	on := []acl.MacipACLInterfaceListDetails{
+		{SwIfIndex: one, Count: 1, Acls: []uint32{list}}, {SwIfIndex: two, Count: 1, Acls: []uint32{list}},
+	}
 	if diff := cmp.Diff(on, a.applied(t, allInterfaces)); diff != "" {
 		t.Error(diff)
 	}
@@ -125,13 +137,21 @@ func TestMACIPRetvals(t *testing.T) {
 		do   func() error
 		want api.VPPApiError
 	}{
-		"replacing an unknown ACL":      {calling(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: 77}), api.NO_SUCH_ENTRY},
-		"deleting an unknown ACL":       {calling(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: 77}), api.NO_SUCH_ENTRY},
-		"applying an unknown ACL":       {func() error { return a.apply(t, loop, 77, true) }, api.NO_SUCH_ENTRY},
-		"nothing to unapply":            {func() error { return a.apply(t, loop, 77, false) }, api.NO_SUCH_ENTRY},
-		"unknown interface":             {func() error { return a.apply(t, 4711, 77, false) }, api.INVALID_SW_IF_INDEX},
-		"a prefix of 33 bits":           {calling(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{R: long}), api.INVALID_VALUE},
-		"a tag without terminating NUL": {calling(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: strings.Repeat("x", 64)}), api.INVALID_VALUE},
+		"replacing an unknown ACL": {
+			calling(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: 77}), api.NO_SUCH_ENTRY,
+		},
+		"deleting an unknown ACL": {
+			calling(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: 77}), api.NO_SUCH_ENTRY,
+		},
+		"applying an unknown ACL": {func() error { return a.apply(t, loop, 77, true) }, api.NO_SUCH_ENTRY},
+		"nothing to unapply":      {func() error { return a.apply(t, loop, 77, false) }, api.NO_SUCH_ENTRY},
+		"unknown interface":       {func() error { return a.apply(t, 4711, 77, false) }, api.INVALID_SW_IF_INDEX},
+		"a prefix of 33 bits": {
+			calling(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{R: long}), api.INVALID_VALUE,
+		},
+		"a tag without terminating NUL": {
+			calling(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: strings.Repeat("x", 64)}), api.INVALID_VALUE,
+		},
 	} {
 		if err := c.do(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", rule, err)
@@ -167,7 +187,9 @@ func TestListLongerThanItsMessageClosesTheConnection(t *testing.T) {
 	for name, m := range map[string]struct {
 		message api.Message
 		count   int
-	}{"add": {&acl.MacipACLAdd{R: macipRules("10.0.0.1/32")}, 64}, "replace": {&acl.MacipACLAddReplace{ACLIndex: model.NoIndex, R: macipRules("10.0.0.1/32")}, 68},
+	}{"add": {&acl.MacipACLAdd{R: macipRules("10.0.0.1/32")}, 64}, "replace": {
+		&acl.MacipACLAddReplace{ACLIndex: model.NoIndex, R: macipRules("10.0.0.1/32")}, 68,
+	},
 		"IP ACL": {&acl.ACLAddReplace{ACLIndex: model.NoIndex, R: aclRules(acl_types.ACL_ACTION_API_PERMIT)}, 68}} {
 		for change, answered := range map[byte]bool{0: true, 1: false} {
 			c := r.register(t)

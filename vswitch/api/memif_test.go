@@ -75,7 +75,16 @@ func TestMemifCreateAndDelete(t *testing.T) {
 		t.Fatal(id, err)
 	}
 	mac := ethernet_types.MacAddress{2, 1, 2, 3, 4, 5}
-	one, err := a.memif(t, binapi.MemifCreateV2{SocketID: 5, ID: 1, HwAddr: mac, Secret: strings.Repeat("s", 24), RingSize: 2048, BufferSize: 9000, RxQueues: 2, TxQueues: 3})
+	one, err := a.memif(t, binapi.MemifCreateV2{
+		SocketID:   5,
+		ID:         1,
+		HwAddr:     mac,
+		Secret:     strings.Repeat("s", 24),
+		RingSize:   2048,
+		BufferSize: 9000,
+		RxQueues:   2,
+		TxQueues:   3,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +93,13 @@ func TestMemifCreateAndDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.engine.Look(func(s modeltest.State) {
-		want := port.MemifConfig{Socket: "/run/pod/memif.sock", ID: 1, Secret: memif.Secret(strings.Repeat("s", 23)), Name: "memif5/1",
-			RxQueues: 2, TxQueues: 3, RingSize: 2048}
+		want := port.MemifConfig{
+			Socket:   "/run/pod/memif.sock",
+			ID:       1,
+			Secret:   memif.Secret(strings.Repeat("s", 23)),
+			Name:     "memif5/1",
+			RxQueues: 2, TxQueues: 3, RingSize: 2048,
+		}
 		if c := s.Memifs[uint32(one)]; c != want {
 			t.Errorf("first: %+v", c)
 		}
@@ -101,7 +115,8 @@ func TestMemifCreateAndDelete(t *testing.T) {
 		t.Errorf("dump %+v", got)
 	}
 	list := a.interfaces(t)
-	if i := list[len(list)-2]; i.InterfaceName != "memif5/1" || i.InterfaceDevType != "memif" || i.L2Address != mac || i.Mtu[0] != 9000 || i.Flags != 0 {
+	if i := list[len(list)-2]; i.InterfaceName != "memif5/1" || i.InterfaceDevType != "memif" || i.L2Address != mac ||
+		i.Mtu[0] != 9000 || i.Flags != 0 {
 		t.Errorf("interface %+v", i)
 	}
 	if i := list[len(list)-1]; i.L2Address != (ethernet_types.MacAddress{}) || i.Mtu[0] != 0 || i.LinkMtu != 0 {
@@ -156,7 +171,11 @@ func (a *testClient) bridgeBareMemif(t testingT, socket uint32) error {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	_, err = invoke(t, a, l2.NewServiceClient(a.conn).SwInterfaceSetL2Bridge, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index, BdID: 1, Enable: true})
+	_, err = invoke(t, a, l2.NewServiceClient(a.conn).SwInterfaceSetL2Bridge, &l2.SwInterfaceSetL2Bridge{
+		RxSwIfIndex: index,
+		BdID:        1,
+		Enable:      true,
+	})
 	return err
 }
 
@@ -165,7 +184,12 @@ func TestMemifRetvals(t *testing.T) {
 	r := start(t, Limits{})
 	r.model.SetRunDir("/run/here")
 	a := newTestClient(t.Context(), r.connect(t))
-	for id, path := range map[uint32]string{1: "/run/one.sock", 2: "/run/two.sock", 3: "/run/one.sock", 4: "/run/four.sock"} {
+	for id, path := range map[uint32]string{
+		1: "/run/one.sock",
+		2: "/run/two.sock",
+		3: "/run/one.sock",
+		4: "/run/four.sock",
+	} {
 		if _, err := a.socket(t, id, path); err != nil {
 			t.Fatal(err)
 		}
@@ -190,27 +214,55 @@ func TestMemifRetvals(t *testing.T) {
 	}
 	slave := binapi.MEMIF_ROLE_API_SLAVE
 	checkRefusals(t, map[string]refusal{
-		"socket 0 cannot be added":                     {add(0, "/run/x.sock"), api.INVALID_ARGUMENT},
-		"a socket without a name":                      {add(9, ""), api.INVALID_ARGUMENT},
-		"an abstract socket":                           {add(9, "abstract:x"), api.UNSUPPORTED},
-		"an id with another path":                      {add(1, "/run/x.sock"), api.ENTRY_ALREADY_EXISTS},
-		"the same id and path again":                   {add(1, "/run/one.sock"), nil},
-		"an unknown socket is not deleted":             {func() error { return a.deleteSocket(t, 99) }, api.INVALID_ARGUMENT},
-		"socket 0 is not deleted":                      {func() error { return a.deleteSocket(t, 0) }, api.INVALID_ARGUMENT},
-		"a socket in use is not deleted":               {func() error { return a.deleteSocket(t, 1) }, api.UNEXPECTED_INTF_STATE},
-		"a ring size that is not a power of two":       {create(binapi.MemifCreateV2{SocketID: 1, ID: 8, RingSize: 1000}), api.INVALID_ARGUMENT},
-		"a memif on an unknown socket":                 {create(binapi.MemifCreateV2{SocketID: 99}), api.INVALID_ARGUMENT},
-		"an id in use":                                 {create(binapi.MemifCreateV2{SocketID: 1, ID: 7}), api.SUBIF_ALREADY_EXISTS},
-		"a slave on a master's socket":                 {create(binapi.MemifCreateV2{SocketID: 1, ID: 8, Role: slave}), api.SUBIF_ALREADY_EXISTS},
-		"a slave":                                      {create(binapi.MemifCreateV2{SocketID: 2, Role: slave}), api.UNSUPPORTED},
-		"mode punt":                                    {create(binapi.MemifCreateV2{SocketID: 2, Mode: 2}), api.SYSCALL_ERROR_2},
-		"a path with memifs of another socket id":      {create(binapi.MemifCreateV2{SocketID: 3}), api.SYSCALL_ERROR_4},
-		"an unknown memif is not deleted":              {func() error { return a.deleteMemif(t, unknown) }, api.INVALID_SW_IF_INDEX},
-		"a loopback is not deleted as memif":           {func() error { return a.deleteMemif(t, a.loopback(t)) }, api.INVALID_SW_IF_INDEX},
-		"a memif in mode IP cannot be a bridge member": {func() error { return a.bridgeBareMemif(t, 4) }, api.NON_ETHERNET},
+		"socket 0 cannot be added":   {add(0, "/run/x.sock"), api.INVALID_ARGUMENT},
+		"a socket without a name":    {add(9, ""), api.INVALID_ARGUMENT},
+		"an abstract socket":         {add(9, "abstract:x"), api.UNSUPPORTED},
+		"an id with another path":    {add(1, "/run/x.sock"), api.ENTRY_ALREADY_EXISTS},
+		"the same id and path again": {add(1, "/run/one.sock"), nil},
+		"an unknown socket is not deleted": {
+			func() error { return a.deleteSocket(t, 99) }, api.INVALID_ARGUMENT,
+		},
+		"socket 0 is not deleted": {
+			func() error { return a.deleteSocket(t, 0) }, api.INVALID_ARGUMENT,
+		},
+		"a socket in use is not deleted": {
+			func() error { return a.deleteSocket(t, 1) }, api.UNEXPECTED_INTF_STATE,
+		},
+		"a ring size that is not a power of two": {
+			create(binapi.MemifCreateV2{SocketID: 1, ID: 8, RingSize: 1000}), api.INVALID_ARGUMENT,
+		},
+		"a memif on an unknown socket": {
+			create(binapi.MemifCreateV2{SocketID: 99}), api.INVALID_ARGUMENT,
+		},
+		"an id in use": {
+			create(binapi.MemifCreateV2{SocketID: 1, ID: 7}), api.SUBIF_ALREADY_EXISTS,
+		},
+		"a slave on a master's socket": {
+			create(binapi.MemifCreateV2{SocketID: 1, ID: 8, Role: slave}), api.SUBIF_ALREADY_EXISTS,
+		},
+		"a slave": {
+			create(binapi.MemifCreateV2{SocketID: 2, Role: slave}), api.UNSUPPORTED,
+		},
+		"mode punt": {
+			create(binapi.MemifCreateV2{SocketID: 2, Mode: 2}), api.SYSCALL_ERROR_2,
+		},
+		"a path with memifs of another socket id": {
+			create(binapi.MemifCreateV2{SocketID: 3}), api.SYSCALL_ERROR_4,
+		},
+		"an unknown memif is not deleted": {
+			func() error { return a.deleteMemif(t, unknown) }, api.INVALID_SW_IF_INDEX,
+		},
+		"a loopback is not deleted as memif": {
+			func() error { return a.deleteMemif(t, a.loopback(t)) }, api.INVALID_SW_IF_INDEX,
+		},
+		"a memif in mode IP cannot be a bridge member": {
+			func() error { return a.bridgeBareMemif(t, 4) }, api.NON_ETHERNET,
+		},
 	})
 	r.engine.FailPorts(errors.New("no such directory"))
-	checkRefusals(t, map[string]refusal{"a socket that cannot be bound": {create(binapi.MemifCreateV2{SocketID: 1, ID: 8}), api.SYSCALL_ERROR_4}})
+	checkRefusals(t, map[string]refusal{
+		"a socket that cannot be bound": {create(binapi.MemifCreateV2{SocketID: 1, ID: 8}), api.SYSCALL_ERROR_4},
+	})
 	r.engine.FailPorts(nil)
 	if index, err := a.memif(t, binapi.MemifCreateV2{SocketID: 1, ID: 8}); err != nil {
 		t.Error("the rejected memif left state:", err)
@@ -219,8 +271,8 @@ func TestMemifRetvals(t *testing.T) {
 	}
 }
 
-// The link is up while a client is connected, even while the interface is admin down. Setting the interface down sets the link
-// down, and setting it up sets the link up again.
+// The link is up while a client is connected, even while the interface is admin down. Setting the interface down sets
+// the link down, and setting it up sets the link up again.
 func TestMemifLinkFollowsItsClient(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
@@ -237,10 +289,17 @@ func TestMemifLinkFollowsItsClient(t *testing.T) {
 	}
 	defer events.Close()
 	mustInvoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
-	const up, link = interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
+	const (
+		up   = interface_types.IF_STATUS_API_FLAG_ADMIN_UP
+		link = interface_types.IF_STATUS_API_FLAG_LINK_UP
+	)
 	client := func(kind forward.EventKind) func() {
 		return func() {
-			r.model.Handle(forward.Event{Kind: kind, Interface: uint32(index), Peer: &port.MemifPeer{Name: "pod", RingSize: 512}})
+			r.model.Handle(forward.Event{
+				Kind:      kind,
+				Interface: uint32(index),
+				Peer:      &port.MemifPeer{Name: "pod", RingSize: 512},
+			})
 		}
 	}
 	for _, step := range []struct {
@@ -262,7 +321,10 @@ func TestMemifLinkFollowsItsClient(t *testing.T) {
 		}
 	}
 	shown := command(r.model, "show memif")
-	for _, want := range []string{"  1   yes       /run/one.sock", "interface memif1/7", `remote-name "pod"`, "flags admin-up connected", "ring-size 512"} {
+	for _, want := range []string{
+		"  1   yes       /run/one.sock", "interface memif1/7", `remote-name "pod"`, "flags admin-up connected",
+		"ring-size 512",
+	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%q is not in\n%s", want, shown)
 		}
@@ -271,8 +333,15 @@ func TestMemifLinkFollowsItsClient(t *testing.T) {
 
 func TestMemifSocketPathLongerThanItsMessageClosesTheConnection(t *testing.T) {
 	r := start(t, Limits{})
-	c, good := r.register(t), r.register(t)
-	m := c.request(r.Server, &binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 1, SocketFilename: filepath.Join("/run", strings.Repeat("x", 40))}, 1)
+	c := r.register(t)
+	good := r.register(t)
+	m := c.request(r.Server,
+		&binapi.MemifSocketFilenameAddDelV2{
+			IsAdd:          true,
+			SocketID:       1,
+			SocketFilename: filepath.Join("/run", strings.Repeat("x", 40)),
+		},
+		1)
 	m[requestHeader+5] = 0x7f // two billion bytes of path
 	c.sendFrame(t, m)
 	if !c.closed() {

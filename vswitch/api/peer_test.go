@@ -20,8 +20,10 @@ func TestMalformedMessageClosesOnlyItsConnection(t *testing.T) {
 	r := start(t, Limits{})
 	good := r.register(t)
 	for name, send := range map[string]func(c *rawClient) []byte{
-		"a length out of range":        func(*rawClient) []byte { return make([]byte, frameHeader) },
-		"an id that is not advertised": func(c *rawClient) []byte { return appendFrame(nil, []byte{0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0}) },
+		"a length out of range": func(*rawClient) []byte { return make([]byte, frameHeader) },
+		"an id that is not advertised": func(c *rawClient) []byte {
+			return appendFrame(nil, []byte{0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0})
+		},
 		"the id of a reply": func(c *rawClient) []byte {
 			return appendFrame(nil, []byte{0, 18, 0, 0, 0, 0, 0, 0, 0, 0})
 		},
@@ -71,7 +73,8 @@ func TestSilentClientIsDroppedAfterHandshakeTimeout(t *testing.T) {
 
 func TestClientsAboveTheLimitAreRejectedUntilOneDisconnects(t *testing.T) {
 	r := start(t, Limits{Clients: 2})
-	first, second := r.register(t), r.register(t)
+	first := r.register(t)
+	second := r.register(t)
 	if !r.dial(t).closed() {
 		t.Fatal("a third client was accepted")
 	}
@@ -140,7 +143,8 @@ func TestPanicOfAHandlerClosesOnlyItsConnection(t *testing.T) {
 	r := prepare(t, Limits{})
 	r.table.register(set[vpe.ShowVersionReply](func(*model.Model, *vpe.ShowVersion) error { panic("test") }))
 	r.serve(t)
-	bad, good := r.register(t), r.register(t)
+	bad := r.register(t)
+	good := r.register(t)
 	bad.sendFrame(t, bad.request(r.Server, &vpe.ShowVersion{}, 1))
 	if !bad.closed() {
 		t.Fatal("still open")
@@ -152,7 +156,8 @@ func TestPanicOfAHandlerClosesOnlyItsConnection(t *testing.T) {
 
 func TestSlowReaderIsDroppedAndBlocksNoOtherClient(t *testing.T) {
 	r := start(t, Limits{Write: 100 * time.Millisecond})
-	slow, good := r.register(t), r.register(t)
+	slow := r.register(t)
+	good := r.register(t)
 	dump := slow.request(r.Server, &memclnt.APIVersions{}, 1)
 	written := make(chan error, 1)
 	go func() {

@@ -71,7 +71,10 @@ func agree(t *rapid.T, what string, err error, want bool) bool {
 func (m *machine) addLoopback(t *rapid.T) {
 	instance := rapid.Uint32Range(0, 3).Draw(t, "instance")
 	name := fmt.Sprintf("loop%d", instance)
-	reply, err := invoke(t, m.testClient, m.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: instance})
+	reply, err := invoke(t, m.testClient, m.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{
+		IsSpecified:  true,
+		UserInstance: instance,
+	})
 	if agree(t, name, err, !m.named(name)) {
 		m.added(t, reply.SwIfIndex, &refInterface{name: name})
 	}
@@ -80,7 +83,11 @@ func (m *machine) addLoopback(t *rapid.T) {
 func (m *machine) addTap(t *rapid.T) {
 	id := rapid.Uint32Range(0, 3).Draw(t, "id")
 	name := fmt.Sprintf("tap%d", id)
-	reply, err := invoke(t, m.testClient, m.taps.TapCreateV3, &tapv2.TapCreateV3{ID: id, UseRandomMac: true, Tag: "a tap"})
+	reply, err := invoke(t, m.testClient, m.taps.TapCreateV3, &tapv2.TapCreateV3{
+		ID:           id,
+		UseRandomMac: true,
+		Tag:          "a tap",
+	})
 	if agree(t, name, err, !m.named(name)) {
 		m.added(t, reply.SwIfIndex, &refInterface{name: name, tag: "a tap"})
 	}
@@ -117,32 +124,49 @@ func (m *machine) deleteInterface(t *rapid.T) {
 }
 
 func (m *machine) flags(t *rapid.T) {
-	index, up := m.index(t), rapid.Bool().Draw(t, "up")
-	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: statusFlags(up, false)})
+	index := m.index(t)
+	up := rapid.Bool().Draw(t, "up")
+	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{
+		SwIfIndex: index,
+		Flags:     statusFlags(up, false),
+	})
 	if i := m.ref.interfaces[index]; agree(t, "set flags", err, i != nil) {
 		i.up = up
 	}
 }
 
 func (m *machine) tag(t *rapid.T) {
-	index, tag := m.index(t), rapid.StringMatching(`[a-z]{0,70}`).Draw(t, "tag")
-	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: index, Tag: tag})
+	index := m.index(t)
+	tag := rapid.StringMatching(`[a-z]{0,70}`).Draw(t, "tag")
+	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{
+		IsAdd:     true,
+		SwIfIndex: index,
+		Tag:       tag,
+	})
 	if i := m.ref.interfaces[index]; agree(t, "tag", err, i != nil && tag != "") {
 		i.tag = tag[:min(63, len(tag))]
 	}
 }
 
 func (m *machine) changeTable(t *rapid.T) {
-	id, add := rapid.Uint32Range(0, 2).Draw(t, "table"), rapid.Bool().Draw(t, "add")
-	_, err := invoke(t, m.testClient, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: add, Table: ip.IPTable{TableID: id}})
+	id := rapid.Uint32Range(0, 2).Draw(t, "table")
+	add := rapid.Bool().Draw(t, "add")
+	_, err := invoke(t, m.testClient, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{
+		IsAdd: add,
+		Table: ip.IPTable{TableID: id},
+	})
 	agree(t, "table", err, true)
 	m.ref.tables[id] = add || id == 0
 	m.ref.sweep()
 }
 
 func (m *machine) bind(t *rapid.T) {
-	index, id := m.index(t), rapid.Uint32Range(0, 2).Draw(t, "table")
-	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: index, VrfID: id})
+	index := m.index(t)
+	id := rapid.Uint32Range(0, 2).Draw(t, "table")
+	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{
+		SwIfIndex: index,
+		VrfID:     id,
+	})
 	i := m.ref.interfaces[index]
 	free := i != nil && !slices.ContainsFunc(i.addresses, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if agree(t, "bind", err, free && m.ref.exists(id)) {
@@ -152,9 +176,12 @@ func (m *machine) bind(t *rapid.T) {
 }
 
 func (m *machine) changeAddress(t *rapid.T) {
-	index, add := m.index(t), rapid.Bool().Draw(t, "add")
-	s := rapid.SampledFrom([]string{"10.0.0.1/24", "10.0.0.2/24", "10.0.1.1/24", "10.0.0.7/16", "10.0.2.0/31", "10.0.2.9/32",
-		"fd00::1/64", "fd00::2/64", "fd00:1::1/128"}).Draw(t, "address")
+	index := m.index(t)
+	add := rapid.Bool().Draw(t, "add")
+	s := rapid.SampledFrom([]string{
+		"10.0.0.1/24", "10.0.0.2/24", "10.0.1.1/24", "10.0.0.7/16", "10.0.2.0/31", "10.0.2.9/32",
+		"fd00::1/64", "fd00::2/64", "fd00:1::1/128",
+	}).Draw(t, "address")
 	p := netip.MustParsePrefix(s)
 	i := m.ref.interfaces[index]
 	err := m.address(t, index, s, add)
@@ -186,13 +213,25 @@ func (m *machine) conflicts(i *refInterface, p netip.Prefix) bool {
 
 func (m *machine) changeRoute(t *rapid.T) {
 	k := refPrefix{rapid.Uint32Range(0, 2).Draw(t, "table"),
-		netip.MustParsePrefix(rapid.SampledFrom([]string{"0.0.0.0/0", "10.0.0.0/24", "10.0.3.0/24", "10.0.0.9/32"}).Draw(t, "prefix"))}
-	path := refPath{uint32(m.index(t)), rapid.SampledFrom([]string{"0.0.0.0", "10.0.0.9", "10.0.0.10"}).Draw(t, "next hop")}
-	add, multipath := rapid.Bool().Draw(t, "add"), rapid.Bool().Draw(t, "multipath")
+		netip.MustParsePrefix(rapid.SampledFrom([]string{
+			"0.0.0.0/0", "10.0.0.0/24", "10.0.3.0/24", "10.0.0.9/32",
+		}).Draw(t, "prefix"))}
+	path := refPath{
+		uint32(m.index(t)), rapid.SampledFrom([]string{"0.0.0.0", "10.0.0.9", "10.0.0.10"}).Draw(t, "next hop"),
+	}
+	add := rapid.Bool().Draw(t, "add")
+	multipath := rapid.Bool().Draw(t, "multipath")
 	nh, _ := ip_types.ParseAddress(path.nextHop)
-	_, err := invoke(t, m.testClient, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: add, IsMultipath: multipath, Route: ip.IPRouteV2{
-		TableID: k.table, Prefix: toPrefix(k.prefix), Paths: []fib_types.FibPath{{SwIfIndex: path.index, Nh: fib_types.FibPathNh{Address: nh.Un}}}}})
-	if !agree(t, "route", err, m.ref.exists(k.table) && m.ref.interfaces[interface_types.InterfaceIndex(path.index)] != nil) {
+	_, err := invoke(t, m.testClient, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{
+		IsAdd:       add,
+		IsMultipath: multipath,
+		Route: ip.IPRouteV2{
+			TableID: k.table,
+			Prefix:  toPrefix(k.prefix),
+			Paths:   []fib_types.FibPath{{SwIfIndex: path.index, Nh: fib_types.FibPathNh{Address: nh.Un}}}},
+	})
+	if !agree(t, "route", err,
+		m.ref.exists(k.table) && m.ref.interfaces[interface_types.InterfaceIndex(path.index)] != nil) {
 		return
 	}
 	if k.prefix.IsSingleIP() && path.nextHop == "0.0.0.0" {
@@ -216,9 +255,11 @@ func (m *machine) changeRoute(t *rapid.T) {
 }
 
 func (m *machine) changeNeighbour(t *rapid.T) {
-	index, add := m.index(t), rapid.Bool().Draw(t, "add")
+	index := m.index(t)
+	add := rapid.Bool().Draw(t, "add")
 	s := rapid.SampledFrom([]string{"10.0.0.9", "10.0.3.9", "10.0.1.3", "fd00::9"}).Draw(t, "address")
-	i, addr := m.ref.interfaces[index], netip.MustParseAddr(s)
+	i := m.ref.interfaces[index]
+	addr := netip.MustParseAddr(s)
 	if index == 0 {
 		return // local0 has no link
 	}

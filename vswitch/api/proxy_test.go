@@ -98,9 +98,13 @@ func TestProxyARPRanges(t *testing.T) {
 func TestProxyARPInterfaces(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	one, two := a.loopback(t), a.loopback(t)
+	one := a.loopback(t)
+	two := a.loopback(t)
 	set := func(index interface_types.InterfaceIndex, on bool) error {
-		_, err := invoke(t, a, a.arps().ProxyArpIntfcEnableDisable, &arp.ProxyArpIntfcEnableDisable{SwIfIndex: index, Enable: on})
+		_, err := invoke(t, a, a.arps().ProxyArpIntfcEnableDisable, &arp.ProxyArpIntfcEnableDisable{
+			SwIfIndex: index,
+			Enable:    on,
+		})
 		return err
 	}
 	listed := func() (list []uint32) {
@@ -134,7 +138,8 @@ func TestProxyARPInterfaces(t *testing.T) {
 func TestProxyNDAddsRouteAndEndsWithItsInterface(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	one, two := a.loopback(t), a.loopback(t)
+	one := a.loopback(t)
+	two := a.loopback(t)
 	const addr = "fd00::7"
 	for _, index := range []interface_types.InterfaceIndex{one, two, one} {
 		if err := a.host(t, index, addr, true); err != nil {
@@ -175,7 +180,10 @@ func TestProxyNDForAllAddresses(t *testing.T) {
 	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
 	for _, on := range []bool{true, false} {
-		mustInvoke(t, a, a.nds().IP6ndProxyEnableDisable, &ip6_nd.IP6ndProxyEnableDisable{SwIfIndex: loop, IsEnable: on})
+		mustInvoke(t, a, a.nds().IP6ndProxyEnableDisable, &ip6_nd.IP6ndProxyEnableDisable{
+			SwIfIndex: loop,
+			IsEnable:  on,
+		})
 		r.engine.Look(func(s modeltest.State) {
 			if s.Interfaces[uint32(loop)].ProxyND != on {
 				t.Errorf("the packet path does not have %v", on)

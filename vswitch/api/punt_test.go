@@ -17,9 +17,14 @@ func (a *testClient) redirect(t testingT, m ip.AddDelIPPuntRedirectV2) error {
 	return err
 }
 
-func (a *testClient) redirects(t testingT, rx interface_types.InterfaceIndex, af ip_types.AddressFamily) []*ip.IPPuntRedirectV2Details {
+func (a *testClient) redirects(
+	t testingT, rx interface_types.InterfaceIndex, af ip_types.AddressFamily,
+) []*ip.IPPuntRedirectV2Details {
 	t.Helper()
-	s, err := ip.NewServiceClient(a.conn).IPPuntRedirectV2Dump(a.context, &ip.IPPuntRedirectV2Dump{SwIfIndex: rx, Af: af})
+	s, err := ip.NewServiceClient(a.conn).IPPuntRedirectV2Dump(a.context, &ip.IPPuntRedirectV2Dump{
+		SwIfIndex: rx,
+		Af:        af,
+	})
 	return collect[*ip.IPPuntRedirectV2Details](t, s, err)
 }
 
@@ -28,17 +33,23 @@ func TestPuntRedirectCreateReplaceDumpDelete(t *testing.T) {
 	to := func(rx interface_types.InterfaceIndex, last byte) ip.AddDelIPPuntRedirectV2 {
 		path := fib_types.FibPath{SwIfIndex: 0, Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 		path.Nh.Address = ip_types.AddressUnionIP4(ip_types.IP4Address{192, 0, 2, last})
-		return ip.AddDelIPPuntRedirectV2{IsAdd: true, Punt: ip.PuntRedirectV2{RxSwIfIndex: rx, NPaths: 1, Paths: []fib_types.FibPath{path}}}
+		return ip.AddDelIPPuntRedirectV2{
+			IsAdd: true,
+			Punt:  ip.PuntRedirectV2{RxSwIfIndex: rx, NPaths: 1, Paths: []fib_types.FibPath{path}},
+		}
 	}
-	for _, m := range []ip.AddDelIPPuntRedirectV2{to(3, 1), to(3, 2), to(noInterface, 9)} { // VPP does not look for what receives
+	// VPP does not look for what receives
+	for _, m := range []ip.AddDelIPPuntRedirectV2{to(3, 1), to(3, 2), to(noInterface, 9)} {
 		if err := a.redirect(t, m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := a.redirects(t, noInterface, ip_types.ADDRESS_IP4); len(all) != 2 || all[0].Punt.RxSwIfIndex != 3 || all[1].Punt.RxSwIfIndex != noInterface {
+	if all := a.redirects(t, noInterface, ip_types.ADDRESS_IP4); len(all) != 2 || all[0].Punt.RxSwIfIndex != 3 ||
+		all[1].Punt.RxSwIfIndex != noInterface {
 		t.Fatalf("%+v", all)
 	}
-	if one := a.redirects(t, 3, ip_types.ADDRESS_IP4); len(one) != 1 || len(one[0].Punt.Paths) != 1 || one[0].Punt.Paths[0].Nh != to(3, 2).Punt.Paths[0].Nh {
+	if one := a.redirects(t, 3, ip_types.ADDRESS_IP4); len(one) != 1 || len(one[0].Punt.Paths) != 1 ||
+		one[0].Punt.Paths[0].Nh != to(3, 2).Punt.Paths[0].Nh {
 		t.Fatalf("%+v", one)
 	}
 	if other := a.redirects(t, noInterface, ip_types.ADDRESS_IP6); len(other) != 0 {
@@ -58,7 +69,9 @@ func TestPuntRedirectCreateReplaceDumpDelete(t *testing.T) {
 	unknown.Punt.Paths[0].SwIfIndex = 4711
 	checkRefusals(t, map[string]refusal{
 		"a path by an unknown interface": {func() error { return a.redirect(t, unknown) }, api.INVALID_SW_IF_INDEX},
-		"no family":                      {func() error { m := to(3, 1); m.Punt.Af = 9; return a.redirect(t, m) }, api.INVALID_ADDRESS_FAMILY},
+		"no family": {
+			func() error { m := to(3, 1); m.Punt.Af = 9; return a.redirect(t, m) }, api.INVALID_ADDRESS_FAMILY,
+		},
 	})
 }
 

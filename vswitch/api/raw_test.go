@@ -96,7 +96,8 @@ func (c *rawClient) answers(t testing.TB, s *Server) bool {
 		if err != nil {
 			return false
 		}
-		if binary.BigEndian.Uint16(data) == s.table.id(&memclnt.ControlPingReply{}) && binary.BigEndian.Uint32(data[2:]) == 77 {
+		if binary.BigEndian.Uint16(data) == s.table.id(&memclnt.ControlPingReply{}) &&
+			binary.BigEndian.Uint32(data[2:]) == 77 {
 			return true
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"go.fd.io/govpp/binapi/interface_types"
 )
 
-// reference is the expected state after a sequence of calls. It stores only what the calls set; expected dumps are derived.
+// reference is the expected state after a sequence of calls. It stores only what the calls set; expected dumps are
+// derived.
 type reference struct {
 	interfaces map[interface_types.InterfaceIndex]*refInterface
 	tables     map[uint32]bool // IPv4 tables that the API has added, and 0
@@ -81,7 +82,13 @@ func (r *reference) prefixes(table uint32) map[netip.Prefix]uint8 {
 			all[p] = source
 		}
 	}
-	for p, source := range map[string]uint8{"0.0.0.0/0": 20, "0.0.0.0/32": 20, "255.255.255.255/32": 20, "224.0.0.0/4": 1, "240.0.0.0/4": 1} {
+	for p, source := range map[string]uint8{
+		"0.0.0.0/0":          20,
+		"0.0.0.0/32":         20,
+		"255.255.255.255/32": 20,
+		"224.0.0.0/4":        1,
+		"240.0.0.0/4":        1,
+	} {
 		put(netip.MustParsePrefix(p), source)
 	}
 	for k := range r.routes {
@@ -136,10 +143,12 @@ func (r *reference) covered(index uint32, all map[netip.Prefix]uint8, host refPr
 	}
 	switch all[cover] {
 	case 4:
-		return slices.ContainsFunc(r.interfaces[interface_types.InterfaceIndex(index)].addresses, func(q netip.Prefix) bool { return q.Masked() == cover })
+		return slices.ContainsFunc(r.interfaces[interface_types.InterfaceIndex(index)].addresses,
+			func(q netip.Prefix) bool { return q.Masked() == cover })
 	case 8:
 		paths := r.routes[refPrefix{host.table, cover}]
-		return slices.ContainsFunc(paths, func(p refPath) bool { return p.nextHop == "0.0.0.0" }) && paths[0].index == index
+		return slices.ContainsFunc(paths, func(p refPath) bool { return p.nextHop == "0.0.0.0" }) &&
+			paths[0].index == index
 	}
 	return false
 }

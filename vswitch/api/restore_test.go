@@ -63,9 +63,16 @@ func dumps(m *model.Model) map[string]string {
 			add(fmt.Sprint("MAC ", e.Bridge, e.MAC), e)
 		}
 	}
-	for name, list := range map[string]any{"taps": m.Taps(every), "links": m.AFPackets(), "sockets": m.MemifSockets(), "tunnels": m.VXLANs(every),
-		"ACLs": m.ACLs(every), "input ACLs": m.InterfaceACLs(every), "MACIPs": m.MACIPs(every), "applied MACIPs": m.AppliedMACIPs(every),
-		"memifs": m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(), "proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans()} {
+	for name, list := range map[string]any{
+		"taps":    m.Taps(every),
+		"links":   m.AFPackets(),
+		"sockets": m.MemifSockets(),
+		"tunnels": m.VXLANs(every),
+		"ACLs":    m.ACLs(every), "input ACLs": m.InterfaceACLs(every), "MACIPs": m.MACIPs(every),
+		"applied MACIPs": m.AppliedMACIPs(every),
+		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
+		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans(),
+	} {
 		add(name, list)
 	}
 	return all
@@ -87,8 +94,15 @@ func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
 	}
 	for _, i := range m.Memifs() {
 		if p := i.Peer; p != nil {
-			passed.Ports[i.Index] = forward.OpenPort{Interface: i.Index, Memif: &memif.Passed{Info: memif.Info{Peer: p.Name,
-				PeerInterface: p.Interface, RxQueues: p.RxQueues, TxQueues: p.TxQueues, RingSize: p.RingSize, Regions: p.Regions}}}
+			passed.Ports[i.Index] = forward.OpenPort{
+				Interface: i.Index,
+				Memif: &memif.Passed{Info: memif.Info{Peer: p.Name,
+					PeerInterface: p.Interface,
+					RxQueues:      p.RxQueues,
+					TxQueues:      p.TxQueues,
+					RingSize:      p.RingSize,
+					Regions:       p.Regions}},
+			}
 		}
 	}
 	engine := modeltest.New()
@@ -99,8 +113,8 @@ func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
 	return other, engine
 }
 
-// checkRestore fails the test unless a model that is restored from m answers all dumps as m does and has configured its engine in
-// the same way.
+// checkRestore fails the test unless a model that is restored from m answers all dumps as m does and has configured its
+// engine in the same way.
 func checkRestore(t failer, m *model.Model, engine *modeltest.Engine) {
 	other, restoredEngine := restored(t, m)
 	if diff := cmp.Diff(dumps(m), dumps(other)); diff != "" {
@@ -122,8 +136,13 @@ func configured(e *modeltest.Engine) map[string]string {
 			filter := []any{i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count}
 			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses})
 			i.ACL = forward.AccessLists{}
-			i.MACIP, i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses = nil, nil, nil, nil, nil
-			all[fmt.Sprint("interface ", k)] = strings.ReplaceAll(fmt.Sprintf("%+v %v %s", i, filter, redirects), "null", "[]")
+			i.MACIP = nil
+			i.Redirect4 = nil
+			i.Redirect6 = nil
+			i.Tunnel = nil
+			i.Addresses = nil
+			all[fmt.Sprint("interface ", k)] = strings.ReplaceAll(fmt.Sprintf("%+v %v %s", i, filter, redirects),
+				"null", "[]")
 		}
 		for k, neighbours := range s.Neighbours {
 			for a, n := range neighbours {
@@ -165,13 +184,18 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		ok(m.SetAdminUp(index, true))
 		return index
 	}
-	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	prefix := netip.MustParsePrefix
+	addr := netip.MustParseAddr
 	vrf := forward.TableKey{Family: forward.IP4, ID: 7}
 	m.AddTable(vrf, "of a network")
 	m.AddTable(forward.TableKey{Family: forward.IP6, ID: 7}, "")
 	gone := add(m.AddLoopback(model.Loopback{}))
 	loop := add(m.AddLoopback(model.Loopback{}))
-	tap := add(m.AddTap(model.Tap{ID: model.NoIndex, Tag: "tag \xff of a pod", Host: model.HostEnd{Name: "eth0", Namespace: "a", IP4: prefix("10.9.0.2/24")}}))
+	tap := add(m.AddTap(model.Tap{
+		ID:   model.NoIndex,
+		Tag:  "tag \xff of a pod",
+		Host: model.HostEnd{Name: "eth0", Namespace: "a", IP4: prefix("10.9.0.2/24")},
+	}))
 	link := add(m.AddAFPacket(model.AFPacket{HostName: "veth0", Mode: 1, Flags: model.AFPacketOffload}))
 	_, err := m.AddMemifSocket(5, "pod.sock")
 	ok(err)
@@ -187,7 +211,14 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(m.AddNeighbour(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
 	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
 	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
-	_, err = m.AddVXLAN(model.VXLAN{Instance: model.NoIndex, Source: addr("10.0.0.1"), Destination: addr("192.0.2.1"), VRF: 7, VNI: 9, DecapNext: model.NoIndex})
+	_, err = m.AddVXLAN(model.VXLAN{
+		Instance:    model.NoIndex,
+		Source:      addr("10.0.0.1"),
+		Destination: addr("192.0.2.1"),
+		VRF:         7,
+		VNI:         9,
+		DecapNext:   model.NoIndex,
+	})
 	ok(err)
 	for p, paths := range map[string][]model.Path{
 		"10.1.0.0/16": {{Interface: tap, NextHop: addr("10.0.0.5")}, {Interface: loop, Preference: 1}},
@@ -195,10 +226,25 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		"10.3.0.0/16": {{Interface: gone}},
 		"10.4.0.0/16": {{Kind: model.PathProhibit, Interface: model.NoIndex}},
 	} {
-		_, err := m.AddRoute(model.RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: prefix(p), Paths: paths})
+		_, err := m.AddRoute(model.RouteChange{
+			Table:  forward.TableKey{Family: forward.IP4},
+			Prefix: prefix(p),
+			Paths:  paths,
+		})
 		ok(err)
 	}
-	engine.RestoreSessions(tap, []forward.Session{{Opener: addr("10.0.0.5"), Peer: addr("192.0.2.7"), OpenerPort: 4000, PeerPort: 443, Protocol: 6, Output: true, State: 3, Idle: time.Minute}})
+	engine.RestoreSessions(tap, []forward.Session{
+		{
+			Opener:     addr("10.0.0.5"),
+			Peer:       addr("192.0.2.7"),
+			OpenerPort: 4000,
+			PeerPort:   443,
+			Protocol:   6,
+			Output:     true,
+			State:      3,
+			Idle:       time.Minute,
+		},
+	})
 	addFeatures(t, m, features{tap: tap, packets: packets, frames: frames, loop: loop, gone: gone})
 	ok(m.DeleteLoopback(gone))
 	return m, engine
@@ -215,8 +261,15 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 			t.Fatal(err)
 		}
 	}
-	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
-	rule := forward.ACLRule{Permit: true, Source: prefix("10.0.0.0/8"), Destination: prefix("0.0.0.0/0"), Protocol: 6, Destinations: forward.PortRange{First: 80, Last: 80}}
+	prefix := netip.MustParsePrefix
+	addr := netip.MustParseAddr
+	rule := forward.ACLRule{
+		Permit:       true,
+		Source:       prefix("10.0.0.0/8"),
+		Destination:  prefix("0.0.0.0/0"),
+		Protocol:     6,
+		Destinations: forward.PortRange{First: 80, Last: 80},
+	}
 	first, err := m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
 	ok(err)
 	ok(m.DeleteACL(first))
@@ -226,7 +279,10 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(err)
 	m.CountACLs(true)
 	ok(m.SetACLs(on.tap, model.ACLLists{Input: []uint32{second, first}, Output: []uint32{first}}))
-	macip, err := m.AddMACIP(model.MACIPACL{Tag: "macs", Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}}})
+	macip, err := m.AddMACIP(model.MACIPACL{
+		Tag:   "macs",
+		Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}},
+	})
 	ok(err)
 	ok(m.ApplyMACIP(on.tap, macip))
 	_, err = m.AddBridge(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
@@ -272,7 +328,10 @@ func TestRestoredStateCanBeDeleted(t *testing.T) {
 func wipe(t *testing.T, m *model.Model) {
 	t.Helper()
 	for _, r := range m.Routes(forward.TableKey{Family: forward.IP4}, model.SourceAPI) {
-		if err := m.DeleteRoute(model.RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: r.Prefix}); err != nil {
+		if err := m.DeleteRoute(model.RouteChange{
+			Table:  forward.TableKey{Family: forward.IP4},
+			Prefix: r.Prefix,
+		}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -32,11 +32,13 @@ func TestEventsHaveChangedFlagsAndPIDOfSubscriber(t *testing.T) {
 	a.setUp(t, tap.SwIfIndex, false)
 	a.setUp(t, tap.SwIfIndex, true)
 	mustInvoke(t, a, a.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: tap.SwIfIndex})
-	up, link := interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
+	up := interface_types.IF_STATUS_API_FLAG_ADMIN_UP
+	link := interface_types.IF_STATUS_API_FLAG_LINK_UP
 	for n, want := range []interfaces.SwInterfaceEvent{
 		{Flags: link}, {Flags: up}, {}, {Flags: up | link}, {Deleted: true},
 	} {
-		want.PID, want.SwIfIndex = 42, tap.SwIfIndex
+		want.PID = 42
+		want.SwIfIndex = tap.SwIfIndex
 		if got := <-watcher.Events(); *got.(*interfaces.SwInterfaceEvent) != want {
 			t.Fatalf("event %d: %+v, wanted %+v", n, got, want)
 		}
@@ -60,12 +62,17 @@ func TestInterfaceDumpFiltersAsVPPDoes(t *testing.T) {
 		req  interfaces.SwInterfaceDump
 		want string
 	}{
-		"all":                       {interfaces.SwInterfaceDump{SwIfIndex: allInterfaces}, "local0 loop0 loop1"},
-		"index 0 is all":            {interfaces.SwInterfaceDump{}, "local0 loop0 loop1"},
-		"one index":                 {interfaces.SwInterfaceDump{SwIfIndex: second}, "loop1"},
-		"an unknown index":          {interfaces.SwInterfaceDump{SwIfIndex: unknown}, ""},
-		"part of a name":            {interfaces.SwInterfaceDump{SwIfIndex: allInterfaces, NameFilterValid: true, NameFilter: "OOP"}, "loop0 loop1"},
-		"a name wins over an index": {interfaces.SwInterfaceDump{SwIfIndex: second, NameFilterValid: true, NameFilter: "loc"}, "local0"},
+		"all":              {interfaces.SwInterfaceDump{SwIfIndex: allInterfaces}, "local0 loop0 loop1"},
+		"index 0 is all":   {interfaces.SwInterfaceDump{}, "local0 loop0 loop1"},
+		"one index":        {interfaces.SwInterfaceDump{SwIfIndex: second}, "loop1"},
+		"an unknown index": {interfaces.SwInterfaceDump{SwIfIndex: unknown}, ""},
+		"part of a name": {
+			interfaces.SwInterfaceDump{SwIfIndex: allInterfaces, NameFilterValid: true, NameFilter: "OOP"},
+			"loop0 loop1",
+		},
+		"a name wins over an index": {
+			interfaces.SwInterfaceDump{SwIfIndex: second, NameFilterValid: true, NameFilter: "loc"}, "local0",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := a.ifs.SwInterfaceDump(t.Context(), &c.req)
@@ -99,7 +106,9 @@ func TestLinkLocalSlash128BecomesTheLinkLocalAddress(t *testing.T) {
 	if err := a.address(t, loop, "fe80::77/128", true); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := invoke(t, a, a.ips.SwInterfaceIP6GetLinkLocalAddress, &ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: loop})
+	reply, err := invoke(t, a, a.ips.SwInterfaceIP6GetLinkLocalAddress, &ip.SwInterfaceIP6GetLinkLocalAddress{
+		SwIfIndex: loop,
+	})
 	if err != nil || reply.IP.String() != "fe80::77" {
 		t.Fatalf("%v, %v", reply, err)
 	}
@@ -112,13 +121,20 @@ func TestSetTableFailsWhileInterfaceHasAddressesOfTheFamily(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	for _, isIP6 := range []bool{false, true} {
-		mustInvoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 3, IsIP6: isIP6}})
+		mustInvoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{
+			IsAdd: true,
+			Table: ip.IPTable{TableID: 3, IsIP6: isIP6},
+		})
 	}
 	if err := a.address(t, loop, "10.0.0.1/24", true); err != nil {
 		t.Fatal(err)
 	}
 	set := func(isIP6 bool) error {
-		_, err := invoke(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, IsIPv6: isIP6, VrfID: 3})
+		_, err := invoke(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{
+			SwIfIndex: loop,
+			IsIPv6:    isIP6,
+			VrfID:     3,
+		})
 		return err
 	}
 	if err := set(false); err != api.ADDRESS_FOUND_FOR_INTERFACE { //nolint:errorlint // the number itself
@@ -137,8 +153,19 @@ func TestRouteDumpReturnsWhatWasAdded(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := uint32(a.loopback(t))
 	route := ip.IPRouteV2{Prefix: toPrefix(prefix("fd01::/48")), Paths: []fib_types.FibPath{
-		{SwIfIndex: loop, Weight: 3, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP6, Nh: fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::2"))}},
-		{SwIfIndex: ^uint32(0), Weight: 1, Preference: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP6, Nh: fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::3"))}}}}
+		{
+			SwIfIndex: loop,
+			Weight:    3,
+			Proto:     fib_types.FIB_API_PATH_NH_PROTO_IP6,
+			Nh:        fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::2"))},
+		},
+		{
+			SwIfIndex:  ^uint32(0),
+			Weight:     1,
+			Preference: 1,
+			Proto:      fib_types.FIB_API_PATH_NH_PROTO_IP6,
+			Nh:         fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::3"))},
+		}}}
 	mustInvoke(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: route})
 	list := a.routes(t, ip.IPTable{IsIP6: true}, 8)
 	if len(list) != 1 || list[0].Prefix != route.Prefix || len(list[0].Paths) != 2 {
@@ -153,7 +180,8 @@ func TestRouteDumpReturnsWhatWasAdded(t *testing.T) {
 
 func TestUnnumberedInterfaceUsesAddressesOfItsDonor(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
-	donor, borrower := a.loopback(t), a.loopback(t)
+	donor := a.loopback(t)
+	borrower := a.loopback(t)
 	if err := a.address(t, donor, "10.0.0.1/32", true); err != nil {
 		t.Fatal(err)
 	}
@@ -171,20 +199,36 @@ func TestUnnumberedInterfaceUsesAddressesOfItsDonor(t *testing.T) {
 
 func TestTapDumpReturnsWhatWasCreated(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
-	reply, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: ^uint32(0), HostIfNameSet: true, HostIfName: "eth0", RxRingSz: 512,
-		HostMtuSet: true, HostMtuSize: 1400, HostMacAddrSet: true, HostMacAddr: [6]byte{2, 1}, TapFlags: tapv2.TAP_API_FLAG_GSO,
-		HostNamespaceSet: true, HostNamespace: "/run/netns/x", Tag: strings.Repeat("t", 70)})
+	reply, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{
+		ID:               ^uint32(0),
+		HostIfNameSet:    true,
+		HostIfName:       "eth0",
+		RxRingSz:         512,
+		HostMtuSet:       true,
+		HostMtuSize:      1400,
+		HostMacAddrSet:   true,
+		HostMacAddr:      [6]byte{2, 1},
+		TapFlags:         tapv2.TAP_API_FLAG_GSO,
+		HostNamespaceSet: true, HostNamespace: "/run/netns/x", Tag: strings.Repeat("t", 70),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := a.taps.SwInterfaceTapV2Dump(t.Context(), &tapv2.SwInterfaceTapV2Dump{SwIfIndex: allInterfaces})
 	list := collect[*tapv2.SwInterfaceTapV2Details](t, s, err)
-	want := tapv2.SwInterfaceTapV2Details{SwIfIndex: uint32(reply.SwIfIndex), DevName: "tap0", HostIfName: "eth0", RxRingSz: 512, TxRingSz: 256,
-		HostMtuSize: 1400, HostMacAddr: [6]byte{2, 1}, TapFlags: tapv2.TAP_API_FLAG_GSO, HostNamespace: "/run/netns/x"}
+	want := tapv2.SwInterfaceTapV2Details{
+		SwIfIndex:   uint32(reply.SwIfIndex),
+		DevName:     "tap0",
+		HostIfName:  "eth0",
+		RxRingSz:    512,
+		TxRingSz:    256,
+		HostMtuSize: 1400, HostMacAddr: [6]byte{2, 1}, TapFlags: tapv2.TAP_API_FLAG_GSO, HostNamespace: "/run/netns/x",
+	}
 	if len(list) != 1 || *list[0] != want {
 		t.Fatalf("%+v, wanted %+v", list, want)
 	}
-	if d := a.interfaces(t)[1]; d.Tag != strings.Repeat("t", 63) || d.InterfaceName != "tap0" || d.InterfaceDevType != "virtio" {
+	if d := a.interfaces(t)[1]; d.Tag != strings.Repeat("t", 63) || d.InterfaceName != "tap0" ||
+		d.InterfaceDevType != "virtio" {
 		t.Fatalf("%+v", d)
 	}
 }

@@ -68,11 +68,15 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	limits.setDefaults()
 	s := &Server{model: m, log: log, limits: limits, table: newTable(), clients: map[uint32]*client{}}
 	s.events.pids = map[*client]uint32{}
-	for _, m := range []api.Message{&memclnt.SockclntCreate{}, &memclnt.SockclntCreateReply{}, &interfaces.SwInterfaceEvent{}} {
+	for _, m := range []api.Message{
+		&memclnt.SockclntCreate{}, &memclnt.SockclntCreateReply{}, &interfaces.SwInterfaceEvent{},
+	} {
 		s.table.add(m)
 	}
-	for _, h := range slices.Concat(connectionHandlers, interfaceHandlers, tapHandlers, afPacketHandlers, memifHandlers, vxlanHandlers,
-		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, spanHandlers, traceHandlers, cliHandlers) {
+	for _, h := range slices.Concat(connectionHandlers, interfaceHandlers, tapHandlers, afPacketHandlers, memifHandlers,
+		vxlanHandlers,
+		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, spanHandlers,
+		traceHandlers, cliHandlers) {
 		s.table.register(h)
 	}
 	return s
@@ -292,8 +296,8 @@ func (t *table) register(h handler) {
 // id returns the id of m, which add has registered.
 func (t *table) id(m api.Message) uint16 { return t.ids[messageKey(m)] }
 
-// entries returns the message table of sockclnt_create_reply, highest id first: govpp searches sockclnt_delete as the last
-// name that begins with "sockclnt_delete_", and the name of its reply, which has a higher id, begins so too.
+// entries returns the message table of sockclnt_create_reply, highest id first: govpp searches sockclnt_delete as the
+// last name that begins with "sockclnt_delete_", and the name of its reply, which has a higher id, begins so too.
 func (t *table) entries() []memclnt.MessageTableEntry {
 	list := make([]memclnt.MessageTableEntry, 0, len(t.ids))
 	for key, id := range t.ids {
@@ -303,6 +307,6 @@ func (t *table) entries() []memclnt.MessageTableEntry {
 	return list
 }
 
-// messageKey returns the key of a message in the table: its name and the CRC of its definition, so that client and server
-// detect different versions of a message.
+// messageKey returns the key of a message in the table: its name and the CRC of its definition, so that client and
+// server detect different versions of a message.
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }

@@ -12,7 +12,11 @@ var spanHandlers = []handler{
 		if r.IsL2 {
 			return model.Unimplemented
 		}
-		return m.SetSpan(model.Span{From: uint32(r.SwIfIndexFrom), To: uint32(r.SwIfIndexTo), State: model.SpanState(r.State)})
+		return m.SetSpan(model.Span{
+			From:  uint32(r.SwIfIndexFrom),
+			To:    uint32(r.SwIfIndexTo),
+			State: model.SpanState(r.State),
+		})
 	}),
 	dump(func(m *model.Model, r *span.SwInterfaceSpanDump) ([]model.Span, error) {
 		if r.IsL2 {
@@ -20,6 +24,10 @@ var spanHandlers = []handler{
 		}
 		return m.Spans(), nil
 	}, func(_ *span.SwInterfaceSpanDump, s model.Span) span.SwInterfaceSpanDetails {
-		return span.SwInterfaceSpanDetails{SwIfIndexFrom: swIfIndex(s.From), SwIfIndexTo: swIfIndex(s.To), State: span.SpanState(s.State)}
+		return span.SwInterfaceSpanDetails{
+			SwIfIndexFrom: swIfIndex(s.From),
+			SwIfIndexTo:   swIfIndex(s.To),
+			State:         span.SpanState(s.State),
+		}
 	}),
 }

@@ -15,8 +15,8 @@ type tracedPath struct {
 	text             string
 }
 
-// traceHandlers serve traces of packets. The paths of a worker keep their positions until the trace is cleared, so that clients need
-// no cache: clear_cache and trace_clear_cache do nothing.
+// traceHandlers serve traces of packets. The paths of a worker keep their positions until the trace is cleared, so that
+// clients need no cache: clear_cache and trace_clear_cache do nothing.
 var traceHandlers = []handler{
 	call(func(_ *model.Model, r *vlib.GetNodeIndex) (*vlib.GetNodeIndexReply, error) {
 		index, err := model.InputNodeIndex(r.NodeName)
@@ -38,7 +38,12 @@ var traceHandlers = []handler{
 	set[tracedump.TraceClearCacheReply](func(*model.Model, *tracedump.TraceClearCache) error { return nil }),
 	dump(func(m *model.Model, r *tracedump.TraceV2Dump) ([]tracedPath, error) { return tracedPaths(m, r), nil },
 		func(_ *tracedump.TraceV2Dump, p tracedPath) tracedump.TraceV2Details {
-			return tracedump.TraceV2Details{ThreadID: uint32(p.worker), Position: uint32(p.position), More: p.more, TraceData: p.text}
+			return tracedump.TraceV2Details{
+				ThreadID:  uint32(p.worker),
+				Position:  uint32(p.position),
+				More:      p.more,
+				TraceData: p.text,
+			}
 		}),
 }
 

@@ -22,14 +22,24 @@ func (a *testClient) tunnels(t testingT, index interface_types.InterfaceIndex) [
 }
 
 func between(source, destination string) vxlan.VxlanAddDelTunnelV3 {
-	return vxlan.VxlanAddDelTunnelV3{IsAdd: true, Instance: ^uint32(0), SrcAddress: toAddress(netip.MustParseAddr(source)),
-		DstAddress: toAddress(netip.MustParseAddr(destination)), McastSwIfIndex: noInterface, DecapNextIndex: ^uint32(0), Vni: 77}
+	return vxlan.VxlanAddDelTunnelV3{
+		IsAdd:          true,
+		Instance:       ^uint32(0),
+		SrcAddress:     toAddress(netip.MustParseAddr(source)),
+		DstAddress:     toAddress(netip.MustParseAddr(destination)),
+		McastSwIfIndex: noInterface,
+		DecapNextIndex: ^uint32(0),
+		Vni:            77,
+	}
 }
 
 func TestVXLANCreateDumpDelete(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
-	four, six := between("192.0.2.1", "192.0.2.2"), between("2001:db8::1", "2001:db8::2")
-	six.Instance, six.SrcPort, six.DstPort = 9000, 8472, 8473
+	four := between("192.0.2.1", "192.0.2.2")
+	six := between("2001:db8::1", "2001:db8::2")
+	six.Instance = 9000
+	six.SrcPort = 8472
+	six.DstPort = 8473
 	first, err := a.tunnel(t, four)
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +51,15 @@ func TestVXLANCreateDumpDelete(t *testing.T) {
 	want := []vxlan.VxlanTunnelV2Details{
 		{SwIfIndex: first, SrcAddress: four.SrcAddress, DstAddress: four.DstAddress, SrcPort: 4789, DstPort: 4789,
 			McastSwIfIndex: noInterface, DecapNextIndex: 1, Vni: 77},
-		{SwIfIndex: second, Instance: 9000, SrcAddress: six.SrcAddress, DstAddress: six.DstAddress, SrcPort: 8472, DstPort: 8473,
-			McastSwIfIndex: noInterface, DecapNextIndex: 1, Vni: 77},
+		{
+			SwIfIndex:      second,
+			Instance:       9000,
+			SrcAddress:     six.SrcAddress,
+			DstAddress:     six.DstAddress,
+			SrcPort:        8472,
+			DstPort:        8473,
+			McastSwIfIndex: noInterface, DecapNextIndex: 1, Vni: 77,
+		},
 	}
 	all := a.tunnels(t, noInterface)
 	if len(all) != 2 || *all[0] != want[0] || *all[1] != want[1] {
@@ -77,13 +94,25 @@ func TestVXLANRetvals(t *testing.T) {
 		}
 	}
 	checkRefusals(t, map[string]refusal{
-		"an existing tunnel":     {call(func(*vxlan.VxlanAddDelTunnelV3) {}), api.TUNNEL_EXIST},
-		"an unknown tunnel":      {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.IsAdd, m.Vni = false, 1 }), api.NO_SUCH_ENTRY},
-		"the same address twice": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.DstAddress = m.SrcAddress }), api.SAME_SRC_DST},
-		"an unknown VRF":         {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.EncapVrfID = 5 }), api.NO_SUCH_FIB},
-		"two families": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress = toAddress(netip.MustParseAddr("::1")) }),
-			api.INVALID_VALUE},
-		"an invalid family":  {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress.Af = 9 }), api.INVALID_ADDRESS_FAMILY},
-		"an instance in use": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.Instance, m.Vni = 0, 5 }), api.INSTANCE_IN_USE},
+		"an existing tunnel": {call(func(*vxlan.VxlanAddDelTunnelV3) {}), api.TUNNEL_EXIST},
+		"an unknown tunnel": {call(func(m *vxlan.VxlanAddDelTunnelV3) {
+			m.IsAdd = false
+			m.Vni = 1
+		}), api.NO_SUCH_ENTRY},
+		"the same address twice": {
+			call(func(m *vxlan.VxlanAddDelTunnelV3) { m.DstAddress = m.SrcAddress }), api.SAME_SRC_DST,
+		},
+		"an unknown VRF": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.EncapVrfID = 5 }), api.NO_SUCH_FIB},
+		"two families": {
+			call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress = toAddress(netip.MustParseAddr("::1")) }),
+			api.INVALID_VALUE,
+		},
+		"an invalid family": {
+			call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress.Af = 9 }), api.INVALID_ADDRESS_FAMILY,
+		},
+		"an instance in use": {call(func(m *vxlan.VxlanAddDelTunnelV3) {
+			m.Instance = 0
+			m.Vni = 5
+		}), api.INSTANCE_IN_USE},
 	})
 }

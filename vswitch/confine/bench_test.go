@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkSystemCall measures a system call of a worker: a read of an empty eventfd. With WEFT_CONFINE_TEST_CONFINED=1 it
-// confines the process first, which affects all later benchmarks of the process.
+// BenchmarkSystemCall measures a system call of a worker: a read of an empty eventfd. With WEFT_CONFINE_TEST_CONFINED=1
+// it confines the process first, which affects all later benchmarks of the process.
 func BenchmarkSystemCall(b *testing.B) {
 	if os.Getenv("WEFT_CONFINE_TEST_CONFINED") != "" {
 		if err := Dataplane(); err != nil {

@@ -19,8 +19,8 @@ var DataplaneCapabilities = []cap.Value{
 	cap.SYS_PTRACE,   // namespaces at /proc/PID/ns/net; the filter denies ptrace(2) itself
 }
 
-// dropCapabilities reduces the permitted and effective capabilities of all threads to the kept ones. Nothing is inheritable or
-// ambient, and the bounding set is emptied, so that an executed program has no capabilities.
+// dropCapabilities reduces the permitted and effective capabilities of all threads to the kept ones. Nothing is
+// inheritable or ambient, and the bounding set is emptied, so that an executed program has no capabilities.
 func dropCapabilities(kept []cap.Value) error {
 	had := cap.GetProc()
 	left := cap.NewSet()

@@ -1,5 +1,5 @@
-// Package confine drops privileges of the running process: capabilities, system calls and new privileges (no_new_privs). The
-// kernel never returns them, and child processes inherit the confinement.
+// Package confine drops privileges of the running process: capabilities, system calls and new privileges
+// (no_new_privs). The kernel never returns them, and child processes inherit the confinement.
 package confine
 
 import (
@@ -10,8 +10,8 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Dataplane confines the calling process as weft-vswitch: all present and future threads. It keeps DataplaneCapabilities and
-// loses DeniedSyscalls. An error names the steps that failed; the other steps are done.
+// Dataplane confines the calling process as weft-vswitch: all present and future threads. It keeps
+// DataplaneCapabilities and loses DeniedSyscalls. An error names the steps that failed; the other steps are done.
 func Dataplane() error {
 	return errors.Join(
 		dropCapabilities(DataplaneCapabilities),
@@ -20,9 +20,9 @@ func Dataplane() error {
 	)
 }
 
-// Broker confines the calling process as the memif broker: no capabilities, BrokerSyscalls only, at most BrokerDescriptors
-// descriptors, no core dumps, and no access to its memory by processes of the same user. An error names the steps that failed;
-// the other steps are done.
+// Broker confines the calling process as the memif broker: no capabilities, BrokerSyscalls only, at most
+// BrokerDescriptors descriptors, no core dumps, and no access to its memory by processes of the same user. An error
+// names the steps that failed; the other steps are done.
 func Broker() error {
 	return errors.Join(
 		limit(unix.RLIMIT_CORE, 0),
@@ -34,8 +34,8 @@ func Broker() error {
 	)
 }
 
-// BrokerDescriptors limits the descriptors of a broker. An established connection uses two; a client that is pending or being
-// closed uses at most three, and each container has at most 16 of those.
+// BrokerDescriptors limits the descriptors of a broker. An established connection uses two; a client that is pending or
+// being closed uses at most three, and each container has at most 16 of those.
 const BrokerDescriptors = 16384
 
 // limit lowers a resource limit, unless it is lower already.
@@ -51,8 +51,8 @@ func limit(resource int, most uint64) error {
 	return nil
 }
 
-// undumpable denies access to the process's memory to processes of the same user, as for ptrace(2). It applies to the whole
-// process.
+// undumpable denies access to the process's memory to processes of the same user, as for ptrace(2). It applies to the
+// whole process.
 func undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make process undumpable: %w", err)

@@ -101,8 +101,13 @@ func (f *findings) callAll() {
 // calls returns more system calls by name.
 func calls(null int) map[string]error {
 	done := map[string]error{}
-	for family, name := range map[int]string{unix.AF_UNIX: "unix", unix.AF_INET: "inet", unix.AF_INET6: "inet6", unix.AF_NETLINK: "netlink",
-		unix.AF_ALG: "alg", unix.AF_VSOCK: "vsock", unix.AF_KEY: "key"} {
+	for family, name := range map[int]string{
+		unix.AF_UNIX:    "unix",
+		unix.AF_INET:    "inet",
+		unix.AF_INET6:   "inet6",
+		unix.AF_NETLINK: "netlink",
+		unix.AF_ALG:     "alg", unix.AF_VSOCK: "vsock", unix.AF_KEY: "key",
+	} {
 		kind := unix.SOCK_DGRAM
 		if family == unix.AF_ALG {
 			kind = unix.SOCK_SEQPACKET
@@ -183,12 +188,14 @@ func TestDataplaneCannotMakeDeniedSystemCalls(t *testing.T) {
 	if len(confined.Errnos) < 60 {
 		t.Errorf("%d system calls were tried", len(confined.Errnos))
 	}
-	confined.check(t, []string{"socket alg", "socket vsock", "socket key", "setns mount", "setns any", "clone namespace"})
+	confined.check(t, []string{
+		"socket alg", "socket vsock", "socket key", "setns mount", "setns any", "clone namespace",
+	})
 	free.check(t, nil)
 }
 
-// unrestricted reports whether the kernel would permit all the calls to this process, without EPERM for lack of privileges: it is
-// in the initial user namespace, has the required capabilities, and no filter.
+// unrestricted reports whether the kernel would permit all the calls to this process, without EPERM for lack of
+// privileges: it is in the initial user namespace, has the required capabilities, and no filter.
 func unrestricted(t *testing.T) bool {
 	t.Helper()
 	users, err := os.ReadFile("/proc/self/uid_map")
@@ -199,9 +206,12 @@ func unrestricted(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	may := slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"}) && strings.Contains(string(status), "Seccomp:\t0\n")
-	for _, value := range []cap.Value{cap.SYS_ADMIN, cap.SYS_BOOT, cap.SYS_CHROOT, cap.SYS_MODULE, cap.SYS_PACCT, cap.SYS_PTRACE, cap.SYS_RAWIO,
-		cap.SYS_TIME, cap.SYS_TTY_CONFIG, cap.SYSLOG} {
+	may := slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"}) &&
+		strings.Contains(string(status), "Seccomp:\t0\n")
+	for _, value := range []cap.Value{
+		cap.SYS_ADMIN, cap.SYS_BOOT, cap.SYS_CHROOT, cap.SYS_MODULE, cap.SYS_PACCT, cap.SYS_PTRACE, cap.SYS_RAWIO,
+		cap.SYS_TIME, cap.SYS_TTY_CONFIG, cap.SYSLOG,
+	} {
 		has, err := cap.GetProc().GetFlag(cap.Effective, value)
 		may = may && has && err == nil
 	}
@@ -209,8 +219,11 @@ func unrestricted(t *testing.T) bool {
 }
 
 func TestBrokerCanMakeAllowedSystemCallsOnly(t *testing.T) {
-	run(t, "broker").check(t, []string{"socket alg", "socket vsock", "socket key", "socket unix", "socket inet", "socket inet6", "socket netlink",
-		"open", "setns mount", "setns any", "setns net", "clone namespace", "mmap executable", "kill itself", "tgkill parent", "execute"})
+	run(t, "broker").check(t, []string{
+		"socket alg", "socket vsock", "socket key", "socket unix", "socket inet", "socket inet6", "socket netlink",
+		"open", "setns mount", "setns any", "setns net", "clone namespace", "mmap executable", "kill itself",
+		"tgkill parent", "execute",
+	})
 }
 
 // check compares the calls that the filter denied.

@@ -31,8 +31,8 @@ func known(names []string) []string {
 	return have
 }
 
-// assemble compiles a policy into a filter. System calls of another architecture, such as 32 bits on amd64, fail: by default the
-// library applies the policy's default action to them, which would allow what the policy denies.
+// assemble compiles a policy into a filter. System calls of another architecture, such as 32 bits on amd64, fail: by
+// default the library applies the policy's default action to them, which would allow what the policy denies.
 func assemble(policy seccomp.Policy) ([]bpf.RawInstruction, error) {
 	own, err := arch.GetInfo("")
 	if err != nil {
@@ -62,10 +62,11 @@ func loadFilter(policy seccomp.Policy) error {
 		instructions[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
 	fprog := unix.SockFprog{Len: uint16(len(instructions)), Filter: &instructions[0]}
-	// Kernels before 5.16 enable mitigations in processes with a filter that are for untrusted code. This process does not need
-	// them.
+	// Kernels before 5.16 enable mitigations in processes with a filter that are for untrusted code. This process does
+	// not need them.
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(instructions)
 	switch {
 	case errno != 0:

@@ -31,11 +31,12 @@ type PortRange struct{ First, Last uint16 }
 //   - a rule with a protocol matches only if the first 8 bytes behind the IP headers are in the packet;
 //   - a rule with a protocol matches the other fragments by addresses and protocol alone, for they have no ports.
 //
-// In contrast to VPP a rule that permits only messages of ICMP that are never fragmented permits no fragments: isNeverFragmented.
+// In contrast to VPP a rule that permits only messages of ICMP that are never fragmented permits no fragments:
+// isNeverFragmented.
 //
-// In contrast to VPP these are dropped: a packet with a second fragment header or more than eight extension headers, a first fragment
-// without these 8 bytes (RFC 7113 2), and a frame with more than two VLAN tags, because Linux unpacks any number of priority tags. Ports
-// of SCTP are compared.
+// In contrast to VPP these are dropped: a packet with a second fragment header or more than eight extension headers, a
+// first fragment without these 8 bytes (RFC 7113 2), and a frame with more than two VLAN tags, because Linux unpacks
+// any number of priority tags. Ports of SCTP are compared.
 type ACLFilter struct {
 	index uint32
 	name  string
@@ -63,12 +64,13 @@ func (f *ACLFilter) Hits() []RuleHits {
 	return all
 }
 
-// AccessLists are the ACLs of an interface. In each direction the rules of all ACLs are one list: the first rule that matches a packet
-// decides, and a packet that no rule matches is dropped. A direction without ACLs permits all packets.
+// AccessLists are the ACLs of an interface. In each direction the rules of all ACLs are one list: the first rule that
+// matches a packet decides, and a packet that no rule matches is dropped. A direction without ACLs permits all packets.
 //
-// A packet that a rule with Reflect permits opens a session of the interface. Packets of a session pass in both directions before the
-// lists are consulted. If the lists change, a session ends with its next packet unless the new list of the direction that opened it
-// still permits it. Of a TCP connection that ended so, all packets are dropped until the other side begins a new one with a SYN.
+// A packet that a rule with Reflect permits opens a session of the interface. Packets of a session pass in both
+// directions before the lists are consulted. If the lists change, a session ends with its next packet unless the new
+// list of the direction that opened it still permits it. Of a TCP connection that ended so, all packets are dropped
+// until the other side begins a new one with a SYN.
 type AccessLists struct {
 	Input  []*ACLFilter // for packets that are received from the interface
 	Output []*ACLFilter // for packets that are sent to the interface
@@ -113,7 +115,8 @@ func (i *iface) setAccessLists(a AccessLists, e *Engine) {
 		i.acl = nil
 		return
 	}
-	a.Input, a.Output = slices.Clone(a.Input), slices.Clone(a.Output)
+	a.Input = slices.Clone(a.Input)
+	a.Output = slices.Clone(a.Output)
 	next := &accessLists{AccessLists: a, lists: [2][]*ACLFilter{a.Input, a.Output}}
 	e.listGeneration++
 	next.generation = e.listGeneration
@@ -246,8 +249,9 @@ func aclReason(first reason, i *iface, d direction, family uint8) reason {
 	return n
 }
 
-// plainACL applies ACLs to the plain frames of a vector on the fast path, which neither opens sessions nor drops frames. The rules that
-// permit a frame are counted at the end, because the full path decides again, and counts, if the frame does not stay on the fast path.
+// plainACL applies ACLs to the plain frames of a vector on the fast path, which neither opens sessions nor drops
+// frames. The rules that permit a frame are counted at the end, because the full path decides again, and counts, if the
+// frame does not stay on the fast path.
 type plainACL struct {
 	parsed  bool // the frame
 	matched bool // rules are set
@@ -265,7 +269,10 @@ type plainFrame struct {
 }
 
 // next starts another frame of the vector.
-func (c *plainACL) next() { c.parsed, c.matched = false, false }
+func (c *plainACL) next() {
+	c.parsed = false
+	c.matched = false
+}
 
 // permits reports whether a session, or a rule without Reflect, permits a frame.
 func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool {
@@ -274,7 +281,8 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 		if c.result, plain = c.packet.parsePlain(f.head, f.length); !plain {
 			return false
 		}
-		c.parsed, c.packet.session.known = true, false
+		c.parsed = true
+		c.packet.session.known = false
 	}
 	if c.result == otherFrame {
 		return true
@@ -282,7 +290,8 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 	a := i.acl
 	if a.sessions != nil {
 		if !c.timed {
-			c.now, c.timed = w.acl.clock(), true
+			c.now = w.acl.clock()
+			c.timed = true
 		}
 		if of := a.sessions.pass(&c.packet, a, c.now); of != ofNoSession {
 			return of == ofSession
@@ -293,7 +302,8 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 	}
 	m := a.match(d, &c.packet)
 	if !c.matched {
-		c.matched, c.rules = true, [2]ruleMatch{}
+		c.matched = true
+		c.rules = [2]ruleMatch{}
 	}
 	c.rules[d] = m
 	return m.action() == aclPermit
@@ -391,13 +401,17 @@ func (p *aclPacket) parse(b []byte) parseResult {
 	return parsedPacket
 }
 
-// parsePlain parses a frame of n bytes by its head h; false if it needs parse: fragments, and frames with tags, options or extension
-// headers.
+// parsePlain parses a frame of n bytes by its head h; false if it needs parse: fragments, and frames with tags, options
+// or extension headers.
 func (p *aclPacket) parsePlain(h []byte, n int) (result parseResult, plain bool) {
-	const ip4, ip6 = frame.EthernetLen + frame.IPv4Len, frame.EthernetLen + frame.IPv6Len
+	const (
+		ip4 = frame.EthernetLen + frame.IPv4Len
+		ip6 = frame.EthernetLen + frame.IPv6Len
+	)
 	switch frame.Ethernet(h).Type() {
 	case frame.TypeIPv4:
-		if n < ip4+aclPortsLen || h[frame.EthernetLen] != 0x45 || binary.BigEndian.Uint16(h[frame.EthernetLen+6:])&0x3fff != 0 ||
+		if n < ip4+aclPortsLen || h[frame.EthernetLen] != 0x45 ||
+			binary.BigEndian.Uint16(h[frame.EthernetLen+6:])&0x3fff != 0 ||
 			int(binary.BigEndian.Uint16(h[frame.EthernetLen+2:])) < frame.IPv4Len+aclPortsLen {
 			return malformedPacket, false
 		}
@@ -421,20 +435,24 @@ func (p *aclPacket) parsePlain(h []byte, n int) (result parseResult, plain bool)
 }
 
 func (p *aclPacket) addresses4(ip []byte) {
-	p.sourceHigh, p.targetHigh = 0, 0
-	p.sourceLow, p.targetLow = uint64(binary.BigEndian.Uint32(ip[12:])), uint64(binary.BigEndian.Uint32(ip[16:]))
+	p.sourceHigh = 0
+	p.targetHigh = 0
+	p.sourceLow = uint64(binary.BigEndian.Uint32(ip[12:]))
+	p.targetLow = uint64(binary.BigEndian.Uint32(ip[16:]))
 }
 
 func (p *aclPacket) addresses6(ip []byte) {
-	p.sourceHigh, p.sourceLow = binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])
-	p.targetHigh, p.targetLow = binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:])
+	p.sourceHigh = binary.BigEndian.Uint64(ip[8:])
+	p.sourceLow = binary.BigEndian.Uint64(ip[16:])
+	p.targetHigh = binary.BigEndian.Uint64(ip[24:])
+	p.targetLow = binary.BigEndian.Uint64(ip[32:])
 }
 
 // aclPortsLen is the number of upper layer bytes that VPP requires in the packet before it matches ports.
 const aclPortsLen = 8
 
-// parse4 parses an IPv4 packet; false if the header is truncated, a length field is invalid, or the packet is a first fragment without
-// the ports.
+// parse4 parses an IPv4 packet; false if the header is truncated, a length field is invalid, or the packet is a first
+// fragment without the ports.
 func (p *aclPacket) parse4(b []byte) bool {
 	if len(b) < frame.IPv4Len {
 		return false
@@ -459,8 +477,9 @@ func (p *aclPacket) parse4(b []byte) bool {
 	return true
 }
 
-// parse6 parses an IPv6 packet; false if the header is truncated, or the upper layer header is hidden: the chain of headers does not end,
-// or continues in the next fragment. Some receivers find it, so a rule that denies a port must not be followed by one that permits all.
+// parse6 parses an IPv6 packet; false if the header is truncated, or the upper layer header is hidden: the chain of
+// headers does not end, or continues in the next fragment. Some receivers find it, so a rule that denies a port must
+// not be followed by one that permits all.
 func (p *aclPacket) parse6(b []byte) bool {
 	if len(b) < frame.IPv6Len {
 		return false
@@ -482,20 +501,30 @@ func (p *aclPacket) parse6(b []byte) bool {
 	return true
 }
 
-// readUpper reads an upper layer of at least aclPortsLen bytes. It sets the fields one by one: a copy of the struct would wait until the
-// processor has stored them.
+// readUpper reads an upper layer of at least aclPortsLen bytes. It sets the fields one by one: a copy of the struct
+// would wait until the processor has stored them.
 func (p *aclPacket) readUpper(protocol uint8, b []byte) {
 	u := &p.upper
-	u.protocol, u.hasPorts, u.hasFlags, u.later, u.first = protocol, true, false, false, false
-	u.source, u.target, u.id, u.flags = 0, 0, 0, 0
+	u.protocol = protocol
+	u.hasPorts = true
+	u.hasFlags = false
+	u.later = false
+	u.first = false
+	u.source = 0
+	u.target = 0
+	u.id = 0
+	u.flags = 0
 	switch protocol {
 	case icmpOf[p.family]:
-		u.source, u.target = uint16(b[0]), uint16(b[1])
+		u.source = uint16(b[0])
+		u.target = uint16(b[1])
 		u.id = binary.BigEndian.Uint16(b[4:])
 	case frame.ProtocolTCP, frame.ProtocolUDP, frame.ProtocolSCTP:
-		u.source, u.target = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+		u.source = binary.BigEndian.Uint16(b)
+		u.target = binary.BigEndian.Uint16(b[2:])
 		if protocol == frame.ProtocolTCP && len(b) > tcpFlagsAt {
-			u.hasFlags, u.flags = true, b[tcpFlagsAt]
+			u.hasFlags = true
+			u.flags = b[tcpFlagsAt]
 		}
 	}
 	p.ports = uint32(u.source)<<16 | uint32(u.target)

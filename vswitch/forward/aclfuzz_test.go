@@ -10,7 +10,10 @@ import (
 
 // FuzzACL compares the filter with a simple implementation. Eight bytes of setup make a rule.
 func FuzzACL(f *testing.F) {
-	guard := []byte{0, 58, 134, 134, 0, 255, 1, 0, 1, 58, 0, 255, 0, 255, 1, 0, 0, 17, 0, 255, 68, 68, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 6, 0, 255, 0, 255, 1, 2}
+	guard := []byte{
+		0, 58, 134, 134, 0, 255, 1, 0, 1, 58, 0, 255, 0, 255, 1, 0, 0, 17, 0, 255, 68, 68, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+		1, 6, 0, 255, 0, 255, 1, 2,
+	}
 	for _, c := range guardCases() {
 		f.Add(guard, c.raw)
 	}
@@ -20,7 +23,8 @@ func FuzzACL(f *testing.F) {
 			rules = append(rules, fuzzedRule(setup))
 		}
 		filter := filterOf(rules)
-		got, want := filter.dropReason(raw) == noDrop, plainVerdict(rules, raw)
+		got := filter.dropReason(raw) == noDrop
+		want := plainVerdict(rules, raw)
 		if got != want {
 			t.Errorf("permitted %t, want %t; rules %+v, frame %x", got, want, rules, raw)
 		}
@@ -31,14 +35,22 @@ func FuzzACL(f *testing.F) {
 }
 
 func fuzzedRule(b []byte) ACLRule {
-	r := ACLRule{Permit: b[0]&1 != 0, Protocol: b[1], Sources: PortRange{uint16(b[2]), uint16(b[3])}, Destinations: PortRange{uint16(b[4]), uint16(b[5])},
-		TCPMask: b[7], TCPFlags: b[7] & b[0]}
-	r.Source, r.Destination = netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/8")
+	r := ACLRule{
+		Permit:       b[0]&1 != 0,
+		Protocol:     b[1],
+		Sources:      PortRange{uint16(b[2]), uint16(b[3])},
+		Destinations: PortRange{uint16(b[4]), uint16(b[5])},
+		TCPMask:      b[7], TCPFlags: b[7] & b[0],
+	}
+	r.Source = netip.MustParsePrefix("0.0.0.0/0")
+	r.Destination = netip.MustParsePrefix("10.0.0.0/8")
 	if b[6]&1 != 0 {
-		r.Source, r.Destination = netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("::/0")
+		r.Source = netip.MustParsePrefix("fe80::/10")
+		r.Destination = netip.MustParsePrefix("::/0")
 	}
 	if b[6]&2 != 0 {
-		r.Source, r.Destination = netip.PrefixFrom(r.Source.Addr(), 0), netip.PrefixFrom(r.Destination.Addr(), 0)
+		r.Source = netip.PrefixFrom(r.Source.Addr(), 0)
+		r.Destination = netip.PrefixFrom(r.Destination.Addr(), 0)
 	}
 	return r
 }
@@ -55,7 +67,8 @@ func plainVerdict(rules []ACLRule, raw []byte) bool {
 	if isTag(raw[at:]) {
 		return false
 	}
-	kind, p := binary.BigEndian.Uint16(raw[at:]), raw[at+2:]
+	kind := binary.BigEndian.Uint16(raw[at:])
+	p := raw[at+2:]
 	switch {
 	case kind != 0x0800 && kind != 0x86dd:
 		return true
@@ -67,16 +80,20 @@ func plainVerdict(rules []ACLRule, raw []byte) bool {
 	var upper []byte
 	var later, first bool
 	if kind == 0x0800 {
-		source, destination = netip.AddrFrom4([4]byte(p[12:])), netip.AddrFrom4([4]byte(p[16:]))
-		protocol, later = p[9], binary.BigEndian.Uint16(p[6:])&0x1fff != 0
+		source = netip.AddrFrom4([4]byte(p[12:]))
+		destination = netip.AddrFrom4([4]byte(p[16:]))
+		protocol = p[9]
+		later = binary.BigEndian.Uint16(p[6:])&0x1fff != 0
 		first = !later && binary.BigEndian.Uint16(p[6:])&0x2000 != 0
 		upper = p[min(int(p[0]&15)*4, len(p)):]
 	} else {
-		source, destination = netip.AddrFrom16([16]byte(p[8:])), netip.AddrFrom16([16]byte(p[24:]))
+		source = netip.AddrFrom16([16]byte(p[8:]))
+		destination = netip.AddrFrom16([16]byte(p[24:]))
 		protocol, upper, later, first = plainChain(p)
 	}
 	for _, r := range rules {
-		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) && plainUpper(r, protocol, upper, later) &&
+		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) &&
+			plainUpper(r, protocol, upper, later) &&
 			!((later || first) && r.Permit && isNeverFragmented(&r)) {
 			return r.Permit
 		}
@@ -90,7 +107,8 @@ func isTag(b []byte) bool {
 
 // plainChain finds the upper layer, which is empty if the headers before it do not end.
 func plainChain(p []byte) (protocol byte, upper []byte, later, first bool) {
-	protocol, upper = p[6], p[40:]
+	protocol = p[6]
+	upper = p[40:]
 	fragments := 0
 	for range 8 {
 		isFragment := protocol == 44
@@ -130,9 +148,11 @@ func plainUpper(r ACLRule, protocol byte, upper []byte, later bool) bool {
 	var a, b uint16
 	switch {
 	case protocol == 6 || protocol == 17 || protocol == 132:
-		a, b = uint16(upper[0])<<8|uint16(upper[1]), uint16(upper[2])<<8|uint16(upper[3])
+		a = uint16(upper[0])<<8 | uint16(upper[1])
+		b = uint16(upper[2])<<8 | uint16(upper[3])
 	case protocol == 1 && r.Source.Addr().Is4() || protocol == 58 && r.Source.Addr().Is6():
-		a, b = uint16(upper[0]), uint16(upper[1])
+		a = uint16(upper[0])
+		b = uint16(upper[1])
 	}
 	if protocol == 6 && len(upper) > 13 && upper[13]&r.TCPMask != r.TCPFlags {
 		return false

@@ -44,7 +44,9 @@ func (s *segment) routeHosts() {
 		for n, prefix := range []string{own[0] + "/16", own[1] + "/16"} {
 			p := netip.MustParsePrefix(prefix).Masked()
 			next := netip.MustParseAddr([]string{"10.0.0.9", "fe80::9"}[n])
-			if err := s.engine.SetRoute(TableKey{Family: FamilyOf(p.Addr())}, p, Route{Paths: []Path{{Interface: index, NextHop: next}}}); err != nil {
+			if err := s.engine.SetRoute(TableKey{Family: FamilyOf(p.Addr())}, p, Route{
+				Paths: []Path{{Interface: index, NextHop: next}},
+			}); err != nil {
 				s.tb.Fatal(err)
 			}
 			if err := s.engine.SetNeighbour(index, next, host(byte(index)), true); err != nil {
@@ -56,7 +58,12 @@ func (s *segment) routeHosts() {
 }
 
 func (s *segment) routed(own []string) Interface {
-	return Interface{Up: true, MAC: portMAC, Addresses: []netip.Addr{netip.MustParseAddr(own[0]), netip.MustParseAddr(own[1])}, IP6Enabled: true}
+	return Interface{
+		Up:         true,
+		MAC:        portMAC,
+		Addresses:  []netip.Addr{netip.MustParseAddr(own[0]), netip.MustParseAddr(own[1])},
+		IP6Enabled: true,
+	}
 }
 
 // setACLs sets the ACLs of interface 1, the pod's; nil: none.
@@ -79,7 +86,8 @@ func (s *segment) setACLs(input, output []ACLRule) {
 // sends reports whether a frame from interface 1 reaches interface 2, or the reverse.
 func (s *segment) sends(from uint32, f flow) bool {
 	raw := f.frame()
-	to, source := host(byte(3-from)), host(byte(from))
+	to := host(byte(3 - from))
+	source := host(byte(from))
 	if s.engine.live.Load().iface(1).l2.slot == 0 {
 		to = portMAC
 	}
@@ -91,11 +99,14 @@ func (s *segment) sends(from uint32, f flow) bool {
 // accessFlows are of the pod at interface 1.
 var accessFlows = map[string]flow{
 	"TCP": {"10.1.0.5", "10.2.0.9", 6, 40000, 443, tcpSYN, 0}, "UDP": {"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0},
-	"TCP of IPv6": {"fd01::5", "fd02::9", 6, 40000, 443, tcpSYN, 0}, "echo of IPv6": {"fd01::5", "fd02::9", 58, 128, 77, 0, 0},
+	"TCP of IPv6": {"fd01::5", "fd02::9", 6, 40000, 443, tcpSYN, 0}, "echo of IPv6": {
+		"fd01::5", "fd02::9", 58, 128, 77, 0, 0,
+	},
 }
 
 func TestAccessListsOfBothDirectionsApply(t *testing.T) {
-	permit, deny := []ACLRule{allow(true, acl4, "", "", 0), allow(true, acl6, "", "", 0)}, []ACLRule{denyAll(acl4), denyAll(acl6)}
+	permit := []ACLRule{allow(true, acl4, "", "", 0), allow(true, acl6, "", "", 0)}
+	deny := []ACLRule{denyAll(acl4), denyAll(acl6)}
 	for _, c := range accessCases {
 		for name, f := range accessFlows {
 			t.Run(c.name+" "+name, func(t *testing.T) {
@@ -117,7 +128,8 @@ func TestAccessListsOfBothDirectionsApply(t *testing.T) {
 					if f.protocol == frame.ProtocolICMPv6 {
 						other.from = frame.ICMP6Echo
 					} else {
-						other.from, other.to = other.from+1, other.to+1
+						other.from = other.from + 1
+						other.to = other.to + 1
 					}
 					if got := s.sends(2, other); got != want.asking {
 						t.Errorf("step %d: a flow to the pod passes: %t", step, got)
@@ -129,8 +141,10 @@ func TestAccessListsOfBothDirectionsApply(t *testing.T) {
 						if got := s.sends(2, f.reversed().with(tcpACK)); got != want.answer {
 							t.Errorf("step %d: an answer passes: %t", step, got)
 						}
-						// A packet that looks like an answer opens a session of the outer side, unless it is the reply to an echo.
-						later := want.out || want.output != nil && want.output[0].Reflect && f.protocol != frame.ProtocolICMPv6
+						// A packet that looks like an answer opens a session of the outer side, unless it is the reply
+						// to an echo.
+						later := want.out ||
+							want.output != nil && want.output[0].Reflect && f.protocol != frame.ProtocolICMPv6
 						if got := s.sends(1, f.with(tcpACK)); got != later {
 							t.Errorf("step %d: another packet of the pod passes: %t", step, got)
 						}
@@ -159,7 +173,8 @@ func TestDropsOfOutputACLsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHitsAreCountedOnce sends frames that the input ACL of the fast path permits and the output ACL sends to the full path.
+// TestHitsAreCountedOnce sends frames that the input ACL of the fast path permits and the output ACL sends to the full
+// path.
 func TestHitsAreCountedOnce(t *testing.T) {
 	for _, c := range accessCases {
 		s := c.setUp(t)
@@ -169,7 +184,9 @@ func TestHitsAreCountedOnce(t *testing.T) {
 			two = s.routed([]string{"10.2.0.1", "fd02::1"})
 		}
 		two.ACL = AccessLists{Output: []*ACLFilter{NewACLFilter(5, "", []ACLRule{denyAll(acl4)})}, Count: true}
-		for n, rules := range [][]ACLRule{nil, {denyAll(acl4)}, {allow(false, acl4, "", "", 17)}, {allow(true, acl4, "", "", 17)}} {
+		for n, rules := range [][]ACLRule{
+			nil, {denyAll(acl4)}, {allow(false, acl4, "", "", 17)}, {allow(true, acl4, "", "", 17)},
+		} {
 			two.ACL.Output = nil
 			if rules != nil {
 				two.ACL.Output = []*ACLFilter{NewACLFilter(5, "", rules)}
@@ -179,7 +196,8 @@ func TestHitsAreCountedOnce(t *testing.T) {
 			for range 4 {
 				s.sends(1, accessFlows["UDP"])
 			}
-			if got := s.engine.live.Load().iface(1).acl.Input[0].Hits(); got[0].Packets != 0 || got[1].Packets != uint64(4*(n+1)) {
+			if got := s.engine.live.Load().iface(1).acl.Input[0].Hits(); got[0].Packets != 0 ||
+				got[1].Packets != uint64(4*(n+1)) {
 				t.Errorf("%s: hits %v after %d packets", c.name, got, 4*(n+1))
 			}
 		}
@@ -189,7 +207,8 @@ func TestHitsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestRulesCountTheirOwnFramesOfAVector sends vectors of frames that a rule without sessions permits and frames of a session.
+// TestRulesCountTheirOwnFramesOfAVector sends vectors of frames that a rule without sessions permits and frames of a
+// session.
 func TestRulesCountTheirOwnFramesOfAVector(t *testing.T) {
 	for _, c := range accessCases {
 		s := c.setUp(t)
@@ -198,11 +217,15 @@ func TestRulesCountTheirOwnFramesOfAVector(t *testing.T) {
 		if c.name == "routed" {
 			two = s.routed([]string{"10.2.0.1", "fd02::1"})
 		}
-		two.ACL = AccessLists{Output: []*ACLFilter{NewACLFilter(5, "", []ACLRule{allow(false, acl4, "", "", 17)})}, Count: true}
+		two.ACL = AccessLists{
+			Output: []*ACLFilter{NewACLFilter(5, "", []ACLRule{allow(false, acl4, "", "", 17)})},
+			Count:  true,
+		}
 		s.set(2, two)
 		s.engine.Publish()
 		raw := accessFlows["UDP"].frame()
-		to, source := portMAC, host(1)
+		to := portMAC
+		source := host(1)
 		if c.name == "bridged" {
 			to = host(2)
 		}
@@ -245,13 +268,15 @@ func TestFloodedFramesPassTheOutputACLOfEachMember(t *testing.T) {
 func TestSessionsAllocateNothing(t *testing.T) {
 	s := accessCases[1].setUp(t)
 	s.setACLs([]ACLRule{allow(true, acl4, "", "", 0)}, []ACLRule{denyAll(acl4)})
-	s.ports[1].show, s.ports[2].show = nil, nil
+	s.ports[1].show = nil
+	s.ports[2].show = nil
 	raw := accessFlows["UDP"].frame()
 	copy(raw, portMAC[:])
 	port := uint16(0)
 	if n := allocations(2000, func() {
 		port++
-		raw[34], raw[35] = byte(port>>8), byte(port)
+		raw[34] = byte(port >> 8)
+		raw[35] = byte(port)
 		s.run(1, raw, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations for a new session", n)
@@ -264,7 +289,9 @@ func TestSessionsAllocateNothing(t *testing.T) {
 func TestTracesNameTheRule(t *testing.T) {
 	for _, c := range accessCases {
 		s := c.setUp(t)
-		s.setACLs([]ACLRule{denyAll(acl6), allow(true, acl4, "", "", 17, 53, 53), denyAll(acl4)}, []ACLRule{denyAll(acl4)})
+		s.setACLs([]ACLRule{denyAll(acl6), allow(true, acl4, "", "", 17, 53, 53), denyAll(acl4)}, []ACLRule{
+			denyAll(acl4),
+		})
 		var paths []string
 		s.serve(func() { s.engine.StartTrace(VirtioInput, 10) })
 		denied := accessFlows["UDP"]
@@ -279,7 +306,10 @@ func TestTracesNameTheRule(t *testing.T) {
 			{"acl-plugin-in\n  pod: denied by rule 2 of ACL 3 (weft:policy:in)", "error-drop", "ACL deny packets"},
 			{"acl-plugin-in\n  pod: permitted by rule 1 of ACL 3 (weft:policy:in)", "pod-output"},
 			{"acl-plugin-out\n  pod: permitted by a session", "pod-output"},
-			{"acl-plugin-out\n  pod: denied by rule 0 of ACL 4 (weft:policy:out)", "error-drop", c.node + ": ACL deny packets"},
+			{
+				"acl-plugin-out\n  pod: denied by rule 0 of ACL 4 (weft:policy:out)", "error-drop",
+				c.node + ": ACL deny packets",
+			},
 			{"acl-plugin-in\n  pod: denied by rule 0 of ACL 3 (weft:policy:in)", "error-drop"},
 		} {
 			if len(paths) != 5 {
@@ -306,8 +336,8 @@ func TestTraceSaysThatNoRuleMatches(t *testing.T) {
 	}
 }
 
-// TestPacketsOfTheDataplaneAreFiltered sends an expired packet to the pod's gateway: its ICMP error passes the pod's output ACL only if a
-// rule permits it.
+// TestPacketsOfTheDataplaneAreFiltered sends an expired packet to the pod's gateway: its ICMP error passes the pod's
+// output ACL only if a rule permits it.
 func TestPacketsOfTheDataplaneAreFiltered(t *testing.T) {
 	for _, permitted := range []bool{false, true} {
 		s := accessCases[1].setUp(t)
@@ -319,7 +349,8 @@ func TestPacketsOfTheDataplaneAreFiltered(t *testing.T) {
 		raw := flow{"10.2.0.9", "10.1.0.5", 1, frame.ICMPTimeExceeded, 0, 0, 0}.frame()
 		m := s.engine.workers[0].slow.fromSlow.Reserve()
 		m.Fill(raw)
-		m.Reason, m.Out = slow.Output, 1
+		m.Reason = slow.Output
+		m.Out = 1
 		s.engine.workers[0].slow.fromSlow.Commit()
 		s.seen = nil
 		s.worker.round()
@@ -329,8 +360,8 @@ func TestPacketsOfTheDataplaneAreFiltered(t *testing.T) {
 	}
 }
 
-// TestPacketsOfTheDataplaneAreNotSentByAnInterfaceThatIsDown sets an interface down while the slow path has a frame for it, such as one that
-// waited for a neighbour.
+// TestPacketsOfTheDataplaneAreNotSentByAnInterfaceThatIsDown sets an interface down while the slow path has a frame for
+// it, such as one that waited for a neighbour.
 func TestPacketsOfTheDataplaneAreNotSentByAnInterfaceThatIsDown(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		s := accessCases[1].setUp(t)
@@ -340,7 +371,8 @@ func TestPacketsOfTheDataplaneAreNotSentByAnInterfaceThatIsDown(t *testing.T) {
 		s.engine.Publish()
 		m := s.engine.workers[0].slow.fromSlow.Reserve()
 		m.Fill(flow{"10.2.0.9", "10.1.0.5", 17, 53, 5000, 0, 0}.frame())
-		m.Reason, m.Out = slow.Output, 1
+		m.Reason = slow.Output
+		m.Out = 1
 		s.engine.workers[0].slow.fromSlow.Commit()
 		s.seen = nil
 		s.worker.round()

@@ -39,7 +39,8 @@ func TestTCPArrivesWholeOverAFPacket(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			l := newLab(t)
-			a, b := c.a(l), c.b(l)
+			a := c.a(l)
+			b := c.b(l)
 			for _, to := range []netip.Addr{b.v4, b.v6} {
 				a.transfer(t, b, to, size)
 			}
@@ -54,8 +55,12 @@ func TestTCPArrivesWholeOverAFPacket(t *testing.T) {
 
 func TestPodsOnVethsReachEachOtherAndTheirGateway(t *testing.T) {
 	l := newLab(t)
-	a, b, c := l.vethPod(cable{}), l.vethPod(cable{noOffload: true}), l.pod()
-	for _, r := range []ping{{to: b.v4}, {to: b.v6}, {to: c.v4}, {to: c.v6, size: 1400}, {to: gateway4}, {to: gateway6}} {
+	a := l.vethPod(cable{})
+	b := l.vethPod(cable{noOffload: true})
+	c := l.pod()
+	for _, r := range []ping{
+		{to: b.v4}, {to: b.v6}, {to: c.v4}, {to: c.v6, size: 1400}, {to: gateway4}, {to: gateway6},
+	} {
 		a.wantReply(t, r)
 	}
 	c.wantReply(t, ping{to: a.v4})
@@ -67,7 +72,10 @@ func TestPodsOnVethsReachEachOtherAndTheirGateway(t *testing.T) {
 // A packet above the MTU causes an ICMP error with the MTU, or is fragmented if DF is not set.
 func TestMTUsOfPortsDiffer(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(func(p *pod, c *port.TapConfig) { p.mtu, c.HostMTU = 9000, 9000 }), l.vethPod(cable{mtu: 1400})
+	a, b := l.pod(func(p *pod, c *port.TapConfig) {
+		p.mtu = 9000
+		c.HostMTU = 9000
+	}), l.vethPod(cable{mtu: 1400})
 	for _, c := range []struct {
 		rule string
 		to   netip.Addr
@@ -91,7 +99,8 @@ func TestMTUsOfPortsDiffer(t *testing.T) {
 
 func TestDeletedLinkIsAttachedAgain(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(), l.vethPod(cable{})
+	a := l.pod()
+	b := l.vethPod(cable{})
 	a.wantReply(t, ping{to: b.v4})
 	link, err := netlink.LinkByName(b.hostEnd())
 	if err != nil {
@@ -135,13 +144,16 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 	l := newLab(t)
 	b := l.vethPod(cable{})
 	before := steadyResources(t)
-	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: "none", SetUp: true}); !errors.Is(err, port.ErrNoLink) {
+	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: "none", SetUp: true}); !errors.Is(err,
+		port.ErrNoLink) {
 		t.Errorf("no such link: %v", err)
 	}
-	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: "lo", SetUp: true}); !errors.Is(err, port.ErrNoLink) {
+	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: "lo", SetUp: true}); !errors.Is(err,
+		port.ErrNoLink) {
 		t.Errorf("lo: %v", err)
 	}
-	if _, err := l.engine.OpenAFPacket(b.index, port.AFPacketConfig{Name: b.hostEnd()}); !errors.Is(err, forward.ErrPortExists) {
+	if _, err := l.engine.OpenAFPacket(b.index, port.AFPacketConfig{Name: b.hostEnd()}); !errors.Is(err,
+		forward.ErrPortExists) {
 		t.Errorf("a second port: %v", err)
 	}
 	link, err := netlink.LinkByName(b.hostEnd())

@@ -93,7 +93,8 @@ func newBench(tb testing.TB) *bench {
 	return b
 }
 
-// configure routes 10.2.0.0/16 and fd02::/16 to interface 2 by one next hop, with 10.1.0.1 and fd01::1 as local addresses.
+// configure routes 10.2.0.0/16 and fd02::/16 to interface 2 by one next hop, with 10.1.0.1 and fd01::1 as local
+// addresses.
 func (b *bench) configure(tb testing.TB) {
 	tb.Helper()
 	own := []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
@@ -153,7 +154,9 @@ func putUDP(b []byte) {
 }
 
 func (b *bench) run(raw []byte, v frame.Virtio, n int) {
-	b.in.frame, b.in.virtio, b.in.waiting = raw, v, n
+	b.in.frame = raw
+	b.in.virtio = v
+	b.in.waiting = n
 	for b.in.waiting > 0 {
 		b.worker.round()
 	}
@@ -187,7 +190,12 @@ func BenchmarkLookup(tb *testing.B) {
 	}
 	b.engine.Publish()
 	s := b.engine.live.Load()
-	for name, a := range map[string]string{"ip4 host": "10.1.2.3", "ip4 prefix": "10.2.2.3", "ip6 host": "fd00::203", "ip6 prefix": "fd02::203"} {
+	for name, a := range map[string]string{
+		"ip4 host":   "10.1.2.3",
+		"ip4 prefix": "10.2.2.3",
+		"ip6 host":   "fd00::203",
+		"ip6 prefix": "fd02::203",
+	} {
 		tb.Run(name, func(tb *testing.B) {
 			a := netip.MustParseAddr(a)
 			slot := s.slot(TableKey{Family: FamilyOf(a)})

@@ -13,7 +13,8 @@ const maxBridges = 4096
 // ErrTooManyBridges means that maxBridges bridge domains exist.
 var ErrTooManyBridges = errors.New("too many bridge domains")
 
-// Bridge is a bridge domain: a layer 2 network between interfaces. Its members do not route the frames that they receive.
+// Bridge is a bridge domain: a layer 2 network between interfaces. Its members do not route the frames that they
+// receive.
 type Bridge struct {
 	ID      uint32 // never 0
 	Learn   bool   // learn source MACs
@@ -23,14 +24,14 @@ type Bridge struct {
 	Age     time.Duration
 	Members []BridgeMember // in flooding order, without the BVI
 
-	// BVI is the bridge virtual interface, which has no port, or NoInterface. It receives flooded frames and frames to its MAC,
-	// and sends the packets that are routed to it into the bridge domain.
+	// BVI is the bridge virtual interface, which has no port, or NoInterface. It receives flooded frames and frames to
+	// its MAC, and sends the packets that are routed to it into the bridge domain.
 	BVI        uint32
 	Configured []ConfiguredMAC // entries that are not learned; includes the MAC of the BVI
 }
 
-// BridgeMember is an interface in a bridge domain. Members of the same split-horizon group other than 0 do not send to each
-// other.
+// BridgeMember is an interface in a bridge domain. Members of the same split-horizon group other than 0 do not send to
+// each other.
 type BridgeMember struct {
 	Interface    uint32
 	SplitHorizon uint8
@@ -52,8 +53,9 @@ type bridge struct {
 	age                           uint32 // in seconds; 0: never expires
 	members                       []BridgeMember
 	bvi                           uint32
-	bviMAC                        macKey // static MAC of the BVI, apart from configured because most bridge domains have no other
-	configured                    map[macKey]macTarget
+	// static MAC of the BVI, apart from configured because most bridge domains have no other
+	bviMAC     macKey
+	configured map[macKey]macTarget
 }
 
 // macTarget is the interface behind a MAC.
@@ -69,8 +71,8 @@ type bridgePort struct {
 	bvi          bool
 }
 
-// SetBridge creates a bridge domain or replaces its configuration; learned MACs stay. An interface that leaves keeps its learned
-// MACs until FlushMACs. An interface in another bridge domain moves.
+// SetBridge creates a bridge domain or replaces its configuration; learned MACs stay. An interface that leaves keeps
+// its learned MACs until FlushMACs. An interface in another bridge domain moves.
 func (e *Engine) SetBridge(b Bridge) error {
 	d := e.edit()
 	for _, m := range b.Members {
@@ -92,8 +94,8 @@ func (e *Engine) SetBridge(b Bridge) error {
 	return nil
 }
 
-// DelBridge removes a bridge domain, if it exists, with its MACs; its members route again. Like FlushMACs it publishes all
-// changes and waits for the workers.
+// DelBridge removes a bridge domain, if it exists, with its MACs; its members route again. Like FlushMACs it publishes
+// all changes and waits for the workers.
 func (e *Engine) DelBridge(id uint32) {
 	slot, ok := e.bridgeSlots[id]
 	if !ok {
@@ -161,7 +163,8 @@ func (s *snapshot) freeBridgeSlot() (uint16, bool) {
 
 // fillBridge sets the bridge domain in a slot and updates the interfaces that join, change or leave.
 func (s *snapshot) fillBridge(slot uint16, br *bridge) {
-	before, now := s.bridges[slot].ports(), br.ports()
+	before := s.bridges[slot].ports()
+	now := br.ports()
 	for index := range before {
 		if _, stays := now[index]; !stays {
 			s.leave(index, slot)
@@ -282,8 +285,8 @@ func (l *l2Forwarder) unicast(in *iface, index uint32, b *frame.Buffer) verdict 
 	return verdict{out: out}
 }
 
-// flood sends a frame to all members except the source and its split-horizon group. The BVI comes last, because layer 3 may
-// change the frame.
+// flood sends a frame to all members except the source and its split-horizon group. The BVI comes last, because layer 3
+// may change the frame.
 func (l *l2Forwarder) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 	if !l.storm.allows(in) {
 		return verdict{drop: dropStorm}
@@ -340,7 +343,8 @@ func (l *l2Forwarder) replicate(out *iface, b *frame.Buffer) {
 	l.w.send(out, c)
 }
 
-// floodedBVI returns the BVI if it receives the flooded frame b, or nil. A BVI receives multicast and frames to its own MAC.
+// floodedBVI returns the BVI if it receives the flooded frame b, or nil. A BVI receives multicast and frames to its own
+// MAC.
 func (l *l2Forwarder) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface {
 	if br.bvi == NoInterface || br.bvi == in.index {
 		return nil
@@ -355,7 +359,8 @@ func (l *l2Forwarder) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface 
 	return bvi
 }
 
-// floodBVI sends a flooded frame to the BVI after the other members, if any. If layer 3 drops it there, the frame still counts as flooded.
+// floodBVI sends a flooded frame to the BVI after the other members, if any. If layer 3 drops it there, the frame still
+// counts as flooded.
 func (l *l2Forwarder) floodBVI(bvi, in *iface, b *frame.Buffer, hasOthers bool) verdict {
 	if !hasOthers {
 		return l.toBVI(bvi, in, b)
@@ -365,7 +370,8 @@ func (l *l2Forwarder) floodBVI(bvi, in *iface, b *frame.Buffer, hasOthers bool) 
 	if d.drop != noDrop {
 		l.drops[d.drop].Add(1)
 	}
-	d.drop, l.w.detail = noDrop, detailFlooded
+	d.drop = noDrop
+	l.w.detail = detailFlooded
 	return d
 }
 
@@ -397,8 +403,8 @@ func (l *l2Forwarder) toBVI(bvi, in *iface, b *frame.Buffer) verdict {
 	return d
 }
 
-// fromBVI sends a routed frame, or one of the slow path, into the bridge domain. As in VPP the split-horizon group of the BVI
-// restricts neither unicast nor neighbour solicitations, and the BVI sends nothing else.
+// fromBVI sends a routed frame, or one of the slow path, into the bridge domain. As in VPP the split-horizon group of
+// the BVI restricts neither unicast nor neighbour solicitations, and the BVI sends nothing else.
 func (l *l2Forwarder) fromBVI(bvi *iface, b *frame.Buffer) {
 	c := bvi.counters[l.id]
 	c.txPackets.Add(1)

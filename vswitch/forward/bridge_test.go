@@ -77,13 +77,35 @@ func TestBridgeFeaturesCanBeDisabled(t *testing.T) {
 		want   []uint32
 		reason string
 	}{
-		{"no flooding: a broadcast is dropped", func(b *Bridge) { b.Flood = false }, false, frame.Broadcast, nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
-		{"no flooding: an unknown MAC is flooded still", func(b *Bridge) { b.Flood = false }, false, host(9), []uint32{2, 3}, ""},
-		{"no flooding of unknown MACs", func(b *Bridge) { b.UUFlood = false }, false, host(9), nil, "l2-fwd/L2 forward misses"},
-		{"no flooding of unknown MACs: a broadcast is flooded still", func(b *Bridge) { b.UUFlood = false }, false, frame.Broadcast, []uint32{2, 3}, ""},
-		{"no flooding of unknown MACs: known ones get theirs", func(b *Bridge) { b.UUFlood = false }, true, host(2), []uint32{2}, ""},
-		{"no forwarding: a known MAC's frame is flooded", func(b *Bridge) { b.Forward = false }, true, host(2), []uint32{2, 3}, ""},
-		{"no forwarding and no flooding", func(b *Bridge) { b.Forward, b.UUFlood, b.Flood = false, false, false }, true, host(2), nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
+		{
+			"no flooding: a broadcast is dropped", func(b *Bridge) { b.Flood = false }, false, frame.Broadcast, nil,
+			"feature-bitmap-drop/L2 feature forwarding disabled",
+		},
+		{
+			"no flooding: an unknown MAC is flooded still", func(b *Bridge) { b.Flood = false }, false, host(9),
+			[]uint32{2, 3}, "",
+		},
+		{
+			"no flooding of unknown MACs", func(b *Bridge) { b.UUFlood = false }, false, host(9), nil,
+			"l2-fwd/L2 forward misses",
+		},
+		{
+			"no flooding of unknown MACs: a broadcast is flooded still", func(b *Bridge) { b.UUFlood = false }, false,
+			frame.Broadcast, []uint32{2, 3}, "",
+		},
+		{
+			"no flooding of unknown MACs: known ones get theirs", func(b *Bridge) { b.UUFlood = false }, true, host(2),
+			[]uint32{2}, "",
+		},
+		{
+			"no forwarding: a known MAC's frame is flooded", func(b *Bridge) { b.Forward = false }, true, host(2),
+			[]uint32{2, 3}, "",
+		},
+		{"no forwarding and no flooding", func(b *Bridge) {
+			b.Forward = false
+			b.UUFlood = false
+			b.Flood = false
+		}, true, host(2), nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
 		{"no learning", func(b *Bridge) { b.Learn = false }, true, host(2), []uint32{2, 3}, ""},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -121,14 +143,23 @@ func TestBridgesWithTheSameMACsAreSeparate(t *testing.T) {
 func TestBridgedFramesAreUnchanged(t *testing.T) {
 	tagged := between(host(1), frame.Broadcast)
 	copy(tagged[12:], []byte{0x81, 0, 0, 5, 8, 0})
-	gso := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: 1000, ChecksumStart: 34, ChecksumOffset: 6}
+	gso := frame.Virtio{
+		Flags:          1,
+		GSOType:        frame.GSOUDP,
+		HeaderLen:      42,
+		GSOSize:        1000,
+		ChecksumStart:  34,
+		ChecksumOffset: 6,
+	}
 	big := udp4("10.2.7.7", 60000)
 	copy(big, frame.Broadcast[:])
 	for name, c := range map[string]delivery{
 		"tagged":             {raw: tagged},
 		"longer than an MTU": {raw: append(between(host(1), frame.Broadcast), make([]byte, 5000)...)},
 		"a GSO frame":        {raw: big, virtio: gso},
-		"expired":            {raw: change(udp4("10.2.7.7", 18), func(b []byte) { copy(b, frame.Broadcast[:]); b[22] = 0 })},
+		"expired": {
+			raw: change(udp4("10.2.7.7", 18), func(b []byte) { copy(b, frame.Broadcast[:]); b[22] = 0 }),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSegment(t, plain(1, 1, 2, 3))
@@ -148,7 +179,10 @@ func TestBridgedFramesAreUnchanged(t *testing.T) {
 func TestMalformedFramesAreNotBridged(t *testing.T) {
 	for reason, c := range map[string]delivery{
 		"ethernet-input/frame too short": {raw: make([]byte, 13)},
-		"virtio-input/bad virtio header": {raw: between(host(1), host(2)), virtio: frame.Virtio{Flags: 1, ChecksumStart: 60}},
+		"virtio-input/bad virtio header": {
+			raw:    between(host(1), host(2)),
+			virtio: frame.Virtio{Flags: 1, ChecksumStart: 60},
+		},
 	} {
 		s := newSegment(t, plain(1, 1, 2))
 		if out := s.receive(1, c.raw, c.virtio); len(out) != 0 || s.engine.Drops()[reason] != 1 {

@@ -30,8 +30,8 @@ func (p *sourcePort) Receive(v []*frame.Buffer) (int, error) {
 
 func (p *sourcePort) Transmit(v []*frame.Buffer) (int, error) { return len(v), nil }
 
-// TestBridgesChangeUnderTraffic is for the race detector: two workers forward while control adds, changes and deletes bridge
-// domains.
+// TestBridgesChangeUnderTraffic is for the race detector: two workers forward while control adds, changes and deletes
+// bridge domains.
 func TestBridgesChangeUnderTraffic(t *testing.T) {
 	e, err := New(Config{Workers: 2})
 	if err != nil {
@@ -42,7 +42,9 @@ func TestBridgesChangeUnderTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.supervisor.add(index, func() (vectorPort, error) { return &sourcePort{memoryPort: p}, nil }); err != nil {
+		if err := e.supervisor.add(index, func() (vectorPort, error) {
+			return &sourcePort{memoryPort: p}, nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.SetInterface(index, Interface{Up: true, MAC: portMAC}); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// FuzzBridge sends frames through a routed bridge domain and the slow path. Bridged frames arrive unchanged and never return to
-// their sender; no buffer is lost.
+// FuzzBridge sends frames through a routed bridge domain and the slow path. Bridged frames arrive unchanged and never
+// return to their sender; no buffer is lost.
 func FuzzBridge(f *testing.F) {
 	for _, raw := range seeds() {
 		f.Add(raw, true, uint8(1), uint8(0), uint8(0), uint16(0))

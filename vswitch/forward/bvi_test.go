@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// newRouted is a segment with a routed bridge domain of ports 1 to 3: 10.9.0.0/24 is the BVI's subnet, 10.2.0.0/16 is behind port
-// 4.
+// newRouted is a segment with a routed bridge domain of ports 1 to 3: 10.9.0.0/24 is the BVI's subnet, 10.2.0.0/16 is
+// behind port 4.
 func newRouted(t testing.TB) *segment {
 	t.Helper()
 	s := newSegment(t, routed(1, 1, 2, 3))
@@ -111,7 +111,8 @@ func TestBVISolicitsAllMembers(t *testing.T) {
 	var on []uint32
 	for _, d := range out {
 		on = append(on, d.on)
-		if e := frame.Ethernet(d.raw); e.Type() != frame.TypeARP || e.Source() != bviMAC || e.Destination() != frame.Broadcast {
+		if e := frame.Ethernet(d.raw); e.Type() != frame.TypeARP || e.Source() != bviMAC ||
+			e.Destination() != frame.Broadcast {
 			t.Errorf("sent %x", d.raw)
 		}
 	}
@@ -131,10 +132,16 @@ func TestBVIReceivesBroadcastAndItsMAC(t *testing.T) {
 			"ip4-input/multicast or broadcast not forwarded"},
 		{"a frame to an unknown MAC does not reach the BVI", between(host(1), host(9)), []uint32{2, 3}, ""},
 		{"another type to its MAC", between(host(1), bviMAC), nil, "l2-fwd/BVI packet with unhandled ethertype"},
-		{"a tagged frame to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[12], b[13] = 0x81, 0 }), nil,
+		{"a tagged frame to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) {
+			b[12] = 0x81
+			b[13] = 0
+		}), nil,
 			"l2-fwd/BVI packet with unhandled ethertype"},
 		{"a member cannot send from its MAC", between(bviMAC, host(9)), nil, "l2-learn/L2 mac move violations"},
-		{"a broken packet to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[24]++ }), nil, "ip4-input/bad_checksum"},
+		{
+			"a broken packet to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[24]++ }), nil,
+			"ip4-input/bad_checksum",
+		},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newRouted(t)
@@ -160,7 +167,8 @@ func TestBVIDropsFramesIfDownOrForAnotherMAC(t *testing.T) {
 		s := newRouted(t)
 		s.set(bviIndex, i)
 		s.engine.Publish()
-		if out := s.receive(1, packet(host(1), bviMAC, "10.2.7.7"), frame.Virtio{}); out != nil || s.engine.Drops()[reason] != 1 {
+		if out := s.receive(1, packet(host(1), bviMAC, "10.2.7.7"), frame.Virtio{}); out != nil ||
+			s.engine.Drops()[reason] != 1 {
 			t.Errorf("%s: sent %v; drops %v", reason, out, s.engine.Drops())
 		}
 	}
@@ -171,7 +179,8 @@ func TestPacketsAreRoutedBetweenBridges(t *testing.T) {
 	const other = 10
 	s.set(other, Interface{Up: true, MAC: host(0xb2), Addresses: []netip.Addr{netip.MustParseAddr("10.8.0.1")}})
 	b := plain(2, 5, 6)
-	b.BVI, b.Configured = other, []ConfiguredMAC{{MAC: host(0xb2), Interface: other, Static: true}}
+	b.BVI = other
+	b.Configured = []ConfiguredMAC{{MAC: host(0xb2), Interface: other, Static: true}}
 	route := Route{Paths: []Path{{Interface: other}}}
 	if err := s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("10.8.0.0/24"), route); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,8 @@ import (
 
 func TestTwoWorkersForwardForEachOther(t *testing.T) {
 	l := newLabOf(t, 2)
-	a, b := l.pod(), l.pod()
+	a := l.pod()
+	b := l.pod()
 	for range 20 {
 		a.wantReply(t, ping{to: b.v4})
 		b.wantReply(t, ping{to: a.v6})
@@ -23,8 +24,10 @@ func TestTwoWorkersForwardForEachOther(t *testing.T) {
 
 func TestPortsAreAddedAndRemovedUnderTraffic(t *testing.T) {
 	l := newLabOf(t, 2)
-	a, b := l.pod(), l.pod()
-	stop, stopped := make(chan struct{}), make(chan struct{})
+	a := l.pod()
+	b := l.pod()
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for {
@@ -38,7 +41,12 @@ func TestPortsAreAddedAndRemovedUnderTraffic(t *testing.T) {
 	}()
 	table := forward.TableKey{Family: forward.IP4}
 	for i := range 30 {
-		if _, err := l.engine.OpenTap(9, port.TapConfig{Namespace: a.namespace, Name: "extra", Up: true, Queues: 3}); err != nil {
+		if _, err := l.engine.OpenTap(9, port.TapConfig{
+			Namespace: a.namespace,
+			Name:      "extra",
+			Up:        true,
+			Queues:    3,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.engine.SetInterface(9, forward.Interface{Up: true}); err != nil {

@@ -13,11 +13,13 @@ import (
 
 // classifier finds the first rule of a list that matches a packet. It is never changed.
 //
-// Rules are partitioned by family and protocol. In a large partition they are grouped by tuple: the lengths of both prefixes, and whether the
-// source port is one. In each tuple one hash lookup finds the rules whose fields equal those of the packet under the tuple's masks (tuple space
-// search; Srinivasan et al., "Packet Classification using Tuple Space Search", 1999; VPP's acl plugin does the same). Each candidate is
-// compared as a whole, so that hash collisions and fields outside of the tuple are no problem. Of many rules with the same prefixes a portIndex
-// finds the candidates. Ranges of ports make no tuples: a packet that no rule permits visits each tuple, and a few rules of a tenant had thousands.
+// Rules are partitioned by family and protocol. In a large partition they are grouped by tuple: the lengths of both
+// prefixes, and whether the source port is one. In each tuple one hash lookup finds the rules whose fields equal those
+// of the packet under the tuple's masks (tuple space search; Srinivasan et al., "Packet Classification using Tuple
+// Space Search", 1999; VPP's acl plugin does the same). Each candidate is compared as a whole, so that hash collisions
+// and fields outside of the tuple are no problem. Of many rules with the same prefixes a portIndex finds the
+// candidates. Ranges of ports make no tuples: a packet that no rule permits visits each tuple, and a few rules of a
+// tenant had thousands.
 type classifier struct {
 	rules  []aclRule
 	anyOf  [families]*partition      // rules for any protocol
@@ -42,7 +44,8 @@ type aclPrefix struct{ high, low, highMask, lowMask uint64 }
 // noRule is a number that no rule has.
 const noRule = ^uint32(0)
 
-// smallPartition is the number of rules that are compared one by one: a lookup in a tuple costs as much as some comparisons.
+// smallPartition is the number of rules that are compared one by one: a lookup in a tuple costs as much as some
+// comparisons.
 const smallPartition = 8
 
 // partition holds rules of one family and protocol.
@@ -65,7 +68,8 @@ type tuple struct {
 
 type tupleMasks struct {
 	sourceHigh, sourceLow, targetHigh, targetLow uint64
-	ports                                        uint32 // source ports in the high bits; destination ports are not compared
+	// source ports in the high bits; destination ports are not compared
+	ports uint32
 }
 
 // candidate is the number of a rule or, with the bit isIndex, of a portIndex.
@@ -101,7 +105,13 @@ func newClassifier(rules []ACLRule) *classifier {
 }
 
 func compileRule(r ACLRule) aclRule {
-	c := aclRule{sources: r.Sources, destinations: r.Destinations, tcpMask: r.TCPMask, tcpFlags: r.TCPFlags, hasProtocol: r.Protocol != 0}
+	c := aclRule{
+		sources:      r.Sources,
+		destinations: r.Destinations,
+		tcpMask:      r.TCPMask,
+		tcpFlags:     r.TCPFlags,
+		hasProtocol:  r.Protocol != 0,
+	}
 	switch {
 	case r.Reflect:
 		c.action = aclReflect
@@ -115,12 +125,14 @@ func compileRule(r ACLRule) aclRule {
 	return c
 }
 
-// isNeverFragmented reports whether a rule is for messages of ICMP that no host sends as fragments: errors, which fit the minimum MTU (RFC 1812
-// 4.3.2.3, RFC 4443 2.4), redirects, and neighbour discovery (RFC 6980).
+// isNeverFragmented reports whether a rule is for messages of ICMP that no host sends as fragments: errors, which fit
+// the minimum MTU (RFC 1812 4.3.2.3, RFC 4443 2.4), redirects, and neighbour discovery (RFC 6980).
 func isNeverFragmented(r *ACLRule) bool {
 	is4 := r.Source.Addr().Is4()
 	isWithin := func(ranges ...PortRange) bool {
-		return slices.ContainsFunc(ranges, func(of PortRange) bool { return r.Sources.First >= of.First && r.Sources.Last <= of.Last })
+		return slices.ContainsFunc(ranges, func(of PortRange) bool {
+			return r.Sources.First >= of.First && r.Sources.Last <= of.Last
+		})
 	}
 	switch {
 	case is4 && r.Protocol == frame.ProtocolICMP:
@@ -150,7 +162,8 @@ func (c *classifier) newPartition(numbers []uint32) *partition {
 	if len(numbers) <= smallPartition {
 		return &partition{small: numbers}
 	}
-	ported, portless := map[tupleMasks][]tupleEntry{}, map[tupleMasks][]tupleEntry{}
+	ported := map[tupleMasks][]tupleEntry{}
+	portless := map[tupleMasks][]tupleEntry{}
 	hasSourcePort := false
 	for _, n := range numbers {
 		r := &c.rules[n]
@@ -313,10 +326,13 @@ func (r *aclRule) matches(p *aclPacket) bool {
 	}
 	if r.hasProtocol && !p.upper.later {
 		u := &p.upper
-		if u.source < r.sources.First || u.source > r.sources.Last || u.target < r.destinations.First || u.target > r.destinations.Last ||
+		if u.source < r.sources.First || u.source > r.sources.Last || u.target < r.destinations.First ||
+			u.target > r.destinations.Last ||
 			u.hasFlags && u.flags&r.tcpMask != r.tcpFlags {
 			return false
 		}
 	}
-	return r.addresses == nil || r.addresses.source.contains(p.sourceHigh, p.sourceLow) && r.addresses.destination.contains(p.targetHigh, p.targetLow)
+	return r.addresses == nil ||
+		r.addresses.source.contains(p.sourceHigh, p.sourceLow) &&
+			r.addresses.destination.contains(p.targetHigh, p.targetLow)
 }

@@ -32,7 +32,8 @@ func TestClassifierAgreesWithALinearSearch(t *testing.T) {
 				continue
 			}
 			want := slices.IndexFunc(rules, func(r ACLRule) bool {
-				return (r.Source.Addr().Is6()) == (p.family == acl6) && (r.Protocol == 0 || r.Protocol == p.upper.protocol && (p.upper.later || p.upper.hasPorts)) &&
+				return (r.Source.Addr().Is6()) == (p.family == acl6) &&
+					(r.Protocol == 0 || r.Protocol == p.upper.protocol && (p.upper.later || p.upper.hasPorts)) &&
 					new(compileRule(r)).matches(&p)
 			})
 			if got := c.find(&p); int(int32(got)) != want {
@@ -71,7 +72,12 @@ func TestManyRulesForTheSameAddresses(t *testing.T) {
 		p := aclPacket{family: acl4}
 		p.sourceLow = 10<<24 | 5
 		for _, port := range append(numbersTo(42), 65534, 65535) {
-			p.upper = upperLayer{protocol: protocol, hasPorts: true, target: port, hasFlags: protocol == frame.ProtocolTCP}
+			p.upper = upperLayer{
+				protocol: protocol,
+				hasPorts: true,
+				target:   port,
+				hasFlags: protocol == frame.ProtocolTCP,
+			}
 			p.upper.source = rapid.SampledFrom([]uint16{1, 3, 4, 7}).Draw(t, "source")
 			p.upper.flags = rapid.SampledFrom([]uint8{0, tcpSYN}).Draw(t, "packet's flags")
 			p.upper.first = rapid.Bool().Draw(t, "first fragment")
@@ -101,8 +107,11 @@ func TestFewRulesMakeFewTuples(t *testing.T) {
 		raw := except.As16()
 		raw[(length-1)/8] ^= 0x80 >> ((length - 1) % 8)
 		rules = append(rules, ACLRule{
-			Permit: true, Reflect: true, Source: netip.PrefixFrom(netip.AddrFrom16(raw), length).Masked(), Destination: everything,
-			Protocol: frame.ProtocolUDP, Sources: PortRange{0, 65535}, Destinations: PortRange{1, 65534},
+			Permit:      true,
+			Reflect:     true,
+			Source:      netip.PrefixFrom(netip.AddrFrom16(raw), length).Masked(),
+			Destination: everything,
+			Protocol:    frame.ProtocolUDP, Sources: PortRange{0, 65535}, Destinations: PortRange{1, 65534},
 		})
 	}
 	c := newClassifier(append(rules, ACLRule{Source: everything, Destination: everything}))
@@ -159,7 +168,11 @@ func TestSettledSessionsAreRestored(t *testing.T) {
 		if !permitted {
 			next.set(append(slices.Clone(deny), rules[0]), deny)
 		}
-		for _, s := range append(all, Session{}, Session{Opener: netip.IPv4Unspecified(), Peer: netip.IPv6Unspecified(), Protocol: 6}) {
+		for _, s := range append(all, Session{}, Session{
+			Opener:   netip.IPv4Unspecified(),
+			Peer:     netip.IPv6Unspecified(),
+			Protocol: 6,
+		}) {
 			next.iface.acl.sessions.restore(s, next.now)
 		}
 		for _, f := range []flow{tcpFlow.with(tcpACK), udp6} {

@@ -36,15 +36,19 @@ func TestWaitingFramesAreForwardedBeforeRemoval(t *testing.T) {
 		waiting, least int
 		take           func(*Engine) error
 	}{
-		"it leaves":                           {3 * frame.VectorSize, 3 * frame.VectorSize, leave},
-		"its port is closed":                  {3 * frame.VectorSize, 3 * frame.VectorSize, func(e *Engine) error { return e.ClosePort(1) }},
+		"it leaves": {3 * frame.VectorSize, 3 * frame.VectorSize, leave},
+		"its port is closed": {
+			3 * frame.VectorSize, 3 * frame.VectorSize, func(e *Engine) error { return e.ClosePort(1) },
+		},
 		"it leaves, and sends without end":    {1 << 40, maxDrained, leave},
 		"it is closed, and sends without end": {1 << 40, maxDrained, func(e *Engine) error { return e.ClosePort(1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSegment(t, plain(1, 1, 2))
 			p := s.ports[1]
-			p.frame, p.virtio, p.waiting = between(host(1), frame.Broadcast), frame.Virtio{}, c.waiting
+			p.frame = between(host(1), frame.Broadcast)
+			p.virtio = frame.Virtio{}
+			p.waiting = c.waiting
 			s.withPending(func() {
 				if err := c.take(s.engine); err != nil {
 					t.Error(err)

@@ -74,7 +74,8 @@ func (j *judged) whole(packet []byte, header int) {
 			j.t.Errorf("inner header checksum of %x", packet[:header])
 		}
 	}
-	body, tr := packet[header:], transports[j.l.protocol]
+	body := packet[header:]
+	tr := transports[j.l.protocol]
 	if !checksumRight(body, pseudoOf(packet, j.l.protocol, len(body)), j.l.protocol) {
 		j.t.Errorf("checksum %x of %d bytes", body[tr.checksum:][:4], len(body))
 	}
@@ -116,7 +117,8 @@ func pseudoOf(packet []byte, protocol uint8, length int) []byte {
 
 func putChecksum(body, pseudo []byte, protocol uint8) {
 	field := body[transports[protocol].checksum:]
-	field[0], field[1] = 0, 0
+	field[0] = 0
+	field[1] = 0
 	if protocol == frame.ProtocolSCTP {
 		clear(field[:4])
 		binary.LittleEndian.PutUint32(field, plainCRC(body))

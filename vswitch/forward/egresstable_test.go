@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// The table "Checksums and segmentation" of docs/networking.md: what the dataplane does by what the sender leaves to it and by where
-// the packet goes.
+// The table "Checksums and segmentation" of docs/networking.md: what the dataplane does by what the sender leaves to it
+// and by where the packet goes.
 const (
 	left     = "left to the kernel"
 	complete = "complete"
@@ -54,15 +54,33 @@ type leftover struct {
 }
 
 var leftovers = []leftover{
-	{"nothing of UDP", frame.ProtocolUDP, false, 0, false, [7]string{complete, complete, complete, complete, complete, complete, complete}},
-	{"nothing of SCTP", frame.ProtocolSCTP, false, 0, false, [7]string{complete, complete, complete, complete, complete, complete, complete}},
-	{"the checksum of TCP", frame.ProtocolTCP, true, 0, false, [7]string{left, left, complete, complete, complete, complete, complete}},
-	{"the checksum of UDP", frame.ProtocolUDP, true, 0, false, [7]string{left, left, complete, complete, complete, complete, complete}},
-	{"the checksum of SCTP", frame.ProtocolSCTP, true, 0, false, [7]string{complete, complete, complete, complete, complete, complete, complete}},
+	{
+		"nothing of UDP", frame.ProtocolUDP, false, 0, false,
+		[7]string{complete, complete, complete, complete, complete, complete, complete},
+	},
+	{
+		"nothing of SCTP", frame.ProtocolSCTP, false, 0, false,
+		[7]string{complete, complete, complete, complete, complete, complete, complete},
+	},
+	{
+		"the checksum of TCP", frame.ProtocolTCP, true, 0, false,
+		[7]string{left, left, complete, complete, complete, complete, complete},
+	},
+	{
+		"the checksum of UDP", frame.ProtocolUDP, true, 0, false,
+		[7]string{left, left, complete, complete, complete, complete, complete},
+	},
+	{
+		"the checksum of SCTP", frame.ProtocolSCTP, true, 0, false,
+		[7]string{complete, complete, complete, complete, complete, complete, complete},
+	},
 	{"segments of TCP", frame.ProtocolTCP, true, 1000, false, [7]string{left, left, cut, cut, cut, left, cut}},
 	{"segments of UDP", frame.ProtocolUDP, true, 1000, false, [7]string{left, cut, cut, cut, cut, dropped, dropped}},
 	{"segments of TCP in GRE", frame.ProtocolTCP, true, 1000, true, [7]string{cut, cut, cut, cut, cut, cut, cut}},
-	{"segments of UDP in GRE", frame.ProtocolUDP, true, 1000, true, [7]string{cut, cut, cut, cut, cut, dropped, dropped}},
+	{
+		"segments of UDP in GRE", frame.ProtocolUDP, true, 1000, true,
+		[7]string{cut, cut, cut, cut, cut, dropped, dropped},
+	},
 }
 
 // transports have the lengths of headers (of SCTP with a chunk), and the places of checksums in them.
@@ -122,17 +140,32 @@ func (l leftover) cross(t *testing.T, e egress, f Family, want string) {
 		got.take(d, want, e.mtu)
 	}
 	if !bytes.Equal(got.payload, raw[len(raw)-payload:]) {
-		t.Errorf("%d frames with %d of %d bytes, or others; drops %v", len(seen), len(got.payload), payload, s.engine.Drops())
+		t.Errorf("%d frames with %d of %d bytes, or others; drops %v", len(seen), len(got.payload), payload,
+			s.engine.Drops())
 	}
 }
 
 // routeTo makes interface 1 route to interface 3, the egress.
 func (s *segment) routeTo(e egress) {
-	s.set(1, Interface{Up: true, MAC: portMAC, IP6Enabled: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}})
-	s.set(3, Interface{Up: true, MAC: portMAC, IP6Enabled: true, MTU: e.mtu, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd02::1")}})
+	s.set(1, Interface{
+		Up:         true,
+		MAC:        portMAC,
+		IP6Enabled: true,
+		Addresses:  []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")},
+	})
+	s.set(3, Interface{
+		Up:         true,
+		MAC:        portMAC,
+		IP6Enabled: true,
+		MTU:        e.mtu,
+		Addresses:  []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd02::1")},
+	})
 	for _, to := range []string{"10.2.0.9", "fd02::9"} {
 		a := netip.MustParseAddr(to)
-		must(s.tb, s.engine.SetRoute(TableKey{Family: FamilyOf(a)}, netip.PrefixFrom(a, a.BitLen()), Route{Paths: []Path{{Interface: 3}}}))
+		must(s.tb,
+			s.engine.SetRoute(TableKey{Family: FamilyOf(a)}, netip.PrefixFrom(a, a.BitLen()), Route{
+				Paths: []Path{{Interface: 3}},
+			}))
 		must(s.tb, s.engine.SetNeighbour(3, a, podMAC, true))
 	}
 	s.engine.Publish()
@@ -150,7 +183,8 @@ func (l leftover) build(f Family, payload int) ([]byte, frame.Virtio) {
 	binary.BigEndian.PutUint16(body[2:], 38412)
 	switch l.protocol {
 	case frame.ProtocolTCP:
-		body[12], body[13] = 0x50, 0x10
+		body[12] = 0x50
+		body[13] = 0x10
 	case frame.ProtocolUDP:
 		binary.BigEndian.PutUint16(body[4:], uint16(len(body)))
 	}
@@ -159,7 +193,12 @@ func (l leftover) build(f Family, payload int) ([]byte, frame.Virtio) {
 	if l.protocol != frame.ProtocolSCTP {
 		binary.BigEndian.PutUint16(packet[start+t.checksum:], plainSum(pseudoOf(packet, l.protocol, len(body))))
 	}
-	v := frame.Virtio{Flags: frame.VirtioNeedsChecksum, GSOSize: l.segment, ChecksumStart: uint16(start), ChecksumOffset: uint16(t.checksum)}
+	v := frame.Virtio{
+		Flags:          frame.VirtioNeedsChecksum,
+		GSOSize:        l.segment,
+		ChecksumStart:  uint16(start),
+		ChecksumOffset: uint16(t.checksum),
+	}
 	if l.segment > 0 {
 		v.GSOType = frame.GSOUDP
 		if l.protocol == frame.ProtocolTCP {
@@ -184,12 +223,14 @@ func (l leftover) build(f Family, payload int) ([]byte, frame.Virtio) {
 func ipBefore(f Family, protocol uint8, body []byte) []byte {
 	fields := frame.IPFields{TTL: 9, Protocol: protocol, PayloadLen: len(body)}
 	if f == IP4 {
-		fields.Source, fields.Destination = netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("10.2.0.9")
+		fields.Source = netip.MustParseAddr("10.1.0.5")
+		fields.Destination = netip.MustParseAddr("10.2.0.9")
 		b := make([]byte, frame.IPv4Len, frame.IPv4Len+len(body))
 		frame.PutIPv4(b, fields)
 		return append(b, body...)
 	}
-	fields.Source, fields.Destination = netip.MustParseAddr("fd01::5"), netip.MustParseAddr("fd02::9")
+	fields.Source = netip.MustParseAddr("fd01::5")
+	fields.Destination = netip.MustParseAddr("fd02::9")
 	b := make([]byte, frame.IPv6Len, frame.IPv6Len+len(body))
 	frame.PutIPv6(b, fields)
 	return append(b, body...)

@@ -1,4 +1,5 @@
-// Package forward forwards frames between ports: workers run to completion on snapshots that a control goroutine publishes.
+// Package forward forwards frames between ports: workers run to completion on snapshots that a control goroutine
+// publishes.
 package forward
 
 import (
@@ -24,19 +25,20 @@ type Config struct {
 	Log     *slog.Logger // receives port failures and recoveries; nil: no log
 
 	MemifBroker *memif.Broker // owns the sockets of memif clients; nil: this process owns them
-	// StormLimit is the number of copies per second that a worker makes of flooded frames of one interface; 0: DefaultStormLimit,
-	// negative: no limit.
+	// StormLimit is the number of copies per second that a worker makes of flooded frames of one interface; 0:
+	// DefaultStormLimit, negative: no limit.
 	StormLimit int
-	// SessionLimit is the number of sessions that ACLs open on one interface; 0: DefaultSessionLimit. There may be an eighth more.
+	// SessionLimit is the number of sessions that ACLs open on one interface; 0: DefaultSessionLimit. There may be an
+	// eighth more.
 	SessionLimit int
-	// HandOver is called at the end of Run, after the last vector. It returns true if another process has adopted the ports, which
-	// open returns; then they are not deleted. nil: all are deleted.
+	// HandOver is called at the end of Run, after the last vector. It returns true if another process has adopted the
+	// ports, which open returns; then they are not deleted. nil: all are deleted.
 	HandOver func(open func() OpenPorts) bool
 }
 
-// Engine forwards packets. Control is the one goroutine that calls ClosePort and the methods that begin with Set, Add, Del,
-// Publish, Flush, Forget, Learned and Open. Counters, Drops, Trace and Events may be called by any goroutine. Publish makes all
-// changes visible to the workers at once; ports are opened and closed immediately.
+// Engine forwards packets. Control is the one goroutine that calls ClosePort and the methods that begin with Set, Add,
+// Del, Publish, Flush, Forget, Learned and Open. Counters, Drops, Trace and Events may be called by any goroutine.
+// Publish makes all changes visible to the workers at once; ports are opened and closed immediately.
 type Engine struct {
 	workers    []*worker
 	slow       *slow.Path
@@ -66,8 +68,13 @@ func New(c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{}), bridgeSlots: map[uint32]uint16{}, handOver: c.HandOver,
-		start: time.Now(), sessionLimit: sessionLimit(c.SessionLimit)}
+	e := &Engine{
+		events:      make(chan Event, eventBacklog),
+		stopped:     make(chan struct{}),
+		bridgeSlots: map[uint32]uint16{},
+		handOver:    c.HandOver,
+		start:       time.Now(), sessionLimit: sessionLimit(c.SessionLimit),
+	}
 	e.live.Store(newSnapshot())
 	e.ports.Store(new(portTable))
 	if err := e.build(c); err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// fastPath forwards the plain frames of a vector: those that need only a lookup and, if they are routed, a new header. It uses
-// only the head of the frame, so that a borrowed body is not copied before it is transmitted. All other frames take the full
-// path, input, which decides the same for a plain frame.
+// fastPath forwards the plain frames of a vector: those that need only a lookup and, if they are routed, a new header.
+// It uses only the head of the frame, so that a borrowed body is not copied before it is transmitted. All other frames
+// take the full path, input, which decides the same for a plain frame.
 //
-// A fastPath is used for one vector. It may keep lookup results, because snapshot, ports and MAC table do not change during a
-// vector.
+// A fastPath is used for one vector. It may keep lookup results, because snapshot, ports and MAC table do not change
+// during a vector.
 type fastPath struct {
 	w  *worker
 	in *iface
@@ -75,13 +75,15 @@ func (s *fastPath) setOutput(out *iface) bool {
 	if a == nil || a.failure.Load() != nil {
 		return false
 	}
-	s.out, s.port = out, a
+	s.out = out
+	s.port = a
 	return true
 }
 
 // tryBridge reports whether a bridged frame with the head h goes to s.port, and its source needs no learning.
 func (s *fastPath) tryBridge(h []byte) bool {
-	target, source := macKeyAt(s.br.slot, h), macKeyAt(s.br.slot, h[6:])
+	target := macKeyAt(s.br.slot, h)
+	source := macKeyAt(s.br.slot, h[6:])
 	if source != s.source && s.br.learn {
 		if !s.w.l2.fib.isCurrent(s.br, s.in, source) {
 			return false
@@ -134,8 +136,8 @@ type cachedRoute struct {
 	perHost bool // of a block: its destinations have different routes
 }
 
-// routeCache caches routes of one snapshot, and is cleared for the next one. It is direct mapped: a hit costs one comparison or
-// two. Packets to ever changing destinations at worst miss the cache.
+// routeCache caches routes of one snapshot, and is cleared for the next one. It is direct mapped: a hit costs one
+// comparison or two. Packets to ever changing destinations at worst miss the cache.
 type routeCache struct {
 	snapshot *snapshot
 	entries  [1 << routeCacheOrder]cachedRoute
@@ -189,7 +191,8 @@ func (s *fastPath) tryRoute(b *frame.Buffer, h []byte) bool {
 	}
 	p := frame.IPv4(h[frame.EthernetLen:end])
 	total := int(binary.BigEndian.Uint16(p[2:]))
-	if total < frame.IPv4Len || total > b.Len()-frame.EthernetLen || p.TTL() <= 1 || !frame.PlainChecksumValid((*[frame.IPv4Len]byte)(p)) ||
+	if total < frame.IPv4Len || total > b.Len()-frame.EthernetLen || p.TTL() <= 1 ||
+		!frame.PlainChecksumValid((*[frame.IPv4Len]byte)(p)) ||
 		!s.validSource(binary.BigEndian.Uint32(p[12:])) {
 		return false
 	}
@@ -228,8 +231,8 @@ func isUnicast4(a uint32) bool {
 	return a>>28 != 0xe && a>>24 != 127 && a != 0 && a != ^uint32(0)
 }
 
-// cacheableRoute looks up a destination in a table. out is nil if packets may have different paths, are not forwarded, or need
-// more than new addresses. perHost means that the route applies to this destination only.
+// cacheableRoute looks up a destination in a table. out is nil if packets may have different paths, are not forwarded,
+// or need more than new addresses. perHost means that the route applies to this destination only.
 func (s *snapshot) cacheableRoute(slot int, destination uint32) (found cachedRoute) {
 	var raw [4]byte
 	binary.BigEndian.PutUint32(raw[:], destination)
@@ -247,6 +250,8 @@ func (s *snapshot) cacheableRoute(slot int, destination uint32) (found cachedRou
 		}
 		frame.PutEthernet(header[:], n.mac, out.mac, frame.TypeIPv4)
 	}
-	found.out, found.first, found.rest = out, binary.LittleEndian.Uint64(header[:]), binary.LittleEndian.Uint32(header[8:])
+	found.out = out
+	found.first = binary.LittleEndian.Uint64(header[:])
+	found.rest = binary.LittleEndian.Uint32(header[8:])
 	return found
 }

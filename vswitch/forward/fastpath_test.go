@@ -27,16 +27,21 @@ func received(t testing.TB, raw []byte, v frame.Virtio) *frame.Buffer {
 // fastPathAgrees checks that the fast path, if it takes a frame, decides as the full path does.
 func fastPathAgrees(t testing.TB, w *worker, f delivery) (taken bool) {
 	t.Helper()
-	in, raw, v := f.on, f.raw, f.virtio
+	in := f.on
+	raw := f.raw
+	v := f.virtio
 	w.routes.use(w.snapshot)
 	from := w.snapshot.iface(in)
 	s, ok := w.fastPath(from)
-	short, long := received(t, raw, v), received(t, raw, v)
+	short := received(t, raw, v)
+	long := received(t, raw, v)
 	if !ok || !s.tryForward(short) {
 		return false
 	}
-	if d := w.input(from, long); d != (verdict{out: s.out}) || !bytes.Equal(short.Bytes(), long.Bytes()) || short.Virtio != long.Virtio {
-		t.Errorf("%x from %d:\nthe fast path sends %x to %d,\nthe full path %x with %+v", raw, in, short.Bytes(), s.out.index, long.Bytes(), d)
+	if d := w.input(from, long); d != (verdict{out: s.out}) || !bytes.Equal(short.Bytes(), long.Bytes()) ||
+		short.Virtio != long.Virtio {
+		t.Errorf("%x from %d:\nthe fast path sends %x to %d,\nthe full path %x with %+v", raw, in, short.Bytes(),
+			s.out.index, long.Bytes(), d)
 	}
 	if s.port != w.ports.at(s.out.index) {
 		t.Errorf("to %d by another one's port", s.out.index)
@@ -83,15 +88,18 @@ func TestPlainFramesTakeTheFastPath(t *testing.T) {
 		raw  []byte
 		want bool
 	}{
-		"plain":        {udp4("10.2.7.7", 18), true},
-		"long":         {udp4("10.2.7.7", 1400), true},
-		"padded":       {append(udp4("10.2.7.7", 1), 0, 0, 0), true},
-		"above MTU":    {udp4("10.2.7.7", 1600), false},
-		"for us":       {udp4("10.1.0.1", 18), false},
-		"no route":     {udp4("10.99.0.1", 18), false},
-		"expired":      {change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), false},
-		"bad sum":      {change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), false},
-		"spoofed":      {change(udp4("10.2.7.7", 18), func(b []byte) { copy(b[26:], []byte{10, 1, 0, 1}); fixIPv4Checksum(b) }), false},
+		"plain":     {udp4("10.2.7.7", 18), true},
+		"long":      {udp4("10.2.7.7", 1400), true},
+		"padded":    {append(udp4("10.2.7.7", 1), 0, 0, 0), true},
+		"above MTU": {udp4("10.2.7.7", 1600), false},
+		"for us":    {udp4("10.1.0.1", 18), false},
+		"no route":  {udp4("10.99.0.1", 18), false},
+		"expired":   {change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), false},
+		"bad sum":   {change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), false},
+		"spoofed": {
+			change(udp4("10.2.7.7", 18), func(b []byte) { copy(b[26:], []byte{10, 1, 0, 1}); fixIPv4Checksum(b) }),
+			false,
+		},
 		"from a group": {change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; fixIPv4Checksum(b) }), false},
 		"not our MAC":  {change(udp4("10.2.7.7", 18), func(b []byte) { b[5]++ }), false},
 		"too short":    {udp4("10.2.7.7", 18)[:30], false},
@@ -109,7 +117,12 @@ func TestFastPathDoesNotForwardTheLimitedBroadcast(t *testing.T) {
 	b.route(t, "0.0.0.0/0", Route{Paths: []Path{{Interface: 2, NextHop: netip.MustParseAddr("10.2.0.1")}}})
 	b.engine.Publish()
 	b.worker.refresh()
-	for destination, want := range map[string]bool{"255.255.255.254": true, "255.255.255.255": false, "0.0.0.1": true, "0.0.0.0": false} {
+	for destination, want := range map[string]bool{
+		"255.255.255.254": true,
+		"255.255.255.255": false,
+		"0.0.0.1":         true,
+		"0.0.0.0":         false,
+	} {
 		for range 2 {
 			if got := fastPathAgrees(t, b.worker, delivery{1, udp4(destination, 18), frame.Virtio{}}); got != want {
 				t.Errorf("%s: taken %v", destination, got)
@@ -123,15 +136,20 @@ func TestRouteCacheMatchesTables(t *testing.T) {
 	b := newBench(t)
 	e := b.engine
 	table := TableKey{IP4, 7}
-	neighbours := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.1.255"), netip.MustParseAddr("10.0.1.3")}
+	neighbours := []netip.Addr{
+		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.1.255"), netip.MustParseAddr("10.0.1.3"),
+	}
 	rapid.Check(t, func(r *rapid.T) {
 		e.DelTable(table)
 		e.AddTable(table)
 		address := rapid.Custom(func(r *rapid.T) netip.Addr {
-			return netip.AddrFrom4([4]byte{10, 0, rapid.Byte().Draw(r, "block") % 2, rapid.SampledFrom([]byte{0, 1, 2, 255}).Draw(r, "host")})
+			return netip.AddrFrom4([4]byte{
+				10, 0, rapid.Byte().Draw(r, "block") % 2, rapid.SampledFrom([]byte{0, 1, 2, 255}).Draw(r, "host"),
+			})
 		})
 		for range rapid.IntRange(1, 30).Draw(r, "steps") {
-			p := netip.PrefixFrom(address.Draw(r, "address"), rapid.SampledFrom([]int{0, 8, 23, 24, 25, 31, 32}).Draw(r, "bits")).Masked()
+			p := netip.PrefixFrom(address.Draw(r, "address"),
+				rapid.SampledFrom([]int{0, 8, 23, 24, 25, 31, 32}).Draw(r, "bits")).Masked()
 			switch rapid.IntRange(0, 4).Draw(r, "what") {
 			case 4:
 				if err := e.SetInterface(2, Interface{Up: rapid.Bool().Draw(r, "up"), MAC: portMAC}); err != nil {
@@ -146,7 +164,8 @@ func TestRouteCacheMatchesTables(t *testing.T) {
 			case 3:
 				n := rapid.SampledFrom(neighbours).Draw(r, "neighbour")
 				if e.DelNeighbour(2, n); rapid.Bool().Draw(r, "known") {
-					if err := e.SetNeighbour(2, n, frame.MAC{2, 0, 0, 9, 9, byte(rapid.IntRange(1, 3).Draw(r, "mac"))}, true); err != nil {
+					if err := e.SetNeighbour(2, n, frame.MAC{2, 0, 0, 9, 9, byte(rapid.IntRange(1, 3).Draw(r, "mac"))},
+						true); err != nil {
 						r.Fatal(err)
 					}
 				}
@@ -170,7 +189,8 @@ func someRoute(r *rapid.T, neighbours []netip.Addr) Route {
 	case 1:
 		return Route{Paths: []Path{{Interface: 2, NextHop: neighbours[0]}, {Interface: 1, NextHop: neighbours[0]}}}
 	case 2:
-		path.Interface, path.Table = NoInterface, rapid.SampledFrom([]uint32{0, 7}).Draw(r, "table")
+		path.Interface = NoInterface
+		path.Table = rapid.SampledFrom([]uint32{0, 7}).Draw(r, "table")
 	}
 	if rapid.Bool().Draw(r, "by a next hop") {
 		path.NextHop = rapid.SampledFrom(neighbours).Draw(r, "next hop")
@@ -184,7 +204,8 @@ func compareRoute(r *rapid.T, w *worker, slot int, a netip.Addr) {
 	got := w.routes.lookup(slot, binary.BigEndian.Uint32(raw[:]))
 	header := make(frame.IPv4, frame.IPv4Len)
 	out, target, _ := resolveRoute(w.snapshot, slot, a, header)
-	if direct := w.snapshot.cacheableRoute(slot, binary.BigEndian.Uint32(raw[:])); got.out != direct.out || got.first != direct.first || got.rest != direct.rest {
+	if direct := w.snapshot.cacheableRoute(slot, binary.BigEndian.Uint32(raw[:])); got.out != direct.out ||
+		got.first != direct.first || got.rest != direct.rest {
 		r.Fatalf("%v: the cache says %+v, the tables %+v", a, got, direct)
 	}
 	if got.out == nil {
@@ -204,9 +225,11 @@ func TestFastPathKeepsTheOrder(t *testing.T) {
 	b := newMemifBench(t, func(*memif.ClientConfig) {})
 	b.bridge(t)
 	b.teach(t)
-	v, room := make([][]byte, 200), make([][]byte, 200)
+	v := make([][]byte, 200)
+	room := make([][]byte, 200)
 	for i := range v {
-		v[i], room[i] = udp4("10.2.7.7", 100+i), make([]byte, 2048)
+		v[i] = udp4("10.2.7.7", 100+i)
+		room[i] = make([]byte, 2048)
 		copy(v[i][6:], []byte{2, 9, 9, 9, 9, byte(i / 7 % 2 * i)}) // sometimes an unknown source
 		binary.BigEndian.PutUint16(v[i][42:], uint16(i))
 	}
@@ -231,7 +254,8 @@ func TestMemifsForwardFramesOfAnySize(t *testing.T) {
 			b.teach(t)
 			var v, room [][]byte
 			for n := 0; n <= 1600; n += 17 {
-				v, room = append(v, udp4("10.2.7.7", n)), append(room, make([]byte, 4096))
+				v = append(v, udp4("10.2.7.7", n))
+				room = append(room, make([]byte, 4096))
 			}
 			for first := 0; first < len(v); first += 16 { // chains take many slots
 				some := v[first:min(first+16, len(v))]

@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// FuzzFrame sends frames through worker and slow path. All transmitted frames are well formed according to gopacket, and no
-// buffer is lost.
+// FuzzFrame sends frames through worker and slow path. All transmitted frames are well formed according to gopacket,
+// and no buffer is lost.
 func FuzzFrame(f *testing.F) {
 	for _, raw := range seeds() {
 		f.Add(raw, false, uint8(0), uint8(0), uint16(0), uint16(0), uint16(0))
@@ -44,7 +44,8 @@ func FuzzFrame(f *testing.F) {
 			p.show = func(out []byte, v frame.Virtio) { checkSent(t, raw, out, v) }
 		}
 		b.engine.ports.Load().at(2).offload = port.Offload{Checksum: flags&4 == 0, TCP: flags&8 == 0, UDP: flags&8 == 0}
-		b.run(raw, frame.Virtio{Flags: flags, GSOType: gso, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}, 1)
+		b.run(raw,
+			frame.Virtio{Flags: flags, GSOType: gso, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}, 1)
 		now = now.Add(10 * time.Millisecond)
 		b.engine.slow.Step(now)
 		b.worker.round()
@@ -103,7 +104,8 @@ func checkSent(t *testing.T, in, out []byte, v frame.Virtio) {
 	}
 }
 
-// checkOwnPacket checks a packet that the dataplane originated: gopacket finds no error and computes the same checksums.
+// checkOwnPacket checks a packet that the dataplane originated: gopacket finds no error and computes the same
+// checksums.
 func checkOwnPacket(t *testing.T, in, out []byte, p gopacket.Packet) {
 	t.Helper()
 	if bad := p.ErrorLayer(); bad != nil {
@@ -140,24 +142,32 @@ func sum(b []byte) uint32 {
 func seeds() [][]byte {
 	echo := append(udp4("10.1.0.1", 0), 1, 2, 3, 4)
 	echo[17] += 4
-	echo[23], echo[34], echo[35] = frame.ProtocolICMP, frame.ICMPEcho, 0
+	echo[23] = frame.ProtocolICMP
+	echo[34] = frame.ICMPEcho
+	echo[35] = 0
 	frame.ICMP(echo[34:]).PutChecksum(0)
 	fixIPv4Checksum(echo)
 	arp := make([]byte, frame.EthernetLen+frame.ARPLen)
 	frame.PutEthernet(arp, frame.Broadcast, podMAC, frame.TypeARP)
 	frame.PutARP(arp[14:], frame.ARPFields{
-		Operation: frame.ARPRequest, SenderMAC: podMAC, Sender: netip.MustParseAddr("10.61.0.1"), Target: netip.MustParseAddr("10.1.0.1"),
+		Operation: frame.ARPRequest,
+		SenderMAC: podMAC,
+		Sender:    netip.MustParseAddr("10.61.0.1"),
+		Target:    netip.MustParseAddr("10.1.0.1"),
 	})
 	return [][]byte{
 		udp4("10.2.7.7", 18), udp6("fd02::7", 18), udp4("10.1.0.1", 18), udp6("fd01::1", 18), udp4("10.61.0.1", 18),
 		udp6("fd61::1", 18), udp4("10.99.0.1", 18), udp6("fd99::1", 18), udp4("10.2.7.7", 1600), udp6("fd02::7", 1600),
-		change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), echo, arp, echo6("fd01::1"), solicit6(),
+		change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), echo, arp, echo6("fd01::1"),
+		solicit6(),
 	}
 }
 
 func echo6(to string) []byte {
 	b := udp6(to, 8)
-	b[20], b[54], b[55] = frame.ProtocolICMPv6, frame.ICMP6Echo, 0
+	b[20] = frame.ProtocolICMPv6
+	b[54] = frame.ICMP6Echo
+	b[55] = 0
 	body := frame.ICMP(b[54:])
 	body.PutChecksum(frame.PseudoHeader(netip.MustParseAddr("fd09::1"), netip.MustParseAddr(to), 58, len(body)))
 	return b
@@ -168,8 +178,14 @@ func solicit6() []byte {
 	group, mac := frame.SolicitedNode(target)
 	b := udp6(group.String(), frame.NDLinkLen-frame.UDPLen)
 	frame.PutEthernet(b, mac, podMAC, frame.TypeIPv6)
-	b[20], b[21] = frame.ProtocolICMPv6, 255
-	frame.PutND(b[54:], frame.NDFields{Type: frame.ICMP6Solicit, Target: target, Option: frame.NDSourceLink, Link: podMAC})
+	b[20] = frame.ProtocolICMPv6
+	b[21] = 255
+	frame.PutND(b[54:], frame.NDFields{
+		Type:   frame.ICMP6Solicit,
+		Target: target,
+		Option: frame.NDSourceLink,
+		Link:   podMAC,
+	})
 	frame.ICMP(b[54:]).PutChecksum(frame.PseudoHeader(netip.MustParseAddr("fd09::1"), group, 58, frame.NDLinkLen))
 	return b
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// OpenPort is a tap, a packet socket or the connection of a memif with its descriptors, which another process can adopt.
+// OpenPort is a tap, a packet socket or the connection of a memif with its descriptors, which another process can
+// adopt.
 type OpenPort struct {
 	Interface   uint32
 	Descriptors []int
@@ -36,12 +37,12 @@ type passable interface {
 	Release() error
 }
 
-// AdoptMemifSocket continues to listen on a memif socket that another process passed, once Resume is called. The memifs of the
-// socket follow by OpenMemif. The engine owns the descriptor.
+// AdoptMemifSocket continues to listen on a memif socket that another process passed, once Resume is called. The memifs
+// of the socket follow by OpenMemif. The engine owns the descriptor.
 func (e *Engine) AdoptMemifSocket(s OpenSocket) error { return e.memifs.adoptSocket(s) }
 
-// AdoptMemif attaches the connection of a memif, which another process passed, to an open memif, and returns its client. It owns
-// the descriptors. After an error the memif waits for a client.
+// AdoptMemif attaches the connection of a memif, which another process passed, to an open memif, and returns its
+// client. It owns the descriptors. After an error the memif waits for a client.
 func (e *Engine) AdoptMemif(index uint32, from OpenPort) (*port.MemifPeer, error) {
 	return e.memifs.adopt(index, from)
 }
@@ -56,8 +57,8 @@ func (e *Engine) AdoptTap(index uint32, c port.TapConfig, descriptors []int) err
 	}, func() (vectorPort, error) { return orNothing(port.OpenTap(c)) })
 }
 
-// AdoptAFPacket is OpenAFPacket for a packet socket that another process passed. Without descriptors the socket is opened as a
-// failed port is.
+// AdoptAFPacket is OpenAFPacket for a packet socket that another process passed. Without descriptors the socket is
+// opened as a failed port is.
 func (e *Engine) AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error {
 	c.SetUp = false
 	return e.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
@@ -94,8 +95,8 @@ func (s *supervisor) adopt(index uint32, passed bool, adopt, open func() (vector
 	return nil
 }
 
-// Suspend does the part of a handover for which packets need not wait, before the context of Run ends: no client of a memif is
-// accepted any more, and the ends of connections are not noticed.
+// Suspend does the part of a handover for which packets need not wait, before the context of Run ends: no client of a
+// memif is accepted any more, and the ends of connections are not noticed.
 func (e *Engine) Suspend() { e.memifs.suspend() }
 
 // openPorts returns all that another process can adopt, after the end of the workers.
@@ -151,7 +152,8 @@ func (e *Engine) Abandon() error {
 	return err
 }
 
-// closePorts closes all ports after the end of the workers, or leaves them to the process that Config.HandOver passes them to.
+// closePorts closes all ports after the end of the workers, or leaves them to the process that Config.HandOver passes
+// them to.
 func (e *Engine) closePorts() error {
 	if e.handOver != nil && e.handOver(e.openPorts) {
 		return errors.Join(e.memifs.releaseAll(), e.supervisor.releaseAll())

@@ -20,8 +20,8 @@ var hostileFlows = map[string]flow{
 	"ICMPv6":       {"fd01::5", "fd02::9", frame.ProtocolICMPv6, frame.ICMP6Echo, 7, 0, 0},
 }
 
-// A pod that sends raw frames chooses where its virtio header has the checksum written. Whatever it chooses, a port without checksum
-// offload sends the packet that the ACLs have permitted.
+// A pod that sends raw frames chooses where its virtio header has the checksum written. Whatever it chooses, a port
+// without checksum offload sends the packet that the ACLs have permitted.
 func TestCompletedChecksumsLeaveWhatACLsCompare(t *testing.T) {
 	for name, f := range hostileFlows {
 		t.Run(name, func(t *testing.T) {
@@ -35,8 +35,11 @@ func TestCompletedChecksumsLeaveWhatACLsCompare(t *testing.T) {
 				for offset := range len(f.frame()) - start {
 					raw := f.frame()
 					copy(raw, portMAC[:])
-					for _, d := range s.receive(1, raw, frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: uint16(start),
-						ChecksumOffset: uint16(offset)}) {
+					for _, d := range s.receive(1, raw, frame.Virtio{
+						Flags:          frame.VirtioNeedsChecksum,
+						ChecksumStart:  uint16(start),
+						ChecksumOffset: uint16(offset),
+					}) {
 						passed++
 						var got aclPacket
 						got.parse(d.raw)
@@ -66,7 +69,11 @@ func TestPodCannotReachAnotherPortByAChecksum(t *testing.T) {
 	binary.BigEndian.PutUint16(word, 0)
 	rest := frame.Sum(raw[upper:], 0)
 	binary.BigEndian.PutUint16(word, frame.Sum([]byte{0xff, 0xff - 22}, ^rest))
-	for _, d := range s.receive(1, raw, frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: upper, ChecksumOffset: 2}) {
+	for _, d := range s.receive(1, raw, frame.Virtio{
+		Flags:          frame.VirtioNeedsChecksum,
+		ChecksumStart:  upper,
+		ChecksumOffset: 2,
+	}) {
 		t.Errorf("sent to port %d", binary.BigEndian.Uint16(d.raw[upper+2:]))
 	}
 	if len(s.receive(1, raw, frame.Virtio{})) != 1 {

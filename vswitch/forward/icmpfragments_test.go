@@ -7,10 +7,11 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Rules for ICMP errors and neighbour discovery, as all policies have them, let no fragment pass: no host sends such fragments. Those of an echo
-// pass by a rule that permits it.
+// Rules for ICMP errors and neighbour discovery, as all policies have them, let no fragment pass: no host sends such
+// fragments. Those of an echo pass by a rule that permits it.
 func TestRulesForErrorsPermitNoFragments(t *testing.T) {
-	any4, any6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+	any4 := netip.MustParsePrefix("0.0.0.0/0")
+	any6 := netip.MustParsePrefix("::/0")
 	const moreFragments = 0x2000
 	later4 := packet4(frame.ProtocolICMP, nil, 1, make([]byte, 8))
 	later6 := packet6(44, fragmentHeader(frame.ProtocolICMPv6, 1, false), make([]byte, 8))
@@ -42,7 +43,14 @@ func TestRulesForErrorsPermitNoFragments(t *testing.T) {
 		"first of an IPv6 echo":    {any6, frame.ProtocolICMPv6, PortRange{128, 129}, first6(128, true), true},
 		"one that is all of it":    {any6, frame.ProtocolICMPv6, PortRange{1, 4}, first6(1, false), true},
 	} {
-		rule := ACLRule{Permit: true, Source: tt.any, Destination: tt.any, Protocol: tt.protocol, Sources: tt.types, Destinations: PortRange{0, 255}}
+		rule := ACLRule{
+			Permit:       true,
+			Source:       tt.any,
+			Destination:  tt.any,
+			Protocol:     tt.protocol,
+			Sources:      tt.types,
+			Destinations: PortRange{0, 255},
+		}
 		f := NewACLFilter(1, "closed", []ACLRule{rule, {Source: tt.any, Destination: tt.any}})
 		var p aclPacket
 		if p.parse(tt.packet) != parsedPacket {

@@ -13,7 +13,8 @@ type lossySocket struct {
 }
 
 func (l *lossySocket) Inexpressible() (n uint64) {
-	n, l.lost = l.lost, 0
+	n = l.lost
+	l.lost = 0
 	return n
 }
 

@@ -5,10 +5,10 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// verdict is the decision on a frame: it is dropped, punted to the slow path (both, if the sender is to get an ICMP error) or
-// sent, in fragments if mtu is set. worker.unresolved is the next hop of a frame that is punted as unresolved. The four fields
-// stay in registers. With a fifth, each function wrote them to memory piecewise and read them back as a whole, a store-forwarding
-// stall of five nanoseconds each.
+// verdict is the decision on a frame: it is dropped, punted to the slow path (both, if the sender is to get an ICMP
+// error) or sent, in fragments if mtu is set. worker.unresolved is the next hop of a frame that is punted as
+// unresolved. The four fields stay in registers. With a fifth, each function wrote them to memory piecewise and read
+// them back as a whole, a store-forwarding stall of five nanoseconds each.
 type verdict struct {
 	out  *iface
 	mtu  uint32
@@ -22,10 +22,11 @@ type traceDetail uint8
 const (
 	detailFlooded     traceDetail = iota + 1 // out is the last of the members it was sent to, if any
 	detailPuntedByBVI                        // punted on the BVI
+	detailKept                               // a fragment that waits for the others
 )
 
-// receive receives a vector from a queue, decides on each frame and sends it. It returns the number of frames, and whether more
-// may wait.
+// receive receives a vector from a queue, decides on each frame and sends it. It returns the number of frames, and
+// whether more may wait.
 func (w *worker) receive(i *rxQueue) (n int, more bool) {
 	a := i.port
 	if a.failure.Load() != nil {
@@ -50,7 +51,8 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 		return 0, false
 	}
 	more = n == len(v)
-	// Use every change that control confirmed before these frames were sent: a client may send as soon as its route is confirmed.
+	// Use every change that control confirmed before these frames were sent: a client may send as soon as its route is
+	// confirmed.
 	w.snapshot = w.engine.live.Load()
 	used := n - w.vector(i, v[:n])
 	if a.shared != nil {
@@ -87,20 +89,24 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 		tally.bytes += uint64(b.Len())
 		kind := b.EthernetType()
 		if short && s.tryForward(b) {
-			line.result, line.detail = verdict{out: s.out}, 0
+			line.result = verdict{out: s.out}
+			line.detail = 0
 			tally.count(kind)
 			if s.port != run {
 				w.tx.enqueueAll(run, v[start:n])
-				run, start = s.port, n
+				run = s.port
+				start = n
 			}
 			continue
 		}
 		w.tx.enqueueAll(run, v[start:n])
-		run, start = nil, n+1
+		run = nil
+		start = n + 1
 		s.target = 0 // the full path may learn that the MAC has moved
 		w.detail = 0
 		d := w.egress(b, w.input(in, b))
-		line.result, line.detail = d, w.detail
+		line.result = d
+		line.detail = w.detail
 		tally.add(b, d)
 		w.apply(in, b, d)
 	}
@@ -210,7 +216,10 @@ type bufferCache struct {
 }
 
 func newBufferCache() bufferCache {
-	return bufferCache{pool: frame.NewPool(frame.BufferSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
+	return bufferCache{
+		pool:  frame.NewPool(frame.BufferSize, poolSize),
+		empty: make([]*frame.Buffer, 0, frame.VectorSize),
+	}
 }
 
 // forVector returns buffers for n frames, or fewer if the pool is short.
@@ -221,7 +230,8 @@ func (s *bufferCache) forVector(n int) []*frame.Buffer {
 	return s.empty[:min(n, len(s.empty))]
 }
 
-// refill replaces the first used buffers by those released last, which are still in the CPU cache. The pool may be short.
+// refill replaces the first used buffers by those released last, which are still in the CPU cache. The pool may be
+// short.
 func (s *bufferCache) refill(used int) {
 	got := s.pool.Take(s.empty[:used])
 	if got < used {

@@ -26,9 +26,9 @@ type Interface struct {
 
 	Table4, Table6 uint32 // VRFs of received packets
 
-	// Addresses are answered by ARP and ND, and are the sources of ICMP errors and solicitations; the first address of a family
-	// is preferred. An unnumbered interface has those of its donor. As in VPP an interface without an IPv4 address drops IPv4.
-	// Control must add a Local route for each address.
+	// Addresses are answered by ARP and ND, and are the sources of ICMP errors and solicitations; the first address of
+	// a family is preferred. An unnumbered interface has those of its donor. As in VPP an interface without an IPv4
+	// address drops IPv4. Control must add a Local route for each address.
 	Addresses []netip.Addr
 
 	LinkLocal  netip.Addr // answered by ND, and local without a route
@@ -50,8 +50,8 @@ type Interface struct {
 	Mirrors []Mirror // of an interface with a port
 }
 
-// SetInterface creates an interface or replaces its configuration; neighbours and counters stay. It returns ErrNoInterface for an
-// index of MaxInterfaces or more.
+// SetInterface creates an interface or replaces its configuration; neighbours and counters stay. It returns
+// ErrNoInterface for an index of MaxInterfaces or more.
 func (e *Engine) SetInterface(index uint32, i Interface) error {
 	if index >= MaxInterfaces {
 		return ErrNoInterface
@@ -62,11 +62,13 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 		*next = *old
 	} else {
 		next.counters = newCounterSet(len(e.workers))
-		next.floods, next.punts = newFloodBudgets(e.workers), newPuntBudgets(e.workers)
+		next.floods = newFloodBudgets(e.workers)
+		next.punts = newPuntBudgets(e.workers)
 	}
 	next.set(i)
 	next.setAccessLists(i.ACL, e)
-	next.fib4, next.fib6 = d.slot(TableKey{IP4, i.Table4}), d.slot(TableKey{IP6, i.Table6})
+	next.fib4 = d.slot(TableKey{IP4, i.Table4})
+	next.fib6 = d.slot(TableKey{IP6, i.Table6})
 	d.setTunnel(next, i.Tunnel)
 	d.put(next)
 	return nil
@@ -113,19 +115,26 @@ type iface struct {
 }
 
 func (i *iface) set(c Interface) {
-	i.up, i.mtu, i.mac = c.Up, c.MTU, c.MAC
+	i.up = c.Up
+	i.mtu = c.MTU
+	i.mac = c.MAC
 	if i.mtu == 0 {
 		i.mtu = defaultMTU
 	}
-	i.table4, i.table6 = c.Table4, c.Table6
-	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
+	i.table4 = c.Table4
+	i.table6 = c.Table6
+	i.addresses = slices.Clone(c.Addresses)
+	i.linkLocal = c.LinkLocal
 	i.macWord = wordOf(c.MAC)
 	i.addresses4 = ipv4Words(c.Addresses)
 	i.ip4 = len(i.addresses4) > 0
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
-	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
-	i.macip, i.proxyARP, i.proxyND = c.MACIP, c.ProxyARP, c.ProxyND
+	i.redirect4 = c.Redirect4
+	i.redirect6 = c.Redirect6
+	i.macip = c.MACIP
+	i.proxyARP = c.ProxyARP
+	i.proxyND = c.ProxyND
 	i.mirrors = newMirrors(c.Mirrors)
 }
 

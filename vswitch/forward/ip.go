@@ -8,7 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// ip4 decides on a received IPv4 packet. It always verifies the header checksum: the virtio header covers the L4 checksum only.
+// ip4 decides on a received IPv4 packet. It always verifies the header checksum: the virtio header covers the L4
+// checksum only.
 func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !in.ip4 {
 		return verdict{drop: dropNoIP4}
@@ -24,7 +25,8 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !b.Virtio.Fits(b.Len()) {
 		return verdict{drop: dropVirtio}
 	}
-	source, destination := p.Source(), p.Destination()
+	source := p.Source()
+	destination := p.Destination()
 	if !unicast4(source) {
 		return verdict{drop: dropSource4}
 	}
@@ -73,14 +75,21 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
 	if w.snapshot.hasTunnels() && p.Protocol() == frame.ProtocolUDP {
 		if p.IsFragment() {
-			if p.FragmentOffset() == 0 && w.snapshot.isTunnelPort(p.Payload()) {
-				return verdict{drop: dropTunnelFragment}
+			if d, taken := w.vtep.reassemble4(in, b, p); taken {
+				return d
 			}
-		} else if d, taken := w.vtep.receive(b, p.HeaderLen(), outerKey(p.Source(), p.Destination(), in.table4)); taken {
-			return d
+			p = frame.IPv4(b.Bytes()[frame.EthernetLen:]) // which may be whole now
+		}
+		if !p.IsFragment() {
+			if d, taken := w.vtep.receive(in, b, p.HeaderLen(),
+				outerKey(p.Source(), p.Destination(), in.table4)); taken {
+				return d
+			}
 		}
 	}
-	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperHeader{p.Protocol(), p.HeaderLen(), p.IsFragment()}); taken {
+	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperHeader{
+		p.Protocol(), p.HeaderLen(), p.IsFragment(),
+	}); taken {
 		return d
 	}
 	return verdict{punt: slow.Received}
@@ -116,7 +125,8 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 	if !b.Virtio.Fits(b.Len()) {
 		return verdict{drop: dropVirtio}
 	}
-	source, destination := p.Source(), p.Destination()
+	source := p.Source()
+	destination := p.Destination()
 	if source.IsMulticast() || source.IsLoopback() || destination.IsLoopback() || destination.IsUnspecified() {
 		return verdict{drop: dropSource6}
 	}
@@ -152,7 +162,9 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 			return verdict{punt: slow.Discovery}
 		}
 		u, _ := p.Upper()
-		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperHeader{u.Protocol, u.Offset, u.Fragment}); taken {
+		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperHeader{
+			u.Protocol, u.Offset, u.Fragment,
+		}); taken {
 			return d
 		}
 		return local6(p)
@@ -227,9 +239,10 @@ func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict
 	return verdict{out: out}
 }
 
-// Redirect sends packets for the dataplane's own addresses to another host, such as the kernel of a node whose network card the
-// dataplane owns. The dataplane keeps echo requests, neighbour discovery, tunnel packets and, unless UDP is set, UDP, which it
-// answers with port unreachable. As in VPP the TTL does not change, because the packet has reached its destination.
+// Redirect sends packets for the dataplane's own addresses to another host, such as the kernel of a node whose network
+// card the dataplane owns. The dataplane keeps echo requests, neighbour discovery, packets of its tunnels and, unless
+// UDP is set, UDP, which it answers with port unreachable. As in VPP the TTL does not change, because the packet has
+// reached its destination.
 type Redirect struct {
 	Interface uint32
 	NextHop   netip.Addr // if invalid, the packet's destination is the next hop
@@ -263,7 +276,8 @@ func (w *worker) redirect(r *Redirect, b *frame.Buffer, destination netip.Addr, 
 	return d, true
 }
 
-// isEchoRequest reports whether a packet is a whole echo request. Its fragments all go to the same host, which reassembles them.
+// isEchoRequest reports whether a packet is a whole echo request. Its fragments all go to the same host, which
+// reassembles them.
 func isEchoRequest(packet []byte, u upperHeader) bool {
 	if u.fragment || u.offset >= len(packet) {
 		return false

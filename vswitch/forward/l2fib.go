@@ -11,8 +11,8 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// clockReadInterval is the number of rounds between two readings of the clock: reading it costs half as much as forwarding a
-// frame, and a round of a busy worker takes microseconds.
+// clockReadInterval is the number of rounds between two readings of the clock: reading it costs half as much as
+// forwarding a frame, and a round of a busy worker takes microseconds.
 const clockReadInterval = 16
 
 // secondClock counts seconds for the aging of MACs.
@@ -25,7 +25,8 @@ type secondClock struct {
 // read returns the seconds since start.
 func (c *secondClock) read() uint32 {
 	if c.fresh == 0 {
-		c.seconds, c.fresh = uint32(time.Since(c.start)/time.Second), clockReadInterval
+		c.seconds = uint32(time.Since(c.start) / time.Second)
+		c.fresh = clockReadInterval
 	}
 	c.fresh--
 	return c.seconds
@@ -133,7 +134,8 @@ func (l *l2fib) add(e macEntry, of *iface) bool {
 	return added
 }
 
-// lookupMAC returns the interface behind a MAC. Learned entries take precedence over configured ones that are not static.
+// lookupMAC returns the interface behind a MAC. Learned entries take precedence over configured ones that are not
+// static.
 func (l *l2fib) lookup(br *bridge, k macKey) (f macTarget, known bool) {
 	f, known = br.configuredMAC(k)
 	if known && (f.static || f.filter) {
@@ -146,15 +148,19 @@ func (l *l2fib) lookup(br *bridge, k macKey) (f macTarget, known bool) {
 }
 
 const (
-	// macOrder is the binary logarithm of a MAC table's size. At most half of the entries are used, which keeps probing short.
+	// macOrder is the binary logarithm of a MAC table's size. At most half of the entries are used, which keeps probing
+	// short.
 	macOrder = 15
 	// maxLearned limits the MACs in a table.
 	maxLearned = 1 << (macOrder - 1)
-	// maxLearnedInBridge limits the MACs of a bridge domain, so that one domain with a MAC flood does not fill the table.
+	// maxLearnedInBridge limits the MACs of a bridge domain, so that one domain with a MAC flood does not fill the
+	// table.
 	maxLearnedInBridge = maxLearned / 2
-	// maxLearnedOn limits the MACs of an interface other than a tunnel, so that one pod with a MAC flood does not fill its bridge domain.
+	// maxLearnedOn limits the MACs of an interface other than a tunnel, so that one pod with a MAC flood does not fill
+	// its bridge domain.
 	maxLearnedOn = 1024
-	// roomSearch is the number of entries that are examined to find one to replace: of the 1024 entries of an interface eight, on average.
+	// roomSearch is the number of entries that are examined to find one to replace: of the 1024 entries of an interface
+	// eight, on average.
 	roomSearch = 256
 	// sweepPerSecond is the number of entries that are checked for expiry each second: the table takes half a minute.
 	sweepPerSecond = 1 << (macOrder - 5)
@@ -167,8 +173,8 @@ func macKeyOf(slot uint16, m frame.MAC) macKey {
 	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(m[:]))<<16 | macKey(binary.BigEndian.Uint16(m[4:]))
 }
 
-// macKeyAt is macKeyOf the address at the start of b. It keeps addresses in registers: six bytes that are written in two pieces
-// and read in one cause a store-forwarding stall.
+// macKeyAt is macKeyOf the address at the start of b. It keeps addresses in registers: six bytes that are written in
+// two pieces and read in one cause a store-forwarding stall.
 func macKeyAt(slot uint16, b []byte) macKey {
 	_ = b[5]
 	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(b))<<16 | macKey(binary.BigEndian.Uint16(b[4:]))
@@ -193,8 +199,8 @@ type macEntry struct {
 	seen uint32 // last seen, in seconds of the worker's clock
 }
 
-// macTable holds the MACs that one worker knows. It uses open addressing with linear probing, and removal leaves no tombstones.
-// The hash is seeded, so that a sender cannot choose colliding MACs.
+// macTable holds the MACs that one worker knows. It uses open addressing with linear probing, and removal leaves no
+// tombstones. The hash is seeded, so that a sender cannot choose colliding MACs.
 type macTable struct {
 	entries  []macEntry
 	seed     uint64
@@ -228,8 +234,9 @@ func (t *macTable) find(k macKey) *macEntry {
 	}
 }
 
-// add adds an entry for a new key, if its interface has less than most. At a limit the entry replaces one of the interface with most entries,
-// so that a MAC flood costs the interfaces of the flood their entries, and no other one. It returns false if there is none to replace.
+// add adds an entry for a new key, if its interface has less than most. At a limit the entry replaces one of the
+// interface with most entries, so that a MAC flood costs the interfaces of the flood their entries, and no other one.
+// It returns false if there is none to replace.
 func (t *macTable) add(e macEntry, most int32) bool {
 	slot := e.key.slot()
 	competes := func(*macEntry) bool { return true }
@@ -249,8 +256,8 @@ func (t *macTable) add(e macEntry, most int32) bool {
 	return true
 }
 
-// makeRoom removes an entry for one of an interface. Of the examined entries that compete it is one of the interface with most entries, and of
-// these the oldest.
+// makeRoom removes an entry for one of an interface. Of the examined entries that compete it is one of the interface
+// with most entries, and of these the oldest.
 func (t *macTable) makeRoom(out uint32, competes func(*macEntry) bool) bool {
 	victim := -1
 	for range roomSearch {
@@ -274,7 +281,9 @@ func (t *macTable) makeRoom(out uint32, competes func(*macEntry) bool) bool {
 }
 
 func (t *macTable) isBetterVictim(a, b *macEntry) bool {
-	if more, less := t.byOut[a.out], t.byOut[b.out]; more != less {
+	more := t.byOut[a.out]
+	less := t.byOut[b.out]
+	if more != less {
 		return more > less
 	}
 	return a.seen < b.seen
@@ -359,9 +368,9 @@ type LearnedMAC struct {
 	Age       time.Duration // time since the last frame, in whole seconds
 }
 
-// FlushMACs removes learned MACs. It first forwards the frames that wait at the filter's interface, because that may be about to
-// leave the bridge domain, and then publishes control's changes, so that MACs are not learned again under the old ones. It
-// returns when all workers are done. Run must be running or have ended.
+// FlushMACs removes learned MACs. It first forwards the frames that wait at the filter's interface, because that may be
+// about to leave the bridge domain, and then publishes control's changes, so that MACs are not learned again under the
+// old ones. It returns when all workers are done. Run must be running or have ended.
 func (e *Engine) FlushMACs(f MACFilter) {
 	slot, ok := e.bridgeSlots[f.Bridge]
 	if !ok && f.Bridge != 0 {
@@ -373,8 +382,8 @@ func (e *Engine) FlushMACs(f MACFilter) {
 	})
 }
 
-// flush removes matching MACs from the tables of all workers. With several workers it does so twice, because a worker may receive
-// an update from one that has not flushed yet.
+// flush removes matching MACs from the tables of all workers. With several workers it does so twice, because a worker
+// may receive an update from one that has not flushed yet.
 func (e *Engine) flush(chosen func(macEntry) bool) {
 	e.Publish()
 	for range min(len(e.workers), 2) {
@@ -387,19 +396,21 @@ func (e *Engine) flush(chosen func(macEntry) bool) {
 	}
 }
 
-// ForgetMAC removes a learned MAC, if it was last seen on the interface, or on any for NoInterface. It reports whether it did. It
-// publishes and waits like FlushMACs.
+// ForgetMAC removes a learned MAC, if it was last seen on the interface, or on any for NoInterface. It reports whether
+// it did. It publishes and waits like FlushMACs.
 func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	slot, ok := e.bridgeSlots[bridge]
 	if !ok {
 		return false
 	}
 	e.Publish()
-	key, found := macKeyOf(slot, m), false
+	key := macKeyOf(slot, m)
+	found := false
 	for _, w := range e.workers {
 		w.requests.post(func(w *worker) {
 			w.l2.fib.applyUpdates()
-			if known := w.l2.fib.macs.find(key); known != nil && !w.l2.fib.expired(known) && (on == NoInterface || on == known.out) {
+			if known := w.l2.fib.macs.find(key); known != nil && !w.l2.fib.expired(known) &&
+				(on == NoInterface || on == known.out) {
 				found = w.l2.fib.macs.remove(key)
 			}
 		})
@@ -407,8 +418,8 @@ func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	return found
 }
 
-// LearnedMACs lists the learned MACs of a bridge domain, or of all for 0, sorted by bridge domain and MAC. It waits like
-// FlushMACs.
+// LearnedMACs lists the learned MACs of a bridge domain, or of all for 0, sorted by bridge domain and MAC. It waits
+// like FlushMACs.
 func (e *Engine) LearnedMACs(bridge uint32) []LearnedMAC {
 	slot, ok := e.bridgeSlots[bridge]
 	if !ok && bridge != 0 {
@@ -436,18 +447,23 @@ func (w *worker) learned(slot uint16) []LearnedMAC {
 			if m.key == 0 || slot != 0 && m.key.slot() != slot || len(entries) == cap(entries) || w.l2.fib.expired(m) {
 				continue
 			}
-			entries = append(entries, LearnedMAC{Bridge: w.snapshot.bridge(m.key.slot()).id, MAC: m.key.mac(), Interface: m.out,
-				Age: time.Duration(w.l2.fib.seconds-m.seen) * time.Second})
+			entries = append(entries, LearnedMAC{
+				Bridge:    w.snapshot.bridge(m.key.slot()).id,
+				MAC:       m.key.mac(),
+				Interface: m.out,
+				Age:       time.Duration(w.l2.fib.seconds-m.seen) * time.Second,
+			})
 		}
 	})
 	return entries
 }
 
 const (
-	// updateRingOrder is the binary logarithm of the pending updates from one worker to another. When the ring is full updates
-	// are lost, and the receiver floods until the MAC is announced again.
+	// updateRingOrder is the binary logarithm of the pending updates from one worker to another. When the ring is full
+	// updates are lost, and the receiver floods until the MAC is announced again.
 	updateRingOrder = 9
-	// announceInterval is the time in seconds after which an active MAC is announced again; the shortest age is a minute.
+	// announceInterval is the time in seconds after which an active MAC is announced again; the shortest age is a
+	// minute.
 	announceInterval = 16
 )
 
@@ -463,7 +479,8 @@ func connect(workers []*worker) {
 		for _, from := range workers {
 			if from != to {
 				r := slow.NewRing[macUpdate](updateRingOrder)
-				from.l2.fib.out, to.l2.fib.in = append(from.l2.fib.out, r), append(to.l2.fib.in, r)
+				from.l2.fib.out = append(from.l2.fib.out, r)
+				to.l2.fib.in = append(to.l2.fib.in, r)
 			}
 		}
 	}

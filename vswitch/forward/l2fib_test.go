@@ -87,15 +87,24 @@ func TestConfiguredMACs(t *testing.T) {
 		reason   string
 	}{
 		{"a static MAC needs no learning", static, nil, host(1), host(2), []uint32{2}, ""},
-		{"a static MAC does not move", static, sends(3), host(1), host(2), []uint32{2}, "l2-learn/L2 mac move violations"},
-		{"another member cannot send from a static MAC", static, nil, host(2), host(9), nil, "l2-learn/L2 mac move violations"},
+		{
+			"a static MAC does not move", static, sends(3), host(1), host(2), []uint32{2},
+			"l2-learn/L2 mac move violations",
+		},
+		{
+			"another member cannot send from a static MAC", static, nil, host(2), host(9), nil,
+			"l2-learn/L2 mac move violations",
+		},
 		{"a static MAC does not age", static, func(s *segment) { s.now += 1e6 }, host(1), host(2), []uint32{2}, ""},
 		{"a frame to a filtered MAC is dropped", filter, nil, host(1), host(2), nil, "l2-fwd/Filter Mac Drop"},
 		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "l2-learn/L2 filter mac drops"},
 		{"a MAC that is not static is configured", proposed, nil, host(1), host(2), []uint32{2}, ""},
 		{"a MAC that is not static moves", proposed, sends(3), host(1), host(2), []uint32{3}, ""},
-		{"a static MAC behind an interface outside of the bridge domain", ConfiguredMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
-			"l2-output/L2 Output interface not valid"},
+		{
+			"a static MAC behind an interface outside of the bridge domain",
+			ConfiguredMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
+			"l2-output/L2 Output interface not valid",
+		},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := aged()
@@ -114,7 +123,8 @@ func TestConfiguredMACs(t *testing.T) {
 	}
 }
 
-// A pod sends frames from thousands of MACs. Unicast to other members of its network, those that come later included, reaches them alone.
+// A pod sends frames from thousands of MACs. Unicast to other members of its network, those that come later included,
+// reaches them alone.
 func TestMACFloodCostsOnlyItsInterface(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3), plain(2, 4))
 	const flood = 9000
@@ -139,7 +149,8 @@ func TestMACFloodCostsOnlyItsInterface(t *testing.T) {
 		for _, m := range s.engine.LearnedMACs(0) {
 			learned[m.Interface]++
 		}
-		if learned[1] > maxLearnedOn || learned[1] < maxLearnedOn/2 || learned[2] != 1 || learned[3] != 1 || learned[4] != 1 {
+		if learned[1] > maxLearnedOn || learned[1] < maxLearnedOn/2 || learned[2] != 1 || learned[3] != 1 ||
+			learned[4] != 1 {
 			t.Errorf("learned are, by interface, %v", learned)
 		}
 		s.engine.FlushMACs(MACFilter{Bridge: 1, Interface: NoInterface})

@@ -128,8 +128,8 @@ func (l *lab) configure(p *pod) {
 	eventually(l.t, "the link of the pod is ready", func() bool { return p.linkReady(l.t) })
 }
 
-// linkReady reports whether the kernel has noticed carrier and accepts packets to the pod's addresses: both take some time after
-// netlink shows the link up with its addresses.
+// linkReady reports whether the kernel has noticed carrier and accepts packets to the pod's addresses: both take some
+// time after netlink shows the link up with its addresses.
 func (p *pod) linkReady(t *testing.T) (ready bool) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
@@ -141,7 +141,8 @@ func (p *pod) linkReady(t *testing.T) (ready bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ready = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) && p.receives(p.v4) && p.receives(p.v6)
+		ready = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) &&
+			p.receives(p.v4) && p.receives(p.v6)
 	})
 	return ready
 }

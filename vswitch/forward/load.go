@@ -15,8 +15,8 @@ type Load struct {
 	Frames  uint64 // received ones
 }
 
-// publishPeriod is the number of vectors after which a busy worker publishes its numbers: an atomic store for each vector would cost as
-// much as a tenth of a short vector.
+// publishPeriod is the number of vectors after which a busy worker publishes its numbers: an atomic store for each
+// vector would cost as much as a tenth of a short vector.
 const publishPeriod = 64
 
 // loadMeter measures the load of a worker. Only the worker writes it.
@@ -55,7 +55,8 @@ func (m *loadMeter) load(worker int) Load {
 	}
 }
 
-// Loads returns the load of each worker. It may lack the last 63 vectors of a busy one, and the sleep that has not ended.
+// Loads returns the load of each worker. It may lack the last 63 vectors of a busy one, and the sleep that has not
+// ended.
 func (e *Engine) Loads() []Load {
 	loads := make([]Load, len(e.workers))
 	for n, w := range e.workers {

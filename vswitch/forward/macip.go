@@ -10,21 +10,21 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// MACIPRule permits or denies frames with a source MAC that matches MAC under Mask and a source address in Prefix. A rule for an
-// IPv4 prefix also matches ARP.
+// MACIPRule permits or denies frames with a source MAC that matches MAC under Mask and a source address in Prefix. A
+// rule for an IPv4 prefix also matches ARP.
 type MACIPRule struct {
 	Permit    bool
 	MAC, Mask frame.MAC
 	Prefix    netip.Prefix // host bits are ignored
 }
 
-// MACIPFilter filters received frames by source MAC and source address, as VPP's MACIP ACLs do: a frame that no rule matches is
-// dropped, whatever its type. It is immutable, and interfaces may share it.
+// MACIPFilter filters received frames by source MAC and source address, as VPP's MACIP ACLs do: a frame that no rule
+// matches is dropped, whatever its type. It is immutable, and interfaces may share it.
 //
-// IP packets match by source address, without exceptions: a DHCP client needs a rule for 0.0.0.0/32, duplicate address detection
-// one for ::/128, and neighbour discovery one for the link-local address. ARP matches by sender address, and the sender MAC must
-// equal the source MAC. Unlike VPP, the filter also checks the target of neighbour advertisements and its MAC; otherwise a pod
-// could claim any address on its link.
+// IP packets match by source address, without exceptions: a DHCP client needs a rule for 0.0.0.0/32, duplicate address
+// detection one for ::/128, and neighbour discovery one for the link-local address. ARP matches by sender address, and
+// the sender MAC must equal the source MAC. Unlike VPP, the filter also checks the target of neighbour advertisements
+// and its MAC; otherwise a pod could claim any address on its link.
 type MACIPFilter struct {
 	rules []macipRule
 }
@@ -43,14 +43,15 @@ type sender struct {
 	v6             bool
 }
 
-// NewMACIPFilter compiles rules. As in VPP their order is irrelevant: of several matching rules, the one decides that has the
-// more specific mask and prefix length, or a combination of lengths that more rules have, then the later one.
+// NewMACIPFilter compiles rules. As in VPP their order is irrelevant: of several matching rules, the one decides that
+// has the more specific mask and prefix length, or a combination of lengths that more rules have, then the later one.
 func NewMACIPFilter(rules []MACIPRule) *MACIPFilter {
 	f := &MACIPFilter{}
 	for _, r := range rules {
 		count := 0
 		for _, other := range rules {
-			if other.Mask == r.Mask && other.Prefix.Bits() == r.Prefix.Bits() && other.Prefix.Addr().Is4() == r.Prefix.Addr().Is4() {
+			if other.Mask == r.Mask && other.Prefix.Bits() == r.Prefix.Bits() &&
+				other.Prefix.Addr().Is4() == r.Prefix.Addr().Is4() {
 				count++
 			}
 		}
@@ -64,7 +65,13 @@ func NewMACIPFilter(rules []MACIPRule) *MACIPFilter {
 // compileMACIP converts a rule to words; count is the number of rules with the same mask and prefix lengths.
 func compileMACIP(r MACIPRule, count int) macipRule {
 	mask := macWord(r.Mask)
-	c := macipRule{mac: macWord(r.MAC) & mask, macMask: mask, prefix: compilePrefix(r.Prefix), v6: r.Prefix.Addr().Is6(), permit: r.Permit}
+	c := macipRule{
+		mac:     macWord(r.MAC) & mask,
+		macMask: mask,
+		prefix:  compilePrefix(r.Prefix),
+		v6:      r.Prefix.Addr().Is6(),
+		permit:  r.Permit,
+	}
 	c.metric = r.Prefix.Bits() + bits.OnesCount64(mask) + 10*count
 	if c.v6 {
 		c.metric++
@@ -94,7 +101,9 @@ func (f *MACIPFilter) permits(b []byte) bool {
 		}
 		s.low = uint64(binary.BigEndian.Uint32(packet[14:]))
 	case kind == frame.TypeIPv6 && len(packet) >= frame.IPv6Len:
-		s.v6, s.high, s.low = true, binary.BigEndian.Uint64(packet[8:]), binary.BigEndian.Uint64(packet[16:])
+		s.v6 = true
+		s.high = binary.BigEndian.Uint64(packet[8:])
+		s.low = binary.BigEndian.Uint64(packet[16:])
 		if !f.permitsAdvertisement(s, packet) {
 			return false
 		}
@@ -109,11 +118,14 @@ func (f *MACIPFilter) permitsPlainIPv4(b []byte) bool {
 	if len(b) < frame.EthernetLen+frame.IPv4Len || frame.Ethernet(b).Type() != frame.TypeIPv4 {
 		return false
 	}
-	return f.match(sender{mac: macWord(frame.Ethernet(b).Source()), low: uint64(binary.BigEndian.Uint32(b[frame.EthernetLen+12:]))})
+	return f.match(sender{
+		mac: macWord(frame.Ethernet(b).Source()),
+		low: uint64(binary.BigEndian.Uint32(b[frame.EthernetLen+12:])),
+	})
 }
 
-// permitsAdvertisement checks a neighbour advertisement and permits every other packet. A malformed advertisement is denied,
-// because a receiver may parse it differently.
+// permitsAdvertisement checks a neighbour advertisement and permits every other packet. A malformed advertisement is
+// denied, because a receiver may parse it differently.
 func (f *MACIPFilter) permitsAdvertisement(s sender, b []byte) bool {
 	p, err := frame.ParseIPv6(b)
 	if err != nil {
@@ -130,7 +142,8 @@ func (f *MACIPFilter) permitsAdvertisement(s sender, b []byte) bool {
 	if err != nil {
 		return false
 	}
-	s.high, s.low = binary.BigEndian.Uint64(n[8:]), binary.BigEndian.Uint64(n[16:])
+	s.high = binary.BigEndian.Uint64(n[8:])
+	s.low = binary.BigEndian.Uint64(n[16:])
 	if mac, has := n.LinkAddress(frame.NDTargetLink); has && macWord(mac) != s.mac {
 		return false
 	}
@@ -147,8 +160,8 @@ func (f *MACIPFilter) match(s sender) bool {
 	return false
 }
 
-// aclMiss returns the reason for a frame that the MACIP ACL of an interface denies: VPP has a node for each kind of packet.
-// Outside of bridge domains VPP drops frames that are neither IP nor ARP before it checks ACLs.
+// aclMiss returns the reason for a frame that the MACIP ACL of an interface denies: VPP has a node for each kind of
+// packet. Outside of bridge domains VPP drops frames that are neither IP nor ARP before it checks ACLs.
 func aclMiss(in *iface, b *frame.Buffer) reason {
 	e, err := frame.ParseEthernet(b.Bytes())
 	switch {

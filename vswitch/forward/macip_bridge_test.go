@@ -10,10 +10,23 @@ import (
 func TestDeniedFramesAreNotLearned(t *testing.T) {
 	b := newBench(t)
 	i := b.engine.live.Load().iface(1)
-	if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, MACIP: NewMACIPFilter(podRules())}); err != nil {
+	if err := b.engine.SetInterface(1, Interface{
+		Up:        true,
+		MAC:       portMAC,
+		Addresses: i.addresses,
+		MACIP:     NewMACIPFilter(podRules()),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	bridge := Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: NoInterface, Members: []BridgeMember{{Interface: 1}, {Interface: 2}}}
+	bridge := Bridge{
+		ID:      1,
+		Learn:   true,
+		Forward: true,
+		Flood:   true,
+		UUFlood: true,
+		BVI:     NoInterface,
+		Members: []BridgeMember{{Interface: 1}, {Interface: 2}},
+	}
 	if err := b.engine.SetBridge(bridge); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +50,13 @@ func TestBridgedFramesAreSegmentedForTheirPort(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			b := newBench(t)
 			b.engine.ports.Load().at(2).offload.UDP = false
-			bridge := Bridge{ID: 1, Flood: true, UUFlood: true, BVI: NoInterface, Members: []BridgeMember{{Interface: 1}, {Interface: 2}}}
+			bridge := Bridge{
+				ID:      1,
+				Flood:   true,
+				UUFlood: true,
+				BVI:     NoInterface,
+				Members: []BridgeMember{{Interface: 1}, {Interface: 2}},
+			}
 			if err := b.engine.SetBridge(bridge); err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +65,9 @@ func TestBridgedFramesAreSegmentedForTheirPort(t *testing.T) {
 			v := usoOf(plain, 1000)
 			v.ChecksumStart += uint16(len(tags))
 			payload := 0
-			b.out.show = func(raw []byte, _ frame.Virtio) { payload += len(decode(t, raw).TransportLayer().LayerPayload()) }
+			b.out.show = func(raw []byte, _ frame.Virtio) {
+				payload += len(decode(t, raw).TransportLayer().LayerPayload())
+			}
 			b.run(withTags(tags, plain), v, 1)
 			if b.out.sent != 10 || payload != 10000 {
 				t.Errorf("%d sent with %d bytes; drops %v", b.out.sent, payload, b.engine.Drops())

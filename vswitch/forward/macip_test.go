@@ -26,7 +26,12 @@ func podRules() []MACIPRule {
 func arpFrom(mac frame.MAC, sender string) []byte {
 	b := make([]byte, frame.EthernetLen+frame.ARPLen)
 	frame.PutEthernet(b, frame.Broadcast, podMAC, frame.TypeARP)
-	frame.PutARP(b[14:], frame.ARPFields{Operation: frame.ARPRequest, SenderMAC: mac, Sender: netip.MustParseAddr(sender), Target: netip.MustParseAddr("10.1.0.1")})
+	frame.PutARP(b[14:], frame.ARPFields{
+		Operation: frame.ARPRequest,
+		SenderMAC: mac,
+		Sender:    netip.MustParseAddr(sender),
+		Target:    netip.MustParseAddr("10.1.0.1"),
+	})
 	return b
 }
 
@@ -35,7 +40,13 @@ func advert6(target string, link frame.MAC) []byte {
 	b := solicit6()
 	source := netip.MustParseAddr("fe80::9").As16()
 	copy(b[22:], source[:])
-	frame.PutND(b[54:], frame.NDFields{Type: frame.ICMP6Advert, Flags: frame.NDFlagOverride, Target: netip.MustParseAddr(target), Option: frame.NDTargetLink, Link: link})
+	frame.PutND(b[54:], frame.NDFields{
+		Type:   frame.ICMP6Advert,
+		Flags:  frame.NDFlagOverride,
+		Target: netip.MustParseAddr(target),
+		Option: frame.NDTargetLink,
+		Link:   link,
+	})
 	return b
 }
 
@@ -71,7 +82,10 @@ func TestMACIPFiltersSenders(t *testing.T) {
 		{"link-local address", source6("fe80::9", udp6("fe80::1", 18)), true, nil},
 		{"another link-local address", source6("fe80::8", udp6("fe80::1", 18)), false, nil},
 		{"DHCP without a rule", source4("0.0.0.0", udp4("255.255.255.255", 18)), false, nil},
-		{"DHCP with its rule", source4("0.0.0.0", udp4("255.255.255.255", 18)), true, []MACIPRule{permit("0.0.0.0/32")}},
+		{
+			"DHCP with its rule", source4("0.0.0.0", udp4("255.255.255.255", 18)), true,
+			[]MACIPRule{permit("0.0.0.0/32")},
+		},
 		{"duplicate address detection", source6("::", solicit6()), false, nil},
 		{"duplicate address detection with its rule", source6("::", solicit6()), true, []MACIPRule{permit("::/128")}},
 		{"own ARP", arpFrom(podMAC, "10.9.0.1"), true, nil},
@@ -89,11 +103,27 @@ func TestMACIPFiltersSenders(t *testing.T) {
 		{"not IP", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x89 }), false, nil},
 		{"a cut header", udp6("fd02::7", 18)[:50], false, nil},
 		{"a cut Ethernet header", whole[:13], false, nil},
-		{"a prefix with a masked MAC", source4("10.8.3.4", from(frame.MAC{2, 0, 0, 9, 9, 9}, udp4("10.2.7.7", 18))), true,
-			[]MACIPRule{{Permit: true, MAC: frame.MAC{2, 0, 0, 7, 7, 7}, Mask: frame.MAC{0xff, 0xff, 0xff}, Prefix: netip.MustParsePrefix("10.8.99.99/16")}}},
-		{"a more specific denial", whole, false, []MACIPRule{{MAC: podMAC, Mask: exact, Prefix: netip.MustParsePrefix("10.9.0.1/32")}}},
+		{
+			"a prefix with a masked MAC", source4("10.8.3.4", from(frame.MAC{2, 0, 0, 9, 9, 9}, udp4("10.2.7.7", 18))),
+			true,
+			[]MACIPRule{
+				{
+					Permit: true,
+					MAC:    frame.MAC{2, 0, 0, 7, 7, 7},
+					Mask:   frame.MAC{0xff, 0xff, 0xff},
+					Prefix: netip.MustParsePrefix("10.8.99.99/16"),
+				},
+			},
+		},
+		{
+			"a more specific denial", whole, false,
+			[]MACIPRule{{MAC: podMAC, Mask: exact, Prefix: netip.MustParsePrefix("10.9.0.1/32")}},
+		},
 		{"a less specific denial", whole, true, []MACIPRule{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}},
-		{"everything of IPv4 by one rule", from(otherMAC, source4("1.2.3.4", udp4("10.2.7.7", 18))), true, []MACIPRule{{Permit: true, Prefix: netip.MustParsePrefix("0.0.0.0/0")}}},
+		{
+			"everything of IPv4 by one rule", from(otherMAC, source4("1.2.3.4", udp4("10.2.7.7", 18))), true,
+			[]MACIPRule{{Permit: true, Prefix: netip.MustParsePrefix("0.0.0.0/0")}},
+		},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			f := NewMACIPFilter(append(podRules(), c.extra...))
@@ -112,7 +142,13 @@ func TestDeniedFramesAreOnlyCounted(t *testing.T) {
 	i := b.engine.live.Load().iface(1)
 	set := func(f *MACIPFilter) {
 		t.Helper()
-		if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, IP6Enabled: true, MACIP: f}); err != nil {
+		if err := b.engine.SetInterface(1, Interface{
+			Up:         true,
+			MAC:        portMAC,
+			Addresses:  i.addresses,
+			IP6Enabled: true,
+			MACIP:      f,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		b.engine.Publish()
@@ -123,7 +159,8 @@ func TestDeniedFramesAreOnlyCounted(t *testing.T) {
 	b.run(bad, frame.Virtio{}, 2)
 	b.run(arpFrom(podMAC, "10.9.0.2"), frame.Virtio{}, 1)
 	drops := b.engine.Drops()
-	if drops["ip4-inacl/input ACL misses"] != 2 || drops["l2-input-acl/input ACL misses"] != 1 || b.out.sent != 3 || b.engine.Counters(1).Punts != 0 {
+	if drops["ip4-inacl/input ACL misses"] != 2 || drops["l2-input-acl/input ACL misses"] != 1 || b.out.sent != 3 ||
+		b.engine.Counters(1).Punts != 0 {
 		t.Errorf("%d sent, drops %v", b.out.sent, b.engine.Drops())
 	}
 	if n := allocations(10, func() { b.run(bad, frame.Virtio{}, 8) }); n != 0 {
@@ -136,8 +173,8 @@ func TestDeniedFramesAreOnlyCounted(t *testing.T) {
 	}
 }
 
-// TestMACIPFilterMatchesVPPsClassifier compares with a simple form of macip_create_classify_tables: tables of rules of one kind,
-// the highest metric first.
+// TestMACIPFilterMatchesVPPsClassifier compares with a simple form of macip_create_classify_tables: tables of rules of
+// one kind, the highest metric first.
 func TestMACIPFilterMatchesVPPsClassifier(t *testing.T) {
 	macs := rapid.SampledFrom([]frame.MAC{podMAC, otherMAC, {2, 0, 0, 0, 1, 9}})
 	masks := rapid.SampledFrom([]frame.MAC{exact, {}, {0xff, 0xff, 0xff, 0xff}, {0, 0, 0, 0, 0, 0xff}})
@@ -147,11 +184,18 @@ func TestMACIPFilterMatchesVPPsClassifier(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var rules []MACIPRule
 		for range rapid.IntRange(0, 8).Draw(t, "rules") {
-			rules = append(rules, MACIPRule{Permit: rapid.Bool().Draw(t, "permit"), MAC: macs.Draw(t, "mac"), Mask: masks.Draw(t, "mask"),
-				Prefix: netip.PrefixFrom(address.Draw(t, "address"), rapid.SampledFrom([]int{0, 24, 31, 32}).Draw(t, "bits"))})
+			rules = append(rules, MACIPRule{
+				Permit: rapid.Bool().Draw(t, "permit"),
+				MAC:    macs.Draw(t, "mac"),
+				Mask:   masks.Draw(t, "mask"),
+				Prefix: netip.PrefixFrom(address.Draw(t, "address"),
+					rapid.SampledFrom([]int{0, 24, 31, 32}).Draw(t, "bits")),
+			})
 		}
-		mac, a := macs.Draw(t, "from"), address.Draw(t, "source")
-		best, want := -1, false
+		mac := macs.Draw(t, "from")
+		a := address.Draw(t, "source")
+		best := -1
+		want := false
 		for _, r := range rules {
 			metric := r.Prefix.Bits()
 			for _, other := range rules {
@@ -167,7 +211,8 @@ func TestMACIPFilterMatchesVPPsClassifier(t *testing.T) {
 				matches = matches && mac[i]&m == r.MAC[i]&m
 			}
 			if matches && metric >= best {
-				best, want = metric, r.Permit
+				best = metric
+				want = r.Permit
 			}
 		}
 		raw := source4(a.String(), from(mac, udp4("10.2.7.7", 18)))
@@ -178,7 +223,8 @@ func TestMACIPFilterMatchesVPPsClassifier(t *testing.T) {
 }
 
 func FuzzMACIP(f *testing.F) {
-	for _, raw := range append(seeds(), advert6("fd09::1", podMAC), arpFrom(podMAC, "10.9.0.1"), withTags("\x81\x00\x00\x05", solicit6())) {
+	for _, raw := range append(seeds(), advert6("fd09::1", podMAC), arpFrom(podMAC, "10.9.0.1"),
+		withTags("\x81\x00\x00\x05", solicit6())) {
 		f.Add(raw)
 	}
 	filter := NewMACIPFilter(podRules())

@@ -11,7 +11,8 @@ import (
 
 func TestMACTableMatchesAMap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		table, model := newMACTable(), map[macKey]macEntry{}
+		table := newMACTable()
+		model := map[macKey]macEntry{}
 		if rapid.Bool().Draw(r, "at the end") {
 			table.sweepAt = len(table.entries) - 3
 		}
@@ -50,7 +51,8 @@ func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 	}
 }
 
-// crowded returns a key that hashes to one of the first or last entries, so that probe sequences are long and wrap around.
+// crowded returns a key that hashes to one of the first or last entries, so that probe sequences are long and wrap
+// around.
 func (t *macTable) crowded(k macKey) macKey {
 	for ; ; k += 1 << 16 {
 		if p := t.hash(k); p < 4 || p >= len(t.entries)-4 {
@@ -64,7 +66,8 @@ func (k macKey) out() uint32 { return uint32(k)%4 + 1 }
 
 func (t *macTable) compare(r *rapid.T, model map[macKey]macEntry) {
 	n := 0
-	byBridge, byOut := map[uint16]int32{}, map[uint32]int32{}
+	byBridge := map[uint16]int32{}
+	byOut := map[uint32]int32{}
 	for i := range t.entries {
 		if t.entries[i].key != 0 {
 			n++
@@ -112,7 +115,8 @@ func TestBridgeMatchesAModel(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(r, "frames") {
 			s.now += rapid.SampledFrom([]uint32{0, 0, 1, 7, 30, 61}).Draw(r, "later")
 			on := rapid.Uint32Range(1, 3).Draw(r, "on")
-			from, to := host(rapid.ByteRange(1, 4).Draw(r, "from")), host(rapid.ByteRange(1, 4).Draw(r, "to"))
+			from := host(rapid.ByteRange(1, 4).Draw(r, "from"))
+			to := host(rapid.ByteRange(1, 4).Draw(r, "to"))
 			seen[from] = sight{on, s.now}
 			want := []uint32{}
 			known, ok := seen[to]
@@ -122,7 +126,8 @@ func TestBridgeMatchesAModel(t *testing.T) {
 					want = append(want, m.Interface)
 				}
 			}
-			if got := s.reached(on, from, to); len(got) != len(want) || len(got) > 0 && (got[0] != want[0] || got[len(got)-1] != want[len(want)-1]) {
+			if got := s.reached(on, from, to); len(got) != len(want) ||
+				len(got) > 0 && (got[0] != want[0] || got[len(got)-1] != want[len(want)-1]) {
 				r.Fatalf("at %d, %v > %v on %d reached %v, want %v", s.now, from, to, on, got, want)
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// OpenMemif serves a memif. The interface has a port while a client is connected; PeerConnected and PeerGone report that. The
-// first memif of a socket creates its file and the last one removes it. Errors are ErrPortExists and system errors; an error
-// leaves nothing behind.
+// OpenMemif serves a memif. The interface has a port while a client is connected; PeerConnected and PeerGone report
+// that. The first memif of a socket creates its file and the last one removes it. Errors are ErrPortExists and system
+// errors; an error leaves nothing behind.
 func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error { return e.memifs.open(index, c) }
 
 // memifs are the memif sockets with their interfaces. The connections of clients are ports of the supervisor.
@@ -50,7 +50,13 @@ type servedMemif struct {
 }
 
 func newMemifs(e *Engine, log *slog.Logger, broker *memif.Broker) *memifs {
-	return &memifs{engine: e, log: log, broker: broker, sockets: map[string]*memifSocket{}, served: map[uint32]*servedMemif{}}
+	return &memifs{
+		engine:  e,
+		log:     log,
+		broker:  broker,
+		sockets: map[string]*memifSocket{},
+		served:  map[uint32]*servedMemif{},
+	}
 }
 
 func (m *memifs) open(index uint32, c port.MemifConfig) error {
@@ -69,8 +75,14 @@ func (m *memifs) open(index uint32, c port.MemifConfig) error {
 		return err
 	}
 	s := &servedMemif{engine: m.engine, log: m.log, index: index, config: c, closing: make(chan struct{})}
-	order := memif.Config{ID: c.ID, Secret: c.Secret, Name: c.Name, Connected: s.connected, Disconnected: s.disconnected,
-		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: c.RingSize}
+	order := memif.Config{
+		ID:           c.ID,
+		Secret:       c.Secret,
+		Name:         c.Name,
+		Connected:    s.connected,
+		Disconnected: s.disconnected,
+		RxQueues:     c.RxQueues, TxQueues: c.TxQueues, RingSize: c.RingSize,
+	}
 	if c.Bare {
 		order.Mode = memif.IP
 	}
@@ -103,7 +115,8 @@ func (m *memifs) options(path string) memif.ListenOptions {
 	return memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add, Broker: m.broker}
 }
 
-// close closes a memif with its connection, and the socket after its last memif. It returns false if there is no such memif.
+// close closes a memif with its connection, and the socket after its last memif. It returns false if there is no such
+// memif.
 func (m *memifs) close(index uint32) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

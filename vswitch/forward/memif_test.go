@@ -36,7 +36,12 @@ func newMemifLab(t testing.TB) *memifLab { t.Helper(); return newMemifLabOf(t, 1
 func newMemifLabOf(t testing.TB, workers int) *memifLab {
 	t.Helper()
 	e, end := startEngine(t, workers)
-	l := &memifLab{TB: t, engine: e, socket: filepath.Join(t.TempDir(), "memif.sock"), seen: make(chan forward.Event, 1<<16)}
+	l := &memifLab{
+		TB:     t,
+		engine: e,
+		socket: filepath.Join(t.TempDir(), "memif.sock"),
+		seen:   make(chan forward.Event, 1<<16),
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var reader sync.WaitGroup
 	reader.Go(func() {
@@ -73,7 +78,12 @@ func (l *memifLab) serve(n uint32) {
 
 func (l *memifLab) open(index uint32) {
 	l.Helper()
-	if err := l.engine.OpenMemif(index, port.MemifConfig{Socket: l.socket, ID: index, Secret: "open sesame", Name: "memif"}); err != nil {
+	if err := l.engine.OpenMemif(index, port.MemifConfig{
+		Socket: l.socket,
+		ID:     index,
+		Secret: "open sesame",
+		Name:   "memif",
+	}); err != nil {
 		l.Fatal(err)
 	}
 	if err := l.engine.SetInterface(index, forward.Interface{Up: true}); err != nil {
@@ -121,8 +131,8 @@ func numberedFrame(from, to byte, n uint32, size int) []byte {
 	return b
 }
 
-// stream sends frames from one client to another, never more at a time than a ring holds, until stop is called. stop returns the
-// number of frames, and fails the test if one was lost or reordered.
+// stream sends frames from one client to another, never more at a time than a ring holds, until stop is called. stop
+// returns the number of frames, and fails the test if one was lost or reordered.
 func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32) {
 	const window = 256
 	var sent, received atomic.Uint32
@@ -133,7 +143,8 @@ func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32
 	to.TxQueues()[0].Send([][]byte{teach})
 	running.Go(func() {
 		for ctx.Err() == nil {
-			if n := sent.Load(); n-received.Load() < window && from.TxQueues()[0].Append(numberedFrame(ids[0], ids[1], n, 64)) {
+			if n := sent.Load(); n-received.Load() < window &&
+				from.TxQueues()[0].Append(numberedFrame(ids[0], ids[1], n, 64)) {
 				sent.Add(1)
 			}
 			from.TxQueues()[0].Flush()
@@ -148,7 +159,8 @@ func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32
 				continue
 			}
 			b := room[0]
-			if n := received.Load(); b[12] == 0x88 && !slices.Equal(b[14:18], []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) {
+			if n := received.Load(); b[12] == 0x88 &&
+				!slices.Equal(b[14:18], []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) {
 				disorder.Store(true)
 			}
 			received.Add(1)
@@ -231,7 +243,11 @@ func TestMemifClientReconnects(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
 	for range 3 {
-		a, b := l.connect(1), l.connect(2, func(c *memif.ClientConfig) { c.RxQueues, c.TxQueues, c.RingSize = 3, 2, 256 })
+		a, b := l.connect(1), l.connect(2, func(c *memif.ClientConfig) {
+			c.RxQueues = 3
+			c.TxQueues = 2
+			c.RingSize = 256
+		})
 		if p := l.peer; p.RxQueues != 2 || p.TxQueues != 3 || p.RingSize != 256 || p.Guarded {
 			t.Errorf("peer %+v", p)
 		}
@@ -246,8 +262,15 @@ func TestMemifClientReconnects(t *testing.T) {
 func TestFramesOfAllLengthsCrossMemifs(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
-	a := l.connect(1, func(c *memif.ClientConfig) { c.BufferSize, c.RingSize = 128, 2048 })
-	b := l.connect(2, func(c *memif.ClientConfig) { c.BufferSize, c.RingSize, c.RxQueues = 1024, 256, 2 })
+	a := l.connect(1, func(c *memif.ClientConfig) {
+		c.BufferSize = 128
+		c.RingSize = 2048
+	})
+	b := l.connect(2, func(c *memif.ClientConfig) {
+		c.BufferSize = 1024
+		c.RingSize = 256
+		c.RxQueues = 2
+	})
 	defer a.Release()
 	defer b.Release()
 	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 1, 0, 64)})
@@ -279,13 +302,18 @@ func TestFlowStaysInItsQueue(t *testing.T) {
 	b := l.connect(2, func(c *memif.ClientConfig) { c.RxQueues = 4 })
 	defer a.Release()
 	defer b.Release()
-	const flows, each = 32, 8
+	const (
+		flows = 32
+		each  = 8
+	)
 	for n := range uint32(flows * each) {
 		if a.TxQueues()[0].Send([][]byte{numberedFrame(byte(3+n%flows), 2, n/flows, 64)}) != 1 {
 			t.Fatal("not sent")
 		}
 	}
-	where, used, came := map[byte]int{}, map[int]bool{}, map[byte]byte{}
+	where := map[byte]int{}
+	used := map[int]bool{}
+	came := map[byte]byte{}
 	for total := 0; total < flows*each; {
 		for i, q := range b.RxQueues() {
 			room := [][]byte{make([]byte, 128)}
@@ -300,7 +328,8 @@ func TestFlowStaysInItsQueue(t *testing.T) {
 			if room[0][17] != came[flow] {
 				t.Fatalf("flow %d: frame %d after %d", flow, room[0][17], came[flow])
 			}
-			where[flow], used[i] = i, true
+			where[flow] = i
+			used[i] = true
 			came[flow]++
 		}
 	}
@@ -309,11 +338,13 @@ func TestFlowStaysInItsQueue(t *testing.T) {
 	}
 }
 
-// A memif is deleted while its client sends, and the socket file with the last memif; traffic of another memif loses nothing.
+// A memif is deleted while its client sends, and the socket file with the last memif; traffic of another memif loses
+// nothing.
 func TestMemifsAreDeletedUnderTraffic(t *testing.T) {
 	l := newMemifLabOf(t, 2)
 	l.serve(2)
-	a, b := l.connect(1), l.connect(2)
+	a := l.connect(1)
+	b := l.connect(2)
 	stop := l.stream(a, b, [2]byte{1, 2})
 	for range 20 {
 		l.open(3)

@@ -95,12 +95,18 @@ func (b *memifBench) bridge(tb testing.TB) {
 func (b *memifBench) route(tb testing.TB) {
 	tb.Helper()
 	for index := uint32(1); index <= 2; index++ {
-		if err := b.engine.SetInterface(index, Interface{Up: true, MAC: portMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}}); err != nil {
+		if err := b.engine.SetInterface(index, Interface{
+			Up:        true,
+			MAC:       portMAC,
+			Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
+		}); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	next := netip.MustParseAddr("10.2.0.1")
-	if err := b.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("10.2.0.0/16"), Route{Paths: []Path{{Interface: 2, NextHop: next}}}); err != nil {
+	if err := b.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("10.2.0.0/16"), Route{
+		Paths: []Path{{Interface: 2, NextHop: next}},
+	}); err != nil {
 		tb.Fatal(err)
 	}
 	if err := b.engine.SetNeighbour(2, next, podMAC, true); err != nil {
@@ -146,9 +152,11 @@ func BenchmarkMemif(tb *testing.B) {
 		tb.Run(c.name, func(tb *testing.B) {
 			b := newMemifBench(tb, func(*memif.ClientConfig) {})
 			c.wire(b, tb)
-			v, room := make([][]byte, 256), make([][]byte, 256)
+			v := make([][]byte, 256)
+			room := make([][]byte, 256)
 			for i := range v {
-				v[i], room[i] = udp4("10.2.7.7", c.size), make([]byte, 2048)
+				v[i] = udp4("10.2.7.7", c.size)
+				room[i] = make([]byte, 2048)
 				copy(v[i][6:], []byte{2, 9, 9, 9, 9, byte(i)})
 			}
 			b.teach(tb)

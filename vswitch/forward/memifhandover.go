@@ -33,7 +33,8 @@ func (m *memifs) adopt(index uint32, from OpenPort) (*port.MemifPeer, error) {
 	defer m.mu.Unlock()
 	s := m.served[index]
 	if s == nil || from.Memif == nil || !m.sockets[s.config.Socket].adopted {
-		return nil, errors.Join(fmt.Errorf("interface %d is no adopted memif: %w", index, ErrNoPort), closeEach(from.Descriptors))
+		return nil, errors.Join(fmt.Errorf("interface %d is no adopted memif: %w", index, ErrNoPort),
+			closeEach(from.Descriptors))
 	}
 	conn, err := s.server.Resume(from.Memif, from.Descriptors)
 	if err != nil {

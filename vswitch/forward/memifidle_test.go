@@ -41,7 +41,8 @@ func hop(from, to *memif.Conn, b []byte) bool {
 func TestIdleMemifsCostNoProcessorTime(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
-	a, b := l.connect(1), l.connect(2)
+	a := l.connect(1)
+	b := l.connect(2)
 	defer a.Release()
 	defer b.Release()
 	for range 3 {
@@ -60,7 +61,8 @@ func TestIdleMemifsCostNoProcessorTime(t *testing.T) {
 func TestWorkerSleepsMissNoFrames(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
-	a, b := l.connect(1), l.connect(2)
+	a := l.connect(1)
+	b := l.connect(2)
 	defer a.Release()
 	defer b.Release()
 	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 1, 0, 64)})
@@ -79,7 +81,8 @@ func TestManyConnectsDoNotDisturbOthers(t *testing.T) {
 	const connects = 100
 	l := newMemifLab(t)
 	l.serve(3)
-	a, b := l.connect(1), l.connect(2)
+	a := l.connect(1)
+	b := l.connect(2)
 	defer a.Release()
 	defer b.Release()
 	l.warmUp(t, a, b)
@@ -88,7 +91,10 @@ func TestManyConnectsDoNotDisturbOthers(t *testing.T) {
 	stop := l.stream(a, b, [2]byte{1, 2})
 	begin := time.Now()
 	for range connects {
-		l.connect(3, func(c *memif.ClientConfig) { c.RingSize, c.BufferSize = 64, 256 }).Release()
+		l.connect(3, func(c *memif.ClientConfig) {
+			c.RingSize = 64
+			c.BufferSize = 256
+		}).Release()
 		l.next(3, forward.PeerGone)
 	}
 	t.Logf("%.0f per minute", connects/time.Since(begin).Minutes())
@@ -102,7 +108,8 @@ func TestManyConnectsDoNotDisturbOthers(t *testing.T) {
 func BenchmarkMemifHop(b *testing.B) {
 	l := newMemifLab(b)
 	l.serve(2)
-	from, to := l.connect(1), l.connect(2)
+	from := l.connect(1)
+	to := l.connect(2)
 	defer from.Release()
 	defer to.Release()
 	to.TxQueues()[0].Send([][]byte{numberedFrame(2, 1, 0, 64)})

@@ -136,8 +136,8 @@ func (l *maliciousClient) convinced() bool {
 	}
 }
 
-// scribble writes random descriptors, as a malicious or crashing client might, and announces some. It changes heads and tails
-// only where that is detected at once.
+// scribble writes random descriptors, as a malicious or crashing client might, and announces some. It changes heads and
+// tails only where that is detected at once.
 func (l *maliciousClient) scribble(alsoIndexes bool) {
 	at := l.random.IntN(2) * maliciousHalf
 	head := l.memory[at+6:]
@@ -203,7 +203,8 @@ func (l *maliciousClient) run(t *testing.T) {
 		l.drained(20 * time.Millisecond)
 	}
 	if l.random.IntN(2) == 0 && canCutMemory && unix.Ftruncate(fd, 0) == nil {
-		// The pages are gone. Only a server that sealed them or expects that is safe; it detects the loss when it polls.
+		// The pages are gone. Only a server that sealed them or expects that is safe; it detects the loss when it
+		// polls.
 		_ = l.socket.SetDeadline(time.Now().Add(100 * time.Millisecond))
 		_ = l.convinced()
 		return
@@ -217,7 +218,8 @@ func (l *maliciousClient) run(t *testing.T) {
 func TestMaliciousClientsDoNotDisturbOthers(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(3)
-	a, b := l.connect(1), l.connect(2)
+	a := l.connect(1)
+	b := l.connect(2)
 	defer a.Release()
 	defer b.Release()
 	l.warmUp(t, a, b)
@@ -300,7 +302,9 @@ func (l *memifLab) warmUp(t *testing.T, a, b *memif.Conn) {
 	}
 	a.RxQueues()[0].Arm()
 	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 9, 0, 64)})
-	eventually(t, "a frame that is announced", func() bool { return a.RxQueues()[0].Receive([][]byte{make([]byte, 64)}) == 1 })
+	eventually(t, "a frame that is announced", func() bool {
+		return a.RxQueues()[0].Receive([][]byte{make([]byte, 64)}) == 1
+	})
 	a.RxQueues()[0].Disarm()
 }
 

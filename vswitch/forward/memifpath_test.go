@@ -9,13 +9,18 @@ import (
 )
 
 func TestMemifsAllocateNothing(t *testing.T) {
-	for name, wire := range map[string]func(*memifBench, testing.TB){"bridged": (*memifBench).bridge, "routed": (*memifBench).route} {
+	for name, wire := range map[string]func(*memifBench, testing.TB){
+		"bridged": (*memifBench).bridge,
+		"routed":  (*memifBench).route,
+	} {
 		b := newMemifBench(t, func(c *memif.ClientConfig) { c.RxQueues = 2 })
 		wire(b, t)
 		b.teach(t)
-		v, room := make([][]byte, 64), make([][]byte, 64)
+		v := make([][]byte, 64)
+		room := make([][]byte, 64)
 		for i := range v {
-			v[i], room[i] = udp4("10.2.7.7", 18), make([]byte, 2048)
+			v[i] = udp4("10.2.7.7", 18)
+			room[i] = make([]byte, 2048)
 		}
 		if n := allocations(100, func() {
 			if n, _ := b.cross(t, v, room); n != len(v) {
@@ -44,7 +49,8 @@ func TestFramesToAFullRingAreCounted(t *testing.T) {
 		for b.worker.round() {
 		}
 	}
-	if n, c := b.engine.Drops()["memif-tx/no_free_slots"], b.engine.Counters(2); n != 32 || c.TxPackets != 64 || c.TxErrors != 32 {
+	if n, c := b.engine.Drops()["memif-tx/no_free_slots"], b.engine.Counters(2); n != 32 || c.TxPackets != 64 ||
+		c.TxErrors != 32 {
 		t.Errorf("%d dropped, counters %+v", n, c)
 	}
 	if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
@@ -63,12 +69,24 @@ func TestMemifGetsCompleteFrames(t *testing.T) {
 	if err := b.engine.supervisor.add(3, func() (vectorPort, error) { return from, nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.engine.SetInterface(3, Interface{Up: true, MAC: portMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}}); err != nil {
+	if err := b.engine.SetInterface(3, Interface{
+		Up:        true,
+		MAC:       portMAC,
+		Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.engine.Publish()
-	from.frame, from.waiting = tcp4Segments(5000), 1
-	from.virtio = frame.Virtio{Flags: frame.VirtioNeedsChecksum, GSOType: frame.GSOTCP4, HeaderLen: 54, GSOSize: 1400, ChecksumStart: 34, ChecksumOffset: 16}
+	from.frame = tcp4Segments(5000)
+	from.waiting = 1
+	from.virtio = frame.Virtio{
+		Flags:          frame.VirtioNeedsChecksum,
+		GSOType:        frame.GSOTCP4,
+		HeaderLen:      54,
+		GSOSize:        1400,
+		ChecksumStart:  34,
+		ChecksumOffset: 16,
+	}
 	for from.waiting > 0 {
 		b.worker.round()
 	}
@@ -96,8 +114,12 @@ func pseudo4(p frame.IPv4) uint16 {
 func tcp4Segments(payload int) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv4Len+20+payload)
 	frame.PutEthernet(b, portMAC, podMAC, frame.TypeIPv4)
-	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{TTL: 64, Protocol: frame.ProtocolTCP, Source: netip.MustParseAddr("10.9.0.1"),
-		Destination: netip.MustParseAddr("10.2.7.7"), PayloadLen: 20 + payload})
+	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{
+		TTL:         64,
+		Protocol:    frame.ProtocolTCP,
+		Source:      netip.MustParseAddr("10.9.0.1"),
+		Destination: netip.MustParseAddr("10.2.7.7"), PayloadLen: 20 + payload,
+	})
 	b[frame.EthernetLen+frame.IPv4Len+12] = 5 << 4
 	return b
 }

@@ -2,8 +2,8 @@ package forward
 
 import "github.com/weftnet/weft/vswitch/frame"
 
-// Mirror copies frames of an interface to another interface with a port: Rx those that its port receives, as they arrive, Tx those
-// that its port sends. The copies are not mirrored again.
+// Mirror copies frames of an interface to another interface with a port: Rx those that its port receives, as they
+// arrive, Tx those that its port sends. The copies are not mirrored again.
 type Mirror struct {
 	To     uint32
 	Rx, Tx bool
@@ -34,8 +34,8 @@ func newMirrors(all []Mirror) *mirrors {
 // mirrorBuffers is the number of frames that are copied at once.
 const mirrorBuffers = 32
 
-// mirrorer sends copies of frames to the targets of mirrors. Copies that a target refuses are lost: they neither wait nor use
-// buffers of forwarded frames.
+// mirrorer sends copies of frames to the targets of mirrors. Copies that a target refuses are lost: they neither wait
+// nor use buffers of forwarded frames.
 type mirrorer struct {
 	*view
 	buffers []*frame.Buffer
@@ -50,7 +50,8 @@ func newMirrorer(v *view) mirrorer {
 // copyAll sends copies of frames of an interface to targets.
 func (m *mirrorer) copyAll(from *iface, targets []uint32, v []*frame.Buffer) {
 	for _, index := range targets {
-		out, a := m.snapshot.iface(index), m.ports.at(index)
+		out := m.snapshot.iface(index)
+		a := m.ports.at(index)
 		if out == nil || !out.up || a == nil || a.failure.Load() != nil {
 			continue
 		}
@@ -62,14 +63,15 @@ func (m *mirrorer) copyAll(from *iface, targets []uint32, v []*frame.Buffer) {
 	}
 }
 
-// fill copies frames, with complete checksums unless they are GSO frames, which stay whole. Frames of a bare interface begin with
-// the IP header.
+// fill copies frames, with complete checksums unless they are GSO frames, which stay whole. Frames of a bare interface
+// begin with the IP header.
 func (m *mirrorer) fill(from *iface, v []*frame.Buffer) []*frame.Buffer {
 	copies := m.buffers[:len(v)]
 	for i, b := range v {
 		c := copies[i]
 		c.SetLen(copy(c.Room(), b.Bytes()))
-		if c.Virtio = b.Virtio; c.Virtio.NeedsChecksum() && !c.Virtio.IsGSO() && c.Len() >= frame.EthernetLen && c.Virtio.ChecksumIsSafe(c.Bytes()) {
+		if c.Virtio = b.Virtio; c.Virtio.NeedsChecksum() && !c.Virtio.IsGSO() && c.Len() >= frame.EthernetLen &&
+			c.Virtio.ChecksumIsSafe(c.Bytes()) {
 			frame.Complete(c.Bytes(), &c.Virtio)
 		}
 		if from.bare {

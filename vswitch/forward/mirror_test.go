@@ -88,11 +88,14 @@ func TestMirrorOfRoutedFrames(t *testing.T) {
 		b.engine.edit().put(&i)
 	}
 	b.engine.Publish()
-	v, room, copies := [][]byte{udp4("10.2.7.7", 1000)}, roomFor(1), roomFor(3)
+	v := [][]byte{udp4("10.2.7.7", 1000)}
+	room := roomFor(1)
+	copies := roomFor(3)
 	if n, _ := b.cross(t, v, room); n != 1 {
 		t.Fatal("not routed")
 	}
-	if n := mirror.Receive(copies); n != 2 || !bytes.Equal(copies[0], v[0]) || !bytes.Equal(copies[1], room[0]) || bytes.Equal(copies[0], copies[1]) {
+	if n := mirror.Receive(copies); n != 2 || !bytes.Equal(copies[0], v[0]) || !bytes.Equal(copies[1], room[0]) ||
+		bytes.Equal(copies[0], copies[1]) {
 		t.Errorf("%d copies: % x / % x", n, copies[0][:34], copies[1][:34])
 	}
 }
@@ -103,7 +106,8 @@ func TestFullMirrorLosesOnlyCopies(t *testing.T) {
 	b.bridge(t)
 	b.teach(t)
 	b.mirrored(t, func(c *memif.ClientConfig) { c.RingSize = 64 })
-	v, room := make([][]byte, 200), roomFor(200)
+	v := make([][]byte, 200)
+	room := roomFor(200)
 	for i := range v {
 		v[i] = udp4("10.2.7.7", 18)
 	}
@@ -128,7 +132,8 @@ func TestMirrorAllocatesNothing(t *testing.T) {
 	b.bridge(t)
 	b.teach(t)
 	b.mirrored(t, func(*memif.ClientConfig) {})
-	v, room := [][]byte{udp4("10.2.7.7", 1000)}, roomFor(1)
+	v := [][]byte{udp4("10.2.7.7", 1000)}
+	room := roomFor(1)
 	if n := allocations(100, func() { b.cross(t, v, room) }); n != 0 {
 		t.Errorf("%v allocations a vector", n)
 	}

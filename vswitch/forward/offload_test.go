@@ -18,7 +18,13 @@ func usoOf(raw []byte, size uint16) frame.Virtio {
 	if raw[14]>>4 == 6 {
 		start = frame.EthernetLen + frame.IPv6Len
 	}
-	return frame.Virtio{Flags: frame.VirtioNeedsChecksum, GSOType: frame.GSOUDP, GSOSize: size, ChecksumStart: start, ChecksumOffset: 6}
+	return frame.Virtio{
+		Flags:          frame.VirtioNeedsChecksum,
+		GSOType:        frame.GSOUDP,
+		GSOSize:        size,
+		ChecksumStart:  start,
+		ChecksumOffset: 6,
+	}
 }
 
 // decode decodes a transmitted frame with gopacket, which must find no error.
@@ -46,7 +52,10 @@ func TestPortGetsOnlyWhatItsOffloadsSupport(t *testing.T) {
 		{"segments for a port without offloads", udp4("10.2.7.7", 40000), 1000, port.Offload{}, 40},
 		{"segments in IPv6", udp6("fd02::7", 40000), 1000, port.Offload{Checksum: true, TCP: true}, 40},
 		{"more segments than a queue holds", udp4("10.2.7.7", 60000), 60, port.Offload{}, 1000},
-		{"GSO frame for a port with UDP offload", udp4("10.2.7.7", 40000), 1000, port.Offload{Checksum: true, UDP: true}, 1},
+		{
+			"GSO frame for a port with UDP offload", udp4("10.2.7.7", 40000), 1000,
+			port.Offload{Checksum: true, UDP: true}, 1,
+		},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := newBench(t)
@@ -120,7 +129,8 @@ func TestPacketWithoutDFIsSentInFragments(t *testing.T) {
 			b.out.show = func(out []byte, _ frame.Virtio) {
 				p := gopacket.NewPacket(bytes.Clone(out), layers.LayerTypeEthernet, gopacket.Default)
 				ip, ok := p.NetworkLayer().(*layers.IPv4)
-				if !ok || int(ip.Length) > c.mtu || sum(ip.Contents) != 0xffff || ip.TTL != 63 || int(ip.FragOffset) != int(c.offset)+len(joined)/8 {
+				if !ok || int(ip.Length) > c.mtu || sum(ip.Contents) != 0xffff || ip.TTL != 63 ||
+					int(ip.FragOffset) != int(c.offset)+len(joined)/8 {
 					t.Errorf("after %d bytes: %v", len(joined), p)
 					return
 				}
@@ -128,7 +138,8 @@ func TestPacketWithoutDFIsSentInFragments(t *testing.T) {
 			}
 			b.run(raw, frame.Virtio{}, 1)
 			if b.out.sent != c.want || !bytes.Equal(joined, raw[34:]) {
-				t.Errorf("%d sent with %d of %d bytes; drops %v", b.out.sent, len(joined), len(raw)-34, b.engine.Drops())
+				t.Errorf("%d sent with %d of %d bytes; drops %v", b.out.sent, len(joined), len(raw)-34,
+					b.engine.Drops())
 			}
 		})
 	}
@@ -154,7 +165,8 @@ func TestChecksumIsCompletedBeforeFragmentation(t *testing.T) {
 	}
 	b.run(raw, frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 34, ChecksumOffset: 6}, 1)
 	copy(joined[16:], raw[16:18])
-	joined[20], joined[21] = 0, 0
+	joined[20] = 0
+	joined[21] = 0
 	fixIPv4Checksum(joined)
 	decode(t, joined)
 }
@@ -162,7 +174,13 @@ func TestChecksumIsCompletedBeforeFragmentation(t *testing.T) {
 func (b *bench) setMTU(t *testing.T, mtu int) {
 	t.Helper()
 	i := b.engine.live.Load().iface(2)
-	if err := b.engine.SetInterface(2, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, IP6Enabled: true, MTU: mtu}); err != nil {
+	if err := b.engine.SetInterface(2, Interface{
+		Up:         true,
+		MAC:        portMAC,
+		Addresses:  i.addresses,
+		IP6Enabled: true,
+		MTU:        mtu,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.engine.Publish()
@@ -173,7 +191,9 @@ func TestTCPWithoutDFGetsShorterSegments(t *testing.T) {
 	b := newBench(t)
 	b.setMTU(t, 600)
 	raw := udp4("10.2.7.7", 4000)
-	raw[20], raw[23], raw[46] = 0, frame.ProtocolTCP, 0x50
+	raw[20] = 0
+	raw[23] = frame.ProtocolTCP
+	raw[46] = 0x50
 	fixIPv4Checksum(raw)
 	var size uint16
 	b.out.show = func(_ []byte, v frame.Virtio) { size = v.GSOSize }

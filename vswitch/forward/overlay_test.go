@@ -18,8 +18,8 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// A pod's kernel leaves the segmentation of its tunnels to the veth, if the agent or the pod has not turned that off. The kernels of the
-// pods judge: a stall ends by the deadline.
+// A pod's kernel leaves the segmentation of its tunnels to the veth, if the agent or the pod has not turned that off.
+// The kernels of the pods judge: a stall ends by the deadline.
 func TestTunnelsOfPodsCarryBulk(t *testing.T) {
 	for _, path := range paths {
 		for _, o := range overlays() {
@@ -75,8 +75,8 @@ type path struct {
 // segments reports whether UDP_SEGMENT arrives: before Linux 6.2 the kernel drops it at a veth with this offload.
 func (p path) segments() bool { return !p.everything || expressesUDP() }
 
-// pods makes the ends. A packet that is dropped because the dataplane cannot cut it fails the test at its end: TCP repeats it by other
-// packets, so it would only be slow.
+// pods makes the ends. A packet that is dropped because the dataplane cannot cut it fails the test at its end: TCP
+// repeats it by other packets, so it would only be slow.
 func (p path) pods(t *testing.T) (a, b *pod) {
 	t.Helper()
 	var one, two *lab
@@ -88,7 +88,9 @@ func (p path) pods(t *testing.T) (a, b *pod) {
 	}
 	t.Cleanup(func() {
 		for _, l := range slices.Compact([]*lab{one, two}) {
-			for _, name := range []string{"virtio-input/bad virtio header", "af-packet-input/segmentation that virtio cannot express"} {
+			for _, name := range []string{
+				"virtio-input/bad virtio header", "af-packet-input/segmentation that virtio cannot express",
+			} {
 				if n := l.engine.Drops()[name]; n != 0 && !t.Skipped() {
 					t.Errorf("%d packets: %s", n, name)
 				}
@@ -125,7 +127,8 @@ var (
 // expressesUDP reports whether the kernel describes UDP segments to packet sockets, since Linux 6.2.
 func expressesUDP() bool {
 	var u unix.Utsname
-	major, minor := 0, 0
+	major := 0
+	minor := 0
 	_ = unix.Uname(&u)
 	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
 	return major > 6 || major == 6 && minor >= 2
@@ -134,7 +137,8 @@ func expressesUDP() bool {
 // What the kernel cannot pass to the dataplane is lost, and is counted.
 func TestSegmentsThatTheKernelDropsAreCounted(t *testing.T) {
 	l := newLab(t)
-	a, b := onOpenVeth(l), l.pod()
+	a := onOpenVeth(l)
+	b := l.pod()
 	if expressesUDP() {
 		t.Skip("this kernel describes all segments that UDP and TCP leave to a veth")
 	}
@@ -149,7 +153,9 @@ func (p *pod) sendSegments(t *testing.T, to netip.Addr) {
 	t.Helper()
 	var c *net.UDPConn
 	var err error
-	netnstest.Do(t, p.namespace, func() { c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9))) })
+	netnstest.Do(t, p.namespace, func() {
+		c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +221,8 @@ const (
 	datagrams    = 20
 )
 
-// segments sends datagrams with UDP_SEGMENT until all of one send arrive. The network may lose some, but not always the same ones.
+// segments sends datagrams with UDP_SEGMENT until all of one send arrive. The network may lose some, but not always the
+// same ones.
 func (p *pod) segments(t *testing.T, q *pod, to netip.Addr) {
 	t.Helper()
 	var sender, receiver *net.UDPConn
@@ -258,7 +265,9 @@ func segmentBy(t *testing.T, c syscall.Conn, size int) {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
+		err = raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size)
+		})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -38,8 +38,10 @@ func asTheAgentDoes(t *testing.T, link string, butCRC bool) {
 	}
 	off := map[string]bool{}
 	for name, on := range now {
-		if on && (strings.HasSuffix(name, "-segmentation") && !strings.HasPrefix(name, "tx-tcp") || strings.HasPrefix(name, "tx-gso-") ||
-			name == "tx-checksum-sctp" && !butCRC) {
+		if on &&
+			(strings.HasSuffix(name, "-segmentation") && !strings.HasPrefix(name, "tx-tcp") ||
+				strings.HasPrefix(name, "tx-gso-") ||
+				name == "tx-checksum-sctp" && !butCRC) {
 			off[name] = false
 		}
 	}
@@ -104,11 +106,12 @@ const (
 	nodeBVI    = 22
 )
 
-// nodes returns the labs of two nodes that are joined by a tunnel of the dataplane. Pod 1 is the first one of the first node, pod 2 that of
-// the second.
+// nodes returns the labs of two nodes that are joined by a tunnel of the dataplane. Pod 1 is the first one of the first
+// node, pod 2 that of the second.
 func nodes(t *testing.T) (first, second *lab) {
 	t.Helper()
-	first, second = newLab(t), newLab(t)
+	first = newLab(t)
+	second = newLab(t)
 	second.pods = []*pod{nil}
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire1", MTU: 1600}, PeerName: "wire2", PeerMTU: 1600}
 	if err := netlink.LinkAdd(pair); err != nil {
@@ -135,12 +138,22 @@ func (l *lab) join(self, peer byte) {
 	mac := func(kind, n byte) frame.MAC { return frame.MAC{2, 0, 0, 7, kind, n} }
 	inner4 := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 255, 0, n}) }
 	inner6 := func(n byte) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fdff::%d", n)) }
-	_, err := e.OpenAFPacket(nodeUplink, port.AFPacketConfig{Name: fmt.Sprintf("wire%d", self), Offload: true, SetUp: true})
+	_, err := e.OpenAFPacket(nodeUplink, port.AFPacketConfig{
+		Name:    fmt.Sprintf("wire%d", self),
+		Offload: true,
+		SetUp:   true,
+	})
 	ok(err)
-	ok(e.SetInterface(nodeUplink, forward.Interface{Up: true, MTU: 1600, MAC: mac(1, self), Addresses: []netip.Addr{end(self)}}))
+	ok(e.SetInterface(nodeUplink, forward.Interface{
+		Up:        true,
+		MTU:       1600,
+		MAC:       mac(1, self),
+		Addresses: []netip.Addr{end(self)},
+	}))
 	table := forward.TableKey{Family: forward.IP4}
 	ok(e.SetRoute(table, netip.PrefixFrom(end(self), 32), forward.Route{Action: forward.Local}))
-	ok(e.SetRoute(table, netip.PrefixFrom(end(peer), 32), forward.Route{Paths: []forward.Path{{Interface: nodeUplink}}}))
+	route := forward.Route{Paths: []forward.Path{{Interface: nodeUplink}}}
+	ok(e.SetRoute(table, netip.PrefixFrom(end(peer), 32), route))
 	ok(e.SetNeighbour(nodeUplink, end(peer), mac(1, peer), true))
 	ok(e.SetInterface(nodeTunnel, forward.Interface{Up: true, MTU: 1500, MAC: mac(2, self), Tunnel: &forward.Tunnel{
 		Source: netip.AddrPortFrom(end(self), 4789), Destination: netip.AddrPortFrom(end(peer), 4789), VNI: 7}}))
@@ -170,14 +183,23 @@ func overlays() []overlay {
 	attrs := netlink.LinkAttrs{Name: "over0", MTU: 1380}
 	vxlan := func(checksum bool) func(a, b *pod) netlink.Link {
 		return func(a, b *pod) netlink.Link {
-			return &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 9, SrcAddr: a.v4.AsSlice(), Group: b.v4.AsSlice(), Port: 8472, UDPCSum: checksum}
+			return &netlink.Vxlan{
+				LinkAttrs: attrs,
+				VxlanId:   9,
+				SrcAddr:   a.v4.AsSlice(),
+				Group:     b.v4.AsSlice(),
+				Port:      8472,
+				UDPCSum:   checksum,
+			}
 		}
 	}
 	ipip := func(encap int) func(a, b *pod) netlink.Link {
 		return func(a, b *pod) netlink.Link {
 			l := &netlink.Iptun{LinkAttrs: attrs, Local: a.v4.AsSlice(), Remote: b.v4.AsSlice(), PMtuDisc: 1}
 			if encap != 0 {
-				l.EncapType, l.EncapSport, l.EncapDport = uint16(encap), 5555, fouPort
+				l.EncapType = uint16(encap)
+				l.EncapSport = 5555
+				l.EncapDport = fouPort
 			}
 			return l
 		}
@@ -186,7 +208,13 @@ func overlays() []overlay {
 		{"VXLAN", vxlan(false), 0},
 		{"VXLAN with checksums", vxlan(true), 0},
 		{"VXLAN over IPv6", func(a, b *pod) netlink.Link {
-			return &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 9, SrcAddr: a.v6.AsSlice(), Group: b.v6.AsSlice(), Port: 8472}
+			return &netlink.Vxlan{
+				LinkAttrs: attrs,
+				VxlanId:   9,
+				SrcAddr:   a.v6.AsSlice(),
+				Group:     b.v6.AsSlice(),
+				Port:      8472,
+			}
 		}, 0},
 		{"GENEVE", func(_, b *pod) netlink.Link {
 			return &netlink.Geneve{LinkAttrs: attrs, ID: 9, Remote: b.v4.AsSlice(), Dport: 6081, UdpCsum: 1}
@@ -199,7 +227,14 @@ func overlays() []overlay {
 			return &netlink.Gretun{LinkAttrs: attrs, Local: a.v4.AsSlice(), Remote: b.v4.AsSlice(), PMtuDisc: 1}
 		}, 0},
 		{"GRE with checksums", func(a, b *pod) netlink.Link {
-			return &netlink.Gretun{LinkAttrs: attrs, Local: a.v4.AsSlice(), Remote: b.v4.AsSlice(), PMtuDisc: 1, IFlags: greCSum, OFlags: greCSum}
+			return &netlink.Gretun{
+				LinkAttrs: attrs,
+				Local:     a.v4.AsSlice(),
+				Remote:    b.v4.AsSlice(),
+				PMtuDisc:  1,
+				IFlags:    greCSum,
+				OFlags:    greCSum,
+			}
 		}, 0},
 		{"FOU", ipip(fouDirect), fouDirect},
 		{"GUE", ipip(fouGUE), fouGUE},
@@ -214,7 +249,8 @@ const (
 	greCSum   = 0x8000
 )
 
-// tunnel gives two pods a tunnel of a kind. The test skips if the kernel has no such tunnels. The addresses in it are 10.77.0.1 and 10.77.0.2.
+// tunnel gives two pods a tunnel of a kind. The test skips if the kernel has no such tunnels. The addresses in it are
+// 10.77.0.1 and 10.77.0.2.
 func (o overlay) tunnel(t *testing.T, a, b *pod) {
 	t.Helper()
 	for n, ends := range [][2]*pod{{a, b}, {b, a}} {

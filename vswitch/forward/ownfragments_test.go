@@ -15,7 +15,8 @@ import (
 // The pod's kernel fragments the request and reassembles the answer.
 func TestLongPingToAGatewayIsAnswered(t *testing.T) {
 	l := newLab(t)
-	tap, veth := l.pod(), l.vethPod(cable{})
+	tap := l.pod()
+	veth := l.vethPod(cable{})
 	for _, p := range []*pod{tap, veth} {
 		for _, to := range []netip.Addr{gateway4, netip.MustParseAddr("fd00::ffff"), gateway6} {
 			for _, size := range []int{1400, 2000, 9000} {

@@ -57,9 +57,11 @@ func (p *pod) ping(t *testing.T, r ping) (*icmp.Message, netip.Addr, error) {
 
 func (p *pod) listenICMP(t *testing.T, v4 bool) *icmp.PacketConn {
 	t.Helper()
-	network, address := "ip4:icmp", "0.0.0.0"
+	network := "ip4:icmp"
+	address := "0.0.0.0"
 	if !v4 {
-		network, address = "ip6:ipv6-icmp", "::"
+		network = "ip6:ipv6-icmp"
+		address = "::"
 	}
 	var c *icmp.PacketConn
 	netnstest.Do(t, p.namespace, func() {
@@ -118,8 +120,9 @@ func answer(c *icmp.PacketConn, r ping) (*icmp.Message, netip.Addr, error) {
 			return nil, netip.Addr{}, err
 		}
 		switch m.Type {
-		case ipv6.ICMPTypeNeighborSolicitation, ipv6.ICMPTypeNeighborAdvertisement, ipv6.ICMPTypeEchoRequest, ipv4.ICMPTypeEcho,
-			ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeMulticastListenerReport, ipv6.ICMPTypeVersion2MulticastListenerReport:
+		case ipv6.ICMPTypeNeighborSolicitation, ipv6.ICMPTypeNeighborAdvertisement, ipv6.ICMPTypeEchoRequest,
+			ipv4.ICMPTypeEcho, ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeMulticastListenerReport,
+			ipv6.ICMPTypeVersion2MulticastListenerReport:
 			continue
 		}
 		a, _ := netip.AddrFromSlice(from.(*net.IPAddr).IP)
@@ -143,7 +146,8 @@ func (p *pod) wantReply(t *testing.T, r ping) {
 func (p *pod) sendFrom(t *testing.T, from, to netip.Addr) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
-		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
 		if err != nil {
 			t.Fatal(err)
 		}

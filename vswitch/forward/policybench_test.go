@@ -12,29 +12,30 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// peerRules returns rules as network policies have them, n in all: TCP and UDP ports of many peers. The last one permits the packets of
-// BenchmarkPolicy.
+// peerRules returns rules as network policies have them, n in all: TCP and UDP ports of many peers. The last one
+// permits the packets of BenchmarkPolicy.
 func peerRules(n int) []ACLRule {
 	var rules []ACLRule
 	for i := range n - 1 {
-		r := allow(true, acl4, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}), 32).String(), "", []uint8{6, 17}[i%2])
+		r := allow(true, acl4, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}), 32).String(),
+			"", []uint8{6, 17}[i%2])
 		r.Destinations = PortRange{uint16(80 + i%7), uint16(80 + i%7 + i%3*10)}
 		rules = append(rules, r)
 	}
 	return append(rules, allow(true, acl4, "10.9.0.0/16", "", 17, 5000, 5000))
 }
 
-// BenchmarkPolicy measures a routed UDP packet at an interface with an input ACL: of a session, and the first one of a flow, which
-// opens a session and, as the table is full, replaces one. The cases alternate with packets that no ACL applies to, so that other load
-// affects both; "ratio" is the median of all ratios to them. Times are those of the thread.
-//
-//nolint:funlen // a table and its loop
+// BenchmarkPolicy measures a routed UDP packet at an interface with an input ACL: of a session, and the first one of a
+// flow, which opens a session and, as the table is full, replaces one. The cases alternate with packets that no ACL
+// applies to, so that other load affects both; "ratio" is the median of all ratios to them. Times are those of the
+// thread.
 func BenchmarkPolicy(b *testing.B) {
 	const turn = 1 << 13 // packets
 	for _, rules := range []int{0, 10, 1000, 10000} {
 		for _, kind := range []string{"established", "new"} {
 			b.Run(fmt.Sprintf("rules=%d/flow=%s", rules, kind), func(b *testing.B) {
-				raw, answer := udp4("10.2.7.7", 18), flow{"10.2.7.7", "10.9.0.1", 17, 5000, 4000, 0, 0}.frame()
+				raw := udp4("10.2.7.7", 18)
+				answer := flow{"10.2.7.7", "10.9.0.1", 17, 5000, 4000, 0, 0}.frame()
 				var spent [2][]time.Duration
 				benches := [2]*bench{newBench(b), newBench(b)} // without and with ACLs
 				with := Interface{Up: true, MAC: portMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}}
@@ -47,7 +48,8 @@ func BenchmarkPolicy(b *testing.B) {
 				benches[1].engine.Publish()
 				for n, s := range benches {
 					s.run(raw, frame.Virtio{}, 1) // the first packet of the flow
-					if i := s.worker.snapshot.iface(1); i.acl != nil && s.worker.acl.verdict(i, outward, answer) != noDrop {
+					if i := s.worker.snapshot.iface(1); i.acl != nil &&
+						s.worker.acl.verdict(i, outward, answer) != noDrop {
 						b.Fatal("no session")
 					}
 					if kind == "new" {
@@ -81,7 +83,8 @@ func BenchmarkPolicy(b *testing.B) {
 				b.ReportMetric(float64(spent[0][len(spent[0])/2].Nanoseconds())/turn, "ns/packet-without")
 				b.ReportMetric(float64(spent[1][len(spent[1])/2].Nanoseconds())/turn, "ns/packet")
 				if i := benches[1].engine.live.Load().iface(1); i.acl != nil {
-					t, room := i.acl.sessions, 0
+					t := i.acl.sessions
+					room := 0
 					for n := range t.shards {
 						room += len(t.shards[n].sessions)
 					}

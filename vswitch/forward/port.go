@@ -17,8 +17,8 @@ type vectorPort interface {
 
 // receiver is a receive queue of a port, which one worker uses.
 type receiver interface {
-	// Receive fills buffers in order and returns their number; a number below len means that no more frames wait. An error means
-	// that the port failed.
+	// Receive fills buffers in order and returns their number; a number below len means that no more frames wait. An
+	// error means that the port failed.
 	Receive([]*frame.Buffer) (int, error)
 	// Descriptor returns a descriptor that is readable when frames wait.
 	Descriptor() int
@@ -28,15 +28,15 @@ type receiver interface {
 
 // transmitter is the transmit side of a port, which any worker uses.
 type transmitter interface {
-	// Transmit sends frames and returns how many it accepted; it empties a refused frame. The caller keeps the buffers. An error
-	// means that the port failed.
+	// Transmit sends frames and returns how many it accepted; it empties a refused frame. The caller keeps the buffers.
+	// An error means that the port failed.
 	Transmit([]*frame.Buffer) (int, error)
 	// Takes returns the offloads that the port supports; they never change.
 	Offload() port.Offload
 }
 
-// sharedMemory is a port with rings in memory shared with a peer. Workers poll it for a while before they enable its interrupts,
-// as polling it is cheap.
+// sharedMemory is a port with rings in memory shared with a peer. Workers poll it for a while before they enable its
+// interrupts, as polling it is cheap.
 type sharedMemory interface {
 	// Faults returns the number of invalid descriptors since the last call. Only the receiver calls it.
 	Faults() uint64
@@ -65,11 +65,22 @@ type attachedPort struct {
 
 // newAttachedPort spreads the queues over the workers. The index of the port selects the first worker.
 func newAttachedPort(index uint32, p vectorPort, e *Engine) *attachedPort {
-	a := &attachedPort{index: index, port: p, offload: p.Offload(), supervisor: e.supervisor, txQueues: make([]txQueue, len(e.workers))}
+	a := &attachedPort{
+		index:      index,
+		port:       p,
+		offload:    p.Offload(),
+		supervisor: e.supervisor,
+		txQueues:   make([]txQueue, len(e.workers)),
+	}
 	a.shared, _ = p.(sharedMemory)
 	a.socket, _ = p.(packetSocket)
 	for n, r := range receiversOf(p) {
-		a.rxQueues = append(a.rxQueues, &rxQueue{receiver: r, port: a, owner: e.workers[(int(index)+n)%len(e.workers)], burst: 1})
+		a.rxQueues = append(a.rxQueues, &rxQueue{
+			receiver: r,
+			port:     a,
+			owner:    e.workers[(int(index)+n)%len(e.workers)],
+			burst:    1,
+		})
 	}
 	return a
 }
@@ -128,8 +139,9 @@ func (a *attachedPort) unwatch() {
 	}
 }
 
-// OpenTap creates a tap as the port of an interface. Its frames are dropped until SetInterface and Publish, which may come before
-// or after. Errors are port.ErrNameInUse, port.ErrNamespaceGone, ErrPortExists and system errors; an error leaves nothing behind.
+// OpenTap creates a tap as the port of an interface. Its frames are dropped until SetInterface and Publish, which may
+// come before or after. Errors are port.ErrNameInUse, port.ErrNamespaceGone, ErrPortExists and system errors; an error
+// leaves nothing behind.
 func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 	var info port.TapInfo
 	err := e.supervisor.add(index, func() (vectorPort, error) {
@@ -143,8 +155,8 @@ func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 	return info, err
 }
 
-// ClosePort closes the interface's port or memif, after it forwarded the frames that wait there. It returns ErrNoPort if there is
-// none. No worker uses the port after it returns. Run must be running or have ended.
+// ClosePort closes the interface's port or memif, after it forwarded the frames that wait there. It returns ErrNoPort
+// if there is none. No worker uses the port after it returns. Run must be running or have ended.
 func (e *Engine) ClosePort(index uint32) error {
 	e.drain(index)
 	if served, err := e.memifs.close(index); served {
@@ -153,9 +165,9 @@ func (e *Engine) ClosePort(index uint32) error {
 	return e.supervisor.remove(index)
 }
 
-// OpenAFPacket attaches an interface to a network link, which stays when the port is closed. If the link goes down or is deleted,
-// the port fails and is opened again when the link is up; c.SetUp applies to the first open only. Errors are port.ErrNoLink,
-// port.ErrLinkDown, ErrPortExists and system errors; an error leaves nothing behind.
+// OpenAFPacket attaches an interface to a network link, which stays when the port is closed. If the link goes down or
+// is deleted, the port fails and is opened again when the link is up; c.SetUp applies to the first open only. Errors
+// are port.ErrNoLink, port.ErrLinkDown, ErrPortExists and system errors; an error leaves nothing behind.
 func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
 	var info port.AFPacketInfo
 	err := e.supervisor.add(index, func() (vectorPort, error) {
@@ -163,7 +175,8 @@ func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacke
 		if err != nil {
 			return nil, err
 		}
-		info, c.SetUp = p.Info(), false
+		info = p.Info()
+		c.SetUp = false
 		return p, nil
 	})
 	return info, err

@@ -7,12 +7,12 @@ import (
 	"sort"
 )
 
-// maxConditional is the number of rules with the same prefixes, and with conditions in addition to destination ports, up to which they are
-// listed for each interval of ports. More are compared one by one.
+// maxConditional is the number of rules with the same prefixes, and with conditions in addition to destination ports,
+// up to which they are listed for each interval of ports. More are compared one by one.
 const maxConditional = 16
 
-// portIndex finds, of rules that differ in ports and flags only, those for a destination port. It divides the ports into intervals in which the
-// same rules are candidates.
+// portIndex finds, of rules that differ in ports and flags only, those for a destination port. It divides the ports
+// into intervals in which the same rules are candidates.
 type portIndex struct {
 	starts []uint16 // first port of each interval
 	ends   []uint32 // end of each interval's rules in rules; they begin where those of the interval before end
@@ -45,9 +45,11 @@ func (c *classifier) newPortIndex(numbers []uint32) portIndex {
 	return x
 }
 
-// isConditional reports whether the rule may not match a whole packet with its protocol, its prefixes and one of its destination ports.
+// isConditional reports whether the rule may not match a whole packet with its protocol, its prefixes and one of its
+// destination ports.
 func (r *aclRule) isConditional() bool {
-	return r.hasProtocol && (r.sources != PortRange{0, 65535} && r.sources.First != r.sources.Last || r.tcpMask != 0 || r.onlyWhole)
+	return r.hasProtocol &&
+		(r.sources != PortRange{0, 65535} && r.sources.First != r.sources.Last || r.tcpMask != 0 || r.onlyWhole)
 }
 
 // portEvent is a port from which on a rule applies, or does not apply any more.

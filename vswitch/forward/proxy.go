@@ -59,8 +59,8 @@ func (s *snapshot) proxied(i *iface) slow.Proxied {
 	return p
 }
 
-// maySolicitProxied reports whether a unicast solicitation may ask for a proxied address: its sender may have cached an earlier
-// answer.
+// maySolicitProxied reports whether a unicast solicitation may ask for a proxied address: its sender may have cached an
+// earlier answer.
 func (s *snapshot) maySolicitProxied(in *iface) bool {
 	return in.proxyND || s.proxies != nil && len(s.proxies.hosts) > 0
 }

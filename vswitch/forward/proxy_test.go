@@ -21,7 +21,11 @@ func (p *pod) onLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, prefix := range []string{"10.1.1.0/24", "fd00::/64"} {
-			r := netlink.Route{LinkIndex: link.Attrs().Index, Dst: network(netip.MustParsePrefix(prefix)), Scope: netlink.SCOPE_LINK}
+			r := netlink.Route{
+				LinkIndex: link.Attrs().Index,
+				Dst:       network(netip.MustParsePrefix(prefix)),
+				Scope:     netlink.SCOPE_LINK,
+			}
 			if err := netlink.RouteAdd(&r); err != nil {
 				t.Fatal(err)
 			}
@@ -40,13 +44,18 @@ func TestPodsReachOthersThroughProxies(t *testing.T) {
 			return l.proxy(l.pods[0], forward.Interface{ProxyARP: true})
 		},
 		"for everyone": func(l *lab, b *pod) error {
-			l.engine.SetProxies(forward.Proxies{ARP: []forward.ProxyRange{{High: netip.MustParseAddr("255.255.255.255"), Low: netip.MustParseAddr("0.0.0.1")}}})
+			l.engine.SetProxies(forward.Proxies{
+				ARP: []forward.ProxyRange{
+					{High: netip.MustParseAddr("255.255.255.255"), Low: netip.MustParseAddr("0.0.0.1")},
+				},
+			})
 			return l.proxy(l.pods[0], forward.Interface{ProxyARP: true, ProxyND: true})
 		},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			l := newLab(t)
-			a, b := l.pod(), l.vethPod(cable{})
+			a := l.pod()
+			b := l.vethPod(cable{})
 			if err := answer(l, b); err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +69,10 @@ func TestPodsReachOthersThroughProxies(t *testing.T) {
 
 // proxy changes the pod's interface.
 func (l *lab) proxy(p *pod, i forward.Interface) error {
-	i.Up, i.MAC, i.LinkLocal, i.IP6Enabled = true, frame.MAC{2, 0, 0, 0, 0, byte(p.index)}, gateway6, true
+	i.Up = true
+	i.MAC = frame.MAC{2, 0, 0, 0, 0, byte(p.index)}
+	i.LinkLocal = gateway6
+	i.IP6Enabled = true
 	i.Addresses = []netip.Addr{gateway4, netip.MustParseAddr("fd00::ffff")}
 	return l.engine.SetInterface(p.index, i)
 }
@@ -68,12 +80,19 @@ func (l *lab) proxy(p *pod, i forward.Interface) error {
 // A pod with MACIP rules reaches others from its own address only.
 func TestSpoofedPacketsAreDropped(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(func(_ *pod, c *port.TapConfig) {
-		c.HostAddresses = append(c.HostAddresses, netip.MustParsePrefix("10.1.1.99/32"), netip.MustParsePrefix("fd00::99/128"))
-	}), l.vethPod(cable{})
+	a := l.pod(func(_ *pod, c *port.TapConfig) {
+		c.HostAddresses = append(c.HostAddresses, netip.MustParsePrefix("10.1.1.99/32"),
+			netip.MustParsePrefix("fd00::99/128"))
+	})
+	b := l.vethPod(cable{})
 	var rules []forward.MACIPRule
 	for _, prefix := range []string{"10.1.1.1/32", "fd00::1/128", "fe80::/64"} {
-		rules = append(rules, forward.MACIPRule{Permit: true, MAC: a.info.HostMAC, Mask: frame.Broadcast, Prefix: netip.MustParsePrefix(prefix)})
+		rules = append(rules, forward.MACIPRule{
+			Permit: true,
+			MAC:    a.info.HostMAC,
+			Mask:   frame.Broadcast,
+			Prefix: netip.MustParsePrefix(prefix),
+		})
 	}
 	if err := l.proxy(a, forward.Interface{MACIP: forward.NewMACIPFilter(rules)}); err != nil {
 		t.Fatal(err)

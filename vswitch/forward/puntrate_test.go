@@ -41,11 +41,20 @@ func TestPodThatFloodsTheSlowPathDoesNotTakeTheShareOfOthers(t *testing.T) {
 		request []byte
 		on      uint32 // the interface that receives the request
 	}{
-		"packets with TTL 1": {func() *segment { s := newSegment(t); s.routeHosts(); return s }, expired, requestOf("10.2.0.9", "10.2.0.1"), 2},
+		"packets with TTL 1": {
+			func() *segment { s := newSegment(t); s.routeHosts(); return s }, expired,
+			requestOf("10.2.0.9", "10.2.0.1"), 2,
+		},
 		"pings of a member to the gateway of its network": {func() *segment {
 			s := newSegment(t, routed(1, 1, 2))
-			s.set(bviIndex, Interface{Up: true, MAC: bviMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.254")}})
-			err := s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("10.9.0.254/32"), Route{Action: Local})
+			s.set(bviIndex, Interface{
+				Up:        true,
+				MAC:       bviMAC,
+				Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.254")},
+			})
+			err := s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("10.9.0.254/32"), Route{
+				Action: Local,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

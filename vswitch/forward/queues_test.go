@@ -23,7 +23,8 @@ func TestSeveralQueuesKeepTheOrder(t *testing.T) {
 	for name, workers := range map[string]int{"one worker": 1, "a worker for some queues": 3} {
 		t.Run(name, func(t *testing.T) {
 			l := newLabOf(t, workers)
-			a, b := l.pod(withQueues(4)), l.pod(withQueues(2))
+			a := l.pod(withQueues(4))
+			b := l.pod(withQueues(2))
 			// Packets that wait in a kernel for neighbour resolution are overtaken by later ones.
 			a.wantReply(t, ping{to: gateway4})
 			b.wantReply(t, ping{to: gateway4})
@@ -43,11 +44,14 @@ func TestSeveralQueuesKeepTheOrder(t *testing.T) {
 	}
 }
 
-// sendInOrder sends datagrams of several flows in turn, few enough for any queue, and requires that each flow arrives complete
-// and in order.
+// sendInOrder sends datagrams of several flows in turn, few enough for any queue, and requires that each flow arrives
+// complete and in order.
 func (p *pod) sendInOrder(t *testing.T, q *pod) {
 	t.Helper()
-	const flows, each = 10, 15
+	const (
+		flows = 10
+		each  = 15
+	)
 	var in *net.UDPConn
 	netnstest.Do(t, q.namespace, func() {
 		var err error
@@ -75,7 +79,8 @@ func (p *pod) sendInOrder(t *testing.T, q *pod) {
 	if err := in.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	next, b := map[string]uint32{}, make([]byte, 4)
+	next := map[string]uint32{}
+	b := make([]byte, 4)
 	for n := range flows * each {
 		_, from, err := in.ReadFrom(b)
 		if err != nil {
@@ -90,7 +95,8 @@ func (p *pod) sendInOrder(t *testing.T, q *pod) {
 
 func TestDeletedTapWithSeveralQueuesIsReopened(t *testing.T) {
 	l := newLabOf(t, 2)
-	a, b := l.pod(), l.pod(withQueues(3))
+	a := l.pod()
+	b := l.pod(withQueues(3))
 	before := steadyResources(t)
 	netnstest.Do(t, b.namespace, func() {
 		link, err := netlink.LinkByName("eth0")

@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// refusalPause is the time after a logged refusal during which a socket's refusals are only counted: a client that retries all
-// the time must not fill the log.
+// refusalPause is the time after a logged refusal during which a socket's refusals are only counted: a client that
+// retries all the time must not fill the log.
 const refusalPause = 5 * time.Second
 
 // refusalLog logs the clients that a socket refuses.
@@ -38,16 +38,19 @@ func (l *refusalLog) add(r memif.Refusal) {
 	}
 	l.log.Warn("memif client refused", "socket", l.socket, "id", r.ID, "peer", r.Peer, "pid", r.PID, "uid", r.UID,
 		"suppressed", l.suppressed, "err", r.Err)
-	l.last, l.suppressed = now, 0
+	l.last = now
+	l.suppressed = 0
 }
 
-// countedReasons are the reasons of refusals that are counted one by one. Others share a counter, because a client must not create counters.
+// countedReasons are the reasons of refusals that are counted one by one. Others share a counter, because a client must
+// not create counters.
 var countedReasons = []string{"secret required", "incorrect secret", "mode mismatch", "unsupported version"}
 
 // otherReason counts the other refusals: broken handshakes and a client that is not the first.
 const otherReason = "handshake refused"
 
-// refusalCounts counts the refused clients of each memif. Its lock is held for no call, so that refusals never wait for control.
+// refusalCounts counts the refused clients of each memif. Its lock is held for no call, so that refusals never wait for
+// control.
 type refusalCounts struct {
 	mu     sync.Mutex
 	memifs map[memifID]*refusedClients

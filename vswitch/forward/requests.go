@@ -20,8 +20,9 @@ type request struct {
 	next *request
 }
 
-// post makes the worker call do and waits for that. It returns false if the worker has ended, or if the engine was stopped before
-// the worker ran. Other goroutines of the engine may still run then, so the end of the engine alone is not sufficient.
+// post makes the worker call do and waits for that. It returns false if the worker has ended, or if the engine was
+// stopped before the worker ran. Other goroutines of the engine may still run then, so the end of the engine alone is
+// not sufficient.
 func (r *requests) post(do func(*worker)) bool {
 	q := &request{do: do, done: make(chan struct{})}
 	for {
@@ -43,8 +44,8 @@ func (r *requests) post(do func(*worker)) bool {
 
 func (r *requests) pending() bool { return r.newest.Load() != nil }
 
-// serveRequests serves all requests, in any order. It refreshes first, so that a request sees the changes before it: its sender
-// may close a port afterwards.
+// serveRequests serves all requests, in any order. It refreshes first, so that a request sees the changes before it:
+// its sender may close a port afterwards.
 func (w *worker) serveRequests() {
 	if !w.requests.pending() {
 		return

@@ -28,7 +28,8 @@ func TestWorkerContinuesAfterItsPoolWasEmpty(t *testing.T) {
 	taken := make([]*frame.Buffer, poolSize)
 	taken = taken[:b.worker.tx.pool.Take(taken)]
 	b.worker.buffers.empty = b.worker.buffers.empty[:2]
-	b.in.waiting, b.out.sent = 5, 0
+	b.in.waiting = 5
+	b.out.sent = 0
 	if n, _ := b.worker.receive(b.worker.ports.at(1).rxQueues[0]); n != 2 {
 		t.Errorf("with two buffers %d frames were received", n)
 	}

@@ -12,17 +12,19 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// A worker serves its queues round robin. The sender decides what a frame costs: flooding it in a large bridge domain takes up to
-// a thousand times as long as dropping it. A turn is therefore limited by turnTime and not by frames: its burst follows the measured
-// cost of the queue's last frames. All busy queues get the same share of the worker, and an idle queue waits for at most one turn
-// of each.
+// A worker serves its queues round robin. The sender decides what a frame costs: flooding it in a large bridge domain
+// takes up to a thousand times as long as dropping it. A turn is therefore limited by turnTime and not by frames: its
+// burst follows the measured cost of the queue's last frames. All busy queues get the same share of the worker, and an
+// idle queue waits for at most one turn of each.
 const turnTime = 50 * time.Microsecond
 
 const (
-	// pollBudget is the number of empty polls of a shared memory queue, some hundred microseconds on an idle worker, after which
-	// the worker enables the peer's interrupts. An interrupt costs a system call in the peer and a wake-up here.
+	// pollBudget is the number of empty polls of a shared memory queue, some hundred microseconds on an idle worker,
+	// after which the worker enables the peer's interrupts. An interrupt costs a system call in the peer and a wake-up
+	// here.
 	pollBudget = 1 << 11
-	// pollEvery is the number of rounds after which a busy worker checks epoll for queues that are not on the active list.
+	// pollEvery is the number of rounds after which a busy worker checks epoll for queues that are not on the active
+	// list.
 	pollEvery = 16
 )
 
@@ -65,7 +67,8 @@ func (r *rxScheduler) portsChanged() {
 // wake puts the queues that epoll reports on the active list.
 func (r *rxScheduler) wake(events []unix.EpollEvent) {
 	for _, e := range events {
-		a, n := r.ports.at(uint32(e.Fd)), int(e.Pad)
+		a := r.ports.at(uint32(e.Fd))
+		n := int(e.Pad)
 		if a == nil || n >= len(a.rxQueues) || a.failure.Load() != nil {
 			continue
 		}
@@ -88,9 +91,9 @@ func (r *rxScheduler) deactivate(n int) {
 	r.active = slices.Delete(r.active, n, n+1)
 }
 
-// endTurn ends a turn of n frames and starts the next one. A turn without frames counts as a part of the next one: polling shared
-// memory takes less time than reading the clock. When inlined into receive it makes each routed packet 20 ns slower
-// (BenchmarkMemif/L3), because of code layout alone.
+// endTurn ends a turn of n frames and starts the next one. A turn without frames counts as a part of the next one:
+// polling shared memory takes less time than reading the clock. When inlined into receive it makes each routed packet
+// 20 ns slower (BenchmarkMemif/L3), because of code layout alone.
 //
 //go:noinline
 func (r *rxScheduler) endTurn(q *rxQueue, n int) {
@@ -112,8 +115,8 @@ type rxQueue struct {
 	trace      tracer
 }
 
-// keepPolling reports whether a queue stays active after a receive of n frames, fewer than requested. A shared memory queue
-// leaves the active list after pollBudget empty polls, unless a frame arrives while its interrupts are enabled.
+// keepPolling reports whether a queue stays active after a receive of n frames, fewer than requested. A shared memory
+// queue leaves the active list after pollBudget empty polls, unless a frame arrives while its interrupts are enabled.
 func (q *rxQueue) keepPolling(n int) bool {
 	switch {
 	case q.port.shared == nil:
@@ -147,8 +150,8 @@ const (
 	shortSleep = 100 * time.Microsecond
 )
 
-// spinner adapts the number of polls before a sleep to the duration of past sleeps: frames that follow each other closely are
-// found by polling, and a worker with rare frames sleeps soon.
+// spinner adapts the number of polls before a sleep to the duration of past sleeps: frames that follow each other
+// closely are found by polling, and a worker with rare frames sleeps soon.
 type spinner struct{ polls int }
 
 func newSpinner() spinner { return spinner{polls: minPolls} }
@@ -196,15 +199,16 @@ func (p *poller) remove(fd int) {
 
 // ready returns readable descriptors without waiting.
 func (p *poller) ready() []unix.EpollEvent {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events)), uintptr(len(p.events)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events)),
+		uintptr(len(p.events)), 0, 0, 0)
 	if errno != 0 {
 		return nil
 	}
 	return p.events[:n]
 }
 
-// wait blocks until a descriptor is readable. The Go scheduler knows of this system call: a sleeping thread must not delay a
-// garbage collection.
+// wait blocks until a descriptor is readable. The Go scheduler knows of this system call: a sleeping thread must not
+// delay a garbage collection.
 func (p *poller) wait() ([]unix.EpollEvent, error) {
 	n, err := unix.EpollWait(p.fd, p.events[:], -1)
 	if errors.Is(err, unix.EINTR) {

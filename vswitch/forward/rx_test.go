@@ -7,8 +7,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// newTurns is a bridge domain of interfaces 1 to 6 with one host behind each. The clock advances by the cost of each transmitted
-// frame.
+// newTurns is a bridge domain of interfaces 1 to 6 with one host behind each. The clock advances by the cost of each
+// transmitted frame.
 func newTurns(t *testing.T, costs map[uint32]time.Duration) *segment {
 	t.Helper()
 	s := newSegment(t, plain(1, 1, 2, 3, 4, 5, 6))
@@ -23,20 +23,25 @@ func newTurns(t *testing.T, costs map[uint32]time.Duration) *segment {
 
 // send queues frames on an interface for the host behind another.
 func (s *segment) send(from, to uint32, frames int) {
-	s.ports[from].frame, s.ports[from].waiting = between(host(byte(from)), host(byte(to))), frames
+	s.ports[from].frame = between(host(byte(from)), host(byte(to)))
+	s.ports[from].waiting = frames
 }
 
 const endless = 1 << 40
 
 func TestBusyQueuesGetTheSameTime(t *testing.T) {
-	const cheap, dear = time.Microsecond, 20 * time.Microsecond
+	const (
+		cheap = time.Microsecond
+		dear  = 20 * time.Microsecond
+	)
 	s := newTurns(t, map[uint32]time.Duration{2: cheap, 4: dear})
 	s.send(1, 2, endless)
 	s.send(3, 4, endless)
 	for range 10_000 {
 		s.worker.round()
 	}
-	a, b := time.Duration(s.ports[2].sent)*cheap, time.Duration(s.ports[4].sent)*dear
+	a := time.Duration(s.ports[2].sent) * cheap
+	b := time.Duration(s.ports[4].sent) * dear
 	if a < b/2 || b < a/2 {
 		t.Errorf("one queue got %s, the other %s", a, b)
 	}
@@ -56,8 +61,12 @@ func TestIdleQueueIsServedFirstInTheNextRound(t *testing.T) {
 			}
 			var before int // frames that were served since it arrived
 			for range 100 {
-				frames, served := s.ports[2].sent, false
-				s.ports[4].show = func([]byte, frame.Virtio) { before, served = s.ports[2].sent-frames, true }
+				frames := s.ports[2].sent
+				served := false
+				s.ports[4].show = func([]byte, frame.Virtio) {
+					before = s.ports[2].sent - frames
+					served = true
+				}
 				s.send(3, 4, 1)
 				for !served {
 					s.worker.round()

@@ -67,7 +67,9 @@ func (p *pod) sctpSocket(t *testing.T, a netip.Addr) (fd int) {
 		family = unix.AF_INET6
 	}
 	var err error
-	netnstest.Do(t, p.namespace, func() { fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP) })
+	netnstest.Do(t, p.namespace, func() {
+		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	})
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		t.Skipf("this kernel has no SCTP: %v", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// segment is an engine with memory ports on interfaces 1 to 6 and bviIndex, an interface without a port; the test drives its
-// worker.
+// segment is an engine with memory ports on interfaces 1 to 6 and bviIndex, an interface without a port; the test
+// drives its worker.
 type segment struct {
 	tb     testing.TB
 	engine *Engine
@@ -44,8 +44,13 @@ func newSegment(tb testing.TB, bridges ...Bridge) *segment {
 	for index := uint32(1); index <= segmentPorts; index++ {
 		s.addPort(index)
 	}
-	s.set(bviIndex, Interface{Up: true, MAC: bviMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.254")}, IP6Enabled: true,
-		LinkLocal: netip.MustParseAddr("fe80::b1")})
+	s.set(bviIndex, Interface{
+		Up:         true,
+		MAC:        bviMAC,
+		Addresses:  []netip.Addr{netip.MustParseAddr("10.9.0.254")},
+		IP6Enabled: true,
+		LinkLocal:  netip.MustParseAddr("fe80::b1"),
+	})
 	for _, b := range bridges {
 		if err := e.SetBridge(b); err != nil {
 			tb.Fatal(err)
@@ -94,7 +99,9 @@ func (s *segment) change(b Bridge) {
 func (s *segment) receive(on uint32, raw []byte, v frame.Virtio) []delivery {
 	s.seen = nil
 	p := s.ports[on]
-	p.frame, p.virtio, p.waiting = raw, v, 1
+	p.frame = raw
+	p.virtio = v
+	p.waiting = 1
 	for p.waiting > 0 {
 		s.worker.round()
 	}

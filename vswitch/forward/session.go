@@ -50,7 +50,8 @@ const (
 	sessionShards = 1 << shardOrder
 	// shardSlack is the divisor of the additional room of a shard: sessions are not spread evenly.
 	shardSlack = 8
-	// examined is the number of sessions that a new session examines to find room in a shard that is full of settled ones.
+	// examined is the number of sessions that a new session examines to find room in a shard that is full of settled
+	// ones.
 	examined = 16
 	// swept is the number of sessions that each new session examines for expiry.
 	swept = 2
@@ -102,7 +103,8 @@ const (
 	tcpACK
 )
 
-// sessionMemory is the memory of a table outside of the Go heap: most of it is never used, and the collector need not know it.
+// sessionMemory is the memory of a table outside of the Go heap: most of it is never used, and the collector need not
+// know it.
 type sessionMemory []byte
 
 func newSessionTable(limit int, shared bool) *sessionTable {
@@ -112,7 +114,8 @@ func newSessionTable(limit int, shared bool) *sessionTable {
 	t := &sessionTable{shared: shared}
 	each := perShard*int(unsafe.Sizeof(session{})) + buckets*2
 	each = (each + 7) &^ 7
-	memory, err := unix.Mmap(-1, 0, each*sessionShards, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	memory, err := unix.Mmap(-1, 0, each*sessionShards, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		words := make([]uint64, each*sessionShards/8) // such as after too many mappings
 		memory = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
@@ -149,7 +152,8 @@ func (s *session) settled() bool {
 	case s.fragments() || s.protocol() == icmpOf[s.family()]:
 		return false
 	case s.protocol() == frame.ProtocolTCP:
-		return s.flags&(ackOpener|answered|resetFlags) == ackOpener|answered && s.flags&(finOpener|finAnswer) != finOpener|finAnswer
+		return s.flags&(ackOpener|answered|resetFlags) == ackOpener|answered &&
+			s.flags&(finOpener|finAnswer) != finOpener|finAnswer
 	}
 	return s.flags&answered != 0
 }
@@ -166,7 +170,8 @@ func (s *session) timeout() uint32 {
 	return settledTimeout
 }
 
-// idle returns the seconds since the last packet. Workers read the clock at different times, so a packet may be from the future.
+// idle returns the seconds since the last packet. Workers read the clock at different times, so a packet may be from
+// the future.
 func (s *session) idle(now uint32) uint32 { return uint32(max(int32(now-s.seen), 0)) }
 
 func (s *session) expired(now uint32) bool { return s.idle(now) >= s.timeout() }
@@ -180,9 +185,11 @@ func (s *session) update(u *upperLayer, fromOpener bool, now uint32) {
 		}
 		return
 	}
-	ack, fin := ackOpener, finOpener
+	ack := ackOpener
+	fin := finOpener
 	if !fromOpener {
-		ack, fin = answered, finAnswer
+		ack = answered
+		fin = finAnswer
 	}
 	if fromOpener && u.flags&(tcpSYN|tcpACK) == tcpSYN && !s.settled() {
 		s.flags &^= ackOpener | answered | finOpener | finAnswer | resetFlags // a new connection between the same ports
@@ -237,9 +244,10 @@ const (
 	ofDeniedSession            // a TCP connection that the lists no longer permit
 )
 
-// pass finds the session of a packet, which a packet of either direction continues. A session that the lists no longer permit ends. That of a
-// TCP connection stays as denied until the other side begins a new connection: otherwise the next packet of the other side, which its own
-// list permits, would open another session, and the connection would go on.
+// pass finds the session of a packet, which a packet of either direction continues. A session that the lists no longer
+// permit ends. That of a TCP connection stays as denied until the other side begins a new connection: otherwise the
+// next packet of the other side, which its own list permits, would open another session, and the connection would go
+// on.
 func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership {
 	k := p.key()
 	if !k.valid {
@@ -253,7 +261,8 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 	}
 	e := &s.sessions[n-1]
 	fromOpener := k.fromB == (e.flags&openedByB != 0)
-	if e.seen == now && e.generation == a.generation && e.flags&denied == 0 && !e.news(&p.upper, fromOpener) && !p.upper.first {
+	if e.seen == now && e.generation == a.generation && e.flags&denied == 0 && !e.news(&p.upper, fromOpener) &&
+		!p.upper.first {
 		t.unlock(s)
 		return ofSession // most packets
 	}
@@ -283,8 +292,9 @@ func (s *sessionShard) follow(n uint16, p *aclPacket, a *accessLists, now uint32
 	return ofSession
 }
 
-// staysDenied reports whether a packet of a denied session leaves it denied: each TCP segment, except the first one of a connection of the
-// other side. A SYN of the opener must not remove the session, because the opener could then continue the denied connection.
+// staysDenied reports whether a packet of a denied session leaves it denied: each TCP segment, except the first one of
+// a connection of the other side. A SYN of the opener must not remove the session, because the opener could then
+// continue the denied connection.
 func (p *aclPacket) staysDenied(fromOpener bool) bool {
 	u := &p.upper
 	return u.protocol == frame.ProtocolTCP && !u.later && (fromOpener || u.flags&(tcpSYN|tcpACK) != tcpSYN)
@@ -318,9 +328,14 @@ func (t *sessionTable) open(p *aclPacket, d direction, at moment) (opened, repla
 	return opened, replaced
 }
 
-// openFragments opens the session of the later fragments of a packet, or refreshes it. Without room the fragments depend on the lists.
+// openFragments opens the session of the later fragments of a packet, or refreshes it. Without room the fragments
+// depend on the lists.
 func (t *sessionTable) openFragments(p *aclPacket, d direction, fromOpener bool, at moment) {
-	later := aclPacket{flowWords: p.flowWords, family: p.family, upper: upperLayer{protocol: p.upper.protocol, later: true}}
+	later := aclPacket{
+		flowWords: p.flowWords,
+		family:    p.family,
+		upper:     upperLayer{protocol: p.upper.protocol, later: true},
+	}
 	k := later.key()
 	t.insert(k, newFlags(d, k.fromB == fromOpener), at, &later.upper)
 }
@@ -385,7 +400,8 @@ func (s *sessionShard) remove(h uint64, n uint16) {
 // update notes a packet of a session.
 func (s *sessionShard) update(n uint16, u *upperLayer, fromOpener bool, now uint32) {
 	e := &s.sessions[n-1]
-	was, seen := e.settled(), e.seen
+	was := e.settled()
+	seen := e.seen
 	e.update(u, fromOpener, now)
 	is := e.settled()
 	if was == is && (is || seen == now) {
@@ -415,7 +431,8 @@ func (s *sessionShard) touch(n uint16, now uint32) {
 // append adds a session to the list of those that are not settled.
 func (s *sessionShard) append(n uint16) {
 	e := &s.sessions[n-1]
-	e.older, e.newer = s.newest, 0
+	e.older = s.newest
+	e.newer = 0
 	if s.newest != 0 {
 		s.sessions[s.newest-1].newer = n
 	} else {

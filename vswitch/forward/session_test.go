@@ -36,7 +36,8 @@ func (f flow) frame() []byte {
 		upper[0] = uint8(f.from)
 		binary.BigEndian.PutUint16(upper[4:], f.to)
 	}
-	source, target := netip.MustParseAddr(f.source), netip.MustParseAddr(f.target)
+	source := netip.MustParseAddr(f.source)
+	target := netip.MustParseAddr(f.target)
 	fields := frame.IPFields{TTL: 64, Protocol: f.protocol, Source: source, Destination: target}
 	if source.Is4() {
 		b := make([]byte, frame.EthernetLen+frame.IPv4Len+len(upper))
@@ -65,8 +66,14 @@ func (f flow) frame() []byte {
 //nolint:revive // the fields of a rule
 func allow(reflects bool, family int, source, target string, protocol uint8, ports ...uint16) ACLRule {
 	all := []string{"0.0.0.0/0", "::/0"}[family]
-	r := ACLRule{Permit: true, Reflect: reflects, Source: netip.MustParsePrefix(all), Destination: netip.MustParsePrefix(all), Protocol: protocol,
-		Sources: PortRange{0, 65535}, Destinations: PortRange{0, 65535}}
+	r := ACLRule{
+		Permit:      true,
+		Reflect:     reflects,
+		Source:      netip.MustParsePrefix(all),
+		Destination: netip.MustParsePrefix(all),
+		Protocol:    protocol,
+		Sources:     PortRange{0, 65535}, Destinations: PortRange{0, 65535},
+	}
 	if source != "" {
 		r.Source = netip.MustParsePrefix(source)
 	}
@@ -98,7 +105,12 @@ type gate struct {
 }
 
 func newGate(limit int) *gate {
-	g := &gate{engine: &Engine{sessionLimit: limit, workers: make([]*worker, 1)}, view: &view{}, iface: &iface{}, now: 1000}
+	g := &gate{
+		engine: &Engine{sessionLimit: limit, workers: make([]*worker, 1)},
+		view:   &view{},
+		iface:  &iface{},
+		now:    1000,
+	}
 	g.acl = accessControl{view: g.view, clock: func() uint32 { return g.now }}
 	g.worker = &worker{acl: g.acl}
 	return g
@@ -124,7 +136,8 @@ func (g *gate) passes(d direction, f flow) bool {
 	}
 	raw := f.frame()
 	if at := (moment{g.iface.acl.generation, g.now}); at != g.began {
-		g.vector, g.began = plainACL{}, at
+		g.vector = plainACL{}
+		g.began = at
 	}
 	g.vector.next()
 	plain := g.vector.permits(g.worker, g.iface, d, plainFrame{raw, len(raw)})
@@ -187,10 +200,16 @@ func (g *gate) connect(d direction, f flow) bool {
 
 func TestAnswersPassWithASessionOnly(t *testing.T) {
 	for name, f := range map[string]flow{
-		"TCP": tcpFlow, "UDP": {"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, "SCTP": {"10.1.0.5", "10.2.0.9", 132, 5000, 53, 0, 0},
+		"TCP": tcpFlow, "UDP": {"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, "SCTP": {
+			"10.1.0.5", "10.2.0.9", 132, 5000, 53, 0, 0,
+		},
 		"echo": {"10.1.0.5", "10.2.0.9", 1, 8, 77, 0, 0}, "GRE": {"10.1.0.5", "10.2.0.9", 47, 0, 0, 0, 0},
-		"TCP of IPv6": {"fd01::5", "fd02::9", 6, 5000, 443, tcpSYN, 0}, "UDP of IPv6": {"fd02::5", "fd01::9", 17, 5000, 53, 0, 0},
-		"echo of IPv6": {"fd01::5", "fd02::9", 58, 128, 77, 0, 0}, "SCTP of IPv6": {"fd02::5", "fd01::9", 132, 5, 6, 0, 0},
+		"TCP of IPv6": {"fd01::5", "fd02::9", 6, 5000, 443, tcpSYN, 0}, "UDP of IPv6": {
+			"fd02::5", "fd01::9", 17, 5000, 53, 0, 0,
+		},
+		"echo of IPv6": {"fd01::5", "fd02::9", 58, 128, 77, 0, 0}, "SCTP of IPv6": {
+			"fd02::5", "fd01::9", 132, 5, 6, 0, 0,
+		},
 	} {
 		for _, d := range []direction{inward, outward} {
 			t.Run(fmt.Sprint(name, d), func(t *testing.T) {
@@ -241,7 +260,8 @@ func TestSessionsFollowChangedLists(t *testing.T) {
 	to := func(ports ...uint16) []ACLRule {
 		return []ACLRule{allow(true, acl4, "", "", 6, ports...), denyAll(acl4)}
 	}
-	stays, ends := tcpFlow, tcpFlow
+	stays := tcpFlow
+	ends := tcpFlow
 	ends.to = 80
 	for _, d := range []direction{inward, outward} {
 		g := newGate(DefaultSessionLimit)
@@ -326,12 +346,16 @@ func TestListsThatDoNotChangeKeepTheirGeneration(t *testing.T) {
 func TestFragmentsPassWithTheirSession(t *testing.T) {
 	for _, f := range []flow{{"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, {"fd01::5", "fd02::9", 17, 5000, 53, 0, 0}} {
 		g := newGate(DefaultSessionLimit)
-		g.set([]ACLRule{allow(true, acl4, "", "", 17), allow(true, acl6, "", "", 17)}, []ACLRule{denyAll(acl4), denyAll(acl6)})
+		g.set([]ACLRule{allow(true, acl4, "", "", 17), allow(true, acl6, "", "", 17)}, []ACLRule{
+			denyAll(acl4), denyAll(acl6),
+		})
 		if !g.passes(inward, f) {
 			t.Fatal("dropped")
 		}
-		first, later := f.reversed(), f.reversed()
-		first.fragment, later.fragment = 0x2000, 3
+		first := f.reversed()
+		later := f.reversed()
+		first.fragment = 0x2000
+		later.fragment = 3
 		if g.passes(outward, later) {
 			t.Error("a fragment passes before the first one")
 		}
@@ -350,7 +374,8 @@ func TestFragmentsPassWithTheirSession(t *testing.T) {
 	}
 }
 
-// The lists may change between two fragments of an answer. They decide about the fragments as about the session: by who opened it.
+// The lists may change between two fragments of an answer. They decide about the fragments as about the session: by who
+// opened it.
 func TestFragmentsOfAnAnswerPassAfterTheListsHaveChanged(t *testing.T) {
 	for _, f := range []flow{{"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, {"fd01::5", "fd02::9", 17, 5000, 53, 0, 0}} {
 		g := newGate(DefaultSessionLimit)
@@ -359,8 +384,10 @@ func TestFragmentsOfAnAnswerPassAfterTheListsHaveChanged(t *testing.T) {
 			g.set(input, []ACLRule{denyAll(acl4), denyAll(acl6)})
 		}
 		set()
-		first, later := f.reversed(), f.reversed()
-		first.fragment, later.fragment = 0x2000, 3
+		first := f.reversed()
+		later := f.reversed()
+		first.fragment = 0x2000
+		later.fragment = 3
 		if !g.passes(inward, f) || !g.passes(outward, first) {
 			t.Fatal("dropped")
 		}
@@ -381,15 +408,32 @@ func TestTimeoutsDependOnBothSides(t *testing.T) {
 		probe flow
 		want  uint32
 	}{
-		"handshake":        {[]func(*gate) bool{step(inward, tcpFlow), step(outward, answer.with(tcpSYN|tcpACK))}, answer, transientTimeout},
-		"established":      {[]func(*gate) bool{established}, answer.with(tcpACK), tcpTimeout},
-		"a stray SYN":      {[]func(*gate) bool{established, step(inward, tcpFlow)}, answer.with(tcpACK), tcpTimeout},
-		"half closed":      {[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN))}, answer.with(tcpACK), tcpTimeout},
-		"closed":           {[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN)), step(outward, answer.with(tcpACK|tcpFIN))}, answer, transientTimeout},
-		"reset":            {[]func(*gate) bool{established, step(outward, answer.with(tcpRST))}, answer, transientTimeout},
-		"opened again":     {[]func(*gate) bool{established, step(outward, answer.with(tcpRST)), established}, answer.with(tcpACK), tcpTimeout},
+		"handshake": {
+			[]func(*gate) bool{step(inward, tcpFlow), step(outward, answer.with(tcpSYN|tcpACK))}, answer,
+			transientTimeout,
+		},
+		"established": {[]func(*gate) bool{established}, answer.with(tcpACK), tcpTimeout},
+		"a stray SYN": {[]func(*gate) bool{established, step(inward, tcpFlow)}, answer.with(tcpACK), tcpTimeout},
+		"half closed": {
+			[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN))}, answer.with(tcpACK), tcpTimeout,
+		},
+		"closed": {
+			[]func(*gate) bool{
+				established, step(inward, tcpFlow.with(tcpACK|tcpFIN)), step(outward, answer.with(tcpACK|tcpFIN)),
+			},
+			answer, transientTimeout,
+		},
+		"reset": {
+			[]func(*gate) bool{established, step(outward, answer.with(tcpRST))}, answer, transientTimeout,
+		},
+		"opened again": {
+			[]func(*gate) bool{established, step(outward, answer.with(tcpRST)), established}, answer.with(tcpACK),
+			tcpTimeout,
+		},
 		"UDP not answered": {[]func(*gate) bool{step(inward, udp)}, udp.reversed(), transientTimeout},
-		"UDP answered":     {[]func(*gate) bool{step(inward, udp), step(outward, udp.reversed())}, udp.reversed(), settledTimeout},
+		"UDP answered": {
+			[]func(*gate) bool{step(inward, udp), step(outward, udp.reversed())}, udp.reversed(), settledTimeout,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, late := range []bool{false, true} {

@@ -12,8 +12,9 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// BenchmarkSessions measures a routed packet of 60 bytes whose flow has a session at both of its interfaces, in turns with packets that no
-// ACL applies to: the least time of each, and the difference of both. Times are those of the thread.
+// BenchmarkSessions measures a routed packet of 60 bytes whose flow has a session at both of its interfaces, in turns
+// with packets that no ACL applies to: the least time of each, and the difference of both. Times are those of the
+// thread.
 func BenchmarkSessions(b *testing.B) {
 	const turn = 1 << 13 // packets
 	for _, flows := range []int{1, 256, 1 << 14} {
@@ -39,7 +40,8 @@ func BenchmarkSessions(b *testing.B) {
 				}
 			}
 			for i := range uint32(2) {
-				if got := benches[1].engine.live.Load().iface(i + 1).acl.Input[0].Hits()[0].Packets; got != uint64(flows) {
+				if got := benches[1].engine.live.Load().iface(i + 1).acl.Input[0].Hits()[0].Packets; got != uint64(
+					flows) {
 					b.Fatalf("interface %d: the rule decided about %d packets of %d flows", i+1, got, flows)
 				}
 			}

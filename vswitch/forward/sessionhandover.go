@@ -31,9 +31,15 @@ func (t *sessionTable) settledSessions(now uint32) (all []Session) {
 				continue
 			}
 			p := e.packet()
-			all = append(all, Session{Opener: wordsAddr(p.family, p.sourceHigh, p.sourceLow), Peer: wordsAddr(p.family, p.targetHigh, p.targetLow),
-				OpenerPort: p.upper.source, PeerPort: p.upper.target, Protocol: e.protocol(), Output: e.direction() == outward,
-				State: uint8(e.flags & handedFlags), Idle: time.Duration(e.idle(now)) * time.Second})
+			all = append(all, Session{
+				Opener:     wordsAddr(p.family, p.sourceHigh, p.sourceLow),
+				Peer:       wordsAddr(p.family, p.targetHigh, p.targetLow),
+				OpenerPort: p.upper.source,
+				PeerPort:   p.upper.target,
+				Protocol:   e.protocol(),
+				Output:     e.direction() == outward,
+				State:      uint8(e.flags & handedFlags), Idle: time.Duration(e.idle(now)) * time.Second,
+			})
 		}
 		t.unlock(s)
 	}
@@ -45,7 +51,15 @@ func (t *sessionTable) restore(x Session, now uint32) {
 	if !x.Opener.IsValid() || x.Opener.Is4() != x.Peer.Is4() || !x.Peer.IsValid() {
 		return
 	}
-	p := aclPacket{upper: upperLayer{protocol: x.Protocol, hasPorts: true, hasFlags: true, source: x.OpenerPort, target: x.PeerPort}}
+	p := aclPacket{
+		upper: upperLayer{
+			protocol: x.Protocol,
+			hasPorts: true,
+			hasFlags: true,
+			source:   x.OpenerPort,
+			target:   x.PeerPort,
+		},
+	}
 	if x.Opener.Is6() {
 		p.family = acl6
 	}

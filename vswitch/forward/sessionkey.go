@@ -7,15 +7,16 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// sessionKey identifies a session. The end with the lower address and port is a, so both directions have the same key. Of an ICMP echo both
-// ports are its identifier, and a sends the requests. Keys are words, because one is made, hashed and compared for each packet.
+// sessionKey identifies a session. The end with the lower address and port is a, so both directions have the same key.
+// Of an ICMP echo both ports are its identifier, and a sends the requests. Keys are words, because one is made, hashed
+// and compared for each packet.
 type sessionKey struct {
 	aHigh, aLow, bHigh, bLow uint64
 	upper                    uint64 // ports of a and b, protocol, kind: 16, 16, 8 and 8 bits
 }
 
-// ofFragments marks the kind of the session of the later fragments between two addresses: they have no ports. The rest of a kind is the
-// family.
+// ofFragments marks the kind of the session of the later fragments between two addresses: they have no ports. The rest
+// of a kind is the family.
 const ofFragments = 2
 
 func upperKey(aPort, bPort uint16, protocol, kind uint8) uint64 {
@@ -33,7 +34,8 @@ func (k *sessionKey) equals(o *sessionKey) bool {
 	return (k.aLow^o.aLow)|(k.bLow^o.bLow)|(k.upper^o.upper)|(k.aHigh^o.aHigh)|(k.bHigh^o.bHigh) == 0
 }
 
-// sessionSeed keys the hashes. It is the same for all tables, so that a packet is hashed once for the interfaces that it passes.
+// sessionSeed keys the hashes. It is the same for all tables, so that a packet is hashed once for the interfaces that
+// it passes.
 var sessionSeed = rand.Uint64()
 
 // hash returns the hash of a key: its high bits select the shard.
@@ -64,7 +66,9 @@ func (p *aclPacket) key() *packetKey {
 	}
 	k.known = true
 	u := &p.upper
-	aPort, bPort, kind := u.source, u.target, p.family
+	aPort := u.source
+	bPort := u.target
+	kind := p.family
 	var swap uint64
 	switch k.valid = true; {
 	case u.later:
@@ -74,7 +78,8 @@ func (p *aclPacket) key() *packetKey {
 		k.valid = false
 		return k
 	case u.protocol == icmpOf[p.family]:
-		aPort, bPort = u.id, u.id
+		aPort = u.id
+		bPort = u.id
 		if isEchoReply(p.family, u.source) {
 			swap = 1
 		} else if !isEcho(p.family, u.source) {
@@ -86,9 +91,13 @@ func (p *aclPacket) key() *packetKey {
 	}
 	// Branches would be mispredicted: which end is a differs from flow to flow.
 	k.fromB = swap != 0
-	high, low, ports := (p.sourceHigh^p.targetHigh)&-swap, (p.sourceLow^p.targetLow)&-swap, (aPort^bPort)&-uint16(swap)
-	k.aHigh, k.bHigh = p.sourceHigh^high, p.targetHigh^high
-	k.aLow, k.bLow = p.sourceLow^low, p.targetLow^low
+	high := (p.sourceHigh ^ p.targetHigh) & -swap
+	low := (p.sourceLow ^ p.targetLow) & -swap
+	ports := (aPort ^ bPort) & -uint16(swap)
+	k.aHigh = p.sourceHigh ^ high
+	k.bHigh = p.targetHigh ^ high
+	k.aLow = p.sourceLow ^ low
+	k.bLow = p.targetLow ^ low
 	k.upper = upperKey(aPort^ports, bPort^ports, u.protocol, kind)
 	k.hash = k.sessionKey.hash()
 	return k
@@ -113,7 +122,8 @@ func isEchoReply(family uint8, kind uint16) bool {
 // opensSession reports whether a packet opens a session if a rule with Reflect permits it.
 func (p *aclPacket) opensSession() bool {
 	u := &p.upper
-	if u.later || u.protocol == icmpOf[p.family] && !isEcho(p.family, u.source) || u.protocol == frame.ProtocolTCP && u.flags&tcpRST != 0 {
+	if u.later || u.protocol == icmpOf[p.family] && !isEcho(p.family, u.source) ||
+		u.protocol == frame.ProtocolTCP && u.flags&tcpRST != 0 {
 		return false
 	}
 	return p.key().valid
@@ -121,7 +131,8 @@ func (p *aclPacket) opensSession() bool {
 
 // packet returns a packet of the session's opener, without TCP flags, to find the rule that permits the session.
 func (s *session) packet() (p aclPacket) {
-	source, target := s.aPort(), s.bPort()
+	source := s.aPort()
+	target := s.bPort()
 	p.flowWords = flowWords{s.aHigh, s.aLow, s.bHigh, s.bLow, 0}
 	if s.flags&openedByB != 0 {
 		source, target = target, source
@@ -130,7 +141,9 @@ func (s *session) packet() (p aclPacket) {
 	p.family = s.family()
 	p.upper = upperLayer{protocol: s.protocol(), later: s.fragments(), hasPorts: true, source: source, target: target}
 	if s.protocol() == icmpOf[p.family] {
-		p.upper.id, p.upper.source, p.upper.target = source, frame.ICMPEcho, 0
+		p.upper.id = source
+		p.upper.source = frame.ICMPEcho
+		p.upper.target = 0
 		if p.family == acl6 {
 			p.upper.source = frame.ICMP6Echo
 		}

@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// keyParser makes the keys of packets as the full path does, and compares them with those of the fast path, which parses the frames of a
-// vector into the same variable.
+// keyParser makes the keys of packets as the full path does, and compares them with those of the fast path, which
+// parses the frames of a vector into the same variable.
 type keyParser struct{ plain aclPacket }
 
 func (k *keyParser) key(t *rapid.T, f flow) packetKey {
@@ -18,7 +18,8 @@ func (k *keyParser) key(t *rapid.T, f flow) packetKey {
 	if _, ok := k.plain.parsePlain(raw, len(raw)); !ok {
 		t.Fatalf("%+v is not plain", f)
 	}
-	if *full.key() != *k.plain.key() && full.session.valid || full.upper != k.plain.upper || full.flowWords != k.plain.flowWords {
+	if *full.key() != *k.plain.key() && full.session.valid || full.upper != k.plain.upper ||
+		full.flowWords != k.plain.flowWords {
 		t.Fatalf("%+v is %+v on the full path and %+v on the fast path", f, full, k.plain)
 	}
 	return full.session
@@ -27,11 +28,13 @@ func (k *keyParser) key(t *rapid.T, f flow) packetKey {
 func TestBothDirectionsHaveTheSameSessionKeyAndOtherFlowsOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p keyParser
-		f, other := drawFlow(t), drawFlow(t)
+		f := drawFlow(t)
+		other := drawFlow(t)
 		if f.source == f.target {
 			return
 		}
-		k, back := p.key(t, f), p.key(t, f.reversed())
+		k := p.key(t, f)
+		back := p.key(t, f.reversed())
 		if k.valid && (!back.valid || k.sessionKey != back.sessionKey || k.hash != back.hash || k.fromB == back.fromB) {
 			t.Fatalf("%+v has key %+v, the reverse %+v", f, k, back)
 		}

@@ -31,13 +31,16 @@ type naiveSession struct {
 
 func (n *naive) rule(way direction, f flow) (permit, reflects bool) {
 	for _, r := range n.lists[way] {
-		source, target := netip.MustParseAddr(f.source), netip.MustParseAddr(f.target)
-		a, b := f.from, f.to
+		source := netip.MustParseAddr(f.source)
+		target := netip.MustParseAddr(f.target)
+		a := f.from
+		b := f.to
 		if f.protocol == 1 || f.protocol == 58 {
 			b = 0
 		}
-		if r.Source.Contains(source) && r.Destination.Contains(target) && (r.Protocol == 0 || r.Protocol == f.protocol &&
-			a >= r.Sources.First && a <= r.Sources.Last && b >= r.Destinations.First && b <= r.Destinations.Last) {
+		if r.Source.Contains(source) && r.Destination.Contains(target) &&
+			(r.Protocol == 0 || r.Protocol == f.protocol &&
+				a >= r.Sources.First && a <= r.Sources.Last && b >= r.Destinations.First && b <= r.Destinations.Last) {
 			return r.Permit, r.Reflect
 		}
 	}
@@ -64,9 +67,11 @@ func (n *naive) passes(way direction, f flow, now uint32) bool {
 	if n.lists[inward] == nil && n.lists[outward] == nil {
 		return true
 	}
-	s, side := n.sessions[keyOf(f)], 0
+	s := n.sessions[keyOf(f)]
+	side := 0
 	if s == nil {
-		s, side = n.sessions[keyOf(f.reversed())], 1
+		s = n.sessions[keyOf(f.reversed())]
+		side = 1
 	}
 	if s != nil {
 		permit, _ := n.rule(s.way, s.opener)
@@ -98,7 +103,9 @@ func (n *naive) passes(way direction, f flow, now uint32) bool {
 
 func (s *naiveSession) note(side int, flags uint8, now uint32) {
 	if side == 0 && s.opener.protocol == 6 && flags&(tcpSYN|tcpACK) == tcpSYN && s.timeout() == transientTimeout {
-		s.acks, s.fins, s.reset = [2]bool{}, [2]bool{}, false
+		s.acks = [2]bool{}
+		s.fins = [2]bool{}
+		s.reset = false
 	}
 	s.seen = now
 	s.answered = s.answered || side == 1
@@ -114,15 +121,22 @@ func drawFlow(t *rapid.T) flow {
 		addresses = []string{"fd01::5", "fd01::6", "fd02::5", "2001:db8::1"}
 		protocols = []uint8{6, 17, 58, 47}
 	}
-	f := flow{source: rapid.SampledFrom(addresses).Draw(t, "source"), target: rapid.SampledFrom(addresses).Draw(t, "target"),
-		protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"), from: rapid.Uint16Range(1, 3).Draw(t, "from"), to: rapid.Uint16Range(1, 3).Draw(t, "to")}
+	f := flow{
+		source:   rapid.SampledFrom(addresses).Draw(t, "source"),
+		target:   rapid.SampledFrom(addresses).Draw(t, "target"),
+		protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"),
+		from:     rapid.Uint16Range(1, 3).Draw(t, "from"),
+		to:       rapid.Uint16Range(1, 3).Draw(t, "to"),
+	}
 	switch f.protocol {
 	case 6:
-		f.flags = rapid.SampledFrom([]uint8{tcpSYN, tcpSYN | tcpACK, tcpACK, tcpACK, tcpFIN | tcpACK, tcpRST}).Draw(t, "flags")
+		f.flags = rapid.SampledFrom([]uint8{tcpSYN, tcpSYN | tcpACK, tcpACK, tcpACK, tcpFIN | tcpACK, tcpRST}).Draw(t,
+			"flags")
 	case 1:
 		f.from = rapid.SampledFrom([]uint16{8, 0, 3}).Draw(t, "type")
 	case 47:
-		f.from, f.to = 0, 0 // no ports
+		f.from = 0
+		f.to = 0 // no ports
 	case 58:
 		f.from = rapid.SampledFrom([]uint16{128, 129, 1}).Draw(t, "type")
 	}
@@ -139,13 +153,15 @@ func drawRules(t *rapid.T, most int) []ACLRule {
 			protocols = []uint8{0, 6, 17, 58, 47}
 		}
 		r := ACLRule{Source: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "from prefix")),
-			Destination: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "to prefix")), Protocol: rapid.SampledFrom(protocols).Draw(t, "rule protocol")}
+			Destination: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "to prefix")),
+			Protocol:    rapid.SampledFrom(protocols).Draw(t, "rule protocol")}
 		switch rapid.IntRange(0, 3).Draw(t, "action") {
 		case 0:
 		case 1:
 			r.Permit = true
 		default:
-			r.Permit, r.Reflect = true, true
+			r.Permit = true
+			r.Reflect = true
 		}
 		for _, ports := range []*PortRange{&r.Sources, &r.Destinations} {
 			ports.Last = 65535
@@ -183,7 +199,9 @@ func TestSessionsAgreeWithASimpleImplementation(t *testing.T) {
 			case 0:
 				change()
 			case 1:
-				g.now += rapid.SampledFrom([]uint32{1, transientTimeout - 1, transientTimeout, settledTimeout, tcpTimeout - 1, tcpTimeout}).Draw(t, "seconds")
+				g.now += rapid.SampledFrom([]uint32{
+					1, transientTimeout - 1, transientTimeout, settledTimeout, tcpTimeout - 1, tcpTimeout,
+				}).Draw(t, "seconds")
 			default:
 				f := drawFlow(t)
 				if len(recent) > 0 && rapid.Bool().Draw(t, "repeat") {

@@ -2,8 +2,8 @@ package forward
 
 import "github.com/weftnet/weft/vswitch/frame"
 
-// allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory, and replaces
-// another session if the shard is full.
+// allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory,
+// and replaces another session if the shard is full.
 func (s *sessionShard) allocate(newcomer opener, now uint32) (n uint16, replaced bool) {
 	s.sweep(swept, now)
 	if s.free == 0 && int(s.used) < len(s.sessions) {
@@ -29,8 +29,8 @@ func (s *sessionShard) allocate(newcomer opener, now uint32) (n uint16, replaced
 	return n, replaced
 }
 
-// sweep examines sessions and frees those that have expired. It returns the settled one of the others that has been idle
-// longest, at least for pressedTimeout, or 0.
+// sweep examines sessions and frees those that have expired. It returns the settled one of the others that has been
+// idle longest, at least for pressedTimeout, or 0.
 func (s *sessionShard) sweep(count int, now uint32) (victim uint16) {
 	longest := uint32(pressedTimeout)
 	for range min(count, int(s.used)) {
@@ -45,7 +45,8 @@ func (s *sessionShard) sweep(count int, now uint32) (victim uint16) {
 		case e.expired(now):
 			s.remove(e.hash(), n)
 		case e.settled() && e.idle(now) >= longest:
-			victim, longest = n, e.idle(now)
+			victim = n
+			longest = e.idle(now)
 		}
 	}
 	return victim

@@ -69,7 +69,8 @@ func (c *crowd) mustServeOthers(t *testing.T) {
 			c.now++
 		}
 		if n%8 == 0 && !c.ask("10.3.0.2", uint16(n+1)) {
-			t.Fatalf("seed %d, direction %d: a client finds no room after %d requests of another one", sessionSeed, c.way, n)
+			t.Fatalf("seed %d, direction %d: a client finds no room after %d requests of another one", sessionSeed,
+				c.way, n)
 		}
 	}
 	if !c.passes(1-c.way, flow{"10.3.0.1", "10.1.0.5", 17, 1, 53, 0, 0}.reversed()) || !c.isOpen("10.3.0.1", 1) {
@@ -159,7 +160,9 @@ func TestConnectionsOfClientsWithFewAreNotReplaced(t *testing.T) {
 // The connections that a pod opened are not replaced for those of clients, although the pod is the opener of most.
 func TestAClientCannotEndTheConnectionsThatAPodOpened(t *testing.T) {
 	g := newGate(crowdLimit)
-	g.set([]ACLRule{allow(true, acl4, "10.1.0.5/32", "", 6), denyAll(acl4)}, []ACLRule{allow(true, acl4, "", "10.1.0.5/32", 6), denyAll(acl4)})
+	g.set([]ACLRule{allow(true, acl4, "10.1.0.5/32", "", 6), denyAll(acl4)}, []ACLRule{
+		allow(true, acl4, "", "10.1.0.5/32", 6), denyAll(acl4),
+	})
 	var opened []flow
 	for port := range uint16(2 * crowdLimit) {
 		f := flow{"10.1.0.5", "10.3.0.1", 6, port + 1, 80, tcpSYN, 0}

@@ -20,8 +20,9 @@ type slowLink struct {
 	toSlow, fromSlow *slow.Ring[slow.Message]
 }
 
-// Each interface has a token bucket of frames to the slow path on each worker. All interfaces share its rings, so without it a pod that
-// sends many packets with TTL 1 would keep them full, and the neighbour requests of other interfaces would be dropped.
+// Each interface has a token bucket of frames to the slow path on each worker. All interfaces share its rings, so
+// without it a pod that sends many packets with TTL 1 would keep them full, and the neighbour requests of other
+// interfaces would be dropped.
 const (
 	puntRate  = 1 << 12 // frames a second
 	puntBurst = 1 << puntOrder / 4
@@ -56,8 +57,13 @@ func (s *slowLink) punt(in, sender *iface, b *frame.Buffer, d verdict) {
 		return
 	}
 	m.Fill(b.Bytes())
-	m.Reason, m.Interface, m.Virtio, m.MTU, m.Target = d.punt, in.index, b.Virtio, int(d.mtu), s.w.unresolved
-	m.Out, m.Sender = NoInterface, sender.index
+	m.Reason = d.punt
+	m.Interface = in.index
+	m.Virtio = b.Virtio
+	m.MTU = int(d.mtu)
+	m.Target = s.w.unresolved
+	m.Out = NoInterface
+	m.Sender = sender.index
 	if d.out != nil {
 		m.Out = d.out.index
 	}
@@ -146,7 +152,13 @@ func (s slowBackend) Interface(index uint32) (slow.Interface, bool) {
 	if i == nil {
 		return slow.Interface{}, false
 	}
-	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up, Proxied: s.e.live.Load().proxied(i)}, true
+	return slow.Interface{
+		MAC:       i.mac,
+		Addresses: i.addresses,
+		LinkLocal: i.linkLocal,
+		Up:        i.up,
+		Proxied:   s.e.live.Load().proxied(i),
+	}, true
 }
 
 // Neighbour returns a published neighbour, and whether it is static.

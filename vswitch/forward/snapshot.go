@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// snapshot is the complete configuration that workers use. It is immutable once published: control clones its slices and replaces
-// the elements that change.
+// snapshot is the complete configuration that workers use. It is immutable once published: control clones its slices
+// and replaces the elements that change.
 type snapshot struct {
 	interfaces   []*iface        // by index
 	fibs         []*fib          // by slot
@@ -26,8 +26,14 @@ func newSnapshot() *snapshot {
 }
 
 func (s *snapshot) clone() *snapshot {
-	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), longPrefixes: slices.Clone(s.longPrefixes), tables: s.tables, bridges: slices.Clone(s.bridges),
-		proxies: s.proxies, tunnels: s.tunnels}
+	return &snapshot{
+		interfaces:   slices.Clone(s.interfaces),
+		fibs:         slices.Clone(s.fibs),
+		longPrefixes: slices.Clone(s.longPrefixes),
+		tables:       s.tables,
+		bridges:      slices.Clone(s.bridges),
+		proxies:      s.proxies, tunnels: s.tunnels,
+	}
 }
 
 func (s *snapshot) iface(index uint32) *iface {
@@ -56,16 +62,19 @@ func (s *snapshot) addTable(k TableKey) {
 	slot := slices.Index(s.fibs, nil)
 	if slot < 0 {
 		slot = len(s.fibs)
-		s.fibs, s.longPrefixes = append(s.fibs, nil), append(s.longPrefixes, nil)
+		s.fibs = append(s.fibs, nil)
+		s.longPrefixes = append(s.longPrefixes, nil)
 	}
-	s.fibs[slot], s.longPrefixes[slot] = new(fib), new(longPrefixes)
+	s.fibs[slot] = new(fib)
+	s.longPrefixes[slot] = new(longPrefixes)
 	s.tables = maps.Clone(s.tables)
 	s.tables[k] = slot
 	s.updateSlots()
 }
 
 func (s *snapshot) delTable(k TableKey) {
-	s.fibs[s.tables[k]], s.longPrefixes[s.tables[k]] = nil, nil
+	s.fibs[s.tables[k]] = nil
+	s.longPrefixes[s.tables[k]] = nil
 	s.tables = maps.Clone(s.tables)
 	delete(s.tables, k)
 	s.updateSlots()
@@ -77,10 +86,13 @@ func (s *snapshot) updateSlots() {
 		if i == nil {
 			continue
 		}
-		f4, f6 := s.slot(TableKey{IP4, i.table4}), s.slot(TableKey{IP6, i.table6})
+		f4 := s.slot(TableKey{IP4, i.table4})
+		f6 := s.slot(TableKey{IP6, i.table6})
 		if t := i.tunnel.withCurrentSlot(s); f4 != i.fib4 || f6 != i.fib6 || t != i.tunnel {
 			next := *i
-			next.fib4, next.fib6, next.tunnel = f4, f6, t
+			next.fib4 = f4
+			next.fib6 = f6
+			next.tunnel = t
 			s.put(&next)
 		}
 	}

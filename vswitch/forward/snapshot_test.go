@@ -13,10 +13,12 @@ type reference map[netip.Prefix]uint32
 
 // lookup returns the interface of the longest matching prefix, or NoInterface.
 func (r reference) lookup(a netip.Addr) uint32 {
-	best, found := -1, NoInterface
+	best := -1
+	found := NoInterface
 	for p, index := range r {
 		if p.Contains(a) && p.Bits() > best {
-			best, found = p.Bits(), index
+			best = p.Bits()
+			found = index
 		}
 	}
 	return found
@@ -40,13 +42,17 @@ func TestTablesMatchTheLastPublish(t *testing.T) {
 		e.AddTable(table)
 		e.Publish()
 		address := rapid.Custom(func(r *rapid.T) netip.Addr {
-			raw := [16]byte{0: byte(rapid.IntRange(0, 1).Draw(r, "first")), 3: byte(rapid.IntRange(0, 3).Draw(r, "last"))}
+			raw := [16]byte{
+				0: byte(rapid.IntRange(0, 1).Draw(r, "first")),
+				3: byte(rapid.IntRange(0, 3).Draw(r, "last")),
+			}
 			if table.Family == IP4 {
 				return netip.AddrFrom4([4]byte(raw[:4]))
 			}
 			return netip.AddrFrom16(raw)
 		})
-		now, published := reference{}, reference{}
+		now := reference{}
+		published := reference{}
 		for range rapid.IntRange(1, 40).Draw(r, "steps") {
 			a := address.Draw(r, "address")
 			p := netip.PrefixFrom(a, rapid.IntRange(0, 32).Draw(r, "bits")).Masked()
@@ -91,7 +97,8 @@ func TestInterfaceChangeKeepsNeighboursAndCounters(t *testing.T) {
 	}
 	b.engine.DelInterface(2)
 	b.engine.Publish()
-	if err := b.engine.SetNeighbour(2, a, podMAC, true); !errors.Is(err, ErrNoInterface) || b.engine.Counters(2) != (Counters{}) {
+	if err := b.engine.SetNeighbour(2, a, podMAC, true); !errors.Is(err, ErrNoInterface) ||
+		b.engine.Counters(2) != (Counters{}) {
 		t.Errorf("after DelInterface: %v, %+v", err, b.engine.Counters(2))
 	}
 	if err := b.engine.SetInterface(MaxInterfaces, Interface{}); !errors.Is(err, ErrNoInterface) {
@@ -123,7 +130,8 @@ func TestInvalidRoutesAreRejected(t *testing.T) {
 func TestWeightsAreKeptInProportion(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Uint8(), 1, maxPaths).Draw(r, "weights")
-		paths, sum := make([]Path, len(weights)), 0
+		paths := make([]Path, len(weights))
+		sum := 0
 		for i, w := range weights {
 			paths[i] = Path{Interface: uint32(i), Weight: w}
 			sum += int(max(w, 1))

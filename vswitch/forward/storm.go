@@ -2,21 +2,22 @@ package forward
 
 import "time"
 
-// Storm control limits the time that a worker spends on flooded frames of one interface. A flooded frame costs its sender one
-// transmission, and the worker one copy per member. Each interface has a token bucket of copies on each worker, and frames above
-// the limit are dropped and counted. Frames to known MACs and flooded frames with one receiver cost nothing. Frames of a BVI come
-// from the dataplane and are not limited.
+// Storm control limits the time that a worker spends on flooded frames of one interface. A flooded frame costs its
+// sender one transmission, and the worker one copy per member. Each interface has a token bucket of copies on each
+// worker, and frames above the limit are dropped and counted. Frames to known MACs and flooded frames with one receiver
+// cost nothing. Frames of a BVI come from the dataplane and are not limited.
 const (
-	// DefaultStormLimit is the default number of copies per second for one interface. On two loaded cores a copy to a tap takes
-	// about 3 microseconds, including the receiver's kernel (BenchmarkStorm), so a storm takes about a tenth of a worker.
+	// DefaultStormLimit is the default number of copies per second for one interface. On two loaded cores a copy to a
+	// tap takes about 3 microseconds, including the receiver's kernel (BenchmarkStorm), so a storm takes about a tenth
+	// of a worker.
 	DefaultStormLimit = 1 << 15
 
-	// maxFrameCost limits the cost of a frame. At the default limit an interface may flood 512 frames per second in a bridge
-	// domain of any size. A host solicits a neighbour once per second (RFC 1122, 2.3.2.1; RFC 4861, 10).
+	// maxFrameCost limits the cost of a frame. At the default limit an interface may flood 512 frames per second in a
+	// bridge domain of any size. A host solicits a neighbour once per second (RFC 1122, 2.3.2.1; RFC 4861, 10).
 	maxFrameCost = 64
 
-	// burstDivisor divides the rate into the size of a bucket: 256 frames or more by default, as when a pod starts to contact all
-	// others.
+	// burstDivisor divides the rate into the size of a bucket: 256 frames or more by default, as when a pod starts to
+	// contact all others.
 	burstDivisor = 2
 )
 
@@ -78,7 +79,8 @@ func (s *stormControl) charge(in *iface, receivers int) {
 
 // refill adds the tokens since the last refill, at a rate per second, up to the size of the bucket.
 func (f *budget) refill(now time.Duration, rate, size int) {
-	most, pause := size-f.tokens, time.Second/time.Duration(rate) // per token
+	most := size - f.tokens
+	pause := time.Second / time.Duration(rate) // per token
 	gained := int(min(time.Duration(most), (now-f.filledAt)/pause))
 	if f.tokens += gained; gained == most {
 		f.filledAt = now

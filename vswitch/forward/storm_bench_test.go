@@ -20,9 +20,9 @@ import (
 // stormMembers is the number of members in the network that finding 9 of issue 12 was measured on.
 const stormMembers = 57
 
-// BenchmarkStorm measures the round trip time of two members before and during a broadcast storm of a third one, with b.N round
-// trips during the storm. In the last case the third one sends to a MAC that is dropped: that is the cost of sender and frames
-// without flooding.
+// BenchmarkStorm measures the round trip time of two members before and during a broadcast storm of a third one, with
+// b.N round trips during the storm. In the last case the third one sends to a MAC that is dropped: that is the cost of
+// sender and frames without flooding.
 func BenchmarkStorm(b *testing.B) {
 	sender := frame.MAC{2, 0, 0, 0, 1, 3}
 	for _, c := range []struct {
@@ -69,16 +69,25 @@ func bridgeTaps(b *testing.B, e *forward.Engine) (pods []string) {
 	br := forward.Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: forward.NoInterface}
 	for n := range stormMembers {
 		index := uint32(n + 1)
-		c := port.TapConfig{Namespace: others, Name: fmt.Sprint("m", n), HostMAC: frame.MAC{2, 0, 0, 0, 1, byte(index)}, Up: true}
+		c := port.TapConfig{
+			Namespace: others,
+			Name:      fmt.Sprint("m", n),
+			HostMAC:   frame.MAC{2, 0, 0, 0, 1, byte(index)},
+			Up:        true,
+		}
 		if n < 3 {
-			c.Namespace, c.Name = netnstest.New(b), "eth0"
+			c.Namespace = netnstest.New(b)
+			c.Name = "eth0"
 			c.HostAddresses = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(index)}), 24)}
 			pods = append(pods, c.Namespace)
 		}
 		if _, err := e.OpenTap(index, c); err != nil {
 			b.Fatal(err)
 		}
-		if err := e.SetInterface(index, forward.Interface{Up: true, MAC: frame.MAC{2, 0, 0, 0, 0, byte(index)}}); err != nil {
+		if err := e.SetInterface(index, forward.Interface{
+			Up:  true,
+			MAC: frame.MAC{2, 0, 0, 0, 0, byte(index)},
+		}); err != nil {
 			b.Fatal(err)
 		}
 		br.Members = append(br.Members, forward.BridgeMember{Interface: index})
@@ -116,7 +125,11 @@ func echoBetween(b *testing.B, server, client string) (trip func() time.Duration
 			_, _ = echo.WriteToUDPAddrPort(raw[:n], from) // the client repeats a lost request
 		}
 	})
-	b.Cleanup(func() { _, _ = echo.Close(), asks.Close(); serving.Wait() })
+	b.Cleanup(func() {
+		_ = echo.Close()
+		_ = asks.Close()
+		serving.Wait()
+	})
 	raw := make([]byte, 64)
 	return func() time.Duration {
 		began := time.Now()

@@ -36,7 +36,8 @@ func (s *segment) storm(on uint32, raw []byte, frames int) (flooded, dropped uin
 	s.run(on, raw, frames)
 	after := s.engine.Errors()
 	const flood = "l2-flood/L2 flood packets"
-	flooded, dropped = after[flood]-before[flood], after[stormDrops]-before[stormDrops]
+	flooded = after[flood] - before[flood]
+	dropped = after[stormDrops] - before[stormDrops]
 	if flooded+dropped != uint64(frames) {
 		s.tb.Errorf("of %d frames %d were flooded and %d dropped", frames, flooded, dropped)
 	}
@@ -88,7 +89,8 @@ func TestStormLimitsItsSenderOnly(t *testing.T) {
 // In a bridge domain of any size a member can solicit its neighbours.
 func TestCostOfAFloodedFrameIsLimited(t *testing.T) {
 	s, _ := newStorm(t, 200)
-	if flooded, _ := s.storm(100, between(host(1), frame.Broadcast), 100); flooded != testLimit/burstDivisor/maxFrameCost {
+	if flooded, _ := s.storm(100, between(host(1), frame.Broadcast), 100); flooded != testLimit/burstDivisor/
+		maxFrameCost {
 		t.Errorf("%d frames were flooded, want %d", flooded, testLimit/burstDivisor/maxFrameCost)
 	}
 }

@@ -99,8 +99,8 @@ func (s *supervisor) run(ctx context.Context) error {
 	return nil
 }
 
-// inspect closes failed ports and reopens those with an elapsed pause. It returns the time of the next attempt; zero: none is
-// planned.
+// inspect closes failed ports and reopens those with an elapsed pause. It returns the time of the next attempt; zero:
+// none is planned.
 func (s *supervisor) inspect(now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,8 +216,8 @@ func (s *supervisor) detachLocked(a *attachedPort) error {
 
 func (s *supervisor) publish(t portTable) { s.engine.ports.Store(&t) }
 
-// maxConcurrentCloses limits the ports that are closed at the same time. To close a packet socket or a tap, the kernel waits some
-// 20 ms for RCU readers, in a thread each; concurrent closes wait for the same readers.
+// maxConcurrentCloses limits the ports that are closed at the same time. To close a packet socket or a tap, the kernel
+// waits some 20 ms for RCU readers, in a thread each; concurrent closes wait for the same readers.
 const maxConcurrentCloses = 512
 
 // closeAll closes all ports after the end of the workers. A standby takes over when the last port is closed.

@@ -70,7 +70,8 @@ func (k *supervisor) locked(f func() int) int {
 
 func TestFailedOpenLeavesNoPort(t *testing.T) {
 	b := newBench(t)
-	if err := b.engine.supervisor.add(5, func() (vectorPort, error) { return nil, errBroken }); !errors.Is(err, errBroken) {
+	if err := b.engine.supervisor.add(5, func() (vectorPort, error) { return nil, errBroken }); !errors.Is(err,
+		errBroken) {
 		t.Errorf("open: %v", err)
 	}
 	if err := b.engine.ClosePort(5); !errors.Is(err, ErrNoPort) {

@@ -22,8 +22,11 @@ import (
 
 func TestPodsReachEachOtherAndTheirGateway(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(), l.pod()
-	for _, r := range []ping{{to: b.v4}, {to: b.v6}, {to: b.v4, size: 1400}, {to: b.v6, size: 1400}, {to: gateway4}, {to: gateway6}} {
+	a := l.pod()
+	b := l.pod()
+	for _, r := range []ping{
+		{to: b.v4}, {to: b.v6}, {to: b.v4, size: 1400}, {to: b.v6, size: 1400}, {to: gateway4}, {to: gateway6},
+	} {
 		a.wantReply(t, r)
 	}
 	b.wantReply(t, ping{to: a.v4})
@@ -37,7 +40,8 @@ func TestPodReceivesICMPErrors(t *testing.T) {
 	l := newLab(t)
 	a := l.pod()
 	b := l.pod(func(p *pod, _ *port.TapConfig) { p.mtu = 1300 })
-	nowhere4, nowhere6 := netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("fd09::9")
+	nowhere4 := netip.MustParseAddr("10.9.9.9")
+	nowhere6 := netip.MustParseAddr("fd09::9")
 	own6 := netip.MustParseAddr("fd00::ffff")
 	for _, c := range []struct {
 		rule string
@@ -61,7 +65,8 @@ func TestPodReceivesICMPErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.Type != c.want || m.Code != c.code || from != c.from {
-				t.Errorf("got %v code %d from %v, want %v code %d from %v", m.Type, m.Code, from, c.want, c.code, c.from)
+				t.Errorf("got %v code %d from %v, want %v code %d from %v", m.Type, m.Code, from, c.want, c.code,
+					c.from)
 			}
 		})
 	}
@@ -88,7 +93,8 @@ func TestUnknownNeighbourIsResolved(t *testing.T) {
 	requests := slices.DeleteFunc(l.engine.Trace(a.index, 64), func(line string) bool {
 		return !strings.Contains(line, "10.1.1.1 > 10.1.1.2 ttl 64, icmp type 8")
 	})
-	if len(requests) != 2 || !strings.Contains(requests[0], "slow path") || !strings.HasSuffix(requests[1], "sent on interface 2") {
+	if len(requests) != 2 || !strings.Contains(requests[0], "slow path") ||
+		!strings.HasSuffix(requests[1], "sent on interface 2") {
 		t.Errorf("want the slow path for the first frame only: %q", requests)
 	}
 }
@@ -96,7 +102,10 @@ func TestUnknownNeighbourIsResolved(t *testing.T) {
 func TestSilentNeighbourIsUnreachable(t *testing.T) {
 	l := newLab(t)
 	a := l.pod()
-	b := l.pod(func(p *pod, c *port.TapConfig) { p.static, c.Up = false, true })
+	b := l.pod(func(p *pod, c *port.TapConfig) {
+		p.static = false
+		c.Up = true
+	})
 	silent := netip.MustParseAddr("10.1.1.200")
 	key := forward.TableKey{Family: forward.IP4}
 	route := forward.Route{Paths: []forward.Path{{Interface: b.index}}}
@@ -112,7 +121,8 @@ func TestSilentNeighbourIsUnreachable(t *testing.T) {
 
 func TestDeletedTapIsReopened(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(), l.pod()
+	a := l.pod()
+	b := l.pod()
 	netnstest.Do(t, b.namespace, func() {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -135,13 +145,18 @@ func TestDeletedTapIsReopened(t *testing.T) {
 
 func TestClosedPortReleasesItsNamespace(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(), l.pod()
+	a := l.pod()
+	b := l.pod()
 	// A veth pair is deleted with the namespace of either end.
 	there, err := os.Open(b.namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	witness := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "witness"}, PeerName: "there", PeerNamespace: netlink.NsFd(int(there.Fd()))}
+	witness := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: "witness"},
+		PeerName:      "there",
+		PeerNamespace: netlink.NsFd(int(there.Fd())),
+	}
 	if err := netlink.LinkAdd(witness); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +187,8 @@ func TestTapNameInUseIsRejected(t *testing.T) {
 	if !errors.Is(err, port.ErrNameInUse) {
 		t.Errorf("second eth0: %v", err)
 	}
-	if _, err := l.engine.OpenTap(a.index, port.TapConfig{Namespace: a.namespace, Name: "eth1"}); !errors.Is(err, forward.ErrPortExists) {
+	if _, err := l.engine.OpenTap(a.index, port.TapConfig{Namespace: a.namespace, Name: "eth1"}); !errors.Is(err,
+		forward.ErrPortExists) {
 		t.Errorf("second port of an interface: %v", err)
 	}
 	before.wantReleased(t)
@@ -181,7 +197,8 @@ func TestTapNameInUseIsRejected(t *testing.T) {
 
 func TestTraceShowsPodTraffic(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(), l.pod()
+	a := l.pod()
+	b := l.pod()
 	a.wantReply(t, ping{to: b.v4})
 	a.wantReply(t, ping{to: gateway4})
 	lines := l.engine.Trace(a.index, 10)
@@ -200,7 +217,8 @@ func TestTraceShowsPodTraffic(t *testing.T) {
 
 func TestIdleEngineSleeps(t *testing.T) {
 	l := newLab(t)
-	a, b := l.pod(), l.pod()
+	a := l.pod()
+	b := l.pod()
 	a.wantReply(t, ping{to: b.v4})
 	// A tap that is down does not keep the worker awake.
 	if _, err := l.engine.OpenTap(20, port.TapConfig{Namespace: a.namespace, Name: "down"}); err != nil {

@@ -71,7 +71,8 @@ func TestTCPArrivesWhole(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			l := newLab(t)
-			a, b := l.pod(), l.pod(c.b)
+			a := l.pod()
+			b := l.pod(c.b)
 			for _, to := range []netip.Addr{b.v4, b.v6} {
 				a.transfer(t, b, to, size)
 			}

@@ -33,7 +33,8 @@ type traceLine struct {
 func (t *tracer) begin(b *frame.Buffer) *traceLine {
 	l := &t.lines[t.next%traceDepth]
 	t.next++
-	l.length, l.virtio = uint32(b.Len()), b.Virtio
+	l.length = uint32(b.Len())
+	l.virtio = b.Virtio
 	l.headLen = uint8(b.CopyHead(l.head[:]))
 	return l
 }
@@ -48,8 +49,9 @@ func (t *tracer) last(n int) []traceLine {
 	return out
 }
 
-// Trace returns the last frames received on an interface's port, one line each, oldest first: the headers and the verdict. It
-// returns at most n and at most 64 frames of each queue, one queue after the other, and nil if there is no port.
+// Trace returns the last frames received on an interface's port, one line each, oldest first: the headers and the
+// verdict. It returns at most n and at most 64 frames of each queue, one queue after the other, and nil if there is no
+// port.
 func (e *Engine) Trace(index uint32, n int) []string {
 	a := e.ports.Load().at(index)
 	if a == nil {
@@ -70,9 +72,11 @@ func (e *Engine) Trace(index uint32, n int) []string {
 
 // puntNames are the names of punt reasons in a trace.
 var puntNames = map[slow.Reason]string{
-	slow.ARP: "arp", slow.Discovery: "neighbour discovery", slow.Received: "local", slow.Unresolved: "neighbour unknown",
-	slow.Expired: "icmp time exceeded", slow.NoRoute: "icmp no route", slow.HostUnreached: "icmp host unreachable", slow.RouteUnreachable: "icmp route unreachable",
-	slow.Prohibited: "icmp prohibited", slow.TooBig: "icmp too big",
+	slow.ARP: "arp", slow.Discovery: "neighbour discovery", slow.Received: "local",
+	slow.Unresolved: "neighbour unknown",
+	slow.Expired:    "icmp time exceeded", slow.NoRoute: "icmp no route", slow.HostUnreached: "icmp host unreachable",
+	slow.RouteUnreachable: "icmp route unreachable",
+	slow.Prohibited:       "icmp prohibited", slow.TooBig: "icmp too big",
 }
 
 func (l *traceLine) String() string {
@@ -93,6 +97,8 @@ func (l *traceLine) String() string {
 		s.WriteString("slow path by the BVI")
 	case l.detail == detailFlooded:
 		s.WriteString("flooded")
+	case l.detail == detailKept:
+		s.WriteString("kept until the other fragments of the packet are there")
 	case d.out != nil:
 		fmt.Fprintf(&s, "sent on interface %d", d.out.index)
 		if d.mtu != 0 {

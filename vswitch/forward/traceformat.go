@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// pathFormat formats a path as VPP's format_vlib_trace does: a line with the time and the name of each graph node, and indented lines
-// with what it did. The details are ours where VPP's have internal numbers.
+// pathFormat formats a path as VPP's format_vlib_trace does: a line with the time and the name of each graph node, and
+// indented lines with what it did. The details are ours where VPP's have internal numbers.
 type pathFormat struct {
 	strings.Builder
 	path   *tracePath
@@ -42,7 +42,8 @@ func gsoText(size uint16) string {
 
 func (f *pathFormat) node(name string) {
 	at := f.path.at
-	fmt.Fprintf(f, "%02d:%02d:%02d:%06d: %s\n", int(at.Hours()), int(at.Minutes())%60, int(at.Seconds())%60, at.Microseconds()%1e6, name)
+	fmt.Fprintf(f, "%02d:%02d:%02d:%06d: %s\n", int(at.Hours()), int(at.Minutes())%60, int(at.Seconds())%60,
+		at.Microseconds()%1e6, name)
 }
 
 func (f *pathFormat) line(format string, args ...any) { fmt.Fprintf(f, "  "+format+"\n", args...) }
@@ -141,6 +142,9 @@ func (f *pathFormat) step(s *traceStep) {
 	case stepDecap:
 		f.node("vxlan-input")
 		f.line("VXLAN decap from %s", f.nameOf(s.iface))
+	case stepKept:
+		f.node("ip-local-full-reassembly")
+		f.line("kept until the other fragments of the packet are there")
 	case stepSend:
 		f.node(f.nameOf(s.iface) + "-output")
 		f.line("%s", f.nameOf(s.iface))
@@ -209,7 +213,8 @@ func (f *pathFormat) ending(s *traceStep) {
 // noErrorReasons are the drops without an error counter of their own, in words.
 var noErrorReasons = map[reason]string{
 	dropNoIP4: "ip4-input/the interface has no IPv4 address", dropNoIP6: "ip6-input/IPv6 is off on the interface",
-	dropRoute: "ip-lookup/a route drops the packet", dropNoRoute4: "ip4-lookup/no route", dropNoRoute6: "ip6-lookup/no route",
+	dropRoute: "ip-lookup/a route drops the packet", dropNoRoute4: "ip4-lookup/no route",
+	dropNoRoute6:    "ip6-lookup/no route",
 	dropUnreachable: "ip-lookup/a route is unreachable", dropProhibited: "ip-lookup/a route prohibits the packet",
 }
 

@@ -64,7 +64,8 @@ func (t *tracing) begin(node InputNode, at time.Duration, in uint32, b *frame.Bu
 	return p
 }
 
-// maxSteps limits the steps of a path: a frame passes at most a bridge domain, a BVI, a tunnel and as many ports as a flood has.
+// maxSteps limits the steps of a path: a frame passes at most a bridge domain, a BVI, a tunnel and as many ports as a
+// flood has.
 const maxSteps = 32
 
 // tracePath is the path of a frame.
@@ -99,6 +100,7 @@ const (
 	stepRewrite                           // iface: output, mac: neighbour
 	stepEncap                             // iface: tunnel
 	stepDecap                             // iface: tunnel
+	stepKept                              // a fragment waits for the others of its packet
 	stepSend                              // iface
 	stepPunt                              // number: slow.Reason
 	stepDrop                              // number: reason
@@ -144,11 +146,12 @@ func (p *tracePath) lookup(kind stepKind, table uint32, out *iface, target netip
 	p.add(s)
 }
 
-// tracedVector is vector while frames of the port are traced: all frames take the full path. It returns how many buffers the caller may
-// reuse, none.
+// tracedVector is vector while frames of the port are traced: all frames take the full path. It returns how many
+// buffers the caller may reuse, none.
 func (w *worker) tracedVector(from *rxQueue, in *iface, v []*frame.Buffer) int {
 	var tally vectorTally
-	node, now := inputNodeOf(from.port), w.stopwatch()
+	node := inputNodeOf(from.port)
+	now := w.stopwatch()
 	for _, b := range v {
 		line := from.trace.begin(b)
 		tally.bytes += uint64(b.Len())
@@ -157,7 +160,8 @@ func (w *worker) tracedVector(from *rxQueue, in *iface, v []*frame.Buffer) int {
 		}
 		w.detail = 0
 		d := w.egress(b, w.input(in, b))
-		line.result, line.detail = d, w.detail
+		line.result = d
+		line.detail = w.detail
 		tally.add(b, d)
 		w.apply(in, b, d)
 		w.path = nil
@@ -176,8 +180,8 @@ func (w *worker) traceFilters(in *iface, b *frame.Buffer) {
 	}
 }
 
-// StartTrace makes each worker record the paths of the next n frames of an input node. All nodes share MaxTraced records. Recorded
-// paths stay until ClearTrace.
+// StartTrace makes each worker record the paths of the next n frames of an input node. All nodes share MaxTraced
+// records. Recorded paths stay until ClearTrace.
 func (e *Engine) StartTrace(node InputNode, n int) {
 	for _, w := range e.workers {
 		fresh := &tracing{records: make([]tracePath, 0, MaxTraced)}
@@ -197,8 +201,8 @@ func (e *Engine) ClearTrace() {
 	}
 }
 
-// TracePaths returns the recorded paths of each worker, oldest first, as text in VPP's format. nameOf returns the name of an
-// interface.
+// TracePaths returns the recorded paths of each worker, oldest first, as text in VPP's format. nameOf returns the name
+// of an interface.
 func (e *Engine) TracePaths(nameOf func(index uint32) string) [][]string {
 	all := make([][]string, len(e.workers))
 	for i, w := range e.workers {
@@ -218,6 +222,7 @@ func (e *Engine) TracePaths(nameOf func(index uint32) string) [][]string {
 // tracedPunts are the graph nodes of punted packets.
 var tracedPunts = map[slow.Reason]string{
 	slow.ARP: "arp-input", slow.Discovery: "ip6-icmp-input", slow.Received: "ip-local", slow.Unresolved: "ip-neighbor",
-	slow.Expired: "ip-icmp-error", slow.NoRoute: "ip-icmp-error", slow.HostUnreached: "ip-icmp-error", slow.RouteUnreachable: "ip-icmp-error",
-	slow.Prohibited: "ip-icmp-error", slow.TooBig: "ip-icmp-error",
+	slow.Expired: "ip-icmp-error", slow.NoRoute: "ip-icmp-error", slow.HostUnreached: "ip-icmp-error",
+	slow.RouteUnreachable: "ip-icmp-error",
+	slow.Prohibited:       "ip-icmp-error", slow.TooBig: "ip-icmp-error",
 }

@@ -34,7 +34,8 @@ func TestPathOfARoutedPacket(t *testing.T) {
 	for _, want := range []string{
 		"memif-input\n  memif: hw_if_index 1 len 60\nethernet-input\n  frame: flags 0x0, hw-if-index 1, sw-if-index 1\n  IP4: ",
 		"\n  UDP: 10.9.0.1 -> 10.2.7.7\n    ttl 64, length 46\n",
-		"\nip-lookup\n  table 0: via 10.2.0.1 memif1/2\nip-rewrite\n  to " + podMAC.String() + " by memif1/2\nmemif1/2-output\n  memif1/2",
+		"\nip-lookup\n  table 0: via 10.2.0.1 memif1/2\nip-rewrite\n  to " + podMAC.String() +
+			" by memif1/2\nmemif1/2-output\n  memif1/2",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the path has not %q:\n%s", want, got)
@@ -66,7 +67,9 @@ func TestPathInABridgeDomain(t *testing.T) {
 	flooded := b.traced(t, udp4("10.2.7.7", 18))
 	b.teach(t)
 	known := b.traced(t, udp4("10.2.7.7", 18))
-	if !strings.Contains(flooded, "\nl2-input\n  l2-input: bd_id 1 dst "+portMAC.String()+"\nl2-flood\n  flooded in a bridge domain of 2 members\nmemif1/2-output") {
+	if !strings.Contains(flooded,
+		"\nl2-input\n  l2-input: bd_id 1 dst "+portMAC.String()+
+			"\nl2-flood\n  flooded in a bridge domain of 2 members\nmemif1/2-output") {
 		t.Error(flooded)
 	}
 	if !strings.Contains(known, "\nl2-fwd\n  known MAC on memif1/2\nmemif1/2-output") {
@@ -74,13 +77,15 @@ func TestPathInABridgeDomain(t *testing.T) {
 	}
 }
 
-// Records are bounded: a trace that is not ended takes no more memory, and the frames after it take the fast path again.
+// Records are bounded: a trace that is not ended takes no more memory, and the frames after it take the fast path
+// again.
 func TestTraceEndsWhenItsRecordsAreFull(t *testing.T) {
 	b := newMemifBench(t, func(*memif.ClientConfig) {})
 	b.route(t)
 	b.worker.tracing = &tracing{records: make([]tracePath, 0, 3)}
 	b.worker.tracing.left[MemifInput] = 100
-	v, room := make([][]byte, 8), roomFor(8)
+	v := make([][]byte, 8)
+	room := roomFor(8)
 	for i := range v {
 		v[i] = udp4("10.2.7.7", 18)
 	}

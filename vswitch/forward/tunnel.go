@@ -2,18 +2,20 @@ package forward
 
 import (
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Tunnel makes an interface an end of a VXLAN tunnel (RFC 7348). Frames sent to the interface are encapsulated and routed by
-// Table; as in VPP they are dropped if it has no route to Destination. Packets from Destination with this VNI are received on the
-// interface, which must be in a bridge domain.
+// Tunnel makes an interface an end of a VXLAN tunnel (RFC 7348). Frames sent to the interface are encapsulated and
+// routed by Table; as in VPP they are dropped if it has no route to Destination. Packets from Destination with this VNI
+// are received on the interface, which must be in a bridge domain.
 //
-// Tunnel packets may be fragmented on their path, as DF is not set. An inner IP packet that exceeds the interface's MTU is
-// dropped and counted; if it is routed through a BVI with that MTU, its sender gets an ICMP error.
+// Tunnel packets may be fragmented on their path, as DF is not set; the other end reassembles them. An inner IP packet
+// that exceeds the interface's MTU is dropped and counted; if it is routed through a BVI with that MTU, its sender gets
+// an ICMP error.
 type Tunnel struct {
 	Source, Destination netip.AddrPort // of one family; Source has the local UDP port
 	VNI                 uint32         // 1 to frame.MaxVNI
@@ -36,7 +38,13 @@ type tunnelKey struct {
 }
 
 func (t *tunnel) key() tunnelKey {
-	return tunnelKey{local: t.Source.Addr(), remote: t.Destination.Addr(), vni: t.VNI, table: t.Table, port: t.Source.Port()}
+	return tunnelKey{
+		local:  t.Source.Addr(),
+		remote: t.Destination.Addr(),
+		vni:    t.VNI,
+		table:  t.Table,
+		port:   t.Source.Port(),
+	}
 }
 
 func (t *tunnel) tableKey() TableKey { return TableKey{FamilyOf(t.Source.Addr()), t.Table} }
@@ -46,6 +54,7 @@ type tunnels struct {
 	byKey     map[tunnelKey]uint32 // interface index
 	ports     []uint16             // local UDP ports
 	portUsers map[uint16]int       // number of tunnels by local UDP port
+	ends      map[tunnelKey]int    // number of tunnels by addresses and table
 }
 
 // setTunnel replaces the tunnel of an interface; nil removes it.
@@ -54,9 +63,13 @@ func (s *snapshot) setTunnel(i *iface, c *Tunnel) {
 	if c == nil && old == nil || c != nil && old != nil && old.Tunnel == *c {
 		return
 	}
-	next := tunnels{byKey: maps.Clone(s.tunnels.byKey), portUsers: maps.Clone(s.tunnels.portUsers)}
+	next := tunnels{
+		byKey:     maps.Clone(s.tunnels.byKey),
+		portUsers: maps.Clone(s.tunnels.portUsers),
+		ends:      maps.Clone(s.tunnels.ends),
+	}
 	if next.byKey == nil {
-		next = tunnels{byKey: map[tunnelKey]uint32{}, portUsers: map[uint16]int{}}
+		next = tunnels{byKey: map[tunnelKey]uint32{}, portUsers: map[uint16]int{}, ends: map[tunnelKey]int{}}
 	}
 	if old != nil && next.byKey[old.key()] == i.index {
 		delete(next.byKey, old.key())
@@ -73,11 +86,15 @@ func (s *snapshot) setTunnel(i *iface, c *Tunnel) {
 	s.tunnels = next
 }
 
-// count counts the users of a tunnel's port.
+// count counts the users of a tunnel's port and of its ends.
 func (t *tunnels) count(of *tunnel, by int) {
 	port := of.Source.Port()
+	ends := of.key().ends()
 	if t.portUsers[port] += by; t.portUsers[port] <= 0 {
 		delete(t.portUsers, port)
+	}
+	if t.ends[ends] += by; t.ends[ends] <= 0 {
+		delete(t.ends, ends)
 	}
 }
 
@@ -109,12 +126,14 @@ const (
 // vtep is the VXLAN tunnel end point of a worker.
 type vtep struct {
 	w             *worker
+	fragments     *fragments
 	ipID          uint16 // identification of the last outer IPv4 header
 	decapsulating bool   // the current frame is the inner frame of a tunnel packet
 	encapsulating bool   // the current frame is a tunnel packet
 }
 
-// encapsulate sends a frame into a tunnel. It segments a GSO frame first, because no later component can segment the inner frame.
+// encapsulate sends a frame into a tunnel. It segments a GSO frame first, because no later component can segment the
+// inner frame.
 func (v *vtep) encapsulate(out *iface, b *frame.Buffer) {
 	e := frame.Ethernet(b.Bytes())
 	if v.encapsulating {
@@ -157,12 +176,22 @@ func (v *vtep) send(out *iface, b *frame.Buffer, port uint16) {
 	c := out.counters[v.w.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	v.ipID++
-	if !t.headers.Push(b, port, v.ipID) {
+	if !t.headers.Push(b, port, v.nextID()) {
 		v.w.tx.discard(b, dropTunnelTooBig)
 		return
 	}
 	v.route(out, b)
+}
+
+// nextID returns the identification of the next outer IPv4 header. Workers share the ends of tunnels, but no
+// identifications: the other end would join fragments of different packets.
+func (v *vtep) nextID() uint16 {
+	next := int(v.ipID) + len(v.w.engine.workers)
+	if next > math.MaxUint16 {
+		next = v.w.id // the first one of this worker, whatever the number of workers
+	}
+	v.ipID = uint16(next)
+	return v.ipID
 }
 
 // routeTunnel routes a tunnel packet in its tunnel's table. A route into another tunnel drops it.
@@ -203,15 +232,18 @@ func (v *vtep) lookup(t *tunnel, packet []byte) (via *iface, target netip.Addr, 
 	return via, target, dropTunnelRoute
 }
 
-// receiveTunnel decides on a packet to the dataplane whose UDP header is at an offset behind the Ethernet header; false if no
-// tunnel uses its port.
-func (v *vtep) receive(b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
+// receive decides on a packet to the dataplane whose UDP header is at an offset behind the Ethernet header; false if no
+// tunnel uses its port, or if it belongs to another program.
+func (v *vtep) receive(in *iface, b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
 	at += frame.EthernetLen
 	u, err := frame.ParseUDP(b.Bytes()[at:])
 	if err != nil || !slices.Contains(v.w.snapshot.tunnels.ports, u.DestinationPort()) {
 		return verdict{}, false
 	}
 	k.port = u.DestinationPort()
+	if v.w.snapshot.isForKernel(in, u, k) {
+		return verdict{}, false
+	}
 	switch {
 	case v.decapsulating:
 		return verdict{drop: dropTunnelNested}, true
@@ -245,8 +277,8 @@ func (v *vtep) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdict
 	})}
 }
 
-// inner decapsulates a packet and decides on the inner frame, which is received on the tunnel's interface. Outside of a bridge
-// domain it is dropped.
+// inner decapsulates a packet and decides on the inner frame, which is received on the tunnel's interface. Outside of a
+// bridge domain it is dropped.
 func (v *vtep) inner(b *frame.Buffer, at int, k tunnelKey) (*iface, verdict) {
 	in, drop := v.decapsulate(b, at, k)
 	if in == nil {
@@ -268,17 +300,12 @@ func (v *vtep) inner(b *frame.Buffer, at int, k tunnelKey) (*iface, verdict) {
 	return in, d
 }
 
-// decapsulate removes the outer headers and the VXLAN header, which begins at an offset. It returns the interface of the tunnel,
-// or the reason to drop the packet.
+// decapsulate removes the outer headers and the VXLAN header, which begins at an offset. It returns the interface of
+// the tunnel, or the reason to drop the packet.
 func (v *vtep) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason) {
-	vni, err := frame.ParseVXLAN(b.Bytes()[at:])
-	if err != nil {
-		return nil, dropTunnelHeader
-	}
-	k.vni = vni
-	in := v.w.snapshot.tunnel(k)
+	in, drop := v.w.snapshot.tunnelOf(k, b.Bytes()[at:])
 	if in == nil {
-		return nil, dropNoTunnel
+		return nil, drop
 	}
 	at += frame.VXLANLen
 	b.Pull(at)
@@ -294,9 +321,46 @@ func (v *vtep) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason
 // hasTunnels reports whether a UDP packet to the dataplane may be a tunnel packet.
 func (s *snapshot) hasTunnels() bool { return len(s.tunnels.ports) > 0 }
 
-// isTunnelPort reports whether the first fragment of a UDP datagram is one of a tunnel packet, which the dataplane does not reassemble.
-func (s *snapshot) isTunnelPort(datagram []byte) bool {
-	return len(datagram) >= frame.UDPLen && slices.Contains(s.tunnels.ports, frame.UDP(datagram).DestinationPort())
+// isTunnelFragment reports whether the first fragment of a UDP datagram is one of a tunnel packet.
+func (s *snapshot) isTunnelFragment(in *iface, datagram []byte, k tunnelKey) bool {
+	if len(datagram) < frame.UDPLen || !slices.Contains(s.tunnels.ports, frame.UDP(datagram).DestinationPort()) {
+		return false
+	}
+	k.port = frame.UDP(datagram).DestinationPort()
+	return !s.isForKernel(in, datagram, k)
+}
+
+// tunnelOf returns the interface of the tunnel that a VXLAN packet belongs to, or nil and the reason to drop the
+// packet.
+func (s *snapshot) tunnelOf(k tunnelKey, packet []byte) (*iface, reason) {
+	vni, err := frame.ParseVXLAN(packet)
+	if err != nil {
+		return nil, dropTunnelHeader
+	}
+	k.vni = vni
+	if in := s.tunnel(k); in != nil {
+		return in, noDrop
+	}
+	return nil, dropNoTunnel
+}
+
+// isForKernel reports whether a UDP datagram to the tunnels' port is for the kernel that shares the dataplane's
+// address: it may have VXLAN devices on the same port.
+func (s *snapshot) isForKernel(in *iface, datagram []byte, k tunnelKey) bool {
+	if !in.redirectsUDP(k.local) {
+		return false
+	}
+	tunnel, _ := s.tunnelOf(k, datagram[frame.UDPLen:])
+	return tunnel == nil
+}
+
+// redirectsUDP reports whether UDP packets to an address of the dataplane that it does not handle go to another host.
+func (i *iface) redirectsUDP(to netip.Addr) bool {
+	r := i.redirect4
+	if to.Is6() {
+		r = i.redirect6
+	}
+	return r != nil && r.UDP
 }
 
 // outerKey is the part of a tunnelKey that is in the outer IP header.
@@ -304,17 +368,22 @@ func outerKey(remote, local netip.Addr, table uint32) tunnelKey {
 	return tunnelKey{remote: remote, local: local, table: table}
 }
 
-// receiveTunnel6 decides on a VXLAN packet to the dataplane, also behind extension headers; false if the packet is another one.
+// receiveTunnel6 decides on a VXLAN packet to the dataplane, also behind extension headers; false if the packet is
+// another one.
 func (v *vtep) receive6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
 	if !v.w.snapshot.hasTunnels() {
 		return verdict{}, false
 	}
 	u, ok := p.Upper()
-	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
+	if u.Fragment {
+		if d, taken := v.reassemble6(in, b, p); taken {
+			return d, true
+		}
+		p = frame.IPv6(b.Bytes()[frame.EthernetLen:]) // which may be whole now
+		u, ok = p.Upper()
+	}
+	if !ok || u.Protocol != frame.ProtocolUDP || u.Fragment {
 		return verdict{}, false
 	}
-	if u.Fragment {
-		return verdict{drop: dropTunnelFragment}, v.w.snapshot.isTunnelPort(p[u.Offset:])
-	}
-	return v.receive(b, u.Offset, outerKey(p.Source(), p.Destination(), in.table6))
+	return v.receive(in, b, u.Offset, outerKey(p.Source(), p.Destination(), in.table6))
 }

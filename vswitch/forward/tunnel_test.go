@@ -28,11 +28,15 @@ var tunnelEnds = map[Family][2]netip.Addr{
 // tunnelTo is a tunnel with the test's VNI and standard ports.
 func tunnelTo(f Family) *Tunnel {
 	ends := tunnelEnds[f]
-	return &Tunnel{Source: netip.AddrPortFrom(ends[0], 4789), Destination: netip.AddrPortFrom(ends[1], 4789), VNI: testVNI}
+	return &Tunnel{
+		Source:      netip.AddrPortFrom(ends[0], 4789),
+		Destination: netip.AddrPortFrom(ends[1], 4789),
+		VNI:         testVNI,
+	}
 }
 
-// newTunnelSegment has interface 1 and a tunnel in a bridge domain; tunnel packets leave by interface 2, with the other end as
-// its neighbour.
+// newTunnelSegment has interface 1 and a tunnel in a bridge domain; tunnel packets leave by interface 2, with the other
+// end as its neighbour.
 func newTunnelSegment(tb testing.TB, f Family) *segment {
 	tb.Helper()
 	s := newSegment(tb)
@@ -42,9 +46,15 @@ func newTunnelSegment(tb testing.TB, f Family) *segment {
 	if err := s.engine.SetBridge(b); err != nil {
 		tb.Fatal(err)
 	}
-	s.set(uplinkIndex, Interface{Up: true, MAC: portMAC, IP6Enabled: true, Addresses: []netip.Addr{tunnelEnds[IP4][0], tunnelEnds[IP6][0]}})
+	s.set(uplinkIndex, Interface{
+		Up:         true,
+		MAC:        portMAC,
+		IP6Enabled: true,
+		Addresses:  []netip.Addr{tunnelEnds[IP4][0], tunnelEnds[IP6][0]},
+	})
 	for _, ends := range tunnelEnds {
-		k, bits := TableKey{Family: FamilyOf(ends[0])}, ends[0].BitLen()
+		k := TableKey{Family: FamilyOf(ends[0])}
+		bits := ends[0].BitLen()
 		near := netip.PrefixFrom(ends[0], bits-8).Masked()
 		must(tb, s.engine.SetRoute(k, near, Route{Paths: []Path{{Interface: uplinkIndex}}}))
 		must(tb, s.engine.SetRoute(k, netip.PrefixFrom(ends[0], bits), Route{Action: Local}))
@@ -104,14 +114,17 @@ func TestTunnelPacketsFollowRFC7348AndVPP(t *testing.T) {
 				t.Fatalf("UDP %+v", udp)
 			}
 			v, _ := p.Layer(layers.LayerTypeVXLAN).(*layers.VXLAN)
-			if v == nil || v.VNI != testVNI || !v.ValidIDFlag || v.GBPExtension || !bytes.Equal(v.LayerPayload(), inner) {
+			if v == nil || v.VNI != testVNI || !v.ValidIDFlag || v.GBPExtension ||
+				!bytes.Equal(v.LayerPayload(), inner) {
 				t.Fatalf("VXLAN %+v", v)
 			}
 			back := reflected(seen[0].raw)
-			if seen = s.receive(uplinkIndex, back, frame.Virtio{}); len(seen) != 1 || seen[0].on != 1 || !bytes.Equal(seen[0].raw, inner) {
+			if seen = s.receive(uplinkIndex, back, frame.Virtio{}); len(seen) != 1 || seen[0].on != 1 ||
+				!bytes.Equal(seen[0].raw, inner) {
 				t.Fatalf("%+v, drops %v", seen, s.engine.Drops())
 			}
-			if c := s.engine.Counters(tunnelIndex); c.RxPackets != 1 || c.TxPackets != 1 || c.RxBytes != 60 || c.TxBytes != 60 {
+			if c := s.engine.Counters(tunnelIndex); c.RxPackets != 1 || c.TxPackets != 1 || c.RxBytes != 60 ||
+				c.TxBytes != 60 {
 				t.Errorf("counters of the tunnel: %+v", c)
 			}
 		})
@@ -140,7 +153,8 @@ func wantOuter(t *testing.T, p gopacket.Packet, ends [2]netip.Addr) {
 	t.Helper()
 	switch n := p.NetworkLayer().(type) {
 	case *layers.IPv4:
-		if n.TTL != 253 || n.Flags != 0 || sum(n.Contents) != 0xffff || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
+		if n.TTL != 253 || n.Flags != 0 || sum(n.Contents) != 0xffff || n.SrcIP.String() != ends[0].String() ||
+			n.DstIP.String() != ends[1].String() {
 			t.Errorf("%+v", n)
 		}
 	case *layers.IPv6:
@@ -154,12 +168,14 @@ func wantOuter(t *testing.T, p gopacket.Packet, ends [2]netip.Addr) {
 
 func TestTunnelSourcePortsAndIdentificationsVary(t *testing.T) {
 	s := newTunnelSegment(t, IP4)
-	ports, numbers := map[string]bool{}, map[string]bool{}
+	ports := map[string]bool{}
+	numbers := map[string]bool{}
 	for n := range 64 {
 		raw := udp4(fmt.Sprintf("10.2.7.%d", n%32), 18)
 		copy(raw, host(9).HardwareAddr())
 		out := s.receive(1, raw, frame.Virtio{})[0].raw
-		ports[string(out[34:36])], numbers[string(out[18:20])] = true, true
+		ports[string(out[34:36])] = true
+		numbers[string(out[18:20])] = true
 	}
 	if len(ports) < 28 || len(ports) > 32 || len(numbers) != 64 {
 		t.Errorf("32 flows of 2 packets have %d ports; %d numbers", len(ports), len(numbers))
@@ -170,15 +186,24 @@ func TestTunnelSegmentsGSOFrames(t *testing.T) {
 	s := newTunnelSegment(t, IP4)
 	raw := udp4("10.2.7.7", 3000)
 	copy(raw, host(9).HardwareAddr())
-	v := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: 1000, ChecksumStart: 34, ChecksumOffset: 6}
+	v := frame.Virtio{
+		Flags:          1,
+		GSOType:        frame.GSOUDP,
+		HeaderLen:      42,
+		GSOSize:        1000,
+		ChecksumStart:  34,
+		ChecksumOffset: 6,
+	}
 	seen := s.receive(1, raw, v)
 	if len(seen) != 3 {
 		t.Fatalf("%d sent, drops %v", len(seen), s.engine.Drops())
 	}
 	for _, d := range seen {
 		udp := d.raw[vxlanOf(IP4)+8+34:]
-		source, destination := netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.2.7.7")
-		if len(udp) != 1008 || frame.Sum(udp, frame.PseudoHeader(source, destination, 17, len(udp))) != 0xffff || !bytes.Equal(d.raw[34:36], seen[0].raw[34:36]) {
+		source := netip.MustParseAddr("10.9.0.1")
+		destination := netip.MustParseAddr("10.2.7.7")
+		if len(udp) != 1008 || frame.Sum(udp, frame.PseudoHeader(source, destination, 17, len(udp))) != 0xffff ||
+			!bytes.Equal(d.raw[34:36], seen[0].raw[34:36]) {
 			t.Errorf("a segment of %d bytes", len(udp))
 		}
 	}
@@ -189,10 +214,20 @@ func TestTunnelSegmentsGSOFrames(t *testing.T) {
 		whole = append(whole, d.raw[at:]...)
 	}
 	n := len(whole) - 34
-	whole[16], whole[17], whole[38], whole[39] = byte((n+20)>>8), byte(n+20), byte(n>>8), byte(n)
+	whole[16] = byte((n + 20) >> 8)
+	whole[17] = byte(n + 20)
+	whole[38] = byte(n >> 8)
+	whole[39] = byte(n)
 	fixIPv4Checksum(whole)
 	size := uint16(len(seen[0].raw) - at)
-	back := s.receive(uplinkIndex, whole, frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: size, ChecksumStart: 34, ChecksumOffset: 6})
+	back := s.receive(uplinkIndex, whole, frame.Virtio{
+		Flags:          1,
+		GSOType:        frame.GSOUDP,
+		HeaderLen:      42,
+		GSOSize:        size,
+		ChecksumStart:  34,
+		ChecksumOffset: 6,
+	})
 	if len(back) != 3 || !bytes.Equal(back[2].raw, seen[2].raw[at+8:]) {
 		t.Errorf("%d decapsulated, drops %v", len(back), s.engine.Drops())
 	}
@@ -206,13 +241,20 @@ func TestDecapsulationKeepsInnerOffloads(t *testing.T) {
 	inner := udp4("10.2.7.7", 500)
 	raw := append(slices.Clone(out[:at]), inner...)
 	n := len(raw) - 54
-	raw[18], raw[19], raw[58], raw[59] = byte(n>>8), byte(n), byte(n>>8), byte(n)
+	raw[18] = byte(n >> 8)
+	raw[19] = byte(n)
+	raw[58] = byte(n >> 8)
+	raw[59] = byte(n)
 	back := s.receive(uplinkIndex, reflected(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 34, ChecksumOffset: 6})
 	want := frame.Virtio{Flags: 1, ChecksumStart: 34, ChecksumOffset: 6}
 	if len(back) != 1 || back[0].virtio != want || !bytes.Equal(back[0].raw, inner) {
 		t.Fatalf("%+v, drops %v", back, s.engine.Drops())
 	}
-	if back = s.receive(uplinkIndex, reflected(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 20, ChecksumOffset: 6}); len(back) != 0 {
+	if back = s.receive(uplinkIndex, reflected(raw), frame.Virtio{
+		Flags:          1,
+		ChecksumStart:  at + 20,
+		ChecksumOffset: 6,
+	}); len(back) != 0 {
 		t.Error("checksum over the inner addresses was accepted")
 	}
 }
@@ -231,23 +273,41 @@ func TestInvalidTunnelPacketsAreCountedByReason(t *testing.T) {
 		do           func(*segment)
 	}{
 		{"another VNI", "vxlan4-input/no such tunnel packets", modified(func(b []byte) { b[at+6]++ })},
-		{"another sender", "vxlan4-input/no such tunnel packets", modified(func(b []byte) { b[29]++; fixIPv4Checksum(b) })},
-		{"no I flag", "vxlan4-input/packets with bad flags field in vxlan header", modified(func(b []byte) { b[at] = 0 })},
-		{"another flag", "vxlan4-input/packets with bad flags field in vxlan header", modified(func(b []byte) { b[at] |= 1 })},
-		{"truncated header", "vxlan4-input/packets with bad flags field in vxlan header", modified(func(b []byte) { b[39] = 8 + 7 })},
+		{
+			"another sender", "vxlan4-input/no such tunnel packets",
+			modified(func(b []byte) { b[29]++; fixIPv4Checksum(b) }),
+		},
+		{
+			"no I flag", "vxlan4-input/packets with bad flags field in vxlan header",
+			modified(func(b []byte) { b[at] = 0 }),
+		},
+		{
+			"another flag", "vxlan4-input/packets with bad flags field in vxlan header",
+			modified(func(b []byte) { b[at] |= 1 }),
+		},
+		{
+			"truncated header", "vxlan4-input/packets with bad flags field in vxlan header",
+			modified(func(b []byte) { b[39] = 8 + 7 }),
+		},
 		{"a wrong checksum", "ip4-local/udp_checksum", modified(func(b []byte) { b[40] = 1 })},
-		{"truncated frame", "ethernet-input/frame too short", modified(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
+		{"truncated frame", "ethernet-input/frame too short", modified(func(b []byte) {
+			b[38] = 0
+			b[39] = 8 + 8 + 13
+		})},
 		{"a tunnel that is down", "ethernet-input/subinterface down", func(s *segment) {
 			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.set(tunnelIndex, Interface{Tunnel: tunnelTo(IP4)})
 			s.engine.Publish()
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
-		{"a tunnel outside of all bridge domains", "feature-bitmap-drop/L2 feature forwarding disabled", func(s *segment) {
-			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
-			s.change(plain(1, 1))
-			s.receive(uplinkIndex, raw, frame.Virtio{})
-		}},
+		{
+			"a tunnel outside of all bridge domains", "feature-bitmap-drop/L2 feature forwarding disabled",
+			func(s *segment) {
+				raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+				s.change(plain(1, 1))
+				s.receive(uplinkIndex, raw, frame.Virtio{})
+			},
+		},
 		{"too long for the tunnel", "vxlan4-encap/packet exceeds the tunnel's MTU", func(s *segment) {
 			s.receive(1, append(between(host(1), host(9)), make([]byte, 1400-45)...), frame.Virtio{})
 		}},
@@ -273,7 +333,10 @@ func routeTunnelIntoItself(s *segment) {
 	b := routed(1, 1)
 	b.Members = append(b.Members, BridgeMember{Interface: tunnelIndex, SplitHorizon: 1})
 	must(s.tb, s.engine.SetBridge(b))
-	must(s.tb, s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("192.0.2.0/24"), Route{Paths: []Path{{Interface: bviIndex}}}))
+	must(s.tb,
+		s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("192.0.2.0/24"), Route{
+			Paths: []Path{{Interface: bviIndex}},
+		}))
 	must(s.tb, s.engine.SetNeighbour(bviIndex, tunnelEnds[IP4][1], host(77), true))
 	s.engine.Publish()
 	s.receive(1, between(host(1), host(9)), frame.Virtio{})
@@ -283,7 +346,13 @@ func TestLongTunnelPacketsAreFragmentedInIPv4AndDroppedInIPv6(t *testing.T) {
 	long := append(between(host(1), host(9)), make([]byte, 1300)...)
 	for f, want := range map[Family]int{IP4: 2, IP6: 0} {
 		s := newTunnelSegment(t, f)
-		s.set(uplinkIndex, Interface{Up: true, MTU: 1300, MAC: portMAC, IP6Enabled: true, Addresses: []netip.Addr{tunnelEnds[f][0]}})
+		s.set(uplinkIndex, Interface{
+			Up:         true,
+			MTU:        1300,
+			MAC:        portMAC,
+			IP6Enabled: true,
+			Addresses:  []netip.Addr{tunnelEnds[f][0]},
+		})
 		s.engine.Publish()
 		if got := len(s.receive(1, long, frame.Virtio{})); got != want {
 			t.Errorf("IPv%d: %d packets, drops %v", f, got, s.engine.Drops())
@@ -359,7 +428,8 @@ func FuzzTunnelPacket(f *testing.F) {
 			v.Flags = frame.VirtioNeedsChecksum
 		}
 		for _, d := range s.receive(uplinkIndex, tunnelPacket(payload), v) {
-			if d.on == 1 && gso == 0 && !bytes.Contains(payload, d.raw) || len(d.raw) < frame.EthernetLen || !d.virtio.Fits(len(d.raw)) {
+			if d.on == 1 && gso == 0 && !bytes.Contains(payload, d.raw) || len(d.raw) < frame.EthernetLen ||
+				!d.virtio.Fits(len(d.raw)) {
 				t.Errorf("on %d: %x %+v", d.on, d.raw, d.virtio)
 			}
 		}
@@ -373,8 +443,16 @@ func FuzzTunnelPacket(f *testing.F) {
 func tunnelPacket(payload []byte) []byte {
 	raw := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen, 64<<10)
 	frame.PutEthernet(raw, portMAC, podMAC, frame.TypeIPv4)
-	frame.PutIPv4(raw[14:], frame.IPFields{TTL: 9, Protocol: frame.ProtocolUDP, Source: tunnelEnds[IP4][1], Destination: tunnelEnds[IP4][0],
-		PayloadLen: frame.UDPLen + len(payload)})
-	raw[36], raw[37], raw[38], raw[39] = 0x12, 0xb5, byte((len(payload)+8)>>8), byte(len(payload)+8)
+	frame.PutIPv4(raw[14:], frame.IPFields{
+		TTL:         9,
+		Protocol:    frame.ProtocolUDP,
+		Source:      tunnelEnds[IP4][1],
+		Destination: tunnelEnds[IP4][0],
+		PayloadLen:  frame.UDPLen + len(payload),
+	})
+	raw[36] = 0x12
+	raw[37] = 0xb5
+	raw[38] = byte((len(payload) + 8) >> 8)
+	raw[39] = byte(len(payload) + 8)
 	return append(raw, payload...)
 }

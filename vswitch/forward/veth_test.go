@@ -61,8 +61,12 @@ func (l *lab) addVethPair(p *pod, c cable) {
 	if c.mtu == 0 {
 		c.mtu = 1500
 	}
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: p.hostEnd(), MTU: c.mtu}, PeerName: p.info.Name, PeerMTU: uint32(c.mtu),
-		PeerNamespace: netlink.NsFd(int(there.Fd())), PeerHardwareAddr: p.info.HostMAC.HardwareAddr()}
+	pair := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: p.hostEnd(), MTU: c.mtu},
+		PeerName:      p.info.Name,
+		PeerMTU:       uint32(c.mtu),
+		PeerNamespace: netlink.NsFd(int(there.Fd())), PeerHardwareAddr: p.info.HostMAC.HardwareAddr(),
+	}
 	if err := netlink.LinkAdd(pair); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +123,8 @@ func offloadsOff(t *testing.T, link string) {
 			_    [16]byte
 		}{data: unsafe.Pointer(&value)}
 		copy(request.name[:], link)
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&request))); errno != 0 {
 			t.Fatalf("%s: ethtool command %#x: %v", link, command, errno)
 		}
 	}

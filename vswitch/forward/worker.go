@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// worker forwards frames from its receive queues to any port, run to completion on its own thread. Other goroutines use only the
-// atomic fields, the bell, the requests and the other ends of the rings.
+// worker forwards frames from its receive queues to any port, run to completion on its own thread. Other goroutines use
+// only the atomic fields, the bell, the requests and the other ends of the rings.
 type worker struct {
 	view
 	engine   *Engine
@@ -60,15 +60,26 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		return nil, err
 	}
 	start := time.Now()
-	w := &worker{engine: e, fragmentID: rand.Uint32(), bell: bell, buffers: newBufferCache(), spin: newSpinner(), load: newLoadMeter(),
-		view:     view{id: id, stopwatch: func() time.Duration { return time.Since(start) }},
-		requests: requests{bell: bell, ended: make(chan struct{}), stopped: e.stopped}}
+	w := &worker{
+		engine:     e,
+		fragmentID: rand.Uint32(),
+		bell:       bell,
+		buffers:    newBufferCache(),
+		spin:       newSpinner(),
+		load:       newLoadMeter(),
+		view:       view{id: id, stopwatch: func() time.Duration { return time.Since(start) }},
+		requests:   requests{bell: bell, ended: make(chan struct{}), stopped: e.stopped},
+	}
 	w.rx.view = &w.view
 	w.tx = txQueues{view: &w.view, pool: w.buffers.pool, mirror: newMirrorer(&w.view)}
 	w.l2 = l2Forwarder{w: w, view: &w.view, fib: newL2FIB(&w.view, start), storm: stormControl{view: &w.view}}
-	w.vtep.w = w
+	w.vtep = vtep{w: w, fragments: newFragments(&w.view), ipID: uint16(id)}
 	w.acl = newAccessControl(&w.view, e.start)
-	w.slow = slowLink{w: w, toSlow: slow.NewRing[slow.Message](puntOrder), fromSlow: slow.NewRing[slow.Message](puntOrder)}
+	w.slow = slowLink{
+		w:        w,
+		toSlow:   slow.NewRing[slow.Message](puntOrder),
+		fromSlow: slow.NewRing[slow.Message](puntOrder),
+	}
 	if err := w.rx.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}
@@ -119,8 +130,8 @@ func (w *worker) run(ctx context.Context) error {
 // WorkerThreads is the prefix of the names of worker threads; the worker's number follows.
 const WorkerThreads = "weft_wk_"
 
-// nameThread names the calling thread, so that operators can find it and pin it to a CPU. The main thread keeps the name of the
-// process.
+// nameThread names the calling thread, so that operators can find it and pin it to a CPU. The main thread keeps the
+// name of the process.
 func nameThread(name string) {
 	if unix.Gettid() == unix.Getpid() {
 		return
@@ -154,7 +165,8 @@ func (w *worker) round() bool {
 func (w *worker) refresh() {
 	w.snapshot = w.engine.live.Load()
 	if now := w.engine.ports.Load(); now != w.portsNow {
-		w.ports, w.portsNow = *now, now
+		w.ports = *now
+		w.portsNow = now
 		w.rx.portsChanged()
 	}
 }
@@ -163,7 +175,8 @@ func (w *worker) refresh() {
 func (w *worker) sleep() error {
 	w.bell.Arm()
 	defer w.bell.Disarm()
-	pending := w.requests.pending() || !w.slow.fromSlow.Empty() || w.stopping.Load() || w.engine.ports.Load() != w.portsNow
+	pending := w.requests.pending() || !w.slow.fromSlow.Empty() || w.stopping.Load() ||
+		w.engine.ports.Load() != w.portsNow
 	if pending {
 		return nil
 	}
@@ -172,12 +185,12 @@ func (w *worker) sleep() error {
 	return err
 }
 
-// maxDrained limits how many frames drain receives from a queue: a tap queue holds 500 frames and most rings hold 1024, but the
-// peer may keep sending.
+// maxDrained limits how many frames drain receives from a queue: a tap queue holds 500 frames and most rings hold 1024,
+// but the peer may keep sending.
 const maxDrained = 1024
 
-// drain forwards the frames that wait at the interface's port, such as the last ones of a pod, before control changes where its
-// frames go. It returns when they are sent. Run must be running or have ended.
+// drain forwards the frames that wait at the interface's port, such as the last ones of a pod, before control changes
+// where its frames go. It returns when they are sent. Run must be running or have ended.
 func (e *Engine) drain(index uint32) {
 	a := e.ports.Load().at(index)
 	if a == nil {

@@ -36,9 +36,11 @@ func change(raw []byte, f func(b []byte)) []byte {
 // fixIPv4Checksum updates the checksum of a changed IPv4 header.
 func fixIPv4Checksum(b []byte) {
 	h := b[frame.EthernetLen : frame.EthernetLen+frame.IPv4Len]
-	h[10], h[11] = 0, 0
+	h[10] = 0
+	h[11] = 0
 	c := frame.Checksum(h)
-	h[10], h[11] = byte(c>>8), byte(c)
+	h[10] = byte(c >> 8)
+	h[11] = byte(c)
 }
 
 // dropCase is a frame, and the reason for its drop.
@@ -69,27 +71,57 @@ func bad4() []dropCase {
 		{"ethernet-input/frame too short", make([]byte, 13), frame.Virtio{}},
 		{"ethernet-input/l3 mac mismatch", change(udp4("10.2.7.7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
 		{"ethernet-input/l3 mac mismatch", change(udp6("fd02::7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
-		{"ethernet-input/unknown ethernet type", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x81 }), frame.Virtio{}},
+		{
+			"ethernet-input/unknown ethernet type", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x81 }),
+			frame.Virtio{},
+		},
 		{"ip4-input/version", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x55 }), frame.Virtio{}},
 		{"ip4-input/too_short", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x44 }), frame.Virtio{}},
 		{"ip4-input/too_short", udp4("10.2.7.7", 18)[:30], frame.Virtio{}},
 		{"ip4-input/bad_length", udp4("10.2.7.7", 18)[:50], frame.Virtio{}},
 		{"ip4-input/bad_checksum", change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), frame.Virtio{}},
-		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; fixIPv4Checksum(b) }), frame.Virtio{}},
-		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; fixIPv4Checksum(b) }), frame.Virtio{}},
-		{"ip4-local/spoofed_local_packets", change(udp4("10.2.7.7", 18), func(b []byte) { b[27] = 1; fixIPv4Checksum(b) }), frame.Virtio{}},
+		{
+			"ip4-input/source address invalid",
+			change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; fixIPv4Checksum(b) }), frame.Virtio{},
+		},
+		{
+			"ip4-input/source address invalid",
+			change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; fixIPv4Checksum(b) }), frame.Virtio{},
+		},
+		{
+			"ip4-local/spoofed_local_packets",
+			change(udp4("10.2.7.7", 18), func(b []byte) { b[27] = 1; fixIPv4Checksum(b) }), frame.Virtio{},
+		},
 		{"ip4-input/multicast or broadcast not forwarded", udp4("224.0.0.5", 18), frame.Virtio{}},
 		{"ip4-input/multicast or broadcast not forwarded", udp4("255.255.255.255", 18), frame.Virtio{}},
-		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), frame.Virtio{}},
-		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; fixIPv4Checksum(b) }), frame.Virtio{}},
+		{
+			"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }),
+			frame.Virtio{},
+		},
+		{
+			"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; fixIPv4Checksum(b) }),
+			frame.Virtio{},
+		},
 		{"ethernet-input/no error", udp4("10.77.0.1", 18), frame.Virtio{}},
-		{"ip4-input/mtu_exceeded", change(udp4("10.2.7.7", 1500), func(b []byte) { b[20] = 0x40; fixIPv4Checksum(b) }), frame.Virtio{}},
+		{
+			"ip4-input/mtu_exceeded",
+			change(udp4("10.2.7.7", 1500), func(b []byte) { b[20] = 0x40; fixIPv4Checksum(b) }), frame.Virtio{},
+		},
 		{"ip4-frag/cant_fragment_header", udp4("10.2.7.7", 3000),
 			frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 1490, ChecksumStart: 34, ChecksumOffset: 6}},
-		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 60}},
+		{
+			"virtio-input/bad virtio header", udp4("10.2.7.7", 18),
+			frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 60},
+		},
 		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{GSOType: 9}},
-		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOTCP4, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
-		{"virtio-input/bad virtio header", udp6("fd02::7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
+		{
+			"virtio-input/bad virtio header", udp4("10.2.7.7", 18),
+			frame.Virtio{Flags: 1, GSOType: frame.GSOTCP4, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6},
+		},
+		{
+			"virtio-input/bad virtio header", udp6("fd02::7", 18),
+			frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6},
+		},
 	}
 }
 
@@ -99,12 +131,24 @@ func bad6() []dropCase {
 		{"ip6-input/bad_length", udp6("fd02::7", 18)[:70], frame.Virtio{}},
 		{"ip6-input/version", change(udp6("fd02::7", 18), func(b []byte) { b[14] = 0x40 }), frame.Virtio{}},
 		{"ip6-input/source address invalid", udp6("::1", 18), frame.Virtio{}},
-		{"ip6-input/source address invalid", change(udp6("fd02::7", 18), func(b []byte) { clear(b[22:38]) }), frame.Virtio{}},
-		{"ip6-input/source address invalid", change(udp6("fd02::7", 18), func(b []byte) { b[22] = 0xff }), frame.Virtio{}},
+		{
+			"ip6-input/source address invalid", change(udp6("fd02::7", 18), func(b []byte) { clear(b[22:38]) }),
+			frame.Virtio{},
+		},
+		{
+			"ip6-input/source address invalid", change(udp6("fd02::7", 18), func(b []byte) { b[22] = 0xff }),
+			frame.Virtio{},
+		},
 		{"ip6-local/spoofed_local_packets", change(udp6("fd02::7", 18), func(b []byte) { b[23] = 1 }), frame.Virtio{}},
-		{"ip6-input/multicast not forwarded", change(udp6("ff02::9", 18), func(b []byte) { b[0] = 0x33 }), frame.Virtio{}},
+		{
+			"ip6-input/multicast not forwarded", change(udp6("ff02::9", 18), func(b []byte) { b[0] = 0x33 }),
+			frame.Virtio{},
+		},
 		{"ip6-input/link-local not forwarded", udp6("fe80::77", 18), frame.Virtio{}},
-		{"ip6-input/link-local not forwarded", change(udp6("fd02::7", 18), func(b []byte) { b[22], b[23] = 0xfe, 0x80 }), frame.Virtio{}},
+		{"ip6-input/link-local not forwarded", change(udp6("fd02::7", 18), func(b []byte) {
+			b[22] = 0xfe
+			b[23] = 0x80
+		}), frame.Virtio{}},
 		{"ip6-input/time_expired", change(udp6("fd02::7", 18), func(b []byte) { b[21] = 1 }), frame.Virtio{}},
 		{"ethernet-input/no error", udp6("fd77::1", 18), frame.Virtio{}},
 		{"ip6-input/mtu_exceeded", udp6("fd02::7", 1500), frame.Virtio{}},
@@ -151,7 +195,14 @@ func TestGSOFrameIsForwardedByItsSegmentSize(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := newBench(t)
-			v := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: c.size, ChecksumStart: 34, ChecksumOffset: 6}
+			v := frame.Virtio{
+				Flags:          1,
+				GSOType:        frame.GSOUDP,
+				HeaderLen:      42,
+				GSOSize:        c.size,
+				ChecksumStart:  34,
+				ChecksumOffset: 6,
+			}
 			length := 0
 			b.out.show = func(raw []byte, got frame.Virtio) {
 				length = len(raw)
@@ -213,7 +264,8 @@ func TestFlowsSpreadByWeight(t *testing.T) {
 	b.out.show = func(raw []byte, _ frame.Virtio) { seen[frame.Ethernet(raw).Destination()]++ }
 	for i := range 1000 {
 		raw := udp4("10.60.1.1", 18)
-		raw[34], raw[35] = byte(i>>8), byte(i)
+		raw[34] = byte(i >> 8)
+		raw[35] = byte(i)
 		b.run(raw, frame.Virtio{}, 2)
 	}
 	if seen[podMAC] < 1300 || seen[other] < 300 || seen[podMAC]+seen[other] != 2000 || seen[podMAC]%2 != 0 {

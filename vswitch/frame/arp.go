@@ -52,7 +52,8 @@ type ARPFields struct {
 // PutARP writes a packet into the first ARPLen bytes of b; both addresses must be IPv4.
 func PutARP(b []byte, f ARPFields) {
 	binary.BigEndian.PutUint64(b, 0x0001_0800_0604_0000|uint64(f.Operation))
-	s, t := f.Sender.As4(), f.Target.As4()
+	s := f.Sender.As4()
+	t := f.Target.As4()
 	copy(b[8:], f.SenderMAC[:])
 	copy(b[14:], s[:])
 	copy(b[18:], f.TargetMAC[:])

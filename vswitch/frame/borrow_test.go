@@ -103,9 +103,11 @@ func TestPlainChecksumMatchesChecksum(t *testing.T) {
 		p := frame.IPv4(rapid.SliceOfN(rapid.Byte(), frame.IPv4Len, frame.IPv4Len).Draw(r, "header"))
 		p[0] = 0x45
 		if rapid.Bool().Draw(r, "mend") {
-			p[10], p[11] = 0, 0
+			p[10] = 0
+			p[11] = 0
 			c := frame.Checksum(p)
-			p[10], p[11] = byte(c>>8), byte(c)
+			p[10] = byte(c >> 8)
+			p[11] = byte(c)
 		}
 		if got, want := frame.PlainChecksumValid((*[frame.IPv4Len]byte)(p)), p.ChecksumValid(); got != want {
 			r.Fatalf("%x: %v, want %v", []byte(p), got, want)
@@ -113,7 +115,8 @@ func TestPlainChecksumMatchesChecksum(t *testing.T) {
 		if p.TTL() == 0 {
 			return
 		}
-		before, checksum := uint32(p[8])<<8|uint32(p[9]), uint32(p[10])<<8|uint32(p[11])
+		before := uint32(p[8])<<8 | uint32(p[9])
+		checksum := uint32(p[10])<<8 | uint32(p[11])
 		p.DecrementTTL()
 		sum := ^checksum&0xffff + ^before&0xffff + before - 0x100 // RFC 1624, equation 3
 		for sum > 0xffff {

@@ -3,8 +3,8 @@ package frame
 
 import "encoding/binary"
 
-// HeadRoom is the free space before a received frame: VXLAN headers (Ethernet, IPv6, UDP, VXLAN: 70 bytes), the virtio header,
-// and padding that aligns the frame to a cache line.
+// HeadRoom is the free space before a received frame: VXLAN headers (Ethernet, IPv6, UDP, VXLAN: 70 bytes), the virtio
+// header, and padding that aligns the frame to a cache line.
 const HeadRoom = 128
 
 // BufferSize is the size of a buffer without head room, for a GSO frame of up to 65,549 bytes.
@@ -15,13 +15,14 @@ const VectorSize = 256
 
 // Buffer holds a frame, with room before and after it. It belongs to the worker that owns its pool.
 //
-// A buffer can borrow the body of its frame from a port's shared memory, so that the body is copied once, from port to port:
+// A buffer can borrow the body of its frame from a port's shared memory, so that the body is copied once, from port to
+// port:
 //
 //	owned --Borrow--> borrowed --Bytes: copy the body--> owned
 //	                     \--Parts: the transmitting port copies the body
 //
-// The peer may change shared memory at any time. Therefore the body is read only once, by Bytes or by the transmitting port, and
-// every decision is based on private memory: Head or Bytes.
+// The peer may change shared memory at any time. Therefore the body is read only once, by Bytes or by the transmitting
+// port, and every decision is based on private memory: Head or Bytes.
 type Buffer struct {
 	Virtio Virtio // metadata of the frame
 	mem    []byte
@@ -35,10 +36,11 @@ type Buffer struct {
 // HeadLen is the number of bytes that Borrow copies: all headers that the common forwarding paths read.
 const HeadLen = 128
 
-// Borrow makes data the frame, after skip bytes that the caller fills. It copies at most HeadLen bytes; the rest stays in data,
-// which must be valid until the frame is transmitted or released. It returns false if data exceeds the buffer.
+// Borrow makes data the frame, after skip bytes that the caller fills. It copies at most HeadLen bytes; the rest stays
+// in data, which must be valid until the frame is transmitted or released. It returns false if data exceeds the buffer.
 func (b *Buffer) Borrow(skip int, data []byte) bool {
-	at, n := b.start+skip, len(data)
+	at := b.start + skip
+	n := len(data)
 	if at+n > len(b.mem) {
 		return false
 	}
@@ -54,7 +56,8 @@ func (b *Buffer) Borrow(skip int, data []byte) bool {
 	default:
 		copyLine((*[line]byte)(b.mem[at:]), (*[line]byte)(data))
 		copyLine((*[line]byte)(b.mem[at+line:]), (*[line]byte)(data[line:]))
-		b.split, b.body = at+HeadLen, data[HeadLen:]
+		b.split = at + HeadLen
+		b.body = data[HeadLen:]
 	}
 	return true
 }
@@ -62,8 +65,8 @@ func (b *Buffer) Borrow(skip int, data []byte) bool {
 // line is the size of a cache line, and of the smallest Ethernet frame.
 const line = 64
 
-// copyLine copies in four moves. The compiler turns copy, and larger moves between arrays that may overlap, into a call, which
-// costs twice as much.
+// copyLine copies in four moves. The compiler turns copy, and larger moves between arrays that may overlap, into a
+// call, which costs twice as much.
 func copyLine(to, from *[line]byte) {
 	*(*[16]byte)(to[0:16]) = *(*[16]byte)(from[0:16])
 	*(*[16]byte)(to[16:32]) = *(*[16]byte)(from[16:32])
@@ -95,8 +98,8 @@ func (b *Buffer) Head() []byte {
 	return b.mem[b.start:b.end]
 }
 
-// CopyHead copies the start of the frame, as far as it is in private memory, and returns its length. The bytes of to after that
-// are undefined.
+// CopyHead copies the start of the frame, as far as it is in private memory, and returns its length. The bytes of to
+// after that are undefined.
 func (b *Buffer) CopyHead(to []byte) int {
 	h := b.Head()
 	if len(h) > line || len(to) < line || cap(h) < line {
@@ -177,7 +180,8 @@ func Reset(v []*Buffer) {
 }
 
 func (b *Buffer) reset() {
-	b.start, b.end = HeadRoom, HeadRoom
+	b.start = HeadRoom
+	b.end = HeadRoom
 	b.body = nil
 	b.Virtio = Virtio{}
 }

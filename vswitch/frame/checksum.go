@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Sum adds b to a one's complement sum of big endian 16-bit words, padded with a zero byte (RFC 1071). The result is not
-// inverted, so that the sum can be continued; all pieces except the last must have an even length.
+// Sum adds b to a one's complement sum of big endian 16-bit words, padded with a zero byte (RFC 1071). The result is
+// not inverted, so that the sum can be continued; all pieces except the last must have an even length.
 func Sum(b []byte, initial uint16) uint16 {
 	var s, carry uint64
 	for len(b) >= 32 {
@@ -33,7 +33,8 @@ func Sum(b []byte, initial uint16) uint16 {
 	return fold(rest)
 }
 
-// PlainChecksumValid is IPv4.ChecksumValid for a header without options. The byte order does not matter (RFC 1071, 2 (B)).
+// PlainChecksumValid is IPv4.ChecksumValid for a header without options. The byte order does not matter (RFC 1071, 2
+// (B)).
 func PlainChecksumValid(p *[IPv4Len]byte) bool {
 	s, carry := bits.Add64(binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), 0)
 	s = s>>32 + s&0xffffffff + carry + uint64(binary.LittleEndian.Uint32(p[16:]))
@@ -45,21 +46,23 @@ func PlainChecksumValid(p *[IPv4Len]byte) bool {
 // Checksum returns the Internet checksum of b: the inverted sum.
 func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
 
-// PseudoHeader returns the sum of the pseudo header for TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1); both addresses are of
-// one family.
+// PseudoHeader returns the sum of the pseudo header for TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1); both
+// addresses are of one family.
 func PseudoHeader(source, destination netip.Addr, protocol uint8, length int) uint16 {
 	s := fold(uint64(protocol) + uint64(length))
 	if source.Is4() {
-		a, b := source.As4(), destination.As4()
+		a := source.As4()
+		b := destination.As4()
 		return Sum(b[:], Sum(a[:], s))
 	}
-	a, b := source.As16(), destination.As16()
+	a := source.As16()
+	b := destination.As16()
 	return Sum(b[:], Sum(a[:], s))
 }
 
-// Complete completes a partial L4 checksum in place and clears the flag; false if the offsets in v exceed the frame. SCTP gets its
-// CRC. The field of another protocol holds the sum of the pseudo header. Zero is written as all ones, which UDP requires and the
-// others accept.
+// Complete completes a partial L4 checksum in place and clears the flag; false if the offsets in v exceed the frame.
+// SCTP gets its CRC. The field of another protocol holds the sum of the pseudo header. Zero is written as all ones,
+// which UDP requires and the others accept.
 func Complete(frame []byte, v *Virtio) bool {
 	if !v.NeedsChecksum() {
 		return true
@@ -81,15 +84,16 @@ func Complete(frame []byte, v *Virtio) bool {
 		binary.BigEndian.PutUint16(frame[field:], c)
 	}
 	v.Flags = v.Flags&^VirtioNeedsChecksum | VirtioDataValid
-	v.ChecksumStart, v.ChecksumOffset = 0, 0
+	v.ChecksumStart = 0
+	v.ChecksumOffset = 0
 	return true
 }
 
 // castagnoli is the polynomial of SCTP's CRC (RFC 9260 appendix A).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// putCRC writes the CRC of the SCTP packet that begins at an offset of the frame, least significant byte first. Padding behind the IP
-// packet does not belong to it. It returns false if the packet is shorter than its header.
+// putCRC writes the CRC of the SCTP packet that begins at an offset of the frame, least significant byte first. Padding
+// behind the IP packet does not belong to it. It returns false if the packet is shorter than its header.
 func putCRC(frame []byte, start int) bool {
 	end := networkEnd(frame)
 	if start+SCTPLen > end {

@@ -41,7 +41,10 @@ func TestDecrementedHeadersStayValid(t *testing.T) {
 	for ttl := 1; ttl <= 255; ttl++ {
 		b := make([]byte, frame.IPv4Len)
 		frame.PutIPv4(b, frame.IPFields{
-			TTL: uint8(ttl), Protocol: uint8(ttl), Source: netip.MustParseAddr("10.0.0.1"), Destination: netip.MustParseAddr("10.0.0.2"),
+			TTL:         uint8(ttl),
+			Protocol:    uint8(ttl),
+			Source:      netip.MustParseAddr("10.0.0.1"),
+			Destination: netip.MustParseAddr("10.0.0.2"),
 		})
 		p := frame.IPv4(b)
 		p.DecrementTTL()
@@ -62,7 +65,11 @@ func TestPartialChecksumIsCompleted(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := append(make([]byte, frame.EthernetLen), c.packet...)
-			v := frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: c.start + frame.EthernetLen, ChecksumOffset: c.offset}
+			v := frame.Virtio{
+				Flags:          frame.VirtioNeedsChecksum,
+				ChecksumStart:  c.start + frame.EthernetLen,
+				ChecksumOffset: c.offset,
+			}
 			field := v.ChecksumStart + v.ChecksumOffset
 			want := binary.BigEndian.Uint16(b[field:])
 			binary.BigEndian.PutUint16(b[field:], pseudo(c.packet))
@@ -92,7 +99,11 @@ func pseudo(packet []byte) uint16 {
 
 func TestCompleteRejectsOffsetsOutsideTheFrame(t *testing.T) {
 	for _, v := range []frame.Virtio{
-		{Flags: 1, ChecksumStart: 60}, {Flags: 1, ChecksumStart: 50, ChecksumOffset: 9}, {Flags: 1, ChecksumStart: 2}, {Flags: 1, ChecksumOffset: 0xffff, ChecksumStart: 0xffff},
+		{Flags: 1, ChecksumStart: 60}, {Flags: 1, ChecksumStart: 50, ChecksumOffset: 9}, {Flags: 1, ChecksumStart: 2}, {
+			Flags:          1,
+			ChecksumOffset: 0xffff,
+			ChecksumStart:  0xffff,
+		},
 	} {
 		if frame.Complete(make([]byte, 60), &v) {
 			t.Errorf("%+v fits 60 bytes", v)

@@ -41,8 +41,10 @@ func (e Ethernet) Payload() []byte { return e[EthernetLen:] }
 
 // Rewrite sets both addresses.
 func (e Ethernet) Rewrite(destination, source MAC) {
-	d4, d2 := binary.LittleEndian.Uint32(destination[:]), binary.LittleEndian.Uint16(destination[4:])
-	s2, s4 := binary.LittleEndian.Uint16(source[:]), binary.LittleEndian.Uint32(source[2:])
+	d4 := binary.LittleEndian.Uint32(destination[:])
+	d2 := binary.LittleEndian.Uint16(destination[4:])
+	s2 := binary.LittleEndian.Uint16(source[:])
+	s4 := binary.LittleEndian.Uint32(source[2:])
 	binary.LittleEndian.PutUint64(e, uint64(d4)|uint64(d2)<<32|uint64(s2)<<48)
 	binary.LittleEndian.PutUint32(e[8:], s4)
 }

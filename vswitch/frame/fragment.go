@@ -11,8 +11,8 @@ const (
 	optionCopied = 0x80
 )
 
-// Fragmenter cuts an IP packet into fragments (RFC 791 3.2, RFC 8200 4.5). One of IPv4 may be a fragment itself. It does not change the frame, and
-// allocates nothing.
+// Fragmenter cuts an IP packet into fragments (RFC 791 3.2, RFC 8200 4.5). One of IPv4 may be a fragment itself. It
+// does not change the frame, and allocates nothing.
 type Fragmenter struct {
 	frame   []byte
 	network int // offset of the IP header
@@ -25,8 +25,8 @@ type Fragmenter struct {
 	identification uint32
 }
 
-// NewFragmenter returns a Fragmenter for fragments of at most mtu bytes with their IP header; false if the frame has no IPv4
-// packet or DF is set. The L4 checksum must be complete.
+// NewFragmenter returns a Fragmenter for fragments of at most mtu bytes with their IP header; false if the frame has no
+// IPv4 packet or DF is set. The L4 checksum must be complete.
 func NewFragmenter(b []byte, mtu int) (Fragmenter, bool) {
 	var f Fragmenter
 	if len(b) < EthernetLen {
@@ -42,8 +42,8 @@ func NewFragmenter(b []byte, mtu int) (Fragmenter, bool) {
 	return f, f.size > 0
 }
 
-// NewFragmenter6 returns a Fragmenter for a packet of IPv6 without extension headers: routers do not fragment packets of IPv6, but the
-// dataplane does it with its own ones. The identification must not repeat soon.
+// NewFragmenter6 returns a Fragmenter for a packet of IPv6 without extension headers: routers do not fragment packets
+// of IPv6, but the dataplane does it with its own ones. The identification must not repeat soon.
 func NewFragmenter6(b []byte, mtu int, identification uint32) (Fragmenter, bool) {
 	var f Fragmenter
 	if len(b) < EthernetLen {
@@ -54,7 +54,13 @@ func NewFragmenter6(b []byte, mtu int, identification uint32) (Fragmenter, bool)
 	if kind != TypeIPv6 || err != nil || IsExtension(p[6]) {
 		return f, false
 	}
-	f = Fragmenter{frame: b[:at+len(p)], network: at, headers: at + IPv6Len, extra: FragmentLen, identification: identification}
+	f = Fragmenter{
+		frame:          b[:at+len(p)],
+		network:        at,
+		headers:        at + IPv6Len,
+		extra:          FragmentLen,
+		identification: identification,
+	}
 	f.size = (mtu - IPv6Len - FragmentLen) / fragmentUnit * fragmentUnit
 	return f, f.size > 0
 }
@@ -90,13 +96,16 @@ func (f *Fragmenter) putHeader4(fragment []byte, more bool) {
 	}
 	binary.BigEndian.PutUint16(header[2:], uint16(len(fragment)-f.network))
 	binary.BigEndian.PutUint16(header[6:], place)
-	header[10], header[11] = 0, 0
+	header[10] = 0
+	header[11] = 0
 	binary.BigEndian.PutUint16(header[10:], Checksum(header))
 }
 
 func (f *Fragmenter) putHeader6(fragment []byte, more bool) {
-	header, h := IPv6(fragment[f.network:]), fragment[f.headers:]
-	h[0], h[1] = header[6], 0
+	header := IPv6(fragment[f.network:])
+	h := fragment[f.headers:]
+	h[0] = header[6]
+	h[1] = 0
 	place := uint16(f.next)
 	if more {
 		place |= 1

@@ -14,8 +14,15 @@ import (
 // drawFragment returns an IPv4 packet, possibly a fragment, with an option for all fragments and one for the first.
 func drawFragment(t *rapid.T) (raw []byte, p *layers.IPv4, payload []byte) {
 	payload = rapid.SliceOfN(rapid.Byte(), 1, 5000).Draw(t, "payload")
-	p = &layers.IPv4{Version: 4, TTL: 64, Protocol: 99, Id: 4711, SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2},
-		FragOffset: rapid.Uint16Range(0, 1000).Draw(t, "offset")}
+	p = &layers.IPv4{
+		Version:    4,
+		TTL:        64,
+		Protocol:   99,
+		Id:         4711,
+		SrcIP:      []byte{10, 0, 0, 1},
+		DstIP:      []byte{10, 0, 0, 2},
+		FragOffset: rapid.Uint16Range(0, 1000).Draw(t, "offset"),
+	}
 	if rapid.Bool().Draw(t, "more") {
 		p.Flags = layers.IPv4MoreFragments
 		payload = payload[:len(payload)/8*8]
@@ -53,10 +60,14 @@ func TestFragmentsReassembleToThePacket(t *testing.T) {
 			}
 			last := len(joined)+len(ip.Payload) == len(payload)
 			more := !last || p.Flags == layers.IPv4MoreFragments
-			if (ip.Flags == layers.IPv4MoreFragments) != more || int(ip.FragOffset) != int(p.FragOffset)+len(joined)/8 || ip.Id != 4711 {
+			if (ip.Flags == layers.IPv4MoreFragments) != more ||
+				int(ip.FragOffset) != int(p.FragOffset)+len(joined)/8 ||
+				ip.Id != 4711 {
 				t.Fatalf("after %d bytes: %+v", len(joined), ip)
 			}
-			if len(p.Options) > 0 && (bytes.Contains(ip.Contents, []byte{7, 7, 4}) != (len(joined) == 0) || !bytes.Contains(ip.Contents, []byte{148, 4})) {
+			if len(p.Options) > 0 &&
+				(bytes.Contains(ip.Contents, []byte{7, 7, 4}) != (len(joined) == 0) ||
+					!bytes.Contains(ip.Contents, []byte{148, 4})) {
 				t.Fatalf("after %d bytes: options %x", len(joined), ip.Contents[20:])
 			}
 			joined = append(joined, ip.Payload...)
@@ -89,7 +100,9 @@ func TestFragmenterRejectsUnfragmentablePackets(t *testing.T) {
 	for rule, c := range map[string]struct {
 		raw []byte
 		mtu int
-	}{"shorter than a header": {whole[:20], 60}, "cut": {whole[:90], 60}, "no room": {whole, 27}, "no frame": {nil, 60}} {
+	}{"shorter than a header": {whole[:20], 60}, "cut": {whole[:90], 60}, "no room": {whole, 27}, "no frame": {
+		nil, 60,
+	}} {
 		if _, ok := frame.NewFragmenter(c.raw, c.mtu); ok {
 			t.Errorf("%s: accepted", rule)
 		}

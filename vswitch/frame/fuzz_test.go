@@ -34,7 +34,8 @@ func FuzzIPv4(f *testing.F) {
 			string(g.Payload) != string(p.Payload()) || g.FragOffset != p.FragmentOffset() {
 			t.Fatalf("%x: %+v", b, g)
 		}
-		_, _ = p.ChecksumValid(), p.Hash()
+		_ = p.ChecksumValid()
+		_ = p.Hash()
 	})
 }
 
@@ -63,7 +64,11 @@ func FuzzIPv6(f *testing.F) {
 
 func FuzzARP(f *testing.F) {
 	b := make([]byte, frame.ARPLen)
-	frame.PutARP(b, frame.ARPFields{Operation: 1, Sender: netip.AddrFrom4([4]byte{1}), Target: netip.AddrFrom4([4]byte{2})})
+	frame.PutARP(b, frame.ARPFields{
+		Operation: 1,
+		Sender:    netip.AddrFrom4([4]byte{1}),
+		Target:    netip.AddrFrom4([4]byte{2}),
+	})
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := frame.ParseARP(b)
@@ -75,8 +80,10 @@ func FuzzARP(f *testing.F) {
 			t.Fatalf("gopacket refuses %x", b)
 		}
 		g := l.(*layers.ARP)
-		sender, target := a.Sender().As4(), a.Target().As4()
-		if g.Operation != a.Operation() || string(g.SourceProtAddress) != string(sender[:]) || string(g.DstProtAddress) != string(target[:]) {
+		sender := a.Sender().As4()
+		target := a.Target().As4()
+		if g.Operation != a.Operation() || string(g.SourceProtAddress) != string(sender[:]) ||
+			string(g.DstProtAddress) != string(target[:]) {
 			t.Fatalf("%x: %+v", b, g)
 		}
 	})
@@ -114,7 +121,10 @@ func FuzzTransport(f *testing.F) {
 			t.Fatalf("tcp %x", b)
 		}
 		if e, err := frame.ParseEthernet(b); err == nil {
-			_, _, _, _ = e.Source(), e.Destination(), e.Type(), e.Payload()
+			_ = e.Source()
+			_ = e.Destination()
+			_ = e.Type()
+			_ = e.Payload()
 		}
 	})
 }

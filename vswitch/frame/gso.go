@@ -9,9 +9,9 @@ type ipHeader struct {
 	protocol uint8 // of that header
 }
 
-// LongestIP returns the length of the longest IP packet on the wire: that of the packet, or of a GSO frame's segments, which have
-// headers of the same length. It returns false if v does not describe the packet, so that it cannot be segmented. The packet
-// follows an untagged Ethernet header; the header behind its IP header is at offset upper.
+// LongestIP returns the length of the longest IP packet on the wire: that of the packet, or of a GSO frame's segments,
+// which have headers of the same length. It returns false if v does not describe the packet, so that it cannot be
+// segmented. The packet follows an untagged Ethernet header; the header behind its IP header is at offset upper.
 func (v *Virtio) LongestIP(packet []byte, upper int, protocol uint8) (int, bool) {
 	if !v.IsGSO() {
 		return len(packet), true
@@ -49,8 +49,8 @@ func (v *Virtio) longest(packet []byte, h ipHeader) (int, bool) {
 // tcpVersions are the IP versions of the TCP types.
 var tcpVersions = [...]byte{GSOTCP4: 4, GSOTCP6: 6}
 
-// IsEncapsulated reports whether the segments of a GSO frame are behind the headers of a tunnel. A virtio header has no types for that,
-// so no port takes such a frame.
+// IsEncapsulated reports whether the segments of a GSO frame are behind the headers of a tunnel. A virtio header has no
+// types for that, so no port takes such a frame.
 func (v *Virtio) IsEncapsulated(b []byte) bool {
 	if !v.IsGSO() || len(b) < EthernetLen {
 		return false
@@ -69,7 +69,8 @@ func firstIP(b []byte) (packet []byte, h ipHeader, ok bool) {
 		if err != nil || p.IsFragment() {
 			return nil, h, false
 		}
-		h.upper, h.protocol = at+p.HeaderLen(), p.Protocol()
+		h.upper = at + p.HeaderLen()
+		h.protocol = p.Protocol()
 		return p, h, true
 	case TypeIPv6:
 		p, err := ParseIPv6(b[at:])
@@ -77,7 +78,8 @@ func firstIP(b []byte) (packet []byte, h ipHeader, ok bool) {
 			return nil, h, false
 		}
 		u, ok := p.Upper()
-		h.upper, h.protocol = at+u.Offset, u.Protocol
+		h.upper = at + u.Offset
+		h.protocol = u.Protocol
 		return p, h, ok && !u.Fragment
 	}
 	return nil, h, false
@@ -86,8 +88,9 @@ func firstIP(b []byte) (packet []byte, h ipHeader, ok bool) {
 // maxTunnelHeaders limits the headers between two IP headers. The options of GENEVE take up to 252 bytes.
 const maxTunnelHeaders = 512
 
-// segmented returns the IP header before the L4 header at offset upper: first, or one behind the headers of a tunnel. Only its end is
-// known, because the port of UDP does not tell what it carries. It is the nearest one that describes the rest of b.
+// segmented returns the IP header before the L4 header at offset upper: first, or one behind the headers of a tunnel.
+// Only its end is known, because the port of UDP does not tell what it carries. It is the nearest one that describes
+// the rest of b.
 func segmented(b []byte, first ipHeader, upper int) (ipHeader, bool) {
 	if upper == first.upper {
 		return first, true
@@ -116,7 +119,8 @@ func segmented(b []byte, first ipHeader, upper int) (ipHeader, bool) {
 	return ipHeader{}, false
 }
 
-// Tunnels whose payload the kernel leaves to be segmented, and the flag of GRE for a checksum, which follows the first four bytes.
+// Tunnels whose payload the kernel leaves to be segmented, and the flag of GRE for a checksum, which follows the first
+// four bytes.
 const (
 	protocolIPIP = 4
 	protocolIPv6 = 41
@@ -160,11 +164,13 @@ func putIP(segment []byte, h ipHeader, identification uint16) {
 	header := packet[:h.upper-h.at]
 	binary.BigEndian.PutUint16(header[2:], uint16(len(packet)))
 	binary.BigEndian.PutUint16(header[4:], identification)
-	header[10], header[11] = 0, 0
+	header[10] = 0
+	header[11] = 0
 	binary.BigEndian.PutUint16(header[10:], Checksum(header))
 }
 
-// putTunnel sets the length and the checksum in the header of a segment's tunnel, if it has them. The rest of the segment is complete.
+// putTunnel sets the length and the checksum in the header of a segment's tunnel, if it has them. The rest of the
+// segment is complete.
 func putTunnel(segment []byte, h ipHeader) {
 	body := segment[h.upper:]
 	switch h.protocol {
@@ -175,14 +181,15 @@ func putTunnel(segment []byte, h ipHeader) {
 		}
 	case protocolGRE:
 		if body[0]&greChecksum != 0 {
-			body[greLen], body[greLen+1] = 0, 0
+			body[greLen] = 0
+			body[greLen+1] = 0
 			binary.BigEndian.PutUint16(body[greLen:], Checksum(body))
 		}
 	}
 }
 
-// Shorten reduces the segment size of a TCP frame, which is invisible to the receiver; false if the frame is not TCP or no
-// payload would remain.
+// Shorten reduces the segment size of a TCP frame, which is invisible to the receiver; false if the frame is not TCP or
+// no payload would remain.
 func (v *Virtio) Shorten(by int) bool {
 	kind := v.GSOType &^ GSOECN
 	if kind != GSOTCP4 && kind != GSOTCP6 || by >= int(v.GSOSize) {

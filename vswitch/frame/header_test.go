@@ -25,15 +25,33 @@ func written(t testing.TB, parts ...gopacket.SerializableLayer) []byte {
 }
 
 func sample4(t testing.TB) []byte {
-	ip := &layers.IPv4{Version: 4, TTL: 9, Protocol: layers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}, Flags: layers.IPv4DontFragment}
+	ip := &layers.IPv4{
+		Version:  4,
+		TTL:      9,
+		Protocol: layers.IPProtocolUDP,
+		SrcIP:    net.IP{10, 0, 0, 1},
+		DstIP:    net.IP{10, 0, 0, 2},
+		Flags:    layers.IPv4DontFragment,
+	}
 	udp := &layers.UDP{SrcPort: 7, DstPort: 8}
 	_ = udp.SetNetworkLayerForChecksum(ip)
 	return written(t, ip, udp, gopacket.Payload("hello"))
 }
 
 func sample6(t testing.TB) []byte {
-	ip := &layers.IPv6{Version: 6, HopLimit: 9, NextHeader: layers.IPProtocolTCP, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
-	tcp := &layers.TCP{SrcPort: 7, DstPort: 8, SYN: true, Options: []layers.TCPOption{{OptionType: 2, OptionLength: 4, OptionData: []byte{5, 0xb4}}}}
+	ip := &layers.IPv6{
+		Version:    6,
+		HopLimit:   9,
+		NextHeader: layers.IPProtocolTCP,
+		SrcIP:      net.ParseIP("fd00::1"),
+		DstIP:      net.ParseIP("fd00::2"),
+	}
+	tcp := &layers.TCP{
+		SrcPort: 7,
+		DstPort: 8,
+		SYN:     true,
+		Options: []layers.TCPOption{{OptionType: 2, OptionLength: 4, OptionData: []byte{5, 0xb4}}},
+	}
 	_ = tcp.SetNetworkLayerForChecksum(ip)
 	return written(t, ip, tcp, gopacket.Payload("hello"))
 }
@@ -60,7 +78,8 @@ func TestIPv4ViewAgreesWithGopacket(t *testing.T) {
 
 func TestIPv6ViewAgreesWithGopacket(t *testing.T) {
 	p, err := frame.ParseIPv6(append(sample6(t), 0))
-	if err != nil || p.HopLimit() != 9 || p.Source() != netip.MustParseAddr("fd00::1") || p.Destination() != netip.MustParseAddr("fd00::2") {
+	if err != nil || p.HopLimit() != 9 || p.Source() != netip.MustParseAddr("fd00::1") ||
+		p.Destination() != netip.MustParseAddr("fd00::2") {
 		t.Fatalf("%x %v", p, err)
 	}
 	u, ok := p.Upper()
@@ -87,10 +106,22 @@ func TestUpperSkipsExtensionHeaders(t *testing.T) {
 	}{
 		{"none", []byte{17, 0, 0}, frame.Upper{Protocol: 17, Offset: 40}, true},
 		{"hop by hop", []byte{0, 17, 0, 0, 0, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 48}, true},
-		{"options of 16 bytes", append([]byte{60, 6, 1}, make([]byte, 14)...), frame.Upper{Protocol: 6, Offset: 56}, true},
-		{"first fragment", []byte{44, 17, 0, 0, 1, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 48, Fragment: true}, true},
-		{"later fragment", []byte{44, 17, 0, 0, 8, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 48, Later: true, Fragment: true}, true},
-		{"two fragment headers", []byte{44, 44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 8, 0, 0, 0, 0}, frame.Upper{Protocol: 44, Offset: 48}, false},
+		{
+			"options of 16 bytes", append([]byte{60, 6, 1}, make([]byte, 14)...), frame.Upper{Protocol: 6, Offset: 56},
+			true,
+		},
+		{
+			"first fragment", []byte{44, 17, 0, 0, 1, 0, 0, 0, 0},
+			frame.Upper{Protocol: 17, Offset: 48, Fragment: true}, true,
+		},
+		{
+			"later fragment", []byte{44, 17, 0, 0, 8, 0, 0, 0, 0},
+			frame.Upper{Protocol: 17, Offset: 48, Later: true, Fragment: true}, true,
+		},
+		{
+			"two fragment headers", []byte{44, 44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 8, 0, 0, 0, 0},
+			frame.Upper{Protocol: 44, Offset: 48}, false,
+		},
 		{"cut off", []byte{0, 17, 0, 0}, frame.Upper{Protocol: 0, Offset: 40}, false},
 		{"longer than the packet", []byte{0, 17, 9, 0, 0, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 120}, false},
 		{"eight", append([]byte{60}, behind(7)...), frame.Upper{Protocol: 17, Offset: 104}, true},
@@ -99,7 +130,9 @@ func TestUpperSkipsExtensionHeaders(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			raw := make([]byte, frame.IPv6Len, 200)
-			raw[0], raw[5], raw[6] = 0x60, byte(len(c.chain)-1), c.chain[0]
+			raw[0] = 0x60
+			raw[5] = byte(len(c.chain) - 1)
+			raw[6] = c.chain[0]
 			p, err := frame.ParseIPv6(append(raw, c.chain[1:]...))
 			if err != nil {
 				t.Fatal(err)
@@ -119,7 +152,14 @@ func TestWrittenHeadersAgreeWithGopacket(t *testing.T) {
 		a6 := func(name string) netip.Addr {
 			return netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, name)))
 		}
-		f := frame.IPFields{TOS: 4, TTL: rapid.Byte().Draw(r, "ttl"), Protocol: 253, Source: a4("s4"), Destination: a4("d4"), PayloadLen: 3}
+		f := frame.IPFields{
+			TOS:         4,
+			TTL:         rapid.Byte().Draw(r, "ttl"),
+			Protocol:    253,
+			Source:      a4("s4"),
+			Destination: a4("d4"),
+			PayloadLen:  3,
+		}
 		b := make([]byte, frame.IPv4Len+3)
 		frame.PutIPv4(b, f)
 		want := written(t, &layers.IPv4{
@@ -133,7 +173,12 @@ func TestWrittenHeadersAgreeWithGopacket(t *testing.T) {
 		b = make([]byte, frame.IPv6Len+3)
 		frame.PutIPv6(b, f)
 		want = written(t, &layers.IPv6{
-			Version: 6, TrafficClass: 4, HopLimit: f.TTL, NextHeader: 253, SrcIP: f.Source.AsSlice(), DstIP: f.Destination.AsSlice(),
+			Version:      6,
+			TrafficClass: 4,
+			HopLimit:     f.TTL,
+			NextHeader:   253,
+			SrcIP:        f.Source.AsSlice(),
+			DstIP:        f.Destination.AsSlice(),
 		}, gopacket.Payload{0, 0, 0})
 		if string(b) != string(want) {
 			r.Fatalf("IPv6\n%x\n%x", b, want)
@@ -149,18 +194,32 @@ func TestNeighbourMessagesAgreeWithGopacket(t *testing.T) {
 		Sender: netip.MustParseAddr("10.0.0.1"), Target: netip.MustParseAddr("10.0.0.2"),
 	})
 	want := written(t, &layers.ARP{
-		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: 2,
-		SourceHwAddress: mac[:], SourceProtAddress: []byte{10, 0, 0, 1}, DstHwAddress: []byte{4, 0, 0, 0, 0, 0}, DstProtAddress: []byte{10, 0, 0, 2},
+		AddrType:          layers.LinkTypeEthernet,
+		Protocol:          layers.EthernetTypeIPv4,
+		HwAddressSize:     6,
+		ProtAddressSize:   4,
+		Operation:         2,
+		SourceHwAddress:   mac[:],
+		SourceProtAddress: []byte{10, 0, 0, 1},
+		DstHwAddress:      []byte{4, 0, 0, 0, 0, 0},
+		DstProtAddress:    []byte{10, 0, 0, 2},
 	})
 	if string(arp) != string(want) {
 		t.Errorf("ARP\n%x\n%x", arp, want)
 	}
 	target := netip.MustParseAddr("fd00::1:2")
 	nd := make([]byte, frame.NDLinkLen)
-	frame.PutND(nd, frame.NDFields{Type: frame.ICMP6Advert, Flags: frame.NDFlagSolicited, Target: target, Option: frame.NDTargetLink, Link: mac})
+	frame.PutND(nd, frame.NDFields{
+		Type:   frame.ICMP6Advert,
+		Flags:  frame.NDFlagSolicited,
+		Target: target,
+		Option: frame.NDTargetLink,
+		Link:   mac,
+	})
 	p := gopacket.NewPacket(nd, layers.LayerTypeICMPv6, gopacket.Default)
 	a, ok := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
-	if !ok || !a.TargetAddress.Equal(target.AsSlice()) || !a.Solicited() || a.Router() || len(a.Options) != 1 || string(a.Options[0].Data) != string(mac[:]) {
+	if !ok || !a.TargetAddress.Equal(target.AsSlice()) || !a.Solicited() || a.Router() || len(a.Options) != 1 ||
+		string(a.Options[0].Data) != string(mac[:]) {
 		t.Errorf("ND %v", p)
 	}
 	group, groupMAC := frame.SolicitedNode(target)

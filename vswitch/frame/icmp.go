@@ -54,14 +54,18 @@ func ParseICMP(b []byte) (ICMP, error) {
 func (m ICMP) Type() uint8 { return m[0] }
 
 // SetType sets type and code; PutChecksum must follow.
-func (m ICMP) SetType(t, code uint8) { m[0], m[1] = t, code }
+func (m ICMP) SetType(t, code uint8) {
+	m[0] = t
+	m[1] = code
+}
 
 // SetRest sets the four bytes that depend on the type.
 func (m ICMP) SetRest(v uint32) { binary.BigEndian.PutUint32(m[4:], v) }
 
 // PutChecksum writes the checksum. pseudo is zero for ICMP, and the sum of the pseudo header for ICMPv6.
 func (m ICMP) PutChecksum(pseudo uint16) {
-	m[2], m[3] = 0, 0
+	m[2] = 0
+	m[3] = 0
 	binary.BigEndian.PutUint16(m[2:], ^Sum(m, pseudo))
 }
 

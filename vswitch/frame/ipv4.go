@@ -28,7 +28,8 @@ func ParseIPv4(b []byte) (IPv4, error) {
 	if b[0]>>4 != 4 {
 		return nil, ErrVersion
 	}
-	header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	header := int(b[0]&15) * 4
+	total := int(binary.BigEndian.Uint16(b[2:]))
 	if header < IPv4Len {
 		return nil, ErrHeaderLength
 	}
@@ -59,8 +60,10 @@ func (p IPv4) MoreFragments() bool { return binary.BigEndian.Uint16(p[6:])&moreF
 // SetWhole makes the header that of a whole packet, with all bytes of p.
 func (p IPv4) SetWhole() {
 	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
-	p[6], p[7] = 0, 0
-	p[10], p[11] = 0, 0
+	p[6] = 0
+	p[7] = 0
+	p[10] = 0
+	p[11] = 0
 	binary.BigEndian.PutUint16(p[10:], Checksum(p[:p.HeaderLen()]))
 }
 
@@ -101,11 +104,14 @@ type IPFields struct {
 func PutIPv4(b []byte, f IPFields) {
 	b = b[:IPv4Len]
 	clear(b)
-	b[0], b[1] = 0x45, f.TOS
+	b[0] = 0x45
+	b[1] = f.TOS
 	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Len+f.PayloadLen))
 	binary.BigEndian.PutUint16(b[4:], f.Identification)
-	b[8], b[9] = f.TTL, f.Protocol
-	s, d := f.Source.As4(), f.Destination.As4()
+	b[8] = f.TTL
+	b[9] = f.Protocol
+	s := f.Source.As4()
+	d := f.Destination.As4()
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])
 	binary.BigEndian.PutUint16(b[10:], Checksum(b))

@@ -66,24 +66,29 @@ func IsExtension(protocol uint8) bool {
 	return false
 }
 
-// Upper skips the extension headers. It returns false if their chain exceeds the packet or maxExtensions, or has two fragment
-// headers (RFC 8200 4.1 allows one).
+// Upper skips the extension headers. It returns false if their chain exceeds the packet or maxExtensions, or has two
+// fragment headers (RFC 8200 4.1 allows one).
 func (p IPv6) Upper() (Upper, bool) {
-	u, fragment := Upper{Protocol: p[6], Offset: IPv6Len}, false
+	u := Upper{Protocol: p[6], Offset: IPv6Len}
+	fragment := false
 	for range maxExtensions + 1 { // the last time reads the upper layer's protocol
 		switch u.Protocol {
 		case protocolHopByHop, protocolRouting, protocolDestination:
 			if u.Offset+8 > len(p) {
 				return u, false
 			}
-			u.Protocol, u.Offset = p[u.Offset], u.Offset+8+int(p[u.Offset+1])*8
+			u.Protocol = p[u.Offset]
+			u.Offset = u.Offset + 8 + int(p[u.Offset+1])*8
 		case protocolFragment:
 			if fragment || u.Offset+8 > len(p) {
 				return u, false
 			}
 			place := binary.BigEndian.Uint16(p[u.Offset+2:])
-			fragment, u.Later, u.Fragment = true, place>>3 != 0, place&^6 != 0
-			u.Protocol, u.Offset = p[u.Offset], u.Offset+8
+			fragment = true
+			u.Later = place>>3 != 0
+			u.Fragment = place&^6 != 0
+			u.Protocol = p[u.Offset]
+			u.Offset = u.Offset + 8
 		default:
 			return u, u.Offset <= len(p)
 		}
@@ -109,7 +114,9 @@ type FragmentHeader struct {
 
 // Fragment returns the fragment header; false without one, and for an atomic fragment.
 func (p IPv6) Fragment() (h FragmentHeader, ok bool) {
-	next, field, at := p[6], 6, IPv6Len
+	next := p[6]
+	field := 6
+	at := IPv6Len
 	for range maxExtensions + 1 {
 		if !IsExtension(next) || at+FragmentLen > len(p) {
 			return h, false
@@ -120,7 +127,9 @@ func (p IPv6) Fragment() (h FragmentHeader, ok bool) {
 				Identification: binary.BigEndian.Uint32(p[at+4:])}
 			return h, place&^6 != 0
 		}
-		next, field, at = p[at], at, at+8+int(p[at+1])*8
+		next = p[at]
+		field = at
+		at = at + 8 + int(p[at+1])*8
 	}
 	return h, false
 }
@@ -133,8 +142,10 @@ func PutIPv6(b []byte, f IPFields) {
 	b = b[:IPv6Len]
 	binary.BigEndian.PutUint32(b, 6<<28|uint32(f.TOS)<<20)
 	binary.BigEndian.PutUint16(b[4:], uint16(f.PayloadLen))
-	b[6], b[7] = f.Protocol, f.TTL
-	s, d := f.Source.As16(), f.Destination.As16()
+	b[6] = f.Protocol
+	b[7] = f.TTL
+	s := f.Source.As16()
+	d := f.Destination.As16()
 	copy(b[8:], s[:])
 	copy(b[24:], d[:])
 }

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 )
 
-// NDLen is the length of a neighbour solicitation or advertisement without options; NDLinkLen with a link-layer address.
+// NDLen is the length of a neighbour solicitation or advertisement without options; NDLinkLen with a link-layer
+// address.
 const (
 	NDLen     = 24
 	NDLinkLen = 32
@@ -83,7 +84,8 @@ func PutND(b []byte, f NDFields) {
 	binary.BigEndian.PutUint32(b[4:], uint32(f.Flags)<<24)
 	t := f.Target.As16()
 	copy(b[8:], t[:])
-	b[24], b[25] = f.Option, 1
+	b[24] = f.Option
+	b[25] = 1
 	copy(b[26:], f.Link[:])
 }
 

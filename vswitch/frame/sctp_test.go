@@ -37,7 +37,10 @@ func sctp() []byte {
 	b := make([]byte, 32)
 	binary.BigEndian.PutUint16(b, 40000)
 	binary.BigEndian.PutUint16(b[2:], 38412)
-	b[12], b[15], b[16], b[31] = 1, 20, 0x5a, 7
+	b[12] = 1
+	b[15] = 20
+	b[16] = 0x5a
+	b[31] = 7
 	return b
 }
 
@@ -45,21 +48,34 @@ func sctp() []byte {
 func behind4(protocol uint8, upper []byte) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv4Len, frame.EthernetLen+frame.IPv4Len+len(upper))
 	frame.PutEthernet(b, mac, mac, frame.TypeIPv4)
-	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{TTL: 9, Protocol: protocol, Source: a4, Destination: b4, PayloadLen: len(upper)})
+	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{
+		TTL:         9,
+		Protocol:    protocol,
+		Source:      a4,
+		Destination: b4,
+		PayloadLen:  len(upper),
+	})
 	return append(b, upper...)
 }
 
 func behind6(protocol uint8, upper []byte) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv6Len, frame.EthernetLen+frame.IPv6Len+len(upper))
 	frame.PutEthernet(b, mac, mac, frame.TypeIPv6)
-	frame.PutIPv6(b[frame.EthernetLen:], frame.IPFields{TTL: 9, Protocol: protocol, Source: a6, Destination: a6, PayloadLen: len(upper)})
+	frame.PutIPv6(b[frame.EthernetLen:], frame.IPFields{
+		TTL:         9,
+		Protocol:    protocol,
+		Source:      a6,
+		Destination: a6,
+		PayloadLen:  len(upper),
+	})
 	return append(b, upper...)
 }
 
 func tag(b []byte) []byte { return slices.Insert(slices.Clone(b), 12, 0x81, 0, 0, 5) }
 
 func TestSCTPGetsItsCRC(t *testing.T) {
-	plain, options := sctp(), []byte{frame.ProtocolSCTP, 0, 1, 4, 0, 0, 0, 0}
+	plain := sctp()
+	options := []byte{frame.ProtocolSCTP, 0, 1, 4, 0, 0, 0, 0}
 	overlay := append(make([]byte, frame.UDPLen+frame.VXLANLen), behind4(frame.ProtocolSCTP, plain)...)
 	binary.BigEndian.PutUint16(overlay[4:], uint16(len(overlay)))
 	for _, c := range []struct {

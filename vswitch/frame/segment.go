@@ -9,12 +9,13 @@ const (
 	tcpCWR = 0x80
 )
 
-// maxSegments limits the segments of a frame: a raw sender could request 65,000 segments of one byte. A full frame with segments
-// of 64 bytes is still accepted.
+// maxSegments limits the segments of a frame: a raw sender could request 65,000 segments of one byte. A full frame with
+// segments of 64 bytes is still accepted.
 const maxSegments = 1024
 
-// Segmenter cuts a GSO frame into segments with their own lengths, checksums and IP identification (as tcp_gso_segment and
-// __udp_gso_segment of Linux do), also behind the headers of a tunnel. It does not change the frame, and allocates nothing.
+// Segmenter cuts a GSO frame into segments with their own lengths, checksums and IP identification (as tcp_gso_segment
+// and __udp_gso_segment of Linux do), also behind the headers of a tunnel. It does not change the frame, and allocates
+// nothing.
 type Segmenter struct {
 	frame    []byte
 	ip       ipHeader // before the header whose payload is cut
@@ -37,7 +38,8 @@ func NewSegmenter(b []byte, v Virtio) (Segmenter, bool) {
 	if !ok {
 		return s, false
 	}
-	s.frame, s.tunnel = b[:first.at+len(packet)], first
+	s.frame = b[:first.at+len(packet)]
+	s.tunnel = first
 	if s.ip, ok = segmented(s.frame, first, int(v.ChecksumStart)); !ok {
 		return s, false
 	}
@@ -106,7 +108,8 @@ func putTransportChecksum(packet, body []byte, field int) {
 	if field == udpChecksumOffset {
 		protocol = ProtocolUDP
 	}
-	body[field], body[field+1] = 0, 0
+	body[field] = 0
+	body[field+1] = 0
 	sum := ^Sum(body, packetPseudoHeader(packet, protocol, len(body)))
 	if protocol == ProtocolUDP && sum == 0 {
 		sum = 0xffff // zero means no checksum

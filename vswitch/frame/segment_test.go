@@ -63,33 +63,64 @@ func (g gso) build(t *rapid.T, parts []gopacket.SerializableLayer) gso {
 	}
 	var network gopacket.NetworkLayer
 	if g.v6 {
-		p := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: bytes.Repeat([]byte{1}, 16), DstIP: bytes.Repeat([]byte{2}, 16)}
-		network, parts = p, append(parts, p)
+		p := &layers.IPv6{
+			Version:    6,
+			HopLimit:   64,
+			NextHeader: protocol,
+			SrcIP:      bytes.Repeat([]byte{1}, 16),
+			DstIP:      bytes.Repeat([]byte{2}, 16),
+		}
+		network = p
+		parts = append(parts, p)
 	} else {
-		p := &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, Id: g.id, Flags: layers.IPv4DontFragment, SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2}}
+		p := &layers.IPv4{
+			Version:  4,
+			TTL:      64,
+			Protocol: protocol,
+			Id:       g.id,
+			Flags:    layers.IPv4DontFragment,
+			SrcIP:    []byte{10, 0, 0, 1},
+			DstIP:    []byte{10, 0, 0, 2},
+		}
 		if rapid.Bool().Draw(t, "options") {
 			p.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 		}
-		network, parts = p, append(parts, p)
+		network = p
+		parts = append(parts, p)
 	}
 	if protocol == layers.IPProtocolUDP {
-		g.virtio.GSOType, g.virtio.ChecksumOffset = frame.GSOUDP, 6
+		g.virtio.GSOType = frame.GSOUDP
+		g.virtio.ChecksumOffset = 6
 		u := &layers.UDP{SrcPort: 40001, DstPort: 40002}
 		_ = u.SetNetworkLayerForChecksum(network)
 		parts = append(parts, u)
 	} else {
-		g.virtio.GSOType, g.virtio.ChecksumOffset = frame.GSOTCP4, 16
+		g.virtio.GSOType = frame.GSOTCP4
+		g.virtio.ChecksumOffset = 16
 		if g.v6 {
 			g.virtio.GSOType = frame.GSOTCP6
 		}
 		flag := rapid.Bool()
-		g.tcp = &layers.TCP{SrcPort: 40001, DstPort: 40002, Seq: rapid.Uint32().Draw(t, "seq"), Ack: 77, Window: 5, ACK: true,
-			PSH: flag.Draw(t, "psh"), FIN: flag.Draw(t, "fin"), CWR: flag.Draw(t, "cwr"), ECE: flag.Draw(t, "ece"), URG: false}
+		g.tcp = &layers.TCP{
+			SrcPort: 40001,
+			DstPort: 40002,
+			Seq:     rapid.Uint32().Draw(t, "seq"),
+			Ack:     77,
+			Window:  5,
+			ACK:     true,
+			PSH:     flag.Draw(t, "psh"),
+			FIN:     flag.Draw(t, "fin"),
+			CWR:     flag.Draw(t, "cwr"),
+			ECE:     flag.Draw(t, "ece"),
+			URG:     false,
+		}
 		if g.tcp.CWR {
 			g.virtio.GSOType |= frame.GSOECN
 		}
 		if flag.Draw(t, "timestamps") {
-			g.tcp.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: make([]byte, 8)}}
+			g.tcp.Options = []layers.TCPOption{
+				{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: make([]byte, 8)},
+			}
 		}
 		_ = g.tcp.SetNetworkLayerForChecksum(network)
 		parts = append(parts, g.tcp)
@@ -107,7 +138,8 @@ func (g gso) build(t *rapid.T, parts []gopacket.SerializableLayer) gso {
 		g.virtio.ChecksumStart += uint16(len(l.LayerContents()))
 	}
 	field := g.raw[g.virtio.ChecksumStart+g.virtio.ChecksumOffset:]
-	field[0], field[1] = 0xba, 0xad // any value: segments have their own checksums
+	field[0] = 0xba
+	field[1] = 0xad // any value: segments have their own checksums
 	return g
 }
 
@@ -155,7 +187,8 @@ func (g gso) check(t *rapid.T, raw []byte, count, before int) []byte {
 		t.Fatalf("segment %d has %d bytes", count, len(payload))
 	}
 	if n, ok := p.NetworkLayer().(*layers.IPv4); ok {
-		if int(n.Length) != len(n.Contents)+len(n.Payload) || n.Id != g.id+uint16(count) || n.Flags != layers.IPv4DontFragment {
+		if int(n.Length) != len(n.Contents)+len(n.Payload) || n.Id != g.id+uint16(count) ||
+			n.Flags != layers.IPv4DontFragment {
 			t.Fatalf("segment %d: %+v", count, n)
 		}
 	}
@@ -168,8 +201,10 @@ func (g gso) check(t *rapid.T, raw []byte, count, before int) []byte {
 		want := *g.tcp
 		want.Seq += uint32(before)
 		want.CWR = want.CWR && count == 0
-		want.PSH, want.FIN = want.PSH && last, want.FIN && last
-		if u.Seq != want.Seq || u.CWR != want.CWR || u.PSH != want.PSH || u.FIN != want.FIN || u.ECE != want.ECE || u.Ack != 77 || !u.ACK || u.Window != 5 {
+		want.PSH = want.PSH && last
+		want.FIN = want.FIN && last
+		if u.Seq != want.Seq || u.CWR != want.CWR || u.PSH != want.PSH || u.FIN != want.FIN || u.ECE != want.ECE ||
+			u.Ack != 77 || !u.ACK || u.Window != 5 {
 			t.Fatalf("segment %d: %+v", count, u)
 		}
 	}
@@ -179,7 +214,8 @@ func (g gso) check(t *rapid.T, raw []byte, count, before int) []byte {
 func TestSegmenterRejectsInvalidFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGSO(t)
-		rule := rapid.SampledFrom([]string{"start", "many", "type", "size", "plain", "short", "protocol"}).Draw(t, "rule")
+		rule := rapid.SampledFrom([]string{"start", "many", "type", "size", "plain", "short", "protocol"}).Draw(t,
+			"rule")
 		switch rule {
 		case "start":
 			g.virtio.ChecksumStart--
@@ -207,17 +243,20 @@ func TestSegmenterRejectsInvalidFrames(t *testing.T) {
 
 func FuzzSegmenter(f *testing.F) {
 	f.Add(make([]byte, 100), uint8(1), uint8(1), uint16(34), uint16(16), uint16(100))
-	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00\x00\x2e\x00\x00\x40\x00\x40\x11\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02\x00\x01\x00\x02\x00\x1a\x00\x00abcdefghijklmnopqr"),
+	f.Add([]byte(
+		"\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00\x00\x2e\x00\x00\x40\x00\x40\x11\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02\x00\x01\x00\x02\x00\x1a\x00\x00abcdefghijklmnopqr"),
 		uint8(1), uint8(frame.GSOUDP), uint16(34), uint16(6), uint16(5))
 	inner := behind4(frame.ProtocolUDP, append([]byte{0, 1, 0, 2, 0, 28, 0, 0}, make([]byte, 20)...))
-	f.Add(behind4(47, append([]byte{0x80, 0, 8, 0, 0, 0, 0, 0}, inner[frame.EthernetLen:]...)), uint8(1), uint8(frame.GSOUDP), uint16(62), uint16(6), uint16(5))
+	f.Add(behind4(47, append([]byte{0x80, 0, 8, 0, 0, 0, 0, 0}, inner[frame.EthernetLen:]...)), uint8(1),
+		uint8(frame.GSOUDP), uint16(62), uint16(6), uint16(5))
 	f.Fuzz(func(t *testing.T, raw []byte, flags, kind uint8, start, offset, size uint16) {
 		v := frame.Virtio{Flags: flags, GSOType: kind, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}
 		s, ok := frame.NewSegmenter(raw, v)
 		if !ok {
 			return
 		}
-		room, total := make([]byte, s.Longest()), 0
+		room := make([]byte, s.Longest())
+		total := 0
 		for n := s.Next(room); n > 0; n = s.Next(room) {
 			if total += n; n > len(room) || total > len(raw)*(len(raw)+1) {
 				t.Fatalf("%d bytes of segments", total)
@@ -232,8 +271,16 @@ func FuzzSegmenter(f *testing.F) {
 func TestSegmentationAllocatesNothing(t *testing.T) {
 	raw := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen+4000)
 	frame.PutEthernet(raw, mac, mac, frame.TypeIPv4)
-	frame.PutIPv4(raw[14:], frame.IPFields{TTL: 9, Protocol: frame.ProtocolUDP, Source: a4, Destination: b4, PayloadLen: frame.UDPLen + 4000})
-	raw[14+6], raw[38], raw[39] = 0, byte(4008>>8), byte(4008&0xff)
+	frame.PutIPv4(raw[14:], frame.IPFields{
+		TTL:         9,
+		Protocol:    frame.ProtocolUDP,
+		Source:      a4,
+		Destination: b4,
+		PayloadLen:  frame.UDPLen + 4000,
+	})
+	raw[14+6] = 0
+	raw[38] = byte(4008 >> 8)
+	raw[39] = byte(4008 & 0xff)
 	v := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 1000, ChecksumStart: 34, ChecksumOffset: 6}
 	room := make([]byte, 2000)
 	cut := 0
@@ -254,8 +301,15 @@ func TestSegmentationAllocatesNothing(t *testing.T) {
 func BenchmarkSegmenter(b *testing.B) {
 	raw := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen+60000)
 	frame.PutEthernet(raw, mac, mac, frame.TypeIPv4)
-	frame.PutIPv4(raw[14:], frame.IPFields{TTL: 9, Protocol: frame.ProtocolUDP, Source: a4, Destination: b4, PayloadLen: frame.UDPLen + 60000})
-	raw[38], raw[39] = byte(60008>>8), byte(60008&0xff)
+	frame.PutIPv4(raw[14:], frame.IPFields{
+		TTL:         9,
+		Protocol:    frame.ProtocolUDP,
+		Source:      a4,
+		Destination: b4,
+		PayloadLen:  frame.UDPLen + 60000,
+	})
+	raw[38] = byte(60008 >> 8)
+	raw[39] = byte(60008 & 0xff)
 	v := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 1448, ChecksumStart: 34, ChecksumOffset: 6}
 	room := make([]byte, 2000)
 	b.SetBytes(60000)

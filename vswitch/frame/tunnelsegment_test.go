@@ -70,7 +70,8 @@ func (g gso) in(tunnel tunnelled, v6 bool) gso {
 		g.raw = behind4(tunnel.protocol, body)
 		binary.BigEndian.PutUint16(g.raw[18:], 0xfffe)
 		p := g.raw[frame.EthernetLen:]
-		p[10], p[11] = 0, 0
+		p[10] = 0
+		p[11] = 0
 		binary.BigEndian.PutUint16(p[10:], ^plain(p[:frame.IPv4Len]))
 	}
 	g.virtio.ChecksumStart += uint16(len(g.raw) - end)
@@ -96,7 +97,8 @@ func (g gso) inner(t *rapid.T, tunnel tunnelled, raw []byte, count int) []byte {
 	switch checksummed := bytes.Contains(tunnel.header, []byte{0xa1, 0xa1}); {
 	case tunnel.protocol == frame.ProtocolUDP && int(binary.BigEndian.Uint16(body[4:])) != len(body):
 		t.Fatalf("segment %d: outer UDP header %x", count, body[:8])
-	case tunnel.protocol == frame.ProtocolUDP && checksummed && plain(append(pseudoBytes(p, len(body)), body...)) != 0xffff:
+	case tunnel.protocol == frame.ProtocolUDP && checksummed &&
+		plain(append(pseudoBytes(p, len(body)), body...)) != 0xffff:
 		t.Fatalf("segment %d: outer UDP checksum %x", count, body[6:8])
 	case tunnel.protocol == frame.ProtocolUDP && !checksummed && (body[6] != 0 || body[7] != 0):
 		t.Fatalf("segment %d: outer UDP checksum %x, there was none", count, body[6:8])
@@ -145,7 +147,8 @@ func TestSegmentsOfATunnelReassembleToTheFrame(t *testing.T) {
 				if g.raw[frame.EthernetLen]>>4 == 6 {
 					first += frame.IPv6Len - frame.IPv4Len
 				}
-				longest, ok := g.virtio.LongestIP(g.raw[frame.EthernetLen:], first-frame.EthernetLen, outerProtocol(g.raw))
+				longest, ok := g.virtio.LongestIP(g.raw[frame.EthernetLen:], first-frame.EthernetLen,
+					outerProtocol(g.raw))
 				var joined []byte
 				room := make([]byte, s.Longest())
 				for count := 0; ; count++ {
@@ -156,7 +159,8 @@ func TestSegmentsOfATunnelReassembleToTheFrame(t *testing.T) {
 					if ok = ok && n <= frame.EthernetLen+longest; !ok {
 						t.Fatalf("segment of %d, the longest packet is %d", n, longest)
 					}
-					joined = append(joined, g.check(t, g.inner(t, tunnel, bytes.Clone(room[:n]), count), count, len(joined))...)
+					joined = append(joined,
+						g.check(t, g.inner(t, tunnel, bytes.Clone(room[:n]), count), count, len(joined))...)
 				}
 				if !bytes.Equal(joined, g.payload) {
 					t.Fatalf("%d of %d bytes, or others", len(joined), len(g.payload))
@@ -201,7 +205,10 @@ func TestSegmenterRejectsWhatIsNotATunnel(t *testing.T) {
 func TestInnerHeaderOfIPv4IsValid(t *testing.T) {
 	inner := behind4(frame.ProtocolUDP, append(udpTo(9, 0xa1), make([]byte, 100)...))[frame.EthernetLen:]
 	binary.BigEndian.PutUint16(inner[frame.IPv4Len+4:], 108)
-	g := gso{raw: behind4(4, inner), virtio: frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 10, ChecksumStart: 54, ChecksumOffset: 6}}
+	g := gso{
+		raw:    behind4(4, inner),
+		virtio: frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 10, ChecksumStart: 54, ChecksumOffset: 6},
+	}
 	if _, ok := frame.NewSegmenter(g.raw, g.virtio); !ok {
 		t.Fatal("refused a valid one")
 	}

@@ -20,7 +20,8 @@ const (
 	GSOECN  = 0x80
 )
 
-// Virtio describes the offloads that a frame still needs: checksum and segmentation. Offsets start at the Ethernet header.
+// Virtio describes the offloads that a frame still needs: checksum and segmentation. Offsets start at the Ethernet
+// header.
 type Virtio struct {
 	Flags          uint8
 	GSOType        uint8
@@ -45,7 +46,8 @@ func ReadVirtio(b []byte) Virtio {
 // Put encodes v into the first VirtioLen bytes of b.
 func (v Virtio) Put(b []byte) {
 	_ = b[VirtioLen-1]
-	b[0], b[1] = v.Flags, v.GSOType
+	b[0] = v.Flags
+	b[1] = v.GSOType
 	binary.LittleEndian.PutUint16(b[2:], v.HeaderLen)
 	binary.LittleEndian.PutUint16(b[4:], v.GSOSize)
 	binary.LittleEndian.PutUint16(b[6:], v.ChecksumStart)
@@ -59,9 +61,9 @@ func (v Virtio) IsGSO() bool { return v.GSOType != GSONone }
 // NeedsChecksum reports whether the L4 checksum is partial.
 func (v Virtio) NeedsChecksum() bool { return v.Flags&VirtioNeedsChecksum != 0 }
 
-// NeedsCRC reports whether the partial checksum is the CRC of SCTP. A virtio header cannot say so: the offset of the field, which no
-// other transport has, distinguishes it, also behind the headers of a tunnel. A kernel that forwards such a frame would write an Internet
-// checksum there, so no port takes it.
+// NeedsCRC reports whether the partial checksum is the CRC of SCTP. A virtio header cannot say so: the offset of the
+// field, which no other transport has, distinguishes it, also behind the headers of a tunnel. A kernel that forwards
+// such a frame would write an Internet checksum there, so no port takes it.
 func (v *Virtio) NeedsCRC() bool { return v.NeedsChecksum() && v.ChecksumOffset == sctpChecksumOffset }
 
 // checksumLen is the length of the field that Complete writes.
@@ -88,9 +90,9 @@ func (v *Virtio) Fits(n int) bool {
 	return v.NeedsChecksum() && v.GSOSize > 0 && int(v.HeaderLen) <= n
 }
 
-// ChecksumIsSafe reports whether completing the checksum leaves everything unchanged that a frame is validated by. A pod that
-// sends raw frames chooses the offset, and could change an address, a protocol, a port or the target of a neighbour message after
-// the validation, here or at the receiver. The frame must have a whole Ethernet header.
+// ChecksumIsSafe reports whether completing the checksum leaves everything unchanged that a frame is validated by. A
+// pod that sends raw frames chooses the offset, and could change an address, a protocol, a port or the target of a
+// neighbour message after the validation, here or at the receiver. The frame must have a whole Ethernet header.
 func (v Virtio) ChecksumIsSafe(b []byte) bool {
 	if !v.NeedsChecksum() {
 		return true
@@ -113,8 +115,9 @@ func (v Virtio) ChecksumIsSafe(b []byte) bool {
 	return int(v.ChecksumStart) >= at
 }
 
-// checksumSpares reports whether the checksum is written to the field that the protocol of the header at upper has for it, or behind all
-// fields that filters compare. The latter is the case for the transports that other protocols encapsulate, such as VXLAN in UDP.
+// checksumSpares reports whether the checksum is written to the field that the protocol of the header at upper has for
+// it, or behind all fields that filters compare. The latter is the case for the transports that other protocols
+// encapsulate, such as VXLAN in UDP.
 func (v Virtio) checksumSpares(protocol uint8, upper int) bool {
 	start := int(v.ChecksumStart)
 	if start < upper {
@@ -134,7 +137,8 @@ func (v Virtio) checksumSpares(protocol uint8, upper int) bool {
 	return field >= portsLen
 }
 
-// Offsets of checksums in the headers of transports, and the length of the ports, with which UDP-Lite, DCCP and others begin.
+// Offsets of checksums in the headers of transports, and the length of the ports, with which UDP-Lite, DCCP and others
+// begin.
 const (
 	icmpChecksumOffset = 2
 	udpChecksumOffset  = 6

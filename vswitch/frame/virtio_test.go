@@ -30,7 +30,8 @@ func TestChecksumMustNotChangeHeaders(t *testing.T) {
 	other := make([]byte, 60)
 	frame.PutEthernet(other, mac, mac, 0x88b5)
 	extended := ip6With(60)
-	extended[54], extended[55] = frame.ProtocolTCP, 0
+	extended[54] = frame.ProtocolTCP
+	extended[55] = 0
 	for _, c := range []struct {
 		rule          string
 		raw           []byte

@@ -17,10 +17,11 @@ const maxTags = 2
 // addressesLen is the length of both addresses of an Ethernet header.
 const addressesLen = 12
 
-// Network returns the Ethernet type and the offset of the payload after up to two tags. If the tags exceed the frame, the type is
-// that of the last tag.
+// Network returns the Ethernet type and the offset of the payload after up to two tags. If the tags exceed the frame,
+// the type is that of the last tag.
 func (e Ethernet) Network() (ethernetType uint16, offset int) {
-	ethernetType, offset = e.Type(), EthernetLen
+	ethernetType = e.Type()
+	offset = EthernetLen
 	for range maxTags {
 		if ethernetType != TypeVLAN && ethernetType != TypeQinQ || len(e) < offset+VLANLen {
 			break
@@ -31,8 +32,8 @@ func (e Ethernet) Network() (ethernetType uint16, offset int) {
 	return ethernetType, offset
 }
 
-// PushVLAN inserts a tag before the Ethernet type and adjusts the offsets in Virtio. The frame must have a whole Ethernet header.
-// The tag takes VLANLen bytes of head room.
+// PushVLAN inserts a tag before the Ethernet type and adjusts the offsets in Virtio. The frame must have a whole
+// Ethernet header. The tag takes VLANLen bytes of head room.
 func (b *Buffer) PushVLAN(tagType, control uint16) {
 	b.start -= VLANLen
 	e := b.Bytes()

@@ -31,8 +31,8 @@ func ParseVXLAN(b []byte) (vni uint32, err error) {
 	return binary.BigEndian.Uint32(b[4:]) >> 8, nil
 }
 
-// VXLANHeaders are the IP, UDP and VXLAN headers of a tunnel. DF is not set. As in VPP there is no UDP checksum over IPv4 (RFC
-// 7348 5), because the inner frame has its own, and there is one over IPv6, which requires it (RFC 8200 8.1).
+// VXLANHeaders are the IP, UDP and VXLAN headers of a tunnel. DF is not set. As in VPP there is no UDP checksum over
+// IPv4 (RFC 7348 5), because the inner frame has its own, and there is one over IPv6, which requires it (RFC 8200 8.1).
 type VXLANHeaders struct {
 	headers [IPv6Len + UDPLen + VXLANLen]byte
 	length  int
@@ -45,7 +45,8 @@ func NewVXLANHeaders(source netip.Addr, destination netip.AddrPort, vni uint32) 
 	e := VXLANHeaders{udp: IPv6Len}
 	f := IPFields{TTL: vxlanHopLimit, Protocol: ProtocolUDP, Source: source, Destination: destination.Addr()}
 	if source.Is4() {
-		e.udp, f.TTL = IPv4Len, vxlanTTL
+		e.udp = IPv4Len
+		f.TTL = vxlanTTL
 		PutIPv4(e.headers[:], f)
 		clear(e.headers[2:8])
 		clear(e.headers[10:12])
@@ -60,9 +61,9 @@ func NewVXLANHeaders(source netip.Addr, destination netip.AddrPort, vni uint32) 
 	return e
 }
 
-// Push adds the headers to the frame in b; false if there is no head room or the IP packet is too long. The frame must be
-// complete, because Virtio cannot describe inner offloads. The UDP checksum is complete, too: VPP would apply a partial one to
-// the inner packet.
+// Push adds the headers to the frame in b; false if there is no head room or the IP packet is too long. The frame must
+// be complete, because Virtio cannot describe inner offloads. The UDP checksum is complete, too: VPP would apply a
+// partial one to the inner packet.
 func (e *VXLANHeaders) Push(b *Buffer, sourcePort, identification uint16) bool {
 	if e.udp+UDPLen+VXLANLen+b.Len() > 1<<16-1 || !b.Push(e.length) {
 		return false

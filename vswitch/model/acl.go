@@ -261,7 +261,9 @@ type InterfaceACLs struct {
 
 // InterfaceACLs lists the ACLs of the given interface, or of all for NoIndex.
 func (m *Model) InterfaceACLs(index uint32) []InterfaceACLs {
-	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) { return InterfaceACLs{i.Index, i.acls.clone()}, true })
+	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) {
+		return InterfaceACLs{i.Index, i.acls.clone()}, true
+	})
 }
 
 // AddMACIP adds a MACIP ACL and returns its index. Indexes are not reused soon.
@@ -337,5 +339,7 @@ type AppliedMACIP struct{ Interface, ACL uint32 }
 
 // AppliedMACIPs lists the MACIP ACL of the given interface, or of all for NoIndex, by interface.
 func (m *Model) AppliedMACIPs(index uint32) []AppliedMACIP {
-	return listInterfaces(m, index, func(i *iface) (AppliedMACIP, bool) { return AppliedMACIP{i.Index, i.macip}, i.macip != NoIndex })
+	return listInterfaces(m, index, func(i *iface) (AppliedMACIP, bool) {
+		return AppliedMACIP{i.Index, i.macip}, i.macip != NoIndex
+	})
 }

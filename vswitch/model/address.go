@@ -9,8 +9,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// AddAddress adds an address to an interface. An IPv6 link-local address must be a /128 and becomes the link-local address
-// of the interface.
+// AddAddress adds an address to an interface. An IPv6 link-local address must be a /128 and becomes the link-local
+// address of the interface.
 func (m *Model) AddAddress(index uint32, p netip.Prefix) error {
 	return m.withInterface(index, func(i *iface) error {
 		if err := i.checkAddress(p); err != nil {
@@ -68,7 +68,9 @@ func (m *Model) DeleteAddresses(index uint32) error {
 // Addresses lists an interface's own addresses of a family in the order of AddAddress.
 func (m *Model) Addresses(index uint32, f forward.Family) (list []netip.Prefix, err error) {
 	err = m.withInterface(index, func(i *iface) error {
-		list = slices.DeleteFunc(slices.Clone(i.addresses), func(p netip.Prefix) bool { return forward.FamilyOf(p.Addr()) != f })
+		list = slices.DeleteFunc(slices.Clone(i.addresses), func(p netip.Prefix) bool {
+			return forward.FamilyOf(p.Addr()) != f
+		})
 		return nil
 	})
 	return list, err
@@ -88,8 +90,8 @@ func (i *iface) checkAddress(p netip.Prefix) error {
 // isLinkLocal is VPP's test, in which link-local addresses of IPv4 are not special.
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// conflictsLocked reports whether the VRF has an address whose prefix overlaps p. Several addresses of one prefix on the
-// same interface do not conflict.
+// conflictsLocked reports whether the VRF has an address whose prefix overlaps p. Several addresses of one prefix on
+// the same interface do not conflict.
 func (m *Model) conflictsLocked(i *iface, p netip.Prefix) bool {
 	table := i.table(forward.FamilyOf(p.Addr()))
 	for _, other := range m.interfaces {
@@ -155,7 +157,8 @@ func (s *ip6) disable() {
 	}
 }
 
-// EnableIP6 adds an IPv6 lock to an interface. If IPv6 is enabled it also adds the lock but returns ValueExist, as VPP does.
+// EnableIP6 adds an IPv6 lock to an interface. If IPv6 is enabled it also adds the lock but returns ValueExist, as VPP
+// does.
 func (m *Model) EnableIP6(index uint32) error {
 	return m.withInterface(index, func(i *iface) error {
 		on := i.ip6.on()
@@ -248,7 +251,9 @@ func (m *Model) setDonorLocked(i *iface, donor uint32) {
 
 // Unnumbered lists the interface of the given index if it is unnumbered, or all unnumbered interfaces for NoIndex.
 func (m *Model) Unnumbered(index uint32) []Unnumbered {
-	return listInterfaces(m, index, func(i *iface) (Unnumbered, bool) { return Unnumbered{i.Index, i.donor}, i.donor != NoIndex })
+	return listInterfaces(m, index, func(i *iface) (Unnumbered, bool) {
+		return Unnumbered{i.Index, i.donor}, i.donor != NoIndex
+	})
 }
 
 func (m *Model) isDonorLocked(i *iface) bool {
@@ -280,14 +285,18 @@ func (fb *fib) updateConnected(i *iface) {
 	}
 }
 
-// connectedRoutes returns the routes of the addresses: the prefix, the special addresses of the prefix, and the address itself,
-// which replaces the others.
+// connectedRoutes returns the routes of the addresses: the prefix, the special addresses of the prefix, and the address
+// itself, which replaces the others.
 func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 	routes := map[routeKey]fibRoute{}
 	for _, p := range i.addresses {
 		table := i.table(forward.FamilyOf(p.Addr()))
 		if !p.IsSingleIP() {
-			routes[routeKey{table, p.Masked()}] = fibRoute{paths: []Path{{Interface: i.Index, Weight: 1}}, attached: true, written: i.writtenPrefix(p)}
+			routes[routeKey{table, p.Masked()}] = fibRoute{
+				paths:    []Path{{Interface: i.Index, Weight: 1}},
+				attached: true,
+				written:  i.writtenPrefix(p),
+			}
 		}
 		if p.Addr().Is4() {
 			i.addEnds(routes, table, p)
@@ -301,8 +310,8 @@ func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 	return routes
 }
 
-// writtenPrefix returns the prefix of a connected route in dumps. As in VPP it has host bits for IPv4, of the first address
-// of the prefix.
+// writtenPrefix returns the prefix of a connected route in dumps. As in VPP it has host bits for IPv4, of the first
+// address of the prefix.
 func (i *iface) writtenPrefix(address netip.Prefix) netip.Prefix {
 	if address.Addr().Is6() {
 		return address.Masked()

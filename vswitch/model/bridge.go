@@ -114,8 +114,13 @@ func (m *Model) Bridges(id uint32) []BridgeDetails {
 	var list []BridgeDetails
 	for _, b := range m.bridges.byID {
 		if id == NoIndex || id == b.ID {
-			list = append(list, BridgeDetails{Bridge: b.Bridge, Index: b.index, BVI: b.bvi, Members: slices.Clone(b.members),
-				Learned: learned[b.ID]})
+			list = append(list, BridgeDetails{
+				Bridge:  b.Bridge,
+				Index:   b.index,
+				BVI:     b.bvi,
+				Members: slices.Clone(b.members),
+				Learned: learned[b.ID],
+			})
 		}
 	}
 	slices.SortFunc(list, func(a, b BridgeDetails) int { return cmp.Compare(a.Index, b.Index) })
@@ -153,9 +158,18 @@ func (m *Model) SetBridgeAge(id uint32, minutes uint8) error {
 
 // bitmap returns VPP's feature bitmap, in which the bits of disabled features are 0 and all others 1.
 func (f BridgeFlags) bitmap() uint32 {
-	const arpUnicast, arpTermination, unicastForward = 1 << 3, 1 << 4, 1 << 6
+	const (
+		arpUnicast     = 1 << 3
+		arpTermination = 1 << 4
+		unicastForward = 1 << 6
+	)
 	off := uint32(arpUnicast | arpTermination | unicastForward)
-	for flag, bit := range map[BridgeFlags]uint32{BridgeFlood: 1 << 2, BridgeUUFlood: 1 << 5, BridgeForward: 1 << 7, BridgeLearn: 1 << 9} {
+	for flag, bit := range map[BridgeFlags]uint32{
+		BridgeFlood:   1 << 2,
+		BridgeUUFlood: 1 << 5,
+		BridgeForward: 1 << 7,
+		BridgeLearn:   1 << 9,
+	} {
 		if f&flag == 0 {
 			off |= bit
 		}
@@ -212,7 +226,12 @@ func (bs *bridges) sync(b *bridge) error {
 	}
 	for _, mac := range slices.SortedFunc(maps.Keys(b.fixed), compareMACs) {
 		e := b.fixed[mac]
-		f.Configured = append(f.Configured, forward.ConfiguredMAC{MAC: mac, Interface: e.Interface, Static: e.Static, Filter: e.Filter})
+		f.Configured = append(f.Configured, forward.ConfiguredMAC{
+			MAC:       mac,
+			Interface: e.Interface,
+			Static:    e.Static,
+			Filter:    e.Filter,
+		})
 	}
 	err := bs.engine.SetBridge(f)
 	if errors.Is(err, forward.ErrTooManyBridges) {
@@ -232,8 +251,8 @@ type Join struct {
 	UUForward    bool // unsupported
 }
 
-// JoinBridge adds an interface to a bridge domain. It creates a missing bridge domain with all features. The interface leaves
-// its former bridge domain. Only a loopback can be a BVI; VPP accepts other interfaces but they do not work.
+// JoinBridge adds an interface to a bridge domain. It creates a missing bridge domain with all features. The interface
+// leaves its former bridge domain. Only a loopback can be a BVI; VPP accepts other interfaces but they do not work.
 func (m *Model) JoinBridge(j Join) error {
 	defer m.change()()
 	i, err := m.interfaceLocked(j.Interface)
@@ -347,8 +366,8 @@ type L2Entry struct {
 	Age       time.Duration // time since a learned MAC was last seen
 }
 
-// AddL2Entry adds or replaces an entry. As in VPP the interface must be in a bridge domain; if that is another one, frames to
-// the MAC are dropped.
+// AddL2Entry adds or replaces an entry. As in VPP the interface must be in a bridge domain; if that is another one,
+// frames to the MAC are dropped.
 func (m *Model) AddL2Entry(e L2Entry) error {
 	defer m.change()()
 	b := m.bridges.byID[e.Bridge]
@@ -356,7 +375,9 @@ func (m *Model) AddL2Entry(e L2Entry) error {
 		return NoSuchEntry
 	}
 	if e.Filter {
-		e.Interface, e.Static, e.BVI = NoIndex, true, false
+		e.Interface = NoIndex
+		e.Static = true
+		e.BVI = false
 	} else if i := m.interfaces[e.Interface]; i == nil || i.bridge == nil {
 		return InvalidSwIfIndex
 	}
@@ -425,7 +446,10 @@ func (m *Model) FlushBridge(id uint32) error {
 
 // FlushInterface deletes the MACs learned on an interface.
 func (m *Model) FlushInterface(index uint32) error {
-	return m.withInterface(index, func(*iface) error { m.engine.FlushMACs(forward.MACFilter{Interface: index}); return nil })
+	return m.withInterface(index, func(*iface) error {
+		m.engine.FlushMACs(forward.MACFilter{Interface: index})
+		return nil
+	})
 }
 
 // FlushBridges deletes all learned MACs.

@@ -29,7 +29,8 @@ func (b *testModel) only(t *testing.T) L2Entry {
 
 func TestLearningReplacesDynamicL2Entry(t *testing.T) {
 	b := newTestModel()
-	one, two := b.bridged(t), b.bridged(t)
+	one := b.bridged(t)
+	two := b.bridged(t)
 	set := L2Entry{Bridge: 1, MAC: someMAC, Interface: one}
 	do(t, b.AddL2Entry(set))
 	if e := b.only(t); e != set {
@@ -68,14 +69,18 @@ func TestDeleteL2EntryDeletesLearnedMAC(t *testing.T) {
 
 func TestChangesThatDeleteTheMACsLearnedOnAnInterface(t *testing.T) {
 	for rule, end := range map[string]func(*testModel, uint32) error{
-		"set interface down":         func(b *testModel, i uint32) error { return b.SetAdminUp(i, false) },
-		"leave bridge":               (*testModel).LeaveBridge,
-		"join the same bridge again": func(b *testModel, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 1}) },
-		"join another bridge":        func(b *testModel, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 2}) },
-		"delete interface":           (*testModel).DeleteTap,
-		"flush interface":            (*testModel).FlushInterface,
-		"flush all":                  func(b *testModel, _ uint32) error { b.FlushBridges(); return nil },
-		"flush bridge":               func(b *testModel, _ uint32) error { return b.FlushBridge(1) },
+		"set interface down": func(b *testModel, i uint32) error { return b.SetAdminUp(i, false) },
+		"leave bridge":       (*testModel).LeaveBridge,
+		"join the same bridge again": func(b *testModel, i uint32) error {
+			return b.JoinBridge(Join{Interface: i, Bridge: 1})
+		},
+		"join another bridge": func(b *testModel, i uint32) error {
+			return b.JoinBridge(Join{Interface: i, Bridge: 2})
+		},
+		"delete interface": (*testModel).DeleteTap,
+		"flush interface":  (*testModel).FlushInterface,
+		"flush all":        func(b *testModel, _ uint32) error { b.FlushBridges(); return nil },
+		"flush bridge":     func(b *testModel, _ uint32) error { return b.FlushBridge(1) },
 	} {
 		t.Run(rule, func(t *testing.T) {
 			b := newTestModel()
@@ -112,7 +117,8 @@ func TestJoinRemovesInterfaceFromFormerBridge(t *testing.T) {
 	index := b.bridged(t)
 	do(t, b.JoinBridge(Join{Interface: index, Bridge: 2, SplitHorizon: 3}))
 	b.engine.Look(func(s modeltest.State) {
-		if one, two := s.Bridges[1], s.Bridges[2]; len(one.Members) != 0 || len(two.Members) != 1 || two.Members[0] != (forward.BridgeMember{Interface: index, SplitHorizon: 3}) {
+		if one, two := s.Bridges[1], s.Bridges[2]; len(one.Members) != 0 || len(two.Members) != 1 ||
+			two.Members[0] != (forward.BridgeMember{Interface: index, SplitHorizon: 3}) {
 			t.Errorf("%+v %+v", one, two)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// Source is the source of a route, with the numbers of VPP's fib_source_t. Of several routes to a prefix the one with the
-// lowest source is used.
+// Source is the source of a route, with the numbers of VPP's fib_source_t. Of several routes to a prefix the one with
+// the lowest source is used.
 type Source uint8
 
 // The sources of routes.
@@ -51,9 +51,12 @@ type Path struct {
 
 // same compares paths without weight and preference.
 func (p Path) same(q Path) bool {
-	p.Weight, q.Weight = 0, 0
-	p.Preference, q.Preference = 0, 0
-	p.gone, q.gone = false, false
+	p.Weight = 0
+	q.Weight = 0
+	p.Preference = 0
+	q.Preference = 0
+	p.gone = false
+	q.gone = false
 	return p == q
 }
 
@@ -224,7 +227,12 @@ func (fb *fib) resolve(k routeKey, r fibRoute) forward.Route {
 	}
 	out := forward.Route{Action: forward.Forward}
 	for _, p := range usable {
-		out.Paths = append(out.Paths, forward.Path{Interface: p.Interface, NextHop: p.NextHop, Table: p.Table, Weight: p.Weight})
+		out.Paths = append(out.Paths, forward.Path{
+			Interface: p.Interface,
+			NextHop:   p.NextHop,
+			Table:     p.Table,
+			Weight:    p.Weight,
+		})
 	}
 	return out
 }
@@ -314,7 +322,8 @@ func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	return m.fib.set(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
 }
 
-// DeleteRoute deletes a route of the source API, or with Multipath some of its paths. Missing routes and paths are ignored.
+// DeleteRoute deletes a route of the source API, or with Multipath some of its paths. Missing routes and paths are
+// ignored.
 func (m *Model) DeleteRoute(c RouteChange) error {
 	defer m.change()()
 	if err := m.fib.checkRoute(&c); err != nil {
@@ -332,7 +341,9 @@ func (m *Model) DeleteRoute(c RouteChange) error {
 	if !ok {
 		return nil
 	}
-	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool { return slices.ContainsFunc(c.Paths, p.same) })
+	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool {
+		return slices.ContainsFunc(c.Paths, p.same)
+	})
 	if len(left) == 0 {
 		m.fib.delete(k, SourceAPI)
 		return nil
@@ -388,7 +399,8 @@ func (fb *fib) checkRoute(c *RouteChange) error {
 
 // completeHost sets the host as next hop of an attached path to a host route, as VPP does (fib_table_route_path_fixup).
 func (p *Path) completeHost(host netip.Prefix) {
-	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() && !host.Addr().IsUnspecified() {
+	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() &&
+		!host.Addr().IsUnspecified() {
 		p.NextHop = host.Addr()
 	}
 }
@@ -414,8 +426,8 @@ func (fb *fib) checkPath(f forward.Family, p *Path) error {
 	return nil
 }
 
-// checkPaths rejects routes that the packet path does not support: a path that does not forward must be the only one of its
-// preference.
+// checkPaths rejects routes that the packet path does not support: a path that does not forward must be the only one of
+// its preference.
 func checkPaths(paths []Path) error {
 	if len(paths) > maxPaths {
 		return LimitExceeded

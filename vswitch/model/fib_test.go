@@ -10,7 +10,9 @@ import (
 
 func TestRouteUsesUsablePathsOfLowestPreference(t *testing.T) {
 	b := newTestModel()
-	one, two, spare := b.tap(t), b.tap(t), b.tap(t)
+	one := b.tap(t)
+	two := b.tap(t)
+	spare := b.tap(t)
 	b.route(t, "10.1.0.0/16", Path{Interface: one}, Path{Interface: two}, Path{Interface: spare, Preference: 1})
 	check := func(when string, want ...uint32) {
 		t.Helper()
@@ -57,7 +59,11 @@ func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 	if len(b.Tables()) != 3 {
 		t.Fatal("the table was deleted while a route looks up in it")
 	}
-	do(t, b.DeleteRoute(RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: netip.MustParsePrefix("10.1.0.0/16")}))
+	do(t,
+		b.DeleteRoute(RouteChange{
+			Table:  forward.TableKey{Family: forward.IP4},
+			Prefix: netip.MustParsePrefix("10.1.0.0/16"),
+		}))
 	if len(b.Tables()) != 2 {
 		t.Fatal("the table was not deleted")
 	}
@@ -81,8 +87,13 @@ func TestNextHopInDeletedTableDropsUntilTableIsAddedAgain(t *testing.T) {
 func TestAddressHasConnectedRoutesWhileInterfaceIsUp(t *testing.T) {
 	b := newTestModel()
 	index := b.loopback(t, "10.0.0.1/24", "10.0.9.0/31")
-	want := map[string]forward.Action{"10.0.0.1/32": forward.Local, "10.0.0.0/24": forward.Forward, "10.0.0.0/32": forward.Drop,
-		"10.0.0.255/32": forward.Drop, "10.0.9.0/32": forward.Local, "10.0.9.1/32": forward.Forward, "10.0.9.0/31": forward.Forward}
+	want := map[string]forward.Action{
+		"10.0.0.1/32":   forward.Local,
+		"10.0.0.0/24":   forward.Forward,
+		"10.0.0.0/32":   forward.Drop,
+		"10.0.0.255/32": forward.Drop, "10.0.9.0/32": forward.Local, "10.0.9.1/32": forward.Forward,
+		"10.0.9.0/31": forward.Forward,
+	}
 	for prefix, action := range want {
 		if r, ok := b.forwarded(0, prefix); !ok || r.Action != action {
 			t.Errorf("%s: %v, %v; wanted %v", prefix, r, ok, action)

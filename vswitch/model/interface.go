@@ -66,13 +66,22 @@ type iface struct {
 }
 
 func newIface(i Interface) *iface {
-	return &iface{Interface: i, donor: NoIndex, macip: NoIndex, vrfs: map[forward.Family]uint32{}, neighbours: map[netip.Addr]*neighbour{},
-		proxyHosts: map[netip.Addr]forward.TableKey{}, connected: map[routeKey]fibRoute{}, routes: map[routeKey]struct{}{}}
+	return &iface{
+		Interface:  i,
+		donor:      NoIndex,
+		macip:      NoIndex,
+		vrfs:       map[forward.Family]uint32{},
+		neighbours: map[netip.Addr]*neighbour{},
+		proxyHosts: map[netip.Addr]forward.TableKey{},
+		connected:  map[routeKey]fibRoute{},
+		routes:     map[routeKey]struct{}{},
+	}
 }
 
 // newEthernet returns an interface with a MAC address and VPP's default MTU.
 func newEthernet(i Interface) *iface {
-	i.LinkMTU, i.MTU[0] = defaultMTU, defaultMTU
+	i.LinkMTU = defaultMTU
+	i.MTU[0] = defaultMTU
 	e := newIface(i)
 	e.ethernet = true
 	return e
@@ -138,8 +147,8 @@ func listKind[K, D any](m *Model, index uint32, details func(i *iface, k *K) D) 
 	})
 }
 
-// chooseInstance returns the instance number for a new interface of kind K: the wanted one, or for NoIndex the lowest free
-// one. It returns false if an interface of this kind has the wanted number.
+// chooseInstance returns the instance number for a new interface of kind K: the wanted one, or for NoIndex the lowest
+// free one. It returns false if an interface of this kind has the wanted number.
 func chooseInstance[K any](m *Model, want uint32, instance func(*K) uint32) (uint32, bool) {
 	taken := map[uint32]bool{}
 	for _, i := range m.interfaces {
@@ -203,10 +212,18 @@ func (m *Model) syncWithUnnumberedLocked(i *iface) {
 // engineInterfaceLocked returns the interface for the engine.
 func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
 	memif := kindOf[Memif](i)
-	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.vrfs[forward.IP4], Table6: i.vrfs[forward.IP6],
-		LinkLocal: i.ip6.linkLocal, IP6Enabled: i.ip6.on() || i.donor != NoIndex, Bare: memif != nil && memif.Mode == MemifIP,
-		MACIP: m.macips.filter(i.macip), ACL: m.accessListsLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
-		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6)}
+	f := forward.Interface{
+		Up:         i.AdminUp,
+		MTU:        i.ipMTU(),
+		MAC:        i.MAC,
+		Table4:     i.vrfs[forward.IP4],
+		Table6:     i.vrfs[forward.IP6],
+		LinkLocal:  i.ip6.linkLocal,
+		IP6Enabled: i.ip6.on() || i.donor != NoIndex,
+		Bare:       memif != nil && memif.Mode == MemifIP,
+		MACIP:      m.macips.filter(i.macip), ACL: m.accessListsLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6),
+	}
 	if v := kindOf[VXLAN](i); v != nil {
 		f.Tunnel = v.tunnel()
 	}
@@ -253,7 +270,9 @@ func (m *Model) deleteLocked(i *iface) {
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}
-	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
+	i.addresses = nil
+	i.donor = NoIndex
+	i.AdminUp = false
 	m.fib.updateConnected(i)
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
@@ -330,7 +349,8 @@ func (m *Model) SetLinkMTU(index uint32, mtu int) error {
 		case kindOf[loopback](i) != nil:
 			return Unsupported
 		}
-		i.LinkMTU, i.MTU[0] = mtu, uint32(mtu)
+		i.LinkMTU = mtu
+		i.MTU[0] = uint32(mtu)
 		m.syncLocked(i)
 		return nil
 	})
@@ -378,7 +398,8 @@ func cutTag(tag string) string {
 	return tag[:min(len(tag), maxTag)]
 }
 
-// SetGSO accepts any setting for a known interface: the packet path always segments packets that a port does not accept.
+// SetGSO accepts any setting for a known interface: the packet path always segments packets that a port does not
+// accept.
 func (m *Model) SetGSO(index uint32) error {
 	return m.withInterface(index, func(*iface) error { return nil })
 }
@@ -413,7 +434,12 @@ func (m *Model) AddLoopback(l Loopback) (uint32, error) {
 	if err != nil {
 		return NoIndex, err
 	}
-	i := newEthernet(Interface{Index: index, Name: "loop" + strconv.Itoa(int(instance)), DevType: "Loopback", MAC: l.MAC})
+	i := newEthernet(Interface{
+		Index:   index,
+		Name:    "loop" + strconv.Itoa(int(instance)),
+		DevType: "Loopback",
+		MAC:     l.MAC,
+	})
 	i.kind = &loopback{instance}
 	return m.addLocked(i)
 }

@@ -56,7 +56,11 @@ func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 func (b *testModel) route(t *testing.T, prefix string, paths ...Path) {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
-	if _, err := b.AddRoute(RouteChange{Table: forward.TableKey{Family: forward.FamilyOf(p.Addr())}, Prefix: p, Paths: paths}); err != nil {
+	if _, err := b.AddRoute(RouteChange{
+		Table:  forward.TableKey{Family: forward.FamilyOf(p.Addr())},
+		Prefix: p,
+		Paths:  paths,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

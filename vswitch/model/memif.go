@@ -48,8 +48,8 @@ type MemifDetails struct {
 	Peer *port.MemifPeer // nil: not connected
 }
 
-// AddMemif creates memif<socket>/<id> and returns its index. The first memif of a socket opens the socket. The link is up while
-// a client is connected.
+// AddMemif creates memif<socket>/<id> and returns its index. The first memif of a socket opens the socket. The link is
+// up while a client is connected.
 //
 // The errors and their order are those of memif_create_v2_t_handler and memif_create_if (VPP 25.10,
 // src/plugins/memif/memif_api.c and memif.c): a ring size that is not a power of two and an unknown socket
@@ -109,7 +109,8 @@ func newMemif(index uint32, c Memif) *iface {
 		base.MAC = *orRandomMAC(c.MAC)
 		i = newEthernet(base)
 	}
-	i.kind, i.portFailed = &c, true
+	i.kind = &c
+	i.portFailed = true
 	return i
 }
 
@@ -148,7 +149,8 @@ func (m *Model) logPeerLocked(i *iface, e forward.Event) {
 		m.log.Log(context.Background(), level, "memif disconnected", "interface", i.Name, "err", e.Err)
 		return
 	}
-	m.log.Log(context.Background(), level, "memif connected", "interface", i.Name, "peer", e.Peer.Name, "peerInterface", e.Peer.Interface)
+	m.log.Log(context.Background(), level, "memif connected", "interface", i.Name, "peer", e.Peer.Name, "peerInterface",
+		e.Peer.Interface)
 }
 
 // defaultSocket is the file name of socket 0.
@@ -181,8 +183,8 @@ func (m *Model) SetRunDir(dir string) {
 	m.sockets.byID[0] = &memifSocket{path: filepath.Join(dir, defaultSocket), memifs: map[uint32]*iface{}}
 }
 
-// AddMemifSocket adds a socket id for a path and returns it. NoIndex allocates an id. As in VPP an id can be added again
-// with the same path.
+// AddMemifSocket adds a socket id for a path and returns it. NoIndex allocates an id. As in VPP an id can be added
+// again with the same path.
 func (m *Model) AddMemifSocket(id uint32, path string) (uint32, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

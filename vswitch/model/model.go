@@ -1,4 +1,5 @@
-// Package model is the control plane of the embedded dataplane: it validates the requests of the binary API, answers its dumps with VPP's semantics, and configures the packet path.
+// Package model is the control plane of the embedded dataplane: it validates the requests of the binary API, answers
+// its dumps with VPP's semantics, and configures the packet path.
 package model
 
 import (
@@ -16,8 +17,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// Model is the state of the control plane. Its methods are safe for concurrent use; the workers see each change as a whole.
-// An error is a Retval where VPP would return one. Other errors are bugs or failures of the host.
+// Model is the state of the control plane. Its methods are safe for concurrent use; the workers see each change as a
+// whole. An error is a Retval where VPP would return one. Other errors are bugs or failures of the host.
 type Model struct {
 	engine Engine
 	log    *slog.Logger
@@ -46,13 +47,23 @@ func New(engine Engine, log *slog.Logger) *Model {
 		interfaces: map[uint32]*iface{},
 		neighbours: map[forward.Family]int{},
 		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
-		macips:     newACLSet(1<<16, checkMACIPRule, func(_ uint32, a MACIPACL) *forward.MACIPFilter { return forward.NewMACIPFilter(a.Rules) }),
-		acls:       newACLSet(1<<12, checkRule, func(index uint32, a IPACL) *forward.ACLFilter { return forward.NewACLFilter(index, a.Tag, a.Rules) }),
-		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
-		redirects:  map[redirectKey]Path{},
-		puntUDP:    map[forward.Family]bool{},
+		macips: newACLSet(1<<16, checkMACIPRule, func(_ uint32, a MACIPACL) *forward.MACIPFilter {
+			return forward.NewMACIPFilter(a.Rules)
+		}),
+		acls: newACLSet(1<<12, checkRule, func(index uint32, a IPACL) *forward.ACLFilter {
+			return forward.NewACLFilter(index, a.Tag, a.Rules)
+		}),
+		sockets:   memifSockets{byID: map[uint32]*memifSocket{}},
+		redirects: map[redirectKey]Path{},
+		puntUDP:   map[forward.Family]bool{},
 	}
-	m.fib = &fib{engine: engine, log: log, interfaces: m.interfaces, tables: map[forward.TableKey]*table{}, tableDeleted: m.deleteTableProxiesLocked}
+	m.fib = &fib{
+		engine:       engine,
+		log:          log,
+		interfaces:   m.interfaces,
+		tables:       map[forward.TableKey]*table{},
+		tableDeleted: m.deleteTableProxiesLocked,
+	}
 	defer m.change()()
 	for _, family := range families {
 		m.fib.makeTable(forward.TableKey{Family: family}, "")
@@ -62,8 +73,8 @@ func New(engine Engine, log *slog.Logger) *Model {
 	return m
 }
 
-// Notify sets the receiver of interface events. The model calls f in order and under its lock: f must not block and must not
-// call the model.
+// Notify sets the receiver of interface events. The model calls f in order and under its lock: f must not block and
+// must not call the model.
 func (m *Model) Notify(f func(InterfaceEvent)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,8 +102,8 @@ func (m *Model) interfaceLocked(index uint32) (*iface, error) {
 	return i, nil
 }
 
-// freeIndexLocked allocates the index of a new interface, the next free one after the last allocated index, so that indexes
-// are not reused soon.
+// freeIndexLocked allocates the index of a new interface, the next free one after the last allocated index, so that
+// indexes are not reused soon.
 func (m *Model) freeIndexLocked() (uint32, error) {
 	for range forward.MaxInterfaces {
 		m.lastIndex = (m.lastIndex + 1) % forward.MaxInterfaces
@@ -302,7 +313,9 @@ type Traffic struct {
 
 // Traffic lists all interfaces with their counters.
 func (m *Model) Traffic() []Traffic {
-	return listInterfaces(m, NoIndex, func(i *iface) (Traffic, bool) { return Traffic{i.Interface, m.engine.Counters(i.Index)}, true })
+	return listInterfaces(m, NoIndex, func(i *iface) (Traffic, bool) {
+		return Traffic{i.Interface, m.engine.Counters(i.Index)}, true
+	})
 }
 
 // Drops returns the number of dropped packets by reason.

@@ -77,11 +77,20 @@ func (m *Model) Neighbours(index uint32, f forward.Family) []Neighbour {
 		}
 		for a, n := range i.neighbours {
 			if forward.FamilyOf(a) == f {
-				list = append(list, Neighbour{Index: i.Index, Addr: a, MAC: n.mac, Static: n.static, NoRoute: n.noRoute, Age: m.now().Sub(n.updated)})
+				list = append(list, Neighbour{
+					Index:   i.Index,
+					Addr:    a,
+					MAC:     n.mac,
+					Static:  n.static,
+					NoRoute: n.noRoute,
+					Age:     m.now().Sub(n.updated),
+				})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Neighbour) int { return cmp.Or(cmp.Compare(a.Index, b.Index), a.Addr.Compare(b.Addr)) })
+	slices.SortFunc(list, func(a, b Neighbour) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), a.Addr.Compare(b.Addr))
+	})
 	return list
 }
 
@@ -102,7 +111,9 @@ func (m *Model) addNeighbourLocked(i *iface, n Neighbour) error {
 		i.neighbours[n.Addr] = old
 		m.neighbours[forward.FamilyOf(n.Addr)]++
 	}
-	old.mac, old.static, old.updated = n.MAC, static, m.now()
+	old.mac = n.MAC
+	old.static = static
+	old.updated = m.now()
 	m.fib.updateHostRoute(i, n.Addr)
 	return nil
 }
@@ -131,8 +142,8 @@ func (fb *fib) updateHostRoutes(i *iface) {
 }
 
 // updateHostRoute adds or deletes the host route of a neighbour. As in VPP (fib_entry_src_adj) a neighbour has a host
-// route if the prefix that covers it is attached to its interface or to the donor. Otherwise any host could attract traffic
-// by claiming an address.
+// route if the prefix that covers it is attached to its interface or to the donor. Otherwise any host could attract
+// traffic by claiming an address.
 func (fb *fib) updateHostRoute(i *iface, a netip.Addr) {
 	n := i.neighbours[a]
 	k := adjacencyKey(i, a)

@@ -21,7 +21,9 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 		"the interface's own prefix": {func(t *testing.T, b *testModel, on uint32) {
 			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
 		}, true},
-		"another interface's prefix": {func(t *testing.T, b *testModel, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false},
+		"another interface's prefix": {
+			func(t *testing.T, b *testModel, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false,
+		},
 		"the donor's prefix": {func(t *testing.T, b *testModel, on uint32) {
 			do(t, b.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
 		}, true},
@@ -65,7 +67,8 @@ func TestLearnedNeighbourDoesNotChangeStaticOne(t *testing.T) {
 	if list := b.Neighbours(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
 		t.Fatalf("%+v", list)
 	}
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err, errStaticNeighbour) {
+	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err,
+		errStaticNeighbour) {
 		t.Fatal(err)
 	}
 }
@@ -74,7 +77,12 @@ func TestLearnedNeighboursAreDeletedWithTheirPrefixAndOnLinkDown(t *testing.T) {
 	b := newTestModel()
 	on := b.loopback(t, "10.0.0.1/24", "10.1.0.1/24")
 	learn := func(a string) {
-		b.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: netip.MustParseAddr(a), MAC: someMAC})
+		b.Handle(forward.Event{
+			Kind:      forward.NeighbourLearned,
+			Interface: on,
+			Addr:      netip.MustParseAddr(a),
+			MAC:       someMAC,
+		})
 	}
 	learn("10.0.0.9")
 	learn("10.1.0.9")
@@ -127,7 +135,8 @@ func TestNumberOfNeighboursIsLimited(t *testing.T) {
 	on := b.tap(t)
 	b.Model.neighbours[forward.IP4] = maxNeighbours - 1
 	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err, LimitExceeded) {
+	if err := b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err,
+		LimitExceeded) {
 		t.Fatal(err)
 	}
 	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))

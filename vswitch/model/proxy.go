@@ -49,7 +49,8 @@ func (m *Model) SetProxyARP(index uint32, on bool) error {
 	return m.setProxy(index, func(i *iface) { i.proxyARP = on })
 }
 
-// SetProxyND enables or disables answers to neighbour solicitations for all IPv6 addresses from hosts with global addresses.
+// SetProxyND enables or disables answers to neighbour solicitations for all IPv6 addresses from hosts with global
+// addresses.
 func (m *Model) SetProxyND(index uint32, on bool) error {
 	return m.setProxy(index, func(i *iface) { i.proxyND = on })
 }
@@ -135,7 +136,9 @@ func (m *Model) updateProxyRouteLocked(table forward.TableKey, a netip.Addr) {
 // deleteProxiesLocked deletes the proxy state of a deleted interface.
 func (m *Model) deleteProxiesLocked(i *iface) {
 	hosts := i.proxyHosts
-	i.proxyHosts, i.proxyARP, i.proxyND = nil, false, false
+	i.proxyHosts = nil
+	i.proxyARP = false
+	i.proxyND = false
 	for a, table := range hosts {
 		m.updateProxyRouteLocked(table, a)
 	}
@@ -159,7 +162,8 @@ func (m *Model) syncProxiesLocked() {
 	m.engine.SetProxies(forward.Proxies{ARP: slices.Clone(m.proxyARPs), ND: m.proxyHostsLocked()})
 }
 
-// PuntRedirect redirects packets that are addressed to the dataplane itself and that it does not handle; see forward.Redirect.
+// PuntRedirect redirects packets that are addressed to the dataplane itself and that it does not handle; see
+// forward.Redirect.
 type PuntRedirect struct {
 	Rx     uint32 // receiving interface; NoIndex: all interfaces without own redirect
 	Family forward.Family
@@ -171,8 +175,8 @@ type redirectKey struct {
 	family forward.Family
 }
 
-// SetPuntRedirect adds or replaces a redirect. As in VPP the receiving interface need not exist. It supports one path over
-// an interface.
+// SetPuntRedirect adds or replaces a redirect. As in VPP the receiving interface need not exist. It supports one path
+// over an interface.
 func (m *Model) SetPuntRedirect(rx uint32, f forward.Family, paths []Path) error {
 	defer m.change()()
 	if len(paths) != 1 || paths[0].Kind != PathNormal {

@@ -9,7 +9,8 @@ import (
 
 func TestPuntRedirectDoesNotUseNewInterfaceWithIndexOfDeletedOne(t *testing.T) {
 	b := newTestModel()
-	rx, target := b.tap(t), b.tap(t)
+	rx := b.tap(t)
+	target := b.tap(t)
 	do(t, b.SetPuntRedirect(rx, forward.IP4, []Path{{Interface: target}}))
 	do(t, b.DeleteTap(target))
 	b.lastIndex = target - 1 // as after 65,536 more interfaces

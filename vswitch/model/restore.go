@@ -21,14 +21,17 @@ type Passed struct {
 	Sockets []forward.OpenSocket
 }
 
-// Restore puts a state into a new model, whose engine forwards nothing yet. Ports continue with the descriptors of their interface,
-// which Restore removes from the map and owns, as it does with the sockets. A tap or packet socket without descriptors, or with
-// unusable ones, is opened as a failed port is; such a memif waits for a client. After an error the model is of no use.
+// Restore puts a state into a new model, whose engine forwards nothing yet. Ports continue with the descriptors of
+// their interface, which Restore removes from the map and owns, as it does with the sockets. A tap or packet socket
+// without descriptors, or with unusable ones, is opened as a failed port is; such a memif waits for a client. After an
+// error the model is of no use.
 func (m *Model) Restore(s *State, passed *Passed) error {
 	defer m.change()()
-	m.lastIndex, m.traced = s.LastIndex, s.Traced
+	m.lastIndex = s.LastIndex
+	m.traced = s.Traced
 	for _, step := range []func(*State) error{
-		m.restoreTablesLocked, m.restoreSocketsLocked, m.restoreACLsLocked, m.restoreInterfacesLocked, m.checkReferencesLocked,
+		m.restoreTablesLocked, m.restoreSocketsLocked, m.restoreACLsLocked, m.restoreInterfacesLocked,
+		m.checkReferencesLocked,
 	} {
 		if err := step(s); err != nil {
 			return err
@@ -90,7 +93,8 @@ func (m *Model) restoreACLsLocked(s *State) error {
 		m.macips.put(a.Index, a.ACL)
 	}
 	m.countACLs = s.CountACLs
-	m.acls.next, m.macips.next = s.NextACL, s.NextMACIP
+	m.acls.next = s.NextACL
+	m.macips.next = s.NextMACIP
 	m.proxyARPs = slices.Clone(s.ProxyARPs)
 	for _, r := range s.Redirects {
 		m.redirects[redirectKey{r.Rx, r.Family}] = r.Path.path()
@@ -107,17 +111,24 @@ func (m *Model) restoreInterfacesLocked(s *State) error {
 	for n := range s.Interfaces {
 		one := &s.Interfaces[n]
 		kind, valid := one.kind()
-		if one.Index >= forward.MaxInterfaces || m.interfaces[one.Index] != nil || !valid || (kind == nil) != (one.Index == 0) {
+		if one.Index >= forward.MaxInterfaces || m.interfaces[one.Index] != nil || !valid ||
+			(kind == nil) != (one.Index == 0) {
 			return fmt.Errorf("%w: interface %d (%s)", errState, one.Index, one.Name)
 		}
 		i := newIface(one.Interface)
 		i.kind = kind
 		i.ethernet = kind != nil && !(one.Memif != nil && one.Memif.Mode == MemifIP)
-		i.macip, i.acls, i.proxyARP, i.proxyND, i.portFailed = one.MACIP, one.ACLs, one.ProxyARP, one.ProxyND, one.PortFailed
+		i.macip = one.MACIP
+		i.acls = one.ACLs
+		i.proxyARP = one.ProxyARP
+		i.proxyND = one.ProxyND
+		i.portFailed = one.PortFailed
 		if one.Mirrors != nil {
 			i.mirrors = one.Mirrors
 		}
-		i.addresses, i.donor, i.ip6 = one.Addresses, one.Donor, ip6{one.LinkLocal, one.IP6Locks}
+		i.addresses = one.Addresses
+		i.donor = one.Donor
+		i.ip6 = ip6{one.LinkLocal, one.IP6Locks}
 		i.vrfs = map[forward.Family]uint32{forward.IP4: one.VRF4, forward.IP6: one.VRF6}
 		for _, h := range one.ProxyHosts {
 			i.proxyHosts[h.Addr] = forward.TableKey{Family: forward.IP6, ID: h.Table}
@@ -204,14 +215,16 @@ func (m *Model) restorePortsLocked(passed *Passed) error {
 		err := m.restorePortLocked(i, from)
 		if err != nil && is {
 			m.log.Warn("port not taken over; it is opened again", "interface", i.Name, "err", err)
-			from, is = forward.OpenPort{}, false
+			from = forward.OpenPort{}
+			is = false
 			err = m.restorePortLocked(i, from)
 		}
 		if err != nil {
 			return fmt.Errorf("port of %s: %w", i.Name, err)
 		}
 		if i.hasPort() && kindOf[Memif](i) == nil && !is {
-			i.portFailed, i.LinkUp = true, false
+			i.portFailed = true
+			i.LinkUp = false
 		}
 	}
 	return nil
@@ -246,7 +259,8 @@ func (m *Model) restorePeerLocked(i *iface, from forward.OpenPort) {
 		}
 	}
 	connected := i.peer.MemifPeer != nil
-	i.portFailed, i.LinkUp = !connected, connected
+	i.portFailed = !connected
+	i.LinkUp = connected
 }
 
 func closeEach(descriptors []int) error {
@@ -283,7 +297,13 @@ func (m *Model) restoreBridgesLocked(s *State) error {
 		if m.bridges.byID[one.ID] != nil {
 			return fmt.Errorf("%w: bridge domain %d twice", errState, one.ID)
 		}
-		b := &bridge{Bridge: one.Bridge, index: one.Index, bvi: one.BVI, members: one.Members, fixed: one.fixedEntries()}
+		b := &bridge{
+			Bridge:  one.Bridge,
+			index:   one.Index,
+			bvi:     one.BVI,
+			members: one.Members,
+			fixed:   one.fixedEntries(),
+		}
 		for _, member := range b.members {
 			i := m.interfaces[member.Interface]
 			if i == nil || i.bridge != nil {
@@ -299,7 +319,8 @@ func (m *Model) restoreBridgesLocked(s *State) error {
 	return nil
 }
 
-// restoreRoutesLocked restores all routes before it writes any to the engine, because they refer to each other's tables.
+// restoreRoutesLocked restores all routes before it writes any to the engine, because they refer to each other's
+// tables.
 func (m *Model) restoreRoutesLocked(s *State) error {
 	for n := range s.Tables {
 		t := &s.Tables[n]
@@ -324,11 +345,13 @@ func (m *Model) restoreRoutesLocked(s *State) error {
 
 // restore adds the route of a source without writing it to the engine.
 func (fb *fib) restore(k routeKey, r RouteState, route fibRoute) error {
-	if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || forward.FamilyOf(r.Prefix.Addr()) != k.table.Family || len(r.Paths) > maxPaths {
+	if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || forward.FamilyOf(r.Prefix.Addr()) != k.table.Family ||
+		len(r.Paths) > maxPaths {
 		return fmt.Errorf("%w: route to %v in table %d", errState, r.Prefix, k.table.ID)
 	}
 	for _, p := range route.paths {
-		if p.Kind > PathLinkLocal || p.looksUp() && fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}] == nil {
+		if p.Kind > PathLinkLocal ||
+			p.looksUp() && fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}] == nil {
 			return fmt.Errorf("%w: path of the route to %v in table %d", errState, r.Prefix, k.table.ID)
 		}
 	}

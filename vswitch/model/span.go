@@ -24,12 +24,12 @@ type Span struct {
 	State    SpanState
 }
 
-// SetSpan sets or removes a mirror between two interfaces with ports. An interface may have several mirrors. To NoIndex with SpanOff
-// removes all mirrors of From.
+// SetSpan sets or removes a mirror between two interfaces with ports. An interface may have several mirrors. To NoIndex
+// with SpanOff removes all mirrors of From.
 //
-// The errors are those of span_add_delete_entry (VPP 25.10, src/vnet/span/span.c): an unknown state (UNIMPLEMENTED), no interface,
-// or the same one (INVALID_INTERFACE). Unlike VPP, which stores any number, SetSpan refuses interfaces that do not exist, and
-// interfaces without a port (UNSUPPORTED). The deletion of an interface removes its mirrors.
+// The errors are those of span_add_delete_entry (VPP 25.10, src/vnet/span/span.c): an unknown state (UNIMPLEMENTED), no
+// interface, or the same one (INVALID_INTERFACE). Unlike VPP, which stores any number, SetSpan refuses interfaces that
+// do not exist, and interfaces without a port (UNSUPPORTED). The deletion of an interface removes its mirrors.
 func (m *Model) SetSpan(s Span) error {
 	if s.State > spanAll {
 		return Unimplemented

@@ -14,12 +14,13 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in it or of the
-// meaning of a field needs a new version.
+// StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in
+// it or of the meaning of a field needs a new version.
 const StateVersion = 3
 
-// State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived state, such
-// as the users of VRFs, is not in it, nor is what the packet path learned or counted: MACs and counters. Ports are passed beside it.
+// State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived
+// state, such as the users of VRFs, is not in it, nor is what the packet path learned or counted: MACs and counters.
+// Ports are passed beside it.
 type State struct {
 	LastIndex  uint32 // see freeIndexLocked
 	LastRoute  uint32 // see fib.lastEntry
@@ -146,8 +147,15 @@ func DecodeState(b []byte) (*State, error) {
 func (m *Model) State() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &State{LastIndex: m.lastIndex, LastRoute: m.fib.lastEntry, Traced: m.traced, ACLs: m.acls.list(NoIndex), NextACL: m.acls.next, CountACLs: m.countACLs,
-		MACIPs: m.macips.list(NoIndex), NextMACIP: m.macips.next, ProxyARPs: slices.Clone(m.proxyARPs)}
+	s := &State{
+		LastIndex: m.lastIndex,
+		LastRoute: m.fib.lastEntry,
+		Traced:    m.traced,
+		ACLs:      m.acls.list(NoIndex),
+		NextACL:   m.acls.next,
+		CountACLs: m.countACLs,
+		MACIPs:    m.macips.list(NoIndex), NextMACIP: m.macips.next, ProxyARPs: slices.Clone(m.proxyARPs),
+	}
 	now := m.now()
 	for _, index := range m.indexesLocked() {
 		one := m.interfaces[index].state(now)
@@ -158,8 +166,13 @@ func (m *Model) State() *State {
 		s.Tables = append(s.Tables, t.state())
 	}
 	for _, b := range m.bridges.byID {
-		s.Bridges = append(s.Bridges, BridgeState{Bridge: b.Bridge, Index: b.index, BVI: b.bvi, Members: slices.Clone(b.members),
-			Fixed: slices.Collect(maps.Values(b.fixed))})
+		s.Bridges = append(s.Bridges, BridgeState{
+			Bridge:  b.Bridge,
+			Index:   b.index,
+			BVI:     b.bvi,
+			Members: slices.Clone(b.members),
+			Fixed:   slices.Collect(maps.Values(b.fixed)),
+		})
 	}
 	for id, socket := range m.sockets.byID {
 		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
@@ -176,10 +189,21 @@ func (m *Model) State() *State {
 }
 
 func (i *iface) state(now time.Time) InterfaceState {
-	s := InterfaceState{Interface: i.Interface, MACIP: i.macip, ACLs: i.acls, Mirrors: maps.Clone(i.mirrors), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
-		PortFailed: i.portFailed, VRF4: i.vrfs[forward.IP4], VRF6: i.vrfs[forward.IP6], Addresses: slices.Clone(i.addresses), Donor: i.donor,
-		LinkLocal: i.ip6.linkLocal, IP6Locks: i.ip6.locks,
-		Tap: kindOf[Tap](i), AFPacket: kindOf[AFPacket](i), Memif: kindOf[Memif](i), VXLAN: kindOf[VXLAN](i)}
+	s := InterfaceState{
+		Interface:  i.Interface,
+		MACIP:      i.macip,
+		ACLs:       i.acls,
+		Mirrors:    maps.Clone(i.mirrors),
+		ProxyARP:   i.proxyARP,
+		ProxyND:    i.proxyND,
+		PortFailed: i.portFailed,
+		VRF4:       i.vrfs[forward.IP4],
+		VRF6:       i.vrfs[forward.IP6],
+		Addresses:  slices.Clone(i.addresses),
+		Donor:      i.donor,
+		LinkLocal:  i.ip6.linkLocal, IP6Locks: i.ip6.locks,
+		Tap: kindOf[Tap](i), AFPacket: kindOf[AFPacket](i), Memif: kindOf[Memif](i), VXLAN: kindOf[VXLAN](i),
+	}
 	if l := kindOf[loopback](i); l != nil {
 		s.Loopback = &LoopbackState{l.instance}
 	}
@@ -187,7 +211,13 @@ func (i *iface) state(now time.Time) InterfaceState {
 		s.ProxyHosts = append(s.ProxyHosts, ProxyHostState{a, table.ID})
 	}
 	for a, n := range i.neighbours {
-		s.Neighbours = append(s.Neighbours, Neighbour{Addr: a, MAC: n.mac, Static: n.static, NoRoute: n.noRoute, Age: now.Sub(n.updated)})
+		s.Neighbours = append(s.Neighbours, Neighbour{
+			Addr:    a,
+			MAC:     n.mac,
+			Static:  n.static,
+			NoRoute: n.noRoute,
+			Age:     now.Sub(n.updated),
+		})
 	}
 	return s
 }
@@ -196,7 +226,14 @@ func (t *table) state() TableState {
 	s := TableState{Table: t.Table, ByAPI: t.byAPI}
 	for prefix, e := range t.entries {
 		for source, r := range e.sources {
-			route := RouteState{Prefix: prefix, Written: e.written, Number: e.number, Source: source, Attached: r.attached, RouteWritten: r.written}
+			route := RouteState{
+				Prefix:       prefix,
+				Written:      e.written,
+				Number:       e.number,
+				Source:       source,
+				Attached:     r.attached,
+				RouteWritten: r.written,
+			}
 			for _, p := range r.paths {
 				route.Paths = append(route.Paths, PathState{p, p.gone})
 			}
@@ -216,19 +253,24 @@ func (p PathState) path() Path {
 func (s *InterfaceState) kind() (kind any, one bool) {
 	count := 0
 	if s.Loopback != nil {
-		kind, count = &loopback{s.Loopback.Instance}, count+1
+		kind = &loopback{s.Loopback.Instance}
+		count = count + 1
 	}
 	if s.Tap != nil {
-		kind, count = s.Tap, count+1
+		kind = s.Tap
+		count = count + 1
 	}
 	if s.AFPacket != nil {
-		kind, count = s.AFPacket, count+1
+		kind = s.AFPacket
+		count = count + 1
 	}
 	if s.Memif != nil {
-		kind, count = s.Memif, count+1
+		kind = s.Memif
+		count = count + 1
 	}
 	if s.VXLAN != nil {
-		kind, count = s.VXLAN, count+1
+		kind = s.VXLAN
+		count = count + 1
 	}
 	return kind, count <= 1
 }

@@ -39,8 +39,8 @@ func (m *Model) AddTable(k forward.TableKey, name string) {
 	m.fib.tables[k].byAPI = true
 }
 
-// DeleteTable deletes a table. A table with users keeps existing, with its routes, until it has none. Unknown tables and
-// table 0 are ignored.
+// DeleteTable deletes a table. A table with users keeps existing, with its routes, until it has none. Unknown tables
+// and table 0 are ignored.
 func (m *Model) DeleteTable(k forward.TableKey) {
 	defer m.change()()
 	if t := m.fib.tables[k]; t != nil && t.byAPI {
@@ -69,7 +69,9 @@ func (m *Model) SetTable(index uint32, k forward.TableKey) error {
 		if m.fib.tables[k] == nil {
 			return NoSuchFIB
 		}
-		if slices.ContainsFunc(m.addressesLocked(i), func(p netip.Prefix) bool { return forward.FamilyOf(p.Addr()) == k.Family }) {
+		if slices.ContainsFunc(m.addressesLocked(i), func(p netip.Prefix) bool {
+			return forward.FamilyOf(p.Addr()) == k.Family
+		}) {
 			return AddressFoundForInterface
 		}
 		m.setTableLocked(i, k)
@@ -106,7 +108,9 @@ var specialRoutes = map[forward.Family][]struct {
 	kind   PathKind
 }{
 	forward.IP4: {
-		{"0.0.0.0/0", SourceDefault, PathDrop}, {"0.0.0.0/32", SourceDefault, PathDrop}, {"224.0.0.0/4", SourceSpecial, PathDrop},
+		{"0.0.0.0/0", SourceDefault, PathDrop}, {"0.0.0.0/32", SourceDefault, PathDrop}, {
+			"224.0.0.0/4", SourceSpecial, PathDrop,
+		},
 		{"240.0.0.0/4", SourceSpecial, PathDrop}, {"255.255.255.255/32", SourceDefault, PathDrop},
 	},
 	forward.IP6: {{"::/0", SourceDefault, PathDrop}, {"fe80::/10", SourceSpecial, PathLinkLocal}},

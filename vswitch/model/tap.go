@@ -49,8 +49,9 @@ type Tap struct {
 
 // HostEnd is the kernel's side of a tap.
 type HostEnd struct {
-	Name      string       // empty: the kernel chooses
-	Namespace string       // an absolute path, pid:<number>, or a name below /var/run/netns; empty: that of the dataplane
+	Name string // empty: the kernel chooses
+	// an absolute path, pid:<number>, or a name below /var/run/netns; empty: that of the dataplane
+	Namespace string
 	MAC       frame.MAC    // zero: the kernel chooses
 	MTU       uint32       // 0: the kernel's default
 	IP4, IP6  netip.Prefix // added if valid
@@ -82,7 +83,8 @@ func (m *Model) AddTap(t Tap) (uint32, error) {
 		m.log.Warn("tap not created", "interface", t.Host.Name, "netns", t.Host.Namespace, "err", err)
 		return NoIndex, tapRetval(err)
 	}
-	t.Host.Name, t.Host.MAC = info.Name, info.HostMAC
+	t.Host.Name = info.Name
+	t.Host.MAC = info.HostMAC
 	i := newEthernet(Interface{Index: index, Name: "tap" + strconv.Itoa(int(t.ID)), DevType: "virtio",
 		Tag: cutTag(t.Tag), MAC: *t.MAC, LinkUp: true})
 	i.kind = &t
@@ -94,12 +96,15 @@ func (m *Model) DeleteTap(index uint32) error { return deleteKind[Tap](m, index)
 
 // Taps lists the tap of the given index, or all for NoIndex.
 func (m *Model) Taps(index uint32) []TapDetails {
-	return listKind(m, index, func(i *iface, t *Tap) TapDetails { return TapDetails{Tap: *t, Index: i.Index, DevName: i.Name} })
+	return listKind(m, index, func(i *iface, t *Tap) TapDetails {
+		return TapDetails{Tap: *t, Index: i.Index, DevName: i.Name}
+	})
 }
 
 // completeTapLocked sets defaults and validates the tap.
 func (m *Model) completeTapLocked(t *Tap) error {
-	t.RxRing, t.TxRing = cmp.Or(t.RxRing, defaultRing), cmp.Or(t.TxRing, defaultRing)
+	t.RxRing = cmp.Or(t.RxRing, defaultRing)
+	t.TxRing = cmp.Or(t.TxRing, defaultRing)
 	switch {
 	case t.Unsupported || t.Flags&^(TapGSO|TapChecksum) != 0:
 		return Unsupported
@@ -207,8 +212,8 @@ const (
 	modeIP       = 2
 )
 
-// AddAFPacket sets up a link, creates the interface host-<link> on it and returns the interface's index. If the link has
-// an interface, it returns the index of that with the error IfAlreadyExists.
+// AddAFPacket sets up a link, creates the interface host-<link> on it and returns the interface's index. If the link
+// has an interface, it returns the index of that with the error IfAlreadyExists.
 func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 	defer m.change()()
 	if i := m.afPacketLocked(p.HostName); i != nil {
@@ -231,7 +236,13 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 		m.log.Warn("af_packet interface not created", "interface", p.HostName, "err", err)
 		return NoIndex, afPacketRetval(err)
 	}
-	i := newEthernet(Interface{Index: index, Name: "host-" + p.HostName, DevType: "af-packet", MAC: *p.MAC, LinkUp: true})
+	i := newEthernet(Interface{
+		Index:   index,
+		Name:    "host-" + p.HostName,
+		DevType: "af-packet",
+		MAC:     *p.MAC,
+		LinkUp:  true,
+	})
 	i.kind = &p
 	return m.addLocked(i)
 }

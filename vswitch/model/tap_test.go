@@ -40,14 +40,20 @@ func FuzzNamespace(f *testing.F) {
 		if err != nil || path == name {
 			return
 		}
-		if clean := filepath.Clean(path); clean != path || filepath.Dir(path) != "/var/run/netns" && !strings.HasPrefix(path, "/proc/") {
+		if clean := filepath.Clean(path); clean != path ||
+			filepath.Dir(path) != "/var/run/netns" && !strings.HasPrefix(path, "/proc/") {
 			t.Errorf("%q is %q", name, path)
 		}
 	})
 }
 
 func TestTapHostSideIsUpAndOffloadsOnlyWithGSO(t *testing.T) {
-	for flags, offload := range map[TapFlags]bool{0: false, TapChecksum: false, TapGSO: true, TapGSO | TapChecksum: true} {
+	for flags, offload := range map[TapFlags]bool{
+		0:                    false,
+		TapChecksum:          false,
+		TapGSO:               true,
+		TapGSO | TapChecksum: true,
+	} {
 		b := newTestModel()
 		index, err := b.AddTap(Tap{ID: 3, Flags: flags})
 		do(t, err)
@@ -73,7 +79,11 @@ func TestTapHasRequestedNumberOfQueues(t *testing.T) {
 }
 
 func TestTapErrorsAreVPPRetvals(t *testing.T) {
-	for cause, want := range map[error]Retval{port.ErrNamespaceGone: SyscallError2, port.ErrNameInUse: SyscallError3, errors.New("other"): SyscallError3} {
+	for cause, want := range map[error]Retval{
+		port.ErrNamespaceGone: SyscallError2,
+		port.ErrNameInUse:     SyscallError3,
+		errors.New("other"):   SyscallError3,
+	} {
 		b := newTestModel()
 		b.engine.FailPorts(cause)
 		if _, err := b.AddTap(Tap{ID: NoIndex}); !errors.Is(err, want) {

@@ -34,14 +34,14 @@ type VXLANDetails struct {
 	Index uint32
 }
 
-// AddVXLAN creates vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. The routes of the VRF forward the outer
-// packets, whatever addresses the dataplane has there; without a route they are dropped. The tunnel receives packets if its
-// source is an address of an interface in the VRF.
+// AddVXLAN creates vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. The routes of the VRF forward
+// the outer packets, whatever addresses the dataplane has there; without a route they are dropped. The tunnel receives
+// packets if its source is an address of an interface in the VRF.
 //
 // The errors and their order are those of vxlan_add_del_tunnel_clean_input and vnet_vxlan_add_del_tunnel (VPP 25.10,
 // src/plugins/vxlan): an unknown VRF, two families, equal addresses, a group without interface, an existing tunnel, an
-// unknown next node, an instance in use. Unlike VPP it rejects a VNI or an address that cannot work (INVALID_VALUE), and
-// groups, tunnels of IP packets and other next nodes (UNSUPPORTED).
+// unknown next node, an instance in use. Unlike VPP it rejects a VNI or an address that cannot work (INVALID_VALUE),
+// and groups, tunnels of IP packets and other next nodes (UNSUPPORTED).
 func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	defer m.change()()
 	v.complete()
@@ -52,8 +52,12 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	if err != nil {
 		return NoIndex, err
 	}
-	i := newEthernet(Interface{Index: index, Name: "vxlan_tunnel" + strconv.FormatUint(uint64(v.Instance), 10), DevType: "VXLAN",
-		MAC: *orRandomMAC(nil), AdminUp: true, LinkUp: true})
+	i := newEthernet(Interface{
+		Index:   index,
+		Name:    "vxlan_tunnel" + strconv.FormatUint(uint64(v.Instance), 10),
+		DevType: "VXLAN",
+		MAC:     *orRandomMAC(nil), AdminUp: true, LinkUp: true,
+	})
 	i.kind = &v
 	if _, err := m.addLocked(i); err != nil {
 		return NoIndex, err
@@ -145,7 +149,8 @@ func isHost(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() &
 // vxlanLocked returns the tunnel that receives the same packets.
 func (m *Model) vxlanLocked(v VXLAN) *iface {
 	for _, i := range m.interfaces {
-		if o := kindOf[VXLAN](i); o != nil && o.VNI == v.VNI && o.Destination == v.Destination && o.Source == v.Source &&
+		if o := kindOf[VXLAN](i); o != nil && o.VNI == v.VNI && o.Destination == v.Destination &&
+			o.Source == v.Source &&
 			o.SourcePort == v.SourcePort && o.VRF == v.VRF {
 			return i
 		}

@@ -12,8 +12,13 @@ import (
 
 // vxlanBetween returns a tunnel between two addresses.
 func vxlanBetween(source, destination string) VXLAN {
-	return VXLAN{Instance: NoIndex, Source: netip.MustParseAddr(source), Destination: netip.MustParseAddr(destination), VNI: 10,
-		DecapNext: NoIndex, MulticastInterface: NoIndex}
+	return VXLAN{
+		Instance:    NoIndex,
+		Source:      netip.MustParseAddr(source),
+		Destination: netip.MustParseAddr(destination),
+		VNI:         10,
+		DecapNext:   NoIndex, MulticastInterface: NoIndex,
+	}
 }
 
 func (b *testModel) vxlan(t *testing.T, v VXLAN) uint32 {
@@ -29,19 +34,38 @@ func TestVXLANRetvals(t *testing.T) {
 		change func(*VXLAN)
 		want   Retval
 	}{
-		"an unknown VRF":            {func(v *VXLAN) { v.VRF, v.Destination = 7, v.Source }, NoSuchFIB},
-		"two families":              {func(v *VXLAN) { v.Destination = netip.MustParseAddr("2001:db8::2") }, InvalidValue},
-		"the same address twice":    {func(v *VXLAN) { v.Destination = v.Source }, SameSrcDst},
-		"a group without interface": {func(v *VXLAN) { v.Destination = netip.MustParseAddr("239.1.1.1") }, InvalidSwIfIndex},
-		"a group": {func(v *VXLAN) { v.Destination, v.MulticastInterface = netip.MustParseAddr("239.1.1.1"), 0 },
+		"an unknown VRF": {func(v *VXLAN) {
+			v.VRF = 7
+			v.Destination = v.Source
+		}, NoSuchFIB},
+		"two families": {
+			func(v *VXLAN) { v.Destination = netip.MustParseAddr("2001:db8::2") }, InvalidValue,
+		},
+		"the same address twice": {func(v *VXLAN) { v.Destination = v.Source }, SameSrcDst},
+		"a group without interface": {
+			func(v *VXLAN) { v.Destination = netip.MustParseAddr("239.1.1.1") }, InvalidSwIfIndex,
+		},
+		"a group": {func(v *VXLAN) {
+			v.Destination = netip.MustParseAddr("239.1.1.1")
+			v.MulticastInterface = 0
+		},
 			Unsupported},
-		"IP packets":         {func(v *VXLAN) { v.L3 = true }, Unsupported},
-		"no VNI":             {func(v *VXLAN) { v.VNI = 0 }, InvalidValue},
-		"a VNI of 25 bits":   {func(v *VXLAN) { v.VNI = 1 << 24 }, InvalidValue},
-		"no source":          {func(v *VXLAN) { v.Source = netip.IPv4Unspecified() }, InvalidValue},
-		"an existing tunnel": {func(v *VXLAN) { v.Instance, v.DestinationPort = 9, 1 }, TunnelExist},
-		"an instance in use": {func(v *VXLAN) { v.Instance, v.VNI = 0, 11 }, InstanceInUse},
-		"another next node":  {func(v *VXLAN) { v.DecapNext, v.VNI = 5, 11 }, InvalidDecapNext},
+		"IP packets":       {func(v *VXLAN) { v.L3 = true }, Unsupported},
+		"no VNI":           {func(v *VXLAN) { v.VNI = 0 }, InvalidValue},
+		"a VNI of 25 bits": {func(v *VXLAN) { v.VNI = 1 << 24 }, InvalidValue},
+		"no source":        {func(v *VXLAN) { v.Source = netip.IPv4Unspecified() }, InvalidValue},
+		"an existing tunnel": {func(v *VXLAN) {
+			v.Instance = 9
+			v.DestinationPort = 1
+		}, TunnelExist},
+		"an instance in use": {func(v *VXLAN) {
+			v.Instance = 0
+			v.VNI = 11
+		}, InstanceInUse},
+		"another next node": {func(v *VXLAN) {
+			v.DecapNext = 5
+			v.VNI = 11
+		}, InvalidDecapNext},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			b := newTestModel()
@@ -63,7 +87,8 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 	v := vxlanBetween("192.0.2.1", "192.0.2.2")
 	v.Instance = 1
 	b.vxlan(t, v)
-	v.VNI, v.Instance = 11, NoIndex
+	v.VNI = 11
+	v.Instance = NoIndex
 	first := b.vxlan(t, v)
 	v.VNI = 12
 	third := b.vxlan(t, v)
@@ -77,7 +102,8 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 	if want := []string{"vxlan_tunnel1", "vxlan_tunnel0", "vxlan_tunnel2"}; !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
-	if d := b.VXLANs(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 || d[0].DecapNext != 1 {
+	if d := b.VXLANs(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 ||
+		d[0].DecapNext != 1 {
 		t.Errorf("%+v", d)
 	}
 	v.VNI = 11
@@ -99,7 +125,12 @@ func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	v := vxlanBetween("192.0.2.1", "192.0.2.2")
 	v.VRF = 7
 	index := b.vxlan(t, v)
-	want := forward.Tunnel{Source: netip.MustParseAddrPort("192.0.2.1:4789"), Destination: netip.MustParseAddrPort("192.0.2.2:4789"), VNI: 10, Table: 7}
+	want := forward.Tunnel{
+		Source:      netip.MustParseAddrPort("192.0.2.1:4789"),
+		Destination: netip.MustParseAddrPort("192.0.2.2:4789"),
+		VNI:         10,
+		Table:       7,
+	}
 	own := netip.MustParsePrefix("192.0.2.1/24")
 	b.events = nil
 	for what, change := range map[string]func() error{

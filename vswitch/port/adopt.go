@@ -20,11 +20,12 @@ func (t *Tap) Descriptors() []int {
 	return all
 }
 
-// AdoptTap returns the tap of descriptors that another process opened with the same configuration. The host side does not change.
-// The tap owns the descriptors, which AdoptTap closes on an error.
+// AdoptTap returns the tap of descriptors that another process opened with the same configuration. The host side does
+// not change. The tap owns the descriptors, which AdoptTap closes on an error.
 func AdoptTap(c TapConfig, descriptors []int) (*Tap, error) {
 	if len(descriptors) != max(c.Queues, 1) {
-		return nil, fmt.Errorf("%w: %d for a tap of %d queues", errors.Join(ErrForeign, closeEach(descriptors)), len(descriptors), max(c.Queues, 1))
+		return nil, fmt.Errorf("%w: %d for a tap of %d queues", errors.Join(ErrForeign, closeEach(descriptors)),
+			len(descriptors), max(c.Queues, 1))
 	}
 	t := &Tap{TapQueue: TapQueue{descriptors[0]}}
 	for _, fd := range descriptors[1:] {
@@ -58,11 +59,12 @@ func (t *Tap) Release() error { return closeEach(t.Descriptors()) }
 // Descriptors returns the socket, for AdoptAFPacket in another process.
 func (p *AFPacket) Descriptors() []int { return []int{p.fd} }
 
-// AdoptAFPacket returns the packet socket of a descriptor that another process opened with the same configuration. The link does
-// not change. The AFPacket owns the descriptors, which AdoptAFPacket closes on an error.
+// AdoptAFPacket returns the packet socket of a descriptor that another process opened with the same configuration. The
+// link does not change. The AFPacket owns the descriptors, which AdoptAFPacket closes on an error.
 func AdoptAFPacket(c AFPacketConfig, descriptors []int) (*AFPacket, error) {
 	if len(descriptors) != 1 {
-		return nil, fmt.Errorf("%w: %d for a packet socket", errors.Join(ErrForeign, closeEach(descriptors)), len(descriptors))
+		return nil, fmt.Errorf("%w: %d for a packet socket", errors.Join(ErrForeign, closeEach(descriptors)),
+			len(descriptors))
 	}
 	p := &AFPacket{fd: descriptors[0]}
 	if err := p.resume(c); err != nil {
@@ -72,7 +74,8 @@ func AdoptAFPacket(c AFPacketConfig, descriptors []int) (*AFPacket, error) {
 	return p, nil
 }
 
-// resume checks the socket's family and link. It asks the kernel through the socket: netlink would take longer, and packets wait.
+// resume checks the socket's family and link. It asks the kernel through the socket: netlink would take longer, and
+// packets wait.
 func (p *AFPacket) resume(c AFPacketConfig) error {
 	bound, err := unix.Getsockname(p.fd)
 	if err != nil {

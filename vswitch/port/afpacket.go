@@ -36,15 +36,15 @@ type AFPacketInfo struct {
 // afPacketBuffer is the size of the receive and the send buffer of a socket: some sixty frames of 64 KiB.
 const afPacketBuffer = 4 << 20
 
-// AFPacket is a packet socket on a network link. It receives what the link receives, and the link transmits what it transmits.
-// The link stays when the socket is closed; if the link goes down or is deleted, calls fail. One goroutine receives, any
-// goroutine may transmit, and Close must come last.
+// AFPacket is a packet socket on a network link. It receives what the link receives, and the link transmits what it
+// transmits. The link stays when the socket is closed; if the link goes down or is deleted, calls fail. One goroutine
+// receives, any goroutine may transmit, and Close must come last.
 //
-// Frames are moved by recvmmsg and sendmmsg on a plain socket. CPU time for a frame of 64 bytes (1,500 bytes) from a veth on a
-// shared 2-core EPYC: to receive, 590 ns (770 ns) in batches of 64 and 780 ns (970 ns) one by one; to send, 1310 ns (1360 ns) and
-// 1580 ns (1750 ns). A TPACKET_V2 ring takes 20 ns (105 ns), because the sender's CPU copies; but each slot must hold a GSO
-// frame, so 256 slots pin 17 MiB of kernel memory per port, and the next frame is lost. TPACKET_V3 shares its blocks, and adds up
-// to 2 ms to each round trip.
+// Frames are moved by recvmmsg and sendmmsg on a plain socket. CPU time for a frame of 64 bytes (1,500 bytes) from a
+// veth on a shared 2-core EPYC: to receive, 590 ns (770 ns) in batches of 64 and 780 ns (970 ns) one by one; to send,
+// 1310 ns (1360 ns) and 1580 ns (1750 ns). A TPACKET_V2 ring takes 20 ns (105 ns), because the sender's CPU copies; but
+// each slot must hold a GSO frame, so 256 slots pin 17 MiB of kernel memory per port, and the next frame is lost.
+// TPACKET_V3 shares its blocks, and adds up to 2 ms to each round trip.
 type AFPacket struct {
 	fd      int
 	info    AFPacketInfo
@@ -168,8 +168,8 @@ func (p *AFPacket) setPromiscuous(option int) error {
 	return unix.SetsockoptPacketMreq(p.fd, unix.SOL_PACKET, option, &membership)
 }
 
-// Close detaches from the link and restores its state. The kernel then waits for an RCU grace period, some 10 ms, before it frees
-// the socket; Wait waits for that.
+// Close detaches from the link and restores its state. The kernel then waits for an RCU grace period, some 10 ms,
+// before it frees the socket; Wait waits for that.
 func (p *AFPacket) Close() error {
 	_ = p.setPromiscuous(unix.PACKET_DROP_MEMBERSHIP) // a deleted link has no memberships
 	p.closing.Go(func() { _ = unix.Close(p.fd) })     // fails for an invalid descriptor only

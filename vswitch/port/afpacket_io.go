@@ -49,10 +49,11 @@ func (r *afPacketBatch) assign(v []*frame.Buffer) {
 	}
 }
 
-// Receive fills the buffers of v in order and returns their number. A frame longer than a buffer results in an empty one. An
-// error means that the link is down or deleted.
+// Receive fills the buffers of v in order and returns their number. A frame longer than a buffer results in an empty
+// one. An error means that the link is down or deleted.
 func (p *AFPacket) Receive(v []*frame.Buffer) (int, error) {
-	done, refusals := 0, 0
+	done := 0
+	refusals := 0
 	for done < len(v) {
 		want := min(len(v)-done, afPacketBurst)
 		p.receive.assign(v[done : done+want])
@@ -78,10 +79,11 @@ func (p *AFPacket) Receive(v []*frame.Buffer) (int, error) {
 	return done, nil
 }
 
-// Inexpressible returns the number of frames since the last call that the kernel dropped because a virtio header cannot express their
-// segmentation. Only the receiver calls it.
+// Inexpressible returns the number of frames since the last call that the kernel dropped because a virtio header cannot
+// express their segmentation. Only the receiver calls it.
 func (p *AFPacket) Inexpressible() (n uint64) {
-	n, p.inexpressible = p.inexpressible, 0
+	n = p.inexpressible
+	p.inexpressible = 0
 	return n
 }
 
@@ -109,8 +111,8 @@ func (r *afPacketBatch) decode(i int, b *frame.Buffer) {
 	}
 }
 
-// Transmit sends the frames of v and returns how many the kernel accepted. It empties refused frames: the queue is full, the link
-// has no carrier, or the frame exceeds the link's MTU. An error means that the link is down or deleted.
+// Transmit sends the frames of v and returns how many the kernel accepted. It empties refused frames: the queue is
+// full, the link has no carrier, or the frame exceeds the link's MTU. An error means that the link is down or deleted.
 func (p *AFPacket) Transmit(v []*frame.Buffer) (int, error) {
 	sent := 0
 	for len(v) > 0 {
@@ -143,12 +145,13 @@ func (p *AFPacket) transmit(v []*frame.Buffer) (int, error) {
 		n, errno := p.call(unix.SYS_SENDMMSG, &messages, i, len(v)-i)
 		switch {
 		case errno == 0:
-			sent, i = sent+n, i+n
+			sent = sent + n
+			i = i + n
 		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.EBADF:
 			return sent, errno
 		case errno == unix.ENOBUFS && v[i].Virtio.IsGSO() && p.bypass.Load():
-			// Software segmentation is skipped along with the queueing discipline, so a link without that offload must not bypass
-			// it.
+			// Software segmentation is skipped along with the queueing discipline, so a link without that offload must
+			// not bypass it.
 			if err := p.setBypass(false); err != nil {
 				return sent, err
 			}
@@ -160,11 +163,12 @@ func (p *AFPacket) transmit(v []*frame.Buffer) (int, error) {
 	return sent, nil
 }
 
-// call makes a raw system call for messages from first on: the socket never blocks, and the Go scheduler's accounting would cost
-// more. Preemption signals of the runtime interrupt it.
+// call makes a raw system call for messages from first on: the socket never blocks, and the Go scheduler's accounting
+// would cost more. Preemption signals of the runtime interrupt it.
 func (p *AFPacket) call(number uintptr, messages *[afPacketBurst]unix.Mmsghdr, first, count int) (int, unix.Errno) {
 	for {
-		n, _, errno := unix.RawSyscall6(number, uintptr(p.fd), uintptr(unsafe.Pointer(&messages[first])), uintptr(count),
+		n, _, errno := unix.RawSyscall6(number, uintptr(p.fd), uintptr(unsafe.Pointer(&messages[first])),
+			uintptr(count),
 			unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno

@@ -31,7 +31,11 @@ func newPair(t *testing.T) pair {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "weft0", MTU: 1500}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(there.Fd()))}
+	link := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: "weft0", MTU: 1500},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(int(there.Fd())),
+	}
 	if err := netlink.LinkAdd(link); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +44,12 @@ func newPair(t *testing.T) pair {
 	silence(t, "weft0")
 	netnstest.Do(t, ns, func() { p.peer = rawSocket(t, "eth0") })
 	t.Cleanup(func() { _ = unix.Close(p.peer) })
-	if p.port, err = port.OpenAFPacket(port.AFPacketConfig{Name: "weft0", Offload: true, QdiscBypass: true, SetUp: true}); err != nil {
+	if p.port, err = port.OpenAFPacket(port.AFPacketConfig{
+		Name:        "weft0",
+		Offload:     true,
+		QdiscBypass: true,
+		SetUp:       true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	opened := p.port
@@ -71,7 +80,10 @@ func rawSocket(t *testing.T, name string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8, Ifindex: link.Attrs().Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{
+		Protocol: unix.ETH_P_ALL << 8,
+		Ifindex:  link.Attrs().Index,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
@@ -96,7 +108,8 @@ func (p pair) pass(t *testing.T, raw []byte, v []*frame.Buffer) *frame.Buffer {
 				return b
 			}
 		}
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(p.port.Descriptor()), Events: unix.POLLIN}}, 100); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(p.port.Descriptor()), Events: unix.POLLIN}}, 100); err != nil &&
+			!errors.Is(err, unix.EINTR) {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +117,8 @@ func (p pair) pass(t *testing.T, raw []byte, v []*frame.Buffer) *frame.Buffer {
 	return nil
 }
 
-var plainFrame = []byte("\x02\x00\x00\x00\x00\x09\x02\x00\x00\x00\x00\x01\x88\xb5 a payload of some bytes, so that it is a frame: knock")
+var plainFrame = []byte(
+	"\x02\x00\x00\x00\x00\x09\x02\x00\x00\x00\x00\x01\x88\xb5 a payload of some bytes, so that it is a frame: knock")
 
 // tagged inserts tags between addresses and type.
 func tagged(tags string) []byte {
@@ -113,11 +127,12 @@ func tagged(tags string) []byte {
 
 func TestFramesCrossALinkUnchanged(t *testing.T) {
 	for rule, raw := range map[string][]byte{
-		"to a foreign address":                           plainFrame,
-		"with the tag that the kernel took off":          tagged("\x81\x00\x60\x07"),
-		"with a service tag":                             tagged("\x88\xa8\x00\x05"),
-		"with two tags, of which the kernel takes one":   tagged("\x88\xa8\x00\x05\x81\x00\x00\x06"),
-		"longer than the MTU by the tag":                 append(tagged("\x81\x00\x00\x07")[:18], append(make([]byte, 1495), "knock"...)...),
+		"to a foreign address":                         plainFrame,
+		"with the tag that the kernel took off":        tagged("\x81\x00\x60\x07"),
+		"with a service tag":                           tagged("\x88\xa8\x00\x05"),
+		"with two tags, of which the kernel takes one": tagged("\x88\xa8\x00\x05\x81\x00\x00\x06"),
+		"longer than the MTU by the tag": append(tagged("\x81\x00\x00\x07")[:18],
+			append(make([]byte, 1495), "knock"...)...),
 		"a tag of priority only, which is a tag as well": tagged("\x81\x00\xe0\x00"),
 	} {
 		t.Run(rule, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// MemifConfig configures a memif. Its clients provide the memory, and choose queues, ring sizes and buffer sizes within these
-// limits.
+// MemifConfig configures a memif. Its clients provide the memory, and choose queues, ring sizes and buffer sizes within
+// these limits.
 type MemifConfig struct {
 	Socket string       // path of the unix socket, which memifs may share
 	ID     uint32       // of the memif on its socket
@@ -32,8 +32,9 @@ type MemifPeer struct {
 // memifBurst is the number of packets taken from a ring at a time.
 const memifBurst = 64
 
-// Memif is a connection to a memif client, which owns the memory with the rings. One goroutine receives, any goroutine may
-// transmit, and Close must come last. After the client disconnects nothing is received, and transmitted frames are refused.
+// Memif is a connection to a memif client, which owns the memory with the rings. One goroutine receives, any goroutine
+// may transmit, and Close must come last. After the client disconnects nothing is received, and transmitted frames are
+// refused.
 type Memif struct {
 	conn      *memif.Conn
 	waiter    *memif.Waiter
@@ -97,9 +98,9 @@ func (m *Memif) Arm(on bool) bool {
 	return waiting
 }
 
-// Receive fills the buffers of v in order and returns their number. It starts with the next queue each time and never fails. The
-// buffers borrow the bodies of long frames from the client's memory: all must be transmitted, copied or released before the next
-// call of Receive or Done.
+// Receive fills the buffers of v in order and returns their number. It starts with the next queue each time and never
+// fails. The buffers borrow the bodies of long frames from the client's memory: all must be transmitted, copied or
+// released before the next call of Receive or Done.
 func (m *Memif) Receive(v []*frame.Buffer) (int, error) {
 	m.Done()
 	done := 0
@@ -138,7 +139,8 @@ func (m *Memif) receive(q *memif.RxQueue, v []*frame.Buffer) int {
 	if q.Waiting() == 0 {
 		return 0
 	}
-	m.polled, m.borrowed = true, true
+	m.polled = true
+	m.borrowed = true
 	n := 0
 	packets := m.batch[:min(len(v), memifBurst)]
 	packets = packets[:q.Peek(packets)]
@@ -180,8 +182,8 @@ func putBareHeader(b []byte) {
 	frame.PutEthernet(b, frame.MAC{}, frame.MAC{}, kind)
 }
 
-// Faults returns the number of invalid packets since the last call: descriptors outside of the memory and packets that are too
-// long. Only the receiver calls it.
+// Faults returns the number of invalid packets since the last call: descriptors outside of the memory and packets that
+// are too long. Only the receiver calls it.
 func (m *Memif) Faults() uint64 {
 	if !m.polled {
 		return 0
@@ -210,8 +212,8 @@ func (m *Memif) unwatch() error {
 	return m.waiter.Close()
 }
 
-// Pass describes the suspended connection for another process, with its descriptors; nil: it has ended. The port is not used any
-// more.
+// Pass describes the suspended connection for another process, with its descriptors; nil: it has ended. The port is not
+// used any more.
 func (m *Memif) Pass() (*memif.Passed, []int) { return m.conn.Pass() }
 
 // Release leaves the connection to another process.

@@ -7,8 +7,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// memifOutput is a transmit queue to the client, which any worker may use under the lock. The client chooses the number of rings,
-// so there may be fewer queues than workers. An uncontended lock costs a few nanoseconds per vector.
+// memifOutput is a transmit queue to the client, which any worker may use under the lock. The client chooses the number
+// of rings, so there may be fewer queues than workers. An uncontended lock costs a few nanoseconds per vector.
 type memifOutput struct {
 	mu    sync.Mutex
 	queue *memif.TxQueue
@@ -22,8 +22,8 @@ func newMemifOutputs(queues []*memif.TxQueue) []memifOutput {
 	return all
 }
 
-// Transmit copies the frames of v into the client's rings and returns how many had room; it empties the others. Frames of a flow
-// use one queue, in order. It never fails.
+// Transmit copies the frames of v into the client's rings and returns how many had room; it empties the others. Frames
+// of a flow use one queue, in order. It never fails.
 func (m *Memif) Transmit(v []*frame.Buffer) (int, error) {
 	switch len(m.tx) {
 	case 0:
@@ -57,7 +57,8 @@ func (m *Memif) spread(v []*frame.Buffer) int {
 func (o *memifOutput) transmit(v []*frame.Buffer, skip int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sent, refused := 0, o.queue.Refused()
+	sent := 0
+	refused := o.queue.Refused()
 	for _, b := range v {
 		head, body := b.Parts() // not append, which is not inlined: a nanosecond a frame
 		if !o.queue.AppendParts(head[min(skip, len(head)):], body) || o.queue.Refused() != refused {

@@ -28,12 +28,15 @@ func memifEndsOf(t *testing.T, bare bool, c memif.ClientConfig) (*Memif, *memif.
 	if bare {
 		mode = memif.IP
 	}
-	connected, gone := make(chan *memif.Conn, 1), make(chan struct{})
+	connected := make(chan *memif.Conn, 1)
+	gone := make(chan struct{})
 	if _, err := l.Add(memif.Config{Mode: mode, Connected: func(c *memif.Conn) { connected <- c },
 		Disconnected: func(*memif.Conn, error) { close(gone) }}); err != nil {
 		t.Fatal(err)
 	}
-	c.Socket, c.Mode, c.Name = path, mode, "eth9"
+	c.Socket = path
+	c.Mode = mode
+	c.Name = "eth9"
 	client, err := memif.Connect(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +63,10 @@ func TestBareMemifAddsEthernetHeaders(t *testing.T) {
 	if m.Offload() != (Offload{}) || m.Peer().Interface != "eth9" {
 		t.Errorf("offload %+v, peer %+v", m.Offload(), m.Peer())
 	}
-	packets := [][]byte{append([]byte{0x45}, bytes.Repeat([]byte{4}, 30)...), append([]byte{0x60}, bytes.Repeat([]byte{6}, 50)...), {0x10}}
+	packets := [][]byte{
+		append([]byte{0x45}, bytes.Repeat([]byte{4}, 30)...), append([]byte{0x60}, bytes.Repeat([]byte{6}, 50)...),
+		{0x10},
+	}
 	if n := client.TxQueues()[0].Send(packets); n != len(packets) {
 		t.Fatalf("%d sent", n)
 	}
@@ -89,7 +95,8 @@ func TestBareMemifAddsEthernetHeaders(t *testing.T) {
 	}
 }
 
-// A client chooses rings that hold no frame of the MTU. Such frames count as not transmitted, with one queue and with several.
+// A client chooses rings that hold no frame of the MTU. Such frames count as not transmitted, with one queue and with
+// several.
 func TestFrameThatTheRingNeverHoldsIsNotTransmitted(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		m, _ := memifEndsOf(t, false, memif.ClientConfig{RingSize: 2, BufferSize: 64, MTU: 100, RxQueues: queues})
@@ -106,8 +113,8 @@ func TestFrameThatTheRingNeverHoldsIsNotTransmitted(t *testing.T) {
 	}
 }
 
-// A client may change its memory while a frame is forwarded. The frame leaves as it was when it was decided on, and slots return
-// to the client only after that.
+// A client may change its memory while a frame is forwarded. The frame leaves as it was when it was decided on, and
+// slots return to the client only after that.
 func TestClientCannotChangeAReceivedHead(t *testing.T) {
 	m, client := memifEnds(t, false)
 	tx := client.TxQueues()[0]
@@ -132,7 +139,8 @@ func TestClientCannotChangeAReceivedHead(t *testing.T) {
 		t.Fatalf("%d transmitted, %v", n, err)
 	}
 	room := [][]byte{make([]byte, 2048)}
-	if n := client.RxQueues()[0].Receive(room); n != 1 || !bytes.Equal(room[0][:frame.HeadLen], was[:frame.HeadLen]) || len(room[0]) != len(was) {
+	if n := client.RxQueues()[0].Receive(room); n != 1 || !bytes.Equal(room[0][:frame.HeadLen], was[:frame.HeadLen]) ||
+		len(room[0]) != len(was) {
 		t.Errorf("%d returned, %x", n, room[0])
 	}
 	if n := tx.Free(); n != free-1 {

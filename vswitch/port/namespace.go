@@ -9,8 +9,9 @@ import (
 
 const ownNamespace = "/proc/thread-self/ns/net"
 
-// inNamespace runs f on an OS thread in the network namespace at path; empty: in the current one. A thread that cannot return to
-// its own namespace stays locked and ends with its goroutine, so that no other goroutine runs in the wrong namespace.
+// inNamespace runs f on an OS thread in the network namespace at path; empty: in the current one. A thread that cannot
+// return to its own namespace stays locked and ends with its goroutine, so that no other goroutine runs in the wrong
+// namespace.
 func inNamespace(path string, f func() error) error {
 	if path == "" {
 		return f()

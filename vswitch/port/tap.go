@@ -39,8 +39,8 @@ type TapInfo struct {
 	Offload Offload // of frames from the kernel
 }
 
-// Tap is the dataplane's end of a kernel tap interface, which is deleted by Close. The embedded queue is the first one. One
-// goroutine receives from each queue, any goroutine may transmit, and Close must come last.
+// Tap is the dataplane's end of a kernel tap interface, which is deleted by Close. The embedded queue is the first one.
+// One goroutine receives from each queue, any goroutine may transmit, and Close must come last.
 type Tap struct {
 	TapQueue
 	extra []TapQueue
@@ -143,8 +143,8 @@ func (t *Tap) setOffload(c TapConfig) (Offload, error) {
 // Info describes the tap when it was opened.
 func (t *Tap) Info() TapInfo { return t.info }
 
-// Offload returns the work that the kernel completes in transmitted frames. It differs from Info().Offload, which is about
-// received frames.
+// Offload returns the work that the kernel completes in transmitted frames. It differs from Info().Offload, which is
+// about received frames.
 func (t *Tap) Offload() Offload {
 	return Offload{Checksum: true, TCP: true, UDP: t.info.Offload.UDP || kernelSupportsUSO()}
 }
@@ -152,9 +152,9 @@ func (t *Tap) Offload() Offload {
 // ExtraQueues returns the queues after the first one.
 func (t *Tap) ExtraQueues() []TapQueue { return t.extra }
 
-// Transmit sends the frames of v and returns how many the kernel accepted. Frames of a flow use one queue, in order; the kernel
-// sends replies through the same queue. Transmit empties refused frames: the host side is down, or the frame is invalid. An error
-// means that the tap is deleted.
+// Transmit sends the frames of v and returns how many the kernel accepted. Frames of a flow use one queue, in order;
+// the kernel sends replies through the same queue. Transmit empties refused frames: the host side is down, or the frame
+// is invalid. An error means that the tap is deleted.
 func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 	sent := 0
 	for _, b := range v {

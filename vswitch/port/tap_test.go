@@ -83,7 +83,8 @@ func TestKernelNamesATapWithoutAName(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns})
 	l, _ := link(t, ns, tap.Info().Name)
-	if l == nil || !strings.HasPrefix(tap.Info().Name, "tap") || tap.Info().HostMAC.IsZero() || l.Attrs().Flags&net.FlagUp != 0 {
+	if l == nil || !strings.HasPrefix(tap.Info().Name, "tap") || tap.Info().HostMAC.IsZero() ||
+		l.Attrs().Flags&net.FlagUp != 0 {
 		t.Errorf("info %+v", tap.Info())
 	}
 }
@@ -103,7 +104,8 @@ func TestClosedTapIsDeleted(t *testing.T) {
 	tap.Wait()
 }
 
-// TestNameOfAClosedTapIsFreeAtOnce has no pause between the taps: the kernel still deletes one when the next is created.
+// TestNameOfAClosedTapIsFreeAtOnce has no pause between the taps: the kernel still deletes one when the next is
+// created.
 func TestNameOfAClosedTapIsFreeAtOnce(t *testing.T) {
 	ns := namespace(t)
 	before := descriptors(t)
@@ -130,7 +132,8 @@ func TestNameOfAClosedTapIsFreeAtOnce(t *testing.T) {
 }
 
 func TestMovedAndRenamedTapIsClosed(t *testing.T) {
-	ns, other := namespace(t), namespace(t)
+	ns := namespace(t)
+	other := namespace(t)
 	tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0"})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +191,8 @@ func TestFailedOpenOfATapLeavesNothing(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			before := descriptors(t)
 			tap, err := port.OpenTap(c.config)
-			if err == nil || tap != nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, port.ErrNameInUse) {
+			if err == nil || tap != nil || c.want != nil && !errors.Is(err, c.want) ||
+				c.want == nil && errors.Is(err, port.ErrNameInUse) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			if l, _ := link(t, ns, "eth0"); l != nil {
@@ -212,7 +216,12 @@ func descriptors(t *testing.T) int {
 
 func TestFramesCrossATapInBothDirections(t *testing.T) {
 	ns := namespace(t)
-	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true, HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")}})
+	tap := open(t, port.TapConfig{
+		Namespace:     ns,
+		Name:          "eth0",
+		Up:            true,
+		HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")},
+	})
 	pool := frame.NewPool(frame.BufferSize, 4)
 	v := make([]*frame.Buffer, 4)
 	pool.Take(v)
@@ -220,7 +229,10 @@ func TestFramesCrossATapInBothDirections(t *testing.T) {
 	mac := frame.MAC{2, 0, 0, 0, 0, 9}
 	frame.PutEthernet(request, frame.Broadcast, mac, frame.TypeARP)
 	frame.PutARP(request[frame.EthernetLen:], frame.ARPFields{
-		Operation: frame.ARPRequest, SenderMAC: mac, Sender: netip.MustParseAddr("10.1.1.2"), Target: netip.MustParseAddr("10.1.1.1"),
+		Operation: frame.ARPRequest,
+		SenderMAC: mac,
+		Sender:    netip.MustParseAddr("10.1.1.2"),
+		Target:    netip.MustParseAddr("10.1.1.1"),
 	})
 	v[0].SetLen(copy(v[0].Room(), request))
 	if n, err := tap.Transmit(v[:1]); n != 1 || err != nil {
@@ -232,10 +244,13 @@ func TestFramesCrossATapInBothDirections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(v[:n], func(b *frame.Buffer) bool { return answers(b.Bytes(), tap.Info().HostMAC, mac) }) {
+		if slices.ContainsFunc(v[:n], func(b *frame.Buffer) bool {
+			return answers(b.Bytes(), tap.Info().HostMAC, mac)
+		}) {
 			return
 		}
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(tap.Descriptor()), Events: unix.POLLIN}}, 1000); err != nil && err != unix.EINTR {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(tap.Descriptor()), Events: unix.POLLIN}}, 1000); err != nil &&
+			err != unix.EINTR {
 			t.Fatal(err)
 		}
 	}
@@ -246,7 +261,8 @@ func TestFramesCrossATapInBothDirections(t *testing.T) {
 func answers(b []byte, from, to frame.MAC) bool {
 	e := frame.Ethernet(b)
 	a, err := frame.ParseARP(e.Payload())
-	return err == nil && e.Type() == frame.TypeARP && a.Operation() == frame.ARPReply && a.SenderMAC() == from && e.Destination() == to
+	return err == nil && e.Type() == frame.TypeARP && a.Operation() == frame.ARPReply && a.SenderMAC() == from &&
+		e.Destination() == to
 }
 
 func TestFrameRefusedByATapIsEmptied(t *testing.T) {

@@ -71,11 +71,12 @@ func (q TapQueue) Receive(v []*frame.Buffer) (int, error) {
 	return len(v), nil
 }
 
-// read makes a raw system call: the descriptor never blocks, and the Go scheduler's accounting costs a third of the packet rate.
-// Preemption signals of the runtime interrupt it.
+// read makes a raw system call: the descriptor never blocks, and the Go scheduler's accounting costs a third of the
+// packet rate. Preemption signals of the runtime interrupt it.
 func (q TapQueue) read(b []byte) (int, unix.Errno) {
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+			uintptr(len(b)))
 		if errno != unix.EINTR {
 			return int(n), errno
 		}
@@ -84,7 +85,8 @@ func (q TapQueue) read(b []byte) (int, unix.Errno) {
 
 func (q TapQueue) write(b []byte) unix.Errno {
 	for {
-		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+			uintptr(len(b)))
 		if errno != unix.EINTR {
 			return errno
 		}

@@ -30,7 +30,8 @@ func TestTapHasItsQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rx, tx := netnstest.Queues(t, ns, "eth0"); rx != want || tx != want || len(tap.ExtraQueues()) != want-1 {
-			t.Errorf("kernel has %d and %d queues, tap has %d extra ones, want %d", rx, tx, len(tap.ExtraQueues()), want)
+			t.Errorf("kernel has %d and %d queues, tap has %d extra ones, want %d", rx, tx, len(tap.ExtraQueues()),
+				want)
 		}
 		if err := tap.Close(); err != nil {
 			t.Error(err)
@@ -59,7 +60,13 @@ func TestTapWithTooManyQueuesLeavesNothing(t *testing.T) {
 
 func TestFlowsOverSeveralQueuesStayInOrder(t *testing.T) {
 	ns := namespace(t)
-	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Queues: 4, Up: true, HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")}})
+	tap := open(t, port.TapConfig{
+		Namespace:     ns,
+		Name:          "eth0",
+		Queues:        4,
+		Up:            true,
+		HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")},
+	})
 	netnstest.Do(t, ns, func() {
 		neighbour := netlink.Neigh{LinkIndex: tap.Info().Ifindex, State: netlink.NUD_PERMANENT,
 			IP: net.IPv4(10, 1, 1, 2), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
@@ -144,7 +151,8 @@ func (a *arrivals) take(t *testing.T, queue int, v []*frame.Buffer) {
 			continue
 		}
 		if by, known := a.by[flow]; known && by != queue || number != a.next[flow] {
-			t.Errorf("datagram %d of flow %d by queue %d; previous one by %d, want datagram %d", number, flow, queue, by, a.next[flow])
+			t.Errorf("datagram %d of flow %d by queue %d; previous one by %d, want datagram %d", number, flow, queue,
+				by, a.next[flow])
 		}
 		a.total++
 		a.next[flow]++
@@ -154,7 +162,8 @@ func (a *arrivals) take(t *testing.T, queue int, v []*frame.Buffer) {
 
 // datagram parses a datagram of sendFlows.
 func datagram(b []byte) (flow uint16, number uint32, is bool) {
-	if len(b) < 46 || frame.Ethernet(b).Type() != frame.TypeIPv4 || b[23] != frame.ProtocolUDP || binary.BigEndian.Uint16(b[36:]) != 9 {
+	if len(b) < 46 || frame.Ethernet(b).Type() != frame.TypeIPv4 || b[23] != frame.ProtocolUDP ||
+		binary.BigEndian.Uint16(b[36:]) != 9 {
 		return 0, 0, false
 	}
 	return binary.BigEndian.Uint16(b[34:]), binary.BigEndian.Uint32(b[42:]), true

@@ -20,9 +20,9 @@ const (
 // deletions has a token for each deletion in progress.
 var deletions = make(chan struct{}, maxDeletions)
 
-// remove deletes the tap's link and returns when it has left its namespace. The kernel removes it under the RTNL lock within 1
-// ms, but answers only after some 20 ms of RCU callbacks; Wait waits for the answer. While maxDeletions deletions are in
-// progress, remove waits.
+// remove deletes the tap's link and returns when it has left its namespace. The kernel removes it under the RTNL lock
+// within 1 ms, but answers only after some 20 ms of RCU callbacks; Wait waits for the answer. While maxDeletions
+// deletions are in progress, remove waits.
 func (t *Tap) remove() error {
 	namespace, name, err := t.location()
 	if err != nil {
@@ -60,8 +60,8 @@ func (t *Tap) location() (namespace *os.File, name string, err error) {
 	return namespace, name, nil
 }
 
-// deleteLink deletes a tap and closes its namespace. It does not use the tap's descriptor, which may belong to another file by
-// now.
+// deleteLink deletes a tap and closes its namespace. It does not use the tap's descriptor, which may belong to another
+// file by now.
 func deleteLink(namespace *os.File, name string) error {
 	defer namespace.Close()
 	return inNamespace(fmt.Sprintf("/proc/self/fd/%d", namespace.Fd()), func() error {

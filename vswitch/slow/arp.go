@@ -72,7 +72,9 @@ func (p *Path) sendARP(index uint32, to frame.MAC, f frame.ARPFields) {
 
 // output sends an injected frame unchanged on an interface.
 func (p *Path) output(m *Message, index uint32) {
-	m.Reason, m.Out, m.Virtio = Output, index, frame.Virtio{}
+	m.Reason = Output
+	m.Out = index
+	m.Virtio = frame.Virtio{}
 	p.router.Injected()
 }
 
@@ -97,5 +99,6 @@ func (i Interface) holds(a netip.Addr) bool {
 
 // usable4 reports whether a can be the address of a host.
 func usable4(a netip.Addr) bool {
-	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }

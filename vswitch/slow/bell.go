@@ -10,8 +10,8 @@ import (
 )
 
 // Bell wakes one sleeping thread from threads that must not block. The sleeper arms the bell, checks for work again and
-// waits; a ringer adds work, then checks whether the sleeper is asleep. Both operations are sequentially consistent, so at
-// least one side sees the other and no wake-up is lost.
+// waits; a ringer adds work, then checks whether the sleeper is asleep. Both operations are sequentially consistent, so
+// at least one side sees the other and no wake-up is lost.
 type Bell struct {
 	fd     int
 	asleep atomic.Bool
@@ -39,8 +39,9 @@ func (b *Bell) Ring() {
 // Arm announces that the caller is about to sleep. The caller must check for work between Arm and sleeping.
 func (b *Bell) Arm() { b.asleep.Store(true) }
 
-// Disarm announces that the caller is awake and clears pending wake-ups. It always reads the eventfd: during the previous
-// Disarm a ringer may have been between its check and its write, and an unread wake-up would end every later sleep.
+// Disarm announces that the caller is awake and clears pending wake-ups. It always reads the eventfd: during the
+// previous Disarm a ringer may have been between its check and its write, and an unread wake-up would end every later
+// sleep.
 func (b *Bell) Disarm() {
 	b.asleep.Store(false)
 	var count uint64

@@ -75,9 +75,13 @@ func parseDiscovery(m *Message) (frame.IPv6, frame.ND, bool) {
 func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
 	e := frame.Ethernet(m.Bytes())
 	asker := frame.IPv6(e.Payload()).Source()
-	to, mac, flags := asker, e.Source(), uint8(frame.NDFlagSolicited|frame.NDFlagOverride)
+	to := asker
+	mac := e.Source()
+	flags := uint8(frame.NDFlagSolicited | frame.NDFlagOverride)
 	if asker.IsUnspecified() {
-		to, mac, flags = allNodes, allNodesMAC, frame.NDFlagOverride
+		to = allNodes
+		mac = allNodesMAC
+		flags = frame.NDFlagOverride
 	}
 	p.sendND(m.Interface, ndAddresses{mac, i.MAC, target, to}, frame.NDFields{
 		Type: frame.ICMP6Advert, Flags: flags, Target: target, Option: frame.NDTargetLink, Link: i.MAC,

@@ -107,7 +107,12 @@ func (d *dataplane) give(m slow.Message, raw []byte) []sent {
 		d.t.Fatal("ring is full")
 	}
 	slot.Fill(raw)
-	slot.Reason, slot.Interface, slot.Out, slot.Target, slot.MTU, slot.Virtio = m.Reason, m.Interface, m.Out, m.Target, m.MTU, m.Virtio
+	slot.Reason = m.Reason
+	slot.Interface = m.Interface
+	slot.Out = m.Out
+	slot.Target = m.Target
+	slot.MTU = m.MTU
+	slot.Virtio = m.Virtio
 	slot.Sender = m.Sender
 	d.ring.Commit()
 	return d.step(0)

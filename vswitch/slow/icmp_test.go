@@ -12,7 +12,8 @@ import (
 )
 
 func echo4(t *testing.T, to netip.Addr) []byte {
-	return build(t, ip4(layers.IPProtocolICMPv4, to), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 7, Seq: 3}, gopacket.Payload("abc"))
+	return build(t, ip4(layers.IPProtocolICMPv4, to),
+		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 7, Seq: 3}, gopacket.Payload("abc"))
 }
 
 func echo6(t *testing.T, from, to netip.Addr) []byte {
@@ -42,7 +43,8 @@ func TestEchoIsAnswered(t *testing.T) {
 		t.Fatalf("sent %v", out)
 	}
 	l, ok := out[0].packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
-	if !ok || l.TypeCode != 0 || l.Id != 7 || l.Seq != 3 || string(l.Payload) != "abc" || plain(append(l.Contents, l.Payload...)) != 0xffff {
+	if !ok || l.TypeCode != 0 || l.Id != 7 || l.Seq != 3 || string(l.Payload) != "abc" ||
+		plain(append(l.Contents, l.Payload...)) != 0xffff {
 		t.Errorf("%v", out[0].packet)
 	}
 	out = d.give(m, echo6(t, their6, our6))
@@ -127,7 +129,8 @@ func TestTruncatedFrameGetsICMPError(t *testing.T) {
 	if len(out) != 1 {
 		t.Fatalf("sent %v", out)
 	}
-	if l, ok := out[0].packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); !ok || l.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || l.Seq != 1300 {
+	if l, ok := out[0].packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); !ok ||
+		l.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || l.Seq != 1300 {
 		t.Errorf("%v", out[0].packet)
 	}
 	out = d.give(m, udp(t, netip.MustParseAddr("fd99::1"), 40000))
@@ -147,7 +150,8 @@ func TestICMPErrorIsNotSentWhenForbidden(t *testing.T) {
 	fragment[21] = 9
 	group := udp(t, netip.MustParseAddr("10.9.9.9"), 10)
 	group[0] = 1
-	nested := build(t, ip4(layers.IPProtocolICMPv4, netip.MustParseAddr("10.9.9.9")), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)}, gopacket.Payload("abc"))
+	nested := build(t, ip4(layers.IPProtocolICMPv4, netip.MustParseAddr("10.9.9.9")),
+		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)}, gopacket.Payload("abc"))
 	for _, c := range []struct {
 		rule string
 		raw  []byte
@@ -160,7 +164,8 @@ func TestICMPErrorIsNotSentWhenForbidden(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)
-			if out := d.give(slow.Message{Reason: slow.NoRoute, Interface: 1}, c.raw); len(out) != 0 || d.drops("slow-path/icmp error not owed") != 1 {
+			if out := d.give(slow.Message{Reason: slow.NoRoute, Interface: 1}, c.raw); len(out) != 0 ||
+				d.drops("slow-path/icmp error not owed") != 1 {
 				t.Errorf("sent %v", out)
 			}
 		})
@@ -195,6 +200,7 @@ func TestFullWorkerOrMissingSourceIsCounted(t *testing.T) {
 	d.full = false
 	d.give(slow.Message{Reason: slow.NoRoute, Interface: 2}, udp(t, netip.MustParseAddr("10.9.9.9"), 10))
 	if d.drops("slow-path/output full") != 1 || d.drops("slow-path/no source address for icmp error") != 1 {
-		t.Errorf("drops: %d, %d", d.drops("slow-path/output full"), d.drops("slow-path/no source address for icmp error"))
+		t.Errorf("drops: %d, %d", d.drops("slow-path/output full"),
+			d.drops("slow-path/no source address for icmp error"))
 	}
 }

@@ -29,7 +29,8 @@ const (
 	Route                     // look up the packet's destination as if it came from Interface; no TTL is taken
 )
 
-// MessageSize is the length of the longest frame that fits into a message: a jumbo frame of 9,216 bytes with its Ethernet header.
+// MessageSize is the length of the longest frame that fits into a message: a jumbo frame of 9,216 bytes with its
+// Ethernet header.
 const MessageSize = 9232
 
 // Message is a frame between a worker and the slow path. The frame is copied: buffers stay with their worker.
@@ -59,4 +60,7 @@ func (m *Message) Fill(b []byte) {
 func (m *Message) Room() []byte { return m.data[:] }
 
 // SetLen sets the length of the frame, at most MessageSize.
-func (m *Message) SetLen(n int) { m.length, m.Whole = n, true }
+func (m *Message) SetLen(n int) {
+	m.length = n
+	m.Whole = true
+}

@@ -1,4 +1,5 @@
-// Package slow handles the packets that workers punt: ARP, neighbour discovery, neighbour resolution, ICMP echo and errors.
+// Package slow handles the packets that workers punt: ARP, neighbour discovery, neighbour resolution, ICMP echo and
+// errors.
 package slow
 
 import (
@@ -70,8 +71,8 @@ func (p *Path) Run(ctx context.Context) error {
 	return nil
 }
 
-// Step handles one burst of each ring, and the resolutions and reassemblies that are due at now. It returns the time when the next one
-// is due, or the zero time. Run is a loop around Step.
+// Step handles one burst of each ring, and the resolutions and reassemblies that are due at now. It returns the time
+// when the next one is due, or the zero time. Run is a loop around Step.
 func (p *Path) Step(now time.Time) time.Time {
 	for _, r := range p.rings {
 		for range burst {

@@ -14,8 +14,8 @@ type Proxied struct {
 	All    bool                  // by ND: all addresses, if the source is not link-local
 }
 
-// answersFor4 reports whether the interface answers an ARP request for a proxied address. It never answers for the sender's
-// own address nor for a neighbour on the same link.
+// answersFor4 reports whether the interface answers an ARP request for a proxied address. It never answers for the
+// sender's own address nor for a neighbour on the same link.
 func (p *Path) answersFor4(index uint32, i Interface, sender, target netip.Addr) bool {
 	if sender == target {
 		return false

@@ -11,12 +11,24 @@ import (
 )
 
 func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
-	low, high := netip.MustParseAddr("10.0.0.100"), netip.MustParseAddr("10.0.0.200")
-	host, own, foreign := netip.MustParseAddr("fd00::77"), netip.MustParseAddr("fd00::78"), netip.MustParseAddr("fd00::79")
-	ranges := slow.Proxied{Ranges: []slow.Range{{Low: netip.MustParseAddr("10.0.0.1"), High: netip.MustParseAddr("10.0.0.2")}, {Low: low, High: high}}}
+	low := netip.MustParseAddr("10.0.0.100")
+	high := netip.MustParseAddr("10.0.0.200")
+	host := netip.MustParseAddr("fd00::77")
+	own := netip.MustParseAddr("fd00::78")
+	foreign := netip.MustParseAddr("fd00::79")
+	ranges := slow.Proxied{
+		Ranges: []slow.Range{
+			{Low: netip.MustParseAddr("10.0.0.1"), High: netip.MustParseAddr("10.0.0.2")}, {Low: low, High: high},
+		},
+	}
 	hosts := slow.Proxied{Hosts: map[netip.Addr]uint32{host: 2, own: 1}}
 	ask4 := func(sender, target string) []byte {
-		return arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: netip.MustParseAddr(sender), Target: netip.MustParseAddr(target)})
+		return arp(t, frame.ARPFields{
+			Operation: 1,
+			SenderMAC: theirMAC,
+			Sender:    netip.MustParseAddr(sender),
+			Target:    netip.MustParseAddr(target),
+		})
 	}
 	ask6 := func(target netip.Addr) []byte {
 		return nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: target, Link: theirMAC})
@@ -41,7 +53,11 @@ func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
 		{rule: "not a host on the link", proxied: hosts, raw: ask6(host), neighbour: host},
 		{rule: "not an unknown host", proxied: hosts, raw: ask6(foreign)},
 		{rule: "all addresses", proxied: slow.Proxied{All: true}, raw: ask6(foreign), want: foreign},
-		{rule: "all but link-local addresses", proxied: slow.Proxied{All: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
+		{
+			rule:    "all but link-local addresses",
+			proxied: slow.Proxied{All: true},
+			raw:     ask6(netip.MustParseAddr("fe80::77")),
+		},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)
@@ -74,7 +90,8 @@ func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
 func saysWeAre(t *testing.T, s sent, a netip.Addr) {
 	t.Helper()
 	if r, ok := s.packet.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
-		if r.Operation != 2 || string(r.SourceHwAddress) != string(ourMAC[:]) || string(r.SourceProtAddress) != string(a.AsSlice()) || string(r.DstHwAddress) != string(theirMAC[:]) {
+		if r.Operation != 2 || string(r.SourceHwAddress) != string(ourMAC[:]) ||
+			string(r.SourceProtAddress) != string(a.AsSlice()) || string(r.DstHwAddress) != string(theirMAC[:]) {
 			t.Errorf("%v", s.packet)
 		}
 		return
@@ -88,7 +105,8 @@ func saysWeAre(t *testing.T, s sent, a netip.Addr) {
 // A gratuitous request needs no answer, so a missing answer is not a drop.
 func TestGratuitousARPIsNoDrop(t *testing.T) {
 	d := newDataplane(t)
-	d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: their4}))
+	d.give(slow.Message{Reason: slow.ARP, Interface: 1},
+		arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: their4}))
 	if n := d.drops("arp-reply/l3_dst_address_not_local"); n != 0 {
 		t.Errorf("%d drops", n)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Limits of the reassembly of packets to the dataplane's own addresses. The memory of a sender is at most maxReassemblies messages. VPP
-// has one limit for all senders, 1024 packets, and permits three fragments.
+// Limits of the reassembly of packets to the dataplane's own addresses. The memory of a sender is at most
+// maxReassemblies messages. VPP has one limit for all senders, 1024 packets, and permits three fragments.
 const (
 	maxReassemblies = 8  // of a sender; the oldest one makes room for the next
 	maxFragments    = 16 // of a packet
@@ -53,7 +53,8 @@ type reassembly struct {
 	failed   bool    // what follows is dropped
 }
 
-// reassembler has the reassemblies of each sender, oldest first: a pod that sends fragments without end displaces only its own.
+// reassembler has the reassemblies of each sender, oldest first: a pod that sends fragments without end displaces only
+// its own.
 type reassembler struct {
 	senders map[uint32][]*reassembly
 	due     time.Time // when the next one expires; zero: there is none
@@ -71,7 +72,10 @@ func fragmentOf(m *Message) (f fragment, ok bool) {
 		}
 		id := binary.BigEndian.Uint16(p[4:])
 		f.key = fragmentKey{m.Interface, p.Source(), p.Destination(), p.Protocol(), uint32(id)}
-		f.head, f.offset, f.data, f.more = raw[:at+p.HeaderLen()], int(p.FragmentOffset())*8, p.Payload(), p.MoreFragments()
+		f.head = raw[:at+p.HeaderLen()]
+		f.offset = int(p.FragmentOffset()) * 8
+		f.data = p.Payload()
+		f.more = p.MoreFragments()
 		return f, true
 	}
 	p, err := frame.ParseIPv6(raw[at:])
@@ -82,21 +86,31 @@ func fragmentOf(m *Message) (f fragment, ok bool) {
 	if !ok {
 		return f, false
 	}
-	f.key = fragmentKey{iface: m.Interface, source: p.Source(), destination: p.Destination(), identification: h.Identification}
+	f.key = fragmentKey{
+		iface:          m.Interface,
+		source:         p.Source(),
+		destination:    p.Destination(),
+		identification: h.Identification,
+	}
 	p[h.NextField] = h.Protocol // without the fragment header
-	f.head, f.offset, f.data, f.more = raw[:at+h.At], h.Offset, p[h.At+frame.FragmentLen:], h.More
+	f.head = raw[:at+h.At]
+	f.offset = h.Offset
+	f.data = p[h.At+frame.FragmentLen:]
+	f.more = h.More
 	return f, true
 }
 
-// add adds a fragment. It returns the packet if that is complete, valid until the next call, or the cause of a drop; neither of them if
-// fragments are missing.
+// add adds a fragment. It returns the packet if that is complete, valid until the next call, or the cause of a drop;
+// neither of them if fragments are missing.
 func (r *reassembler) add(m *Message, f fragment, now time.Time) (whole *Message, c cause, dropped bool) {
 	p, c, dropped := r.find(m.Sender, f.key, now)
 	if p.failed {
 		return nil, fragmentRefused, true
 	}
 	if bad, failed := p.take(f); failed {
-		p.failed, p.head, p.pieces = true, nil, nil
+		p.failed = true
+		p.head = nil
+		p.pieces = nil
 		return nil, bad, true
 	}
 	if p.total == 0 || p.received != p.total {
@@ -131,11 +145,12 @@ func (r *reassembler) remove(sender uint32, p *reassembly) {
 	}
 }
 
-// take adds a fragment's data, or returns why the packet is refused. A copy of a fragment changes nothing; fragments that overlap
-// otherwise refuse the packet in both families (RFC 5722, RFC 8200 4.5).
+// take adds a fragment's data, or returns why the packet is refused. A copy of a fragment changes nothing; fragments
+// that overlap otherwise refuse the packet in both families (RFC 5722, RFC 8200 4.5).
 func (p *reassembly) take(f fragment) (c cause, failed bool) {
 	switch {
-	case len(f.data) == 0, f.more && len(f.data)%8 != 0, !f.more && p.total != 0 && p.total != f.end(), p.total != 0 && f.end() > p.total:
+	case len(f.data) == 0, f.more && len(f.data)%8 != 0, !f.more && p.total != 0 && p.total != f.end(),
+		p.total != 0 && f.end() > p.total:
 		return badFragment, true
 	case len(f.head)+f.end() > MessageSize:
 		return truncated, true
@@ -144,7 +159,8 @@ func (p *reassembly) take(f fragment) (c cause, failed bool) {
 	switch {
 	case found && len(p.pieces[n].data) == len(f.data):
 		return 0, false
-	case found, n < len(p.pieces) && f.end() > p.pieces[n].offset, n > 0 && p.pieces[n-1].offset+len(p.pieces[n-1].data) > f.offset:
+	case found, n < len(p.pieces) && f.end() > p.pieces[n].offset,
+		n > 0 && p.pieces[n-1].offset+len(p.pieces[n-1].data) > f.offset:
 		return overlappingFragments, true
 	case len(p.pieces) == maxFragments:
 		return manyFragments, true
@@ -168,7 +184,13 @@ func (p *reassembly) take(f fragment) (c cause, failed bool) {
 // join makes a message of a complete packet.
 func (r *reassembler) join(m *Message, p *reassembly) *Message {
 	w := &r.whole
-	w.Reason, w.Interface, w.Sender, w.Out, w.Target, w.MTU, w.Virtio = m.Reason, m.Interface, m.Sender, m.Out, m.Target, m.MTU, frame.Virtio{}
+	w.Reason = m.Reason
+	w.Interface = m.Interface
+	w.Sender = m.Sender
+	w.Out = m.Out
+	w.Target = m.Target
+	w.MTU = m.MTU
+	w.Virtio = frame.Virtio{}
 	n := copy(w.Room(), p.head)
 	for _, x := range p.pieces {
 		n += copy(w.Room()[n:], x.data)

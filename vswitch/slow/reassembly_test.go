@@ -24,7 +24,8 @@ func ping(t *testing.T, v6 bool, size int) []byte {
 		payload[i] = byte(i*7 + i>>8)
 	}
 	if !v6 {
-		return build(t, ip4(layers.IPProtocolICMPv4, our4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 7, Seq: 3}, gopacket.Payload(payload))
+		return build(t, ip4(layers.IPProtocolICMPv4, our4),
+			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 7, Seq: 3}, gopacket.Payload(payload))
 	}
 	ip := ip6(layers.IPProtocolICMPv6, their6, our6)
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(128, 0)}
@@ -50,7 +51,9 @@ type cut struct {
 
 // piece returns a fragment with any data behind the headers of a packet.
 func piece(header []byte, at cut, data []byte) []byte {
-	b, id, more := slices.Clone(header), at.id, at.more
+	b := slices.Clone(header)
+	id := at.id
+	more := at.more
 	place := uint16(at.offset)
 	if b[frame.EthernetLen]>>4 == 4 {
 		place /= 8
@@ -61,7 +64,8 @@ func piece(header []byte, at cut, data []byte) []byte {
 		binary.BigEndian.PutUint16(p[2:], uint16(len(p)+len(data)))
 		binary.BigEndian.PutUint16(p[4:], id)
 		binary.BigEndian.PutUint16(p[6:], place)
-		p[10], p[11] = 0, 0
+		p[10] = 0
+		p[11] = 0
 		binary.BigEndian.PutUint16(p[10:], uint16(^plain(p)))
 		return append(b, data...)
 	}
@@ -92,14 +96,17 @@ func wantReply(t interface{ Fatalf(string, ...any) }, out []sent, request []byte
 		t.Fatalf("%d replies", len(out))
 	}
 	upper := frame.EthernetLen + frame.IPv4Len
-	got, kind := out[0].raw, byte(0)
+	got := out[0].raw
+	kind := byte(0)
 	if request[frame.EthernetLen]>>4 == 6 {
-		upper, kind = frame.EthernetLen+frame.IPv6Len, 129
+		upper = frame.EthernetLen + frame.IPv6Len
+		kind = 129
 	}
 	if len(got) != len(request) || got[upper] != kind || !bytes.Equal(got[upper+4:], request[upper+4:]) {
 		t.Fatalf("the reply has %d bytes of %d, or others", len(got), len(request))
 	}
-	if upper == frame.EthernetLen+frame.IPv4Len && (plain(got[frame.EthernetLen:upper]) != 0xffff || plain(got[upper:]) != 0xffff) {
+	if upper == frame.EthernetLen+frame.IPv4Len &&
+		(plain(got[frame.EthernetLen:upper]) != 0xffff || plain(got[upper:]) != 0xffff) {
 		t.Fatalf("checksums of the reply")
 	}
 }
@@ -147,13 +154,15 @@ func TestFragmentsOfUDPAreRefusedLikeAWholePacket(t *testing.T) {
 		name string
 		raw  []byte
 	}{{"IPv4", udp(t, our4, 2000)}, {"IPv6", udp(t, our6, 2000)}} {
-		d, whole := newDataplane(t), newDataplane(t)
+		d := newDataplane(t)
+		whole := newDataplane(t)
 		want := whole.give(toUs, to.raw)
 		var got []sent
 		for _, raw := range cutAt(to.raw, 5, 1400) {
 			got = d.give(toUs, raw)
 		}
-		if len(want) != 1 || len(got) != 1 || !bytes.Equal(got[0].raw[frame.EthernetLen+frame.IPv6Len:], want[0].raw[frame.EthernetLen+frame.IPv6Len:]) {
+		if len(want) != 1 || len(got) != 1 ||
+			!bytes.Equal(got[0].raw[frame.EthernetLen+frame.IPv6Len:], want[0].raw[frame.EthernetLen+frame.IPv6Len:]) {
 			t.Errorf("%s: %d errors, or others than for the whole packet", to.name, len(got))
 		}
 	}
@@ -164,7 +173,9 @@ func TestNeighbourDiscoveryInFragmentsIsIgnored(t *testing.T) {
 	d := newDataplane(t)
 	request := ping(t, true, 24)
 	upper := request[frame.EthernetLen+frame.IPv6Len:]
-	upper[0], upper[2], upper[3] = frame.ICMP6Solicit, 0, 0
+	upper[0] = frame.ICMP6Solicit
+	upper[2] = 0
+	upper[3] = 0
 	copy(upper[8:], our6.AsSlice())
 	frame.ICMP(upper).PutChecksum(frame.PseudoHeader(their6, our6, frame.ProtocolICMPv6, len(upper)))
 	for _, raw := range cutAt(request, 9, 16) {
@@ -186,14 +197,35 @@ func TestHostileFragmentsAreRefused(t *testing.T) {
 			rule, cause string
 			first       [][]byte
 		}{
-			{"an overlap", "overlapping fragments", [][]byte{part(raw, 1, 0, 1000), piece(header, cut{1, 992, true}, long)}},
-			{"another end of the same begin", "overlapping fragments", [][]byte{part(raw, 1, 0, 1000), part(raw, 1, 0, 992)}},
-			{"a fragment around another one", "overlapping fragments", [][]byte{part(raw, 1, 800, 1000), part(raw, 1, 640, 1200)}},
-			{"a length that is no multiple of 8", "fragment with a wrong length", [][]byte{piece(header, cut{1, 0, true}, long[:7])}},
+			{
+				"an overlap", "overlapping fragments",
+				[][]byte{part(raw, 1, 0, 1000), piece(header, cut{1, 992, true}, long)},
+			},
+			{
+				"another end of the same begin", "overlapping fragments",
+				[][]byte{part(raw, 1, 0, 1000), part(raw, 1, 0, 992)},
+			},
+			{
+				"a fragment around another one", "overlapping fragments",
+				[][]byte{part(raw, 1, 800, 1000), part(raw, 1, 640, 1200)},
+			},
+			{
+				"a length that is no multiple of 8", "fragment with a wrong length",
+				[][]byte{piece(header, cut{1, 0, true}, long[:7])},
+			},
 			{"no data", "fragment with a wrong length", [][]byte{piece(header, cut{1, 16, true}, nil)}},
-			{"two ends", "fragment with a wrong length", [][]byte{part(raw, 1, 1600, 2008), piece(header, cut{1, 1600, false}, long)}},
-			{"data behind the end", "fragment with a wrong length", [][]byte{piece(header, cut{1, 1600, false}, long), part(raw, 1, 1800, 1808)}},
-			{"an end before other data", "fragment with a wrong length", [][]byte{part(raw, 1, 1800, 1808), piece(header, cut{1, 1600, false}, long)}},
+			{
+				"two ends", "fragment with a wrong length",
+				[][]byte{part(raw, 1, 1600, 2008), piece(header, cut{1, 1600, false}, long)},
+			},
+			{
+				"data behind the end", "fragment with a wrong length",
+				[][]byte{piece(header, cut{1, 1600, false}, long), part(raw, 1, 1800, 1808)},
+			},
+			{
+				"an end before other data", "fragment with a wrong length",
+				[][]byte{part(raw, 1, 1800, 1808), piece(header, cut{1, 1600, false}, long)},
+			},
 			{"the ping of death", "packet too long", [][]byte{piece(header, cut{1, 65528, false}, long)}},
 		} {
 			d := newDataplane(t)
@@ -216,7 +248,8 @@ func TestHostileFragmentsAreRefused(t *testing.T) {
 }
 
 func TestPacketOfTinyFragmentsIsRefused(t *testing.T) {
-	d, raw := newDataplane(t), ping(t, false, 200)
+	d := newDataplane(t)
+	raw := ping(t, false, 200)
 	for _, f := range cutAt(raw, 1, 8) {
 		if len(d.give(toUs, f)) != 0 {
 			t.Error("answered")
@@ -230,7 +263,8 @@ func TestPacketOfTinyFragmentsIsRefused(t *testing.T) {
 // A pod that never completes its packets takes neither memory nor the reassembly of other pods.
 func TestFloodOfFirstFragmentsConcernsItsSenderOnly(t *testing.T) {
 	d := newDataplane(t)
-	neighbour, evil := toUs, toUs
+	neighbour := toUs
+	evil := toUs
 	evil.Sender = 2
 	mine := cutAt(ping(t, false, 2000), 1, 1400)
 	d.give(neighbour, mine[0])
@@ -276,19 +310,43 @@ func TestStepReturnsWhenAReassemblyExpires(t *testing.T) {
 	}
 }
 
-// FuzzReassembly sends fragments of a UDP packet whose bytes tell their place. An error that quotes the packet has each byte where a
-// fragment put it.
+// Each packet has a time of its own, also behind one of the same sender that expires before it.
+func TestEachReassemblyExpiresByItself(t *testing.T) {
+	d := newDataplane(t)
+	raw := ping(t, false, 2000)
+	began := d.now
+	d.give(toUs, part(raw, 1, 0, 1400))
+	d.step(time.Second)
+	d.give(toUs, part(raw, 2, 0, 1400))
+	d.now = began.Add(2 * time.Second)
+	due := d.path.Step(d.now)
+	if n := d.drops("slow-path/fragments missing"); n != 1 || !due.Equal(began.Add(3*time.Second)) {
+		t.Fatalf("%d expired, due %v after the first fragment", n, due.Sub(began))
+	}
+	d.now = due
+	if due = d.path.Step(d.now); !due.IsZero() || d.drops("slow-path/fragments missing") != 2 {
+		t.Errorf("due at %v, %d expired", due, d.drops("slow-path/fragments missing"))
+	}
+}
+
+// FuzzReassembly sends fragments of a UDP packet whose bytes tell their place. An error that quotes the packet has each
+// byte where a fragment put it.
 func FuzzReassembly(f *testing.F) {
 	f.Add([]byte{0, 2, 1, 2, 2, 0}, false)
 	f.Add([]byte{2, 2, 0, 0, 2, 1, 1, 4, 1}, true)
 	f.Fuzz(func(t *testing.T, script []byte, v6 bool) {
-		d, raw, header := newDataplane(t), udp(t, our4, 10), frame.EthernetLen+frame.IPv4Len
+		d := newDataplane(t)
+		raw := udp(t, our4, 10)
+		header := frame.EthernetLen + frame.IPv4Len
 		if v6 {
-			raw, header = udp(t, our6, 10), frame.EthernetLen+frame.IPv6Len
+			raw = udp(t, our6, 10)
+			header = frame.EthernetLen + frame.IPv6Len
 		}
 		answers := 0
 		for ; len(script) >= 3; script = script[3:] {
-			offset, length, more := int(script[0])*8, int(script[1])*4, script[2]&1 != 0
+			offset := int(script[0]) * 8
+			length := int(script[1]) * 4
+			more := script[2]&1 != 0
 			if offset == 0 && !more {
 				continue // no fragment
 			}

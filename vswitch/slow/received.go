@@ -61,7 +61,8 @@ func parse6(b []byte, whole bool) (frame.IPv6, bool) {
 	return b, len(b) >= frame.IPv6Len
 }
 
-// received handles packets to the dataplane itself, also in fragments: it answers echo requests and refuses other protocols.
+// received handles packets to the dataplane itself, also in fragments: it answers echo requests and refuses other
+// protocols.
 func (p *Path) received(m *Message, now time.Time) {
 	if !m.Whole {
 		p.drop(truncated)
@@ -103,9 +104,12 @@ func (k packet) icmp() uint8 {
 
 func (p *Path) echo(m *Message, k packet) {
 	icmp, err := frame.ParseICMP(k.ip[k.header:])
-	request, reply, pseudo := uint8(frame.ICMPEcho), uint8(frame.ICMPEchoReply), uint16(0)
+	request := uint8(frame.ICMPEcho)
+	reply := uint8(frame.ICMPEchoReply)
+	pseudo := uint16(0)
 	if !k.source.Is4() {
-		request, reply = frame.ICMP6Echo, frame.ICMP6EchoReply
+		request = frame.ICMP6Echo
+		reply = frame.ICMP6EchoReply
 		pseudo = pseudo6(k.source, k.destination, len(icmp))
 	}
 	switch {
@@ -164,6 +168,8 @@ func (p *Path) send(out, m *Message, to netip.Addr) {
 		p.output(out, m.Interface)
 		return
 	}
-	out.Reason, out.Interface, out.Virtio = Route, m.Interface, frame.Virtio{}
+	out.Reason = Route
+	out.Interface = m.Interface
+	out.Virtio = frame.Virtio{}
 	p.router.Injected()
 }

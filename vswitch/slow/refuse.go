@@ -39,7 +39,8 @@ func (p *Path) refuse(m *Message, now time.Time) {
 	i, _ := p.router.Interface(m.Interface)
 	source, ok := i.errorSource(k.source)
 	if m.Reason == Received {
-		source, ok = k.destination, true
+		source = k.destination
+		ok = true
 	}
 	if !ok {
 		p.drop(noErrorSource)
@@ -64,7 +65,8 @@ func (i Interface) errorSource(target netip.Addr) (source netip.Addr, ok bool) {
 			continue
 		}
 		if n := commonBits(a, target); n > longest {
-			source, longest = a, n
+			source = a
+			longest = n
 		}
 	}
 	return source, source.IsValid()
@@ -72,7 +74,8 @@ func (i Interface) errorSource(target netip.Addr) (source netip.Addr, ok bool) {
 
 // commonBits returns the length of the common prefix of two addresses of one family.
 func commonBits(a, b netip.Addr) int {
-	x, y := a.AsSlice(), b.AsSlice()
+	x := a.AsSlice()
+	y := b.AsSlice()
 	for n := range x {
 		if d := x[n] ^ y[n]; d != 0 {
 			return 8*n + bits.LeadingZeros8(d)
@@ -159,7 +162,8 @@ func (k packet) hasPorts() bool {
 	return k.protocol == frame.ProtocolTCP || k.protocol == frame.ProtocolUDP
 }
 
-// owed applies RFC 1122 3.2.2 and RFC 4443 2.4 e: errors, later fragments and packets that are not unicast get no error.
+// owed applies RFC 1122 3.2.2 and RFC 4443 2.4 e: errors, later fragments and packets that are not unicast get no
+// error.
 func (k packet) owed(to frame.MAC) bool {
 	s := k.source
 	if k.later || to.IsMulticast() || k.destination.IsMulticast() || !s.IsValid() ||
@@ -179,15 +183,15 @@ func (k packet) owed(to frame.MAC) bool {
 	return !frame.IsICMP6Error(icmp.Type())
 }
 
-// The rate limit of ICMP errors per second to one sender, and its burst. RFC 4443 2.4 f asks for a token bucket; the rate is Linux's
-// icmp_msgs_per_sec.
+// The rate limit of ICMP errors per second to one sender, and its burst. RFC 4443 2.4 f asks for a token bucket; the
+// rate is Linux's icmp_msgs_per_sec.
 const (
 	errorRate  = 1000
 	errorBurst = 50
 )
 
-// errorLimit has a token bucket for each interface: with a common one a pod that causes many errors would exhaust the errors for other pods, such as
-// the MTUs of their paths. It has at most one for each interface that ever existed.
+// errorLimit has a token bucket for each interface: with a common one a pod that causes many errors would exhaust the
+// errors for other pods, such as the MTUs of their paths. It has at most one for each interface that ever existed.
 type errorLimit map[uint32]*bucket
 
 func (e errorLimit) take(sender uint32, now time.Time) bool {

@@ -77,8 +77,8 @@ func (p *Path) resolve(m *Message, now time.Time) {
 	p.keep(r, m)
 }
 
-// makeRoom removes a resolution of the sender with most of them, unless that is this one. So a pod that scans addresses does not prevent
-// others from resolving theirs.
+// makeRoom removes a resolution of the sender with most of them, unless that is this one. So a pod that scans addresses
+// does not prevent others from resolving theirs.
 func (p *Path) makeRoom(sender uint32) bool {
 	most := sender
 	for s, n := range p.senders {
@@ -132,8 +132,8 @@ func (p *Path) ask(key neighbourKey, r *resolution, now time.Time) {
 	p.solicit(key.index, i, key.addr)
 }
 
-// claim handles the MAC that a neighbour announced: it completes a resolution or updates a learned neighbour. It adds no
-// entry for unknown neighbours and never changes a static entry.
+// claim handles the MAC that a neighbour announced: it completes a resolution or updates a learned neighbour. It adds
+// no entry for unknown neighbours and never changes a static entry.
 func (p *Path) claim(c claim, now time.Time) {
 	mac, static, known := p.router.Neighbour(c.index, c.addr)
 	if known && static {
@@ -152,7 +152,8 @@ func (p *Path) claim(c claim, now time.Time) {
 	if !r.mac.IsZero() && (!c.override || r.mac == c.mac) {
 		return
 	}
-	r.mac, r.due = c.mac, now.Add(learnedFor)
+	r.mac = c.mac
+	r.due = now.Add(learnedFor)
 	p.expect(r.due)
 	p.router.Learned(c.index, c.addr, c.mac)
 	for _, w := range r.waiting {
@@ -174,7 +175,9 @@ func (p *Path) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
 	}
 	m.Fill(w.frame)
 	frame.Ethernet(m.Bytes()).Rewrite(mac, i.MAC)
-	m.Reason, m.Out, m.Virtio = Output, out, w.virtio
+	m.Reason = Output
+	m.Out = out
+	m.Virtio = w.virtio
 	p.router.Injected()
 }
 

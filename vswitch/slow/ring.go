@@ -2,8 +2,8 @@ package slow
 
 import "sync/atomic"
 
-// Ring is a lock-free queue with one writer, which owns head, and one reader, which owns tail. The writer owns an element from
-// Reserve to Commit, the reader from Peek to Advance.
+// Ring is a lock-free queue with one writer, which owns head, and one reader, which owns tail. The writer owns an
+// element from Reserve to Commit, the reader from Peek to Advance.
 type Ring[T any] struct {
 	elements []T
 	mask     uint64

@@ -43,7 +43,10 @@ func TestMessageTruncatesLongFrame(t *testing.T) {
 
 // The reader sleeps when the ring is empty. A sleep that lasts until its deadline means a lost wake-up.
 func TestNoWakeUpIsLost(t *testing.T) {
-	const total, lost = 20000, time.Minute
+	const (
+		total = 20000
+		lost  = time.Minute
+	)
 	r := slow.NewRing[slow.Message](4)
 	bell, err := slow.NewBell()
 	if err != nil {
@@ -116,7 +119,8 @@ func TestWaitContinuesAfterSignal(t *testing.T) {
 	}
 	defer bell.Close()
 	const long = 200 * time.Millisecond
-	thread, slept := make(chan int), make(chan time.Duration)
+	thread := make(chan int)
+	slept := make(chan time.Duration)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()

@@ -32,7 +32,8 @@ func TestPodThatScansDoesNotPreventOthersFromResolving(t *testing.T) {
 	scan := func(first uint16, sender uint32) (asked int) {
 		for n := range uint16(2000) {
 			a := target(first + n)
-			asked += len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: sender, Out: 1, Target: a}, udp(t, a, 10)))
+			asked += len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: sender, Out: 1, Target: a},
+				udp(t, a, 10)))
 		}
 		return asked
 	}
@@ -40,7 +41,8 @@ func TestPodThatScansDoesNotPreventOthersFromResolving(t *testing.T) {
 		t.Errorf("%d requests of the scan", n)
 	}
 	a := target(60000)
-	if len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: 6, Out: 1, Target: a}, udp(t, a, 10))) != 1 {
+	if len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: 6, Out: 1, Target: a},
+		udp(t, a, 10))) != 1 {
 		t.Error("another pod cannot resolve a neighbour")
 	}
 	if n := scan(10000, 6); n != 511 {
@@ -50,10 +52,12 @@ func TestPodThatScansDoesNotPreventOthersFromResolving(t *testing.T) {
 		t.Errorf("the first scan took %d resolutions of the second one", n)
 	}
 	a = target(60001)
-	if len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: 7, Out: 1, Target: a}, udp(t, a, 10))) != 1 {
+	if len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: 7, Out: 1, Target: a},
+		udp(t, a, 10))) != 1 {
 		t.Error("a third pod cannot resolve a neighbour")
 	}
-	// One of the two has one resolution less now. If it took one of the other, they would take them from each other forever.
+	// One of the two has one resolution less now. If it took one of the other, they would take them from each other
+	// forever.
 	if n := scan(30000, 5) + scan(40000, 6); n != 0 {
 		t.Errorf("the scans took %d resolutions of each other", n)
 	}

@@ -85,9 +85,13 @@ type named struct {
 // fits reports whether the reading has the same interfaces, errors and ACLs as the directory.
 func (d *directory) fits(r *Reading) bool {
 	return d != nil &&
-		slices.EqualFunc(d.interfaces, r.Interfaces, func(n named, i Interface) bool { return n == named{i.Index, i.Name} }) &&
+		slices.EqualFunc(d.interfaces, r.Interfaces, func(n named, i Interface) bool {
+			return n == named{i.Index, i.Name}
+		}) &&
 		slices.EqualFunc(d.errors, r.Errors, func(name string, e Error) bool { return name == e.Name }) &&
-		slices.EqualFunc(d.acls, r.ACLs, func(v aclVector, a ACL) bool { return v.index == a.Index && v.rules == len(a.Matches) })
+		slices.EqualFunc(d.acls, r.ACLs, func(v aclVector, a ACL) bool {
+			return v.index == a.Index && v.rules == len(a.Matches)
+		})
 }
 
 // build lays out a directory for the interfaces and errors of a reading. The arena has no readers yet.
@@ -198,8 +202,8 @@ func (w *entries) links(interfaces []named, first int) {
 	}
 }
 
-// counters writes an entry with counters of one thread (readings are sums over all threads) and returns the offset of the
-// counters.
+// counters writes an entry with counters of one thread (readings are sums over all threads) and returns the offset of
+// the counters.
 func (w *entries) counters(name string, kind uint32, n, size int) int {
 	threads := w.vector(1, 8)
 	at := w.vector(n, size)
@@ -221,8 +225,8 @@ func (w *entries) names(entry string, interfaces []named, width int) {
 	w.entry(entry, typeNames, base+uint64(vector))
 }
 
-// base is the address that pointers in the segment are relative to. Clients subtract it, so any value would do; this one
-// tells a client nothing about the writer's memory.
+// base is the address that pointers in the segment are relative to. Clients subtract it, so any value would do; this
+// one tells a client nothing about the writer's memory.
 const base = 1 << 36
 
 // errFull means that the directory does not fit into its region of the segment.

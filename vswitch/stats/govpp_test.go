@@ -110,7 +110,8 @@ func expected(r *Reading, boot, beats uint64) map[string]adapter.Stat {
 	for _, name := range []string{"drops", "punt", "ip4", "ip6", "tx-error"} {
 		simple[name] = make([]adapter.Counter, width)
 	}
-	rx, tx := make([]adapter.CombinedCounter, width), make([]adapter.CombinedCounter, width)
+	rx := make([]adapter.CombinedCounter, width)
+	tx := make([]adapter.CombinedCounter, width)
 	for _, i := range r.Interfaces {
 		names[i.Index] = adapter.Name(i.Name)
 		rx[i.Index] = adapter.CombinedCounter{i.Rx.Packets, i.Rx.Bytes}
@@ -125,7 +126,8 @@ func expected(r *Reading, boot, beats uint64) map[string]adapter.Stat {
 		all[link+"tx"] = adapter.CombinedCounterStat{{tx[i.Index]}}
 	}
 	all["/if/names"] = names
-	all["/if/rx"], all["/if/tx"] = adapter.CombinedCounterStat{rx}, adapter.CombinedCounterStat{tx}
+	all["/if/rx"] = adapter.CombinedCounterStat{rx}
+	all["/if/tx"] = adapter.CombinedCounterStat{tx}
 	for name, vector := range simple {
 		all["/if/"+name] = adapter.SimpleCounterStat{vector}
 	}
@@ -161,8 +163,15 @@ func readings() *rapid.Generator[Reading] {
 			kind := rapid.SampledFrom([]string{"tap%d", "memif7/%d", "host-veth%d"}).Draw(t, "kind")
 			count := func(what string) uint64 { return rapid.Uint64().Draw(t, what) }
 			r.Interfaces = append(r.Interfaces, Interface{
-				Index: n, Name: fmt.Sprintf(kind, n), Rx: Combined{count("rx"), count("rx bytes")}, Tx: Combined{count("tx"), count("tx bytes")},
-				Drops: count("drops"), Punts: count("punts"), IP4: count("ip4"), IP6: count("ip6"), TxErrors: count("tx errors"),
+				Index:    n,
+				Name:     fmt.Sprintf(kind, n),
+				Rx:       Combined{count("rx"), count("rx bytes")},
+				Tx:       Combined{count("tx"), count("tx bytes")},
+				Drops:    count("drops"),
+				Punts:    count("punts"),
+				IP4:      count("ip4"),
+				IP6:      count("ip6"),
+				TxErrors: count("tx errors"),
 			})
 		}
 		for _, name := range []string{"ip4-input/time_expired", "l2-fwd/L2 forward misses", "ethernet-input/no error"} {
@@ -189,8 +198,8 @@ func TestGovppReadsPublishedCounters(t *testing.T) {
 	})
 }
 
-// TestReaderSeesNoMixtureWhileInterfacesComeAndGo reads while the directory is replaced at the highest rate that the segment
-// supports: two replacements per reading.
+// TestReaderSeesNoMixtureWhileInterfacesComeAndGo reads while the directory is replaced at the highest rate that the
+// segment supports: two replacements per reading.
 func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 	segment := newSegment(t)
 	socket := serve(t, segment)
@@ -201,7 +210,11 @@ func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 		for n := uint64(0); ; n++ {
 			r := Reading{Workers: 1, Errors: []Error{{"node/reason", n * 64}}}
 			for i := range uint32(1 + n*7%30) {
-				r.Interfaces = append(r.Interfaces, Interface{Index: i, Name: fmt.Sprintf("tap%d", i), Rx: Combined{n*64 + uint64(i), n}})
+				r.Interfaces = append(r.Interfaces, Interface{
+					Index: i,
+					Name:  fmt.Sprintf("tap%d", i),
+					Rx:    Combined{n*64 + uint64(i), n},
+				})
 			}
 			for range 5 {
 				if err := segment.Update(&r); err != nil {
@@ -232,7 +245,8 @@ func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 		if err != nil || len(entries) != 2 {
 			t.Fatalf("%d entries, %v", len(entries), err)
 		}
-		names, rx := entries[0].Data.(adapter.NameStat), entries[1].Data.(adapter.CombinedCounterStat)
+		names := entries[0].Data.(adapter.NameStat)
+		rx := entries[1].Data.(adapter.CombinedCounterStat)
 		if len(rx) != 1 || len(rx[0]) != len(names) {
 			t.Fatalf("%d names, counters %v", len(names), rx)
 		}
@@ -254,12 +268,16 @@ func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 func TestRulesOfACLsHaveCounters(t *testing.T) {
 	segment := newSegment(t)
 	client := connect(t, serve(t, segment))
-	for _, want := range [][]Combined{{{1, 60}, {2, 128}}, {{3, 180}, {2, 128}}, {{0, 0}}, nil} { // the third replaces the ACL, the fourth has no rules
-		if err := segment.Update(&Reading{ACLs: []ACL{{Index: 7, Matches: want}, {Index: 9, Matches: []Combined{{5, 6}}}}}); err != nil {
+	// the third replaces the ACL, the fourth has no rules
+	for _, want := range [][]Combined{{{1, 60}, {2, 128}}, {{3, 180}, {2, 128}}, {{0, 0}}, nil} {
+		if err := segment.Update(&Reading{
+			ACLs: []ACL{{Index: 7, Matches: want}, {Index: 9, Matches: []Combined{{5, 6}}}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		entries, err := client.DumpStats("^/acl/")
-		if err != nil || len(entries) != 2 || string(entries[0].Name) != "/acl/7/matches" || string(entries[1].Name) != "/acl/9/matches" {
+		if err != nil || len(entries) != 2 || string(entries[0].Name) != "/acl/7/matches" ||
+			string(entries[1].Name) != "/acl/9/matches" {
 			t.Fatalf("%v, %v", entries, err)
 		}
 		got := entries[0].Data.(adapter.CombinedCounterStat)[0]
@@ -296,7 +314,8 @@ func TestClientsCannotChangeTheSegment(t *testing.T) {
 		t.Fatal(fds, err)
 	}
 	defer unix.Close(fds[0])
-	if _, err := unix.Mmap(fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
+	if _, err := unix.Mmap(fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err,
+		unix.EPERM) {
 		t.Errorf("map for writing: %v", err)
 	}
 	if _, err := unix.Pwrite(fds[0], []byte{9}, 0); !errors.Is(err, unix.EPERM) {
@@ -348,9 +367,11 @@ func TestVPPsClientReadsTheSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := func(args ...string) string {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(prefix, "bin/vpp_get_stats"), append([]string{"socket-name", socket}, args...)...)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(prefix, "bin/vpp_get_stats"),
+			append([]string{"socket-name", socket}, args...)...)
 		libraries, _ := filepath.Glob(filepath.Join(prefix, "lib/*-linux-gnu"))
-		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+strings.Join(append(libraries, filepath.Join(prefix, "lib")), ":"))
+		cmd.Env = append(os.Environ(),
+			"LD_LIBRARY_PATH="+strings.Join(append(libraries, filepath.Join(prefix, "lib")), ":"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -364,8 +385,10 @@ func TestVPPsClientReadsTheSegment(t *testing.T) {
 		}
 	}
 	out := program("dump", "/interfaces/memif1_0/", "/err/", "/if/names", "/sys/heartbeat")
-	for _, line := range []string{"5 packets, 320 bytes /interfaces/memif1_0/rx", "3 packets /interfaces/memif1_0/drops",
-		"41 packets /err/ip4-input/time_expired", "[2]: memif1/0 /if/names", "2.00 /sys/heartbeat"} {
+	for _, line := range []string{
+		"5 packets, 320 bytes /interfaces/memif1_0/rx", "3 packets /interfaces/memif1_0/drops",
+		"41 packets /err/ip4-input/time_expired", "[2]: memif1/0 /if/names", "2.00 /sys/heartbeat",
+	} {
 		if !strings.Contains(out, line) {
 			t.Errorf("%q is missing in the output of VPP's client:\n%s", line, out)
 		}

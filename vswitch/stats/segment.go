@@ -1,10 +1,10 @@
 // Package stats serves counters in a stats segment as VPP 25.10 lays it out, so that VPP's clients can read it.
 //
-// A segment is a memfd that every client maps; clients get its descriptor over a unix socket. It begins with a header that
-// points to the directory, a vector of named entries. An entry holds a value, points to a vector of counters for each
-// thread, points to a vector of names, or is a link to one element of another entry's vectors. Pointers are addresses in
-// the writer's memory: a client subtracts the header's base. The layout is defined by VPP's src/vlib/stats/shared.h and
-// src/vppinfra/vec_bootstrap.h.
+// A segment is a memfd that every client maps; clients get its descriptor over a unix socket. It begins with a header
+// that points to the directory, a vector of named entries. An entry holds a value, points to a vector of counters for
+// each thread, points to a vector of names, or is a link to one element of another entry's vectors. Pointers are
+// addresses in the writer's memory: a client subtracts the header's base. The layout is defined by VPP's
+// src/vlib/stats/shared.h and src/vppinfra/vec_bootstrap.h.
 package stats
 
 import (
@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The header (vlib_stats_shared_header_t). Some clients also read the pointer after it that old versions of VPP had: it stays 0.
+// The header (vlib_stats_shared_header_t). Some clients also read the pointer after it that old versions of VPP had: it
+// stays 0.
 const (
 	headerVersion    = 0
 	headerBase       = 8
@@ -28,8 +29,8 @@ const (
 	layoutVersion = 2 // STAT_SEGMENT_VERSION
 )
 
-// A new directory goes into the region that was written longest ago, so a client can finish reading the previous one. The
-// epoch then tells the client that the directory was replaced.
+// A new directory goes into the region that was written longest ago, so a client can finish reading the previous one.
+// The epoch then tells the client that the directory was replaced.
 const (
 	regions    = 3
 	regionSize = 32 << 20 // for about 14,000 interfaces and a million rules of ACLs; unused pages take no memory
@@ -80,7 +81,8 @@ type Segment struct {
 	now    *directory
 }
 
-// NewSegment creates a segment without interfaces. Clients that receive its descriptor can neither write to it nor resize it.
+// NewSegment creates a segment without interfaces. Clients that receive its descriptor can neither write to it nor
+// resize it.
 func NewSegment() (_ *Segment, err error) {
 	fd, err := unix.MemfdCreate("stat segment", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -134,7 +136,8 @@ func (s *Segment) replace(r *Reading) error {
 	}
 	d.fill(s.mem, r)
 	store(s.mem, d.at+heartbeat*entrySize+entryValue, s.beats)
-	s.now, s.region = d, (s.region+1)%regions
+	s.now = d
+	s.region = (s.region + 1) % regions
 
 	store(s.mem, headerInProgress, 1)
 	store(s.mem, headerDirectory, base+uint64(d.at))

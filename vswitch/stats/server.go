@@ -15,7 +15,8 @@ import (
 // Interval is the time between two collections.
 const Interval = time.Second
 
-// sendTimeout bounds the write to a client. In practice the write never blocks: one message always fits into the socket.
+// sendTimeout bounds the write to a client. In practice the write never blocks: one message always fits into the
+// socket.
 const sendTimeout = time.Second
 
 const acceptPause = 100 * time.Millisecond
@@ -27,8 +28,8 @@ type Server struct {
 	Log      *slog.Logger
 }
 
-// Serve collects counters and sends the segment to each client that connects to l, a unixpacket listener, until ctx ends.
-// It closes l.
+// Serve collects counters and sends the segment to each client that connects to l, a unixpacket listener, until ctx
+// ends. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	segment, err := NewSegment()
 	if err != nil {

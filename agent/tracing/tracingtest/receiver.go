@@ -91,7 +91,9 @@ func (r *Receiver) Refuse(err error) {
 }
 
 // Export keeps spans.
-func (r *Receiver) Export(_ context.Context, q *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (r *Receiver) Export(
+	_ context.Context, q *collector.ExportTraceServiceRequest,
+) (*collector.ExportTraceServiceResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refuse != nil {
@@ -132,8 +134,8 @@ func (r *Receiver) Spans(trace string) []*tracev1.Span {
 	return of
 }
 
-// Tree returns the names of a trace's spans, one a line, indented below the parent, with "!" if they failed. Spans whose parent is
-// parent (an ID in hex) are at the left.
+// Tree returns the names of a trace's spans, one a line, indented below the parent, with "!" if they failed. Spans
+// whose parent is parent (an ID in hex) are at the left.
 func (r *Receiver) Tree(trace, parent string) string {
 	var b strings.Builder
 	spans := r.Spans(trace)

@@ -1,4 +1,4 @@
-import { h, s, table, rove } from './dom.js';
+import { h, s, table, rove, podLink } from './dom.js';
 import { read, every } from './api.js';
 import { age, count, time } from './format.js';
 
@@ -77,7 +77,7 @@ function toneOf(b) {
   return 'free';
 }
 function ownerText(l) {
-  if (l.pod) return l.pod + (l.interface ? ' · ' + l.interface : '');
+  if (l.pod) return [l.state === 'cooling' ? 'was ' : '', podLink(l.pod, l.interface ? `${l.pod}:${l.interface}` : l.pod)];
   if (l.state === 'cooling') return 'was ' + (l.holder || 'in use');
   return l.state === 'internal' ? 'reserved by Weft' : l.holder || '–';
 }

@@ -1,13 +1,16 @@
 // Requests to the agent that served this page. Nothing else is contacted.
+//
+// A stopped agent accepts connections and does not answer, so each request has a time limit.
+const patience = 5000; // milliseconds
 export async function read(path, parameters) {
   const query = new URLSearchParams(parameters || {}).toString();
-  let reply;
+  let reply, text;
   try {
-    reply = await fetch('/api/' + path + (query ? '?' + query : ''), { credentials: 'same-origin', cache: 'no-store' });
-  } catch {
-    throw new Error('The agent does not answer; it may be restarting.');
+    reply = await fetch('/api/' + path + (query ? '?' + query : ''), { credentials: 'same-origin', cache: 'no-store', signal: AbortSignal.timeout(patience) });
+    text = await reply.text();
+  } catch (e) {
+    throw new Error(e.name === 'TimeoutError' ? `The agent does not answer within ${patience / 1000} s.` : 'The agent does not answer; it may be restarting.');
   }
-  const text = await reply.text();
   let document;
   try { document = JSON.parse(text); } catch { document = { error: text.trim() || reply.statusText }; }
   if (!reply.ok) throw new Error(document.error || reply.statusText);

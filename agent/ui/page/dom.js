@@ -25,6 +25,10 @@ export function table(caption, columns, rows, empty = 'Nothing here.') {
     h('table', {}, h('caption', { class: 'sr' }, caption), h('thead', {}, head), h('tbody', {}, body)));
 }
 
+// podLink returns a link to the view of a pod; a container outside Kubernetes has none.
+export const podHref = (name) => (name.includes('/') ? '#/pod?name=' + encodeURIComponent(name) : null);
+export const podLink = (name, text) => (podHref(name) ? h('a', { href: podHref(name) }, text || name) : text || name);
+
 // stat returns one figure with its name.
 export const stat = (name, value, tone) => h('div', { class: 'stat ' + (tone || '') }, h('dt', {}, name), h('dd', {}, value));
 

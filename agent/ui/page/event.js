@@ -1,7 +1,7 @@
 import { h, s, table } from './dom.js';
 import { read } from './api.js';
-import { nanos, time, plural, cut } from './format.js';
-import { outcome } from './events.js';
+import { nanos, time, plural, cut, podOf } from './format.js';
+import { outcome, podsOf } from './events.js';
 
 class Event extends HTMLElement {
   async connectedCallback() {
@@ -24,7 +24,8 @@ function show({ event, transactions }, seq) {
   return [
     back(), h('h1', {}, `Event ${seq}`), h('p', { class: 'lead' }, event.event),
     h('dl', { class: 'stats' }, figure('Arrived', time(event.arrived)), figure('In the queue', nanos(span(event.queued))), figure('Took', nanos(span(event.took))),
-      figure('Operations', String(event.operations)), figure('Transactions', (event.transactions || []).join(', ') || '–'), figure('Result', outcome(event))),
+      figure('Operations', String(event.operations)), figure('Transactions', (event.transactions || []).join(', ') || '–'), figure('Pods', podsOf(event)), figure('Result', outcome(event))),
+    event.sharedWith.length ? h('p', { class: 'note' }, 'Other events share the transaction: ', event.sharedWith.map((n, i) => [i ? ', ' : '', h('a', { href: '#/event?seq=' + n }, '#' + n)]), '. Only the operations of this event are shown.') : [],
     h('h2', {}, 'From the request to the dataplane'), drawing(forward, total, 'Waterfall of the event'),
     undo.length ? [h('h2', { class: 'undo' }, 'Rollback'), h('p', { class: 'note' }, `${plural(undo.length, 'operation')} ${undo.length === 1 ? 'was' : 'were'} undone after the error, in reverse order.`), drawing(undo, total, 'Waterfall of the rollback')] : [],
     waiting(transactions),
@@ -40,6 +41,7 @@ const figure = (name, value) => h('div', { class: 'stat' }, h('dt', {}, name), h
 // waterfall returns one bar for each part: { name, kind, at, took, depth, error, undo }, times in nanoseconds since the arrival.
 function waterfall(event, transactions) {
   const arrived = new Date(event.arrived).getTime() * 1e6 + sub(event.arrived);
+  transactions = shareOf(event, transactions);
   const since = (text) => new Date(text).getTime() * 1e6 + sub(text) - arrived;
   const bars = [{ name: event.event, kind: 'request', at: 0, took: span(event.queued) + span(event.took), depth: 0, error: event.error }];
   if (span(event.queued) > 0) bars.push({ name: 'waits in the queue', kind: 'queue', at: 0, took: span(event.queued), depth: 1 });
@@ -55,13 +57,19 @@ function waterfall(event, transactions) {
   if (!bars.some((b) => b.kind === 'transaction')) addTransactions(bars, transactions, since);
   return bars;
 }
+// shareOf leaves out the operations of other events of a shared transaction.
+function shareOf(event, transactions) {
+  if (!event.sharedWith.length) return transactions;
+  const own = new Set((event.handlers || []).flatMap((handler) => (handler.changes || []).map((change) => change.slice(change.indexOf(' ') + 1))));
+  return transactions.map((t) => ({ ...t, operations: t.operations.filter((op) => own.has(op.ref)) }));
+}
 function addTransactions(bars, transactions, since) {
   for (const t of transactions) {
     const start = Math.max(0, since(t.start));
     bars.push({ name: `transaction ${t.seq}: ${t.label || t.origin}`, kind: 'transaction', at: start, took: span(t.took), depth: 2, error: t.error });
     if (span(t.planTook)) bars.push({ name: 'plan', kind: 'plan', at: start + span(t.queued), took: span(t.planTook), depth: 3 });
     for (const op of t.operations || []) {
-      bars.push({ name: `${op.verb} ${op.ref}`, kind: 'operation', at: start + span(op.at), took: span(op.took), depth: 3, level: op.level, error: op.error, undo: op.why === 'undo', why: op.why });
+      bars.push({ name: `${op.verb} ${op.ref}${op.owners.length ? ' of ' + op.owners.map((o) => `${podOf(o.pod) || o.containerId.slice(0, 12)}:${o.interface}`).slice(0, 3).join(', ') : ''}`, kind: 'operation', at: start + span(op.at), took: span(op.took), depth: 3, level: op.level, error: op.error, undo: op.why === 'undo', why: op.why });
     }
   }
 }

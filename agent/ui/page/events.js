@@ -1,6 +1,7 @@
-import { h, table, announce } from './dom.js';
+import { h, table, announce, podLink } from './dom.js';
 import { read } from './api.js';
-import { time, duration, plural } from './format.js';
+import { time, duration, plural, podOf } from './format.js';
+import { ownersOf } from './objects.js';
 
 const limit = 200; // rows shown
 
@@ -20,9 +21,17 @@ class Events extends HTMLElement {
         h('label', { for: 'f-kind' }, 'Kind'), this.kind,
         h('label', { class: 'check', for: 'f-failed' }, this.failed, 'only failed'), this.live),
       this.rows);
+    this.follow = (e) => this.showLive(e.detail);
+    document.addEventListener('answered', this.follow);
     this.load();
   }
-  disconnectedCallback() { clearTimeout(this.retry); if (this.source) this.source.close(); }
+  // showLive says whether events arrive: the stream of a stopped agent stays open.
+  showLive(answered) {
+    if (!this.source || this.source.readyState !== EventSource.OPEN) return;
+    this.live.textContent = answered ? 'live' : 'no answer';
+    this.live.classList.toggle('on', answered);
+  }
+  disconnectedCallback() { document.removeEventListener('answered', this.follow); clearTimeout(this.retry); if (this.source) this.source.close(); }
   // again reads everything again: a browser does not reconnect after an error of the proxy.
   again() {
     this.live.textContent = 'reconnecting';
@@ -41,7 +50,7 @@ class Events extends HTMLElement {
     this.show();
     const next = this.events.length ? this.events[this.events.length - 1].seq + 1 : 1;
     this.source = new EventSource('/api/stream?since=' + next);
-    this.source.onopen = () => { this.live.textContent = 'live'; this.live.classList.add('on'); };
+    this.source.onopen = () => this.showLive(true);
     this.source.onerror = () => { this.source.close(); this.again(); };
     this.source.onmessage = (m) => this.add(JSON.parse(m.data));
   }
@@ -55,7 +64,7 @@ class Events extends HTMLElement {
   }
   shows(e) {
     const words = this.text.value.trim().toLowerCase();
-    return (!words || (e.event + ' ' + e.error).toLowerCase().includes(words)) &&
+    return (!words || [e.event, e.error, ...namesOf(e)].join(' ').toLowerCase().includes(words)) &&
       (!this.kind.value || kindOf(e) === this.kind.value) && (!this.failed.checked || e.error !== '');
   }
   show() {
@@ -67,9 +76,9 @@ class Events extends HTMLElement {
     const slowest = Math.max(...found.slice(0, limit).map((e) => parseFloat(e.took) || 0), 1e-9);
     const focus = document.activeElement && document.activeElement.getAttribute('href');
     this.rows.replaceChildren(h('p', { class: 'note' }, `${plural(found.length, 'event')}${found.length > limit ? `; the newest ${limit} are shown` : ''}`),
-      table('Events, newest first', [{ title: '#', numeric: true }, { title: 'Time' }, { title: 'Event', class: 'wide' }, { title: 'Took', numeric: true }, { title: '' }, { title: 'Operations', numeric: true }, { title: 'Result', class: 'wide' }],
+      table('Events, newest first', [{ title: '#', numeric: true }, { title: 'Time' }, { title: 'Event', class: 'wide' }, { title: 'Pod', class: 'wide' }, { title: 'Took', numeric: true }, { title: '' }, { title: 'Operations', numeric: true }, { title: 'Result', class: 'wide' }],
         found.slice(0, limit).map((e) => ({ cells: [
-          h('a', { href: '#/event?seq=' + e.seq }, String(e.seq)), time(e.arrived), e.event, duration(e.took),
+          h('a', { href: '#/event?seq=' + e.seq }, String(e.seq)), time(e.arrived), e.event, podsOf(e), duration(e.took),
           h('meter', { min: 0, max: 1, value: Math.sqrt((parseFloat(e.took) || 0) / slowest), 'aria-hidden': 'true' }), e.operations, outcome(e)] })),
         'No event matches the filter.'));
     if (focus && focus.startsWith('#/event?')) {
@@ -77,6 +86,13 @@ class Events extends HTMLElement {
       if (again) again.focus();
     }
   }
+}
+const namesOf = (e) => e.owners.map((o) => `${podOf(o.pod)}:${o.interface}`);
+// podsOf returns links to the pods of an event: those of the objects that it changed, or the one that a request names.
+export function podsOf(e) {
+  const named = /^\S+ pod ([^\s/]+\/\S+) (\S+)/.exec(e.event);
+  if (e.owners.length || !named) return ownersOf(e);
+  return podLink(named[1], `${named[1]}:${named[2]}`);
 }
 const kindOf = (e) => e.event.split(/[ :]/)[0] || e.kind;
 export function outcome(e) {

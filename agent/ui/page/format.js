@@ -22,13 +22,14 @@ export function nanos(n) {
 export const duration = (text) => nanos(Math.round(seconds(text) * 1e9));
 
 const two = (n) => String(n).padStart(2, '0');
+export const clock = (d) => `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 // time returns the clock, with the date if it is not today.
 export function time(text) {
   if (!text) return '–';
   const d = new Date(text), now = new Date();
-  const clock = `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}.${String(d.getMilliseconds()).padStart(3, '0')}`;
-  if (d.toDateString() === now.toDateString()) return clock;
-  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock}`;
+  const exact = `${clock(d)}.${String(d.getMilliseconds()).padStart(3, '0')}`;
+  if (d.toDateString() === now.toDateString()) return exact;
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${exact}`;
 }
 export function age(text) {
   if (!text) return '–';

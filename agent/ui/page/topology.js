@@ -1,4 +1,4 @@
-import { h, s, table, stat } from './dom.js';
+import { h, s, table, stat, podHref, podLink } from './dom.js';
 import { read, every, Rates, keyOf } from './api.js';
 import { bits, packets, podOf, plural, count, cut } from './format.js';
 
@@ -11,15 +11,17 @@ class Topology extends HTMLElement {
     this.drawing = h('div', { class: 'scroll drawing card', tabindex: 0, role: 'region', 'aria-label': 'Topology' }, h('p', { class: 'empty' }, 'Reading.'));
     this.filter = h('input', { type: 'search', id: 't-q', placeholder: 'namespace/pod or network', value: this.parameters.get('q') || '', oninput: () => this.show() });
     this.rows = h('div', {});
+    this.all = h('details', { ontoggle: () => this.showAll() }, h('summary', {}, ''), h('div', {}));
     this.problem = h('p', { class: 'error', role: 'alert', hidden: true });
     this.append(h('h1', {}, 'Topology'), this.problem, this.figures, this.drawing, h('h2', {}, 'Interfaces'),
-      h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter of pods', onsubmit: (e) => e.preventDefault() }, h('label', { for: 't-q' }, 'Pod or network'), this.filter), this.rows);
+      h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter of pods', onsubmit: (e) => e.preventDefault() }, h('label', { for: 't-q' }, 'Pod or network'), this.filter), this.all, this.rows);
     every(this, 2000, () => this.load());
   }
   async load() {
     const [topology, counters] = await Promise.allSettled([this.topology && this.age++ % 3 ? this.topology : read('topology'), read('counters')]);
     if (topology.status === 'fulfilled') { if (this.topology !== topology.value) this.age = 1; this.topology = topology.value; }
     if (counters.status === 'fulfilled') this.rates.add(counters.value);
+    else this.rates = new Rates(); // old rates would look like those of now
     const failed = [topology, counters].find((r) => r.status === 'rejected');
     this.problem.hidden = !failed;
     if (failed) this.problem.textContent = failed.reason.message;
@@ -59,7 +61,17 @@ class Topology extends HTMLElement {
     const at = this.drawing.scrollLeft;
     this.drawing.replaceChildren(draw(found, networks, this.topology.links));
     this.drawing.scrollLeft = at;
+    this.found = found;
+    this.showAll();
     this.showTable(found.flatMap((p) => p.interfaces.map((i) => ({ ...i, owner: p.name }))));
+  }
+  // showAll lists all pods that the filter leaves, also those that the table and the drawing do not show one by one.
+  showAll() {
+    this.all.firstChild.textContent = `All ${plural(this.found.length, 'pod')}`;
+    const names = this.all.open ? this.found.map((p) => p.name).join(' ') : '';
+    if (names === this.names) return;
+    this.names = names;
+    this.all.lastChild.replaceChildren(...(this.all.open ? [h('ul', { class: 'pods' }, this.found.map((p) => h('li', {}, podLink(p.name))))] : []));
   }
   showTable(rows) {
     rows.sort((a, b) => (b.rx || 0) + (b.tx || 0) - (a.rx || 0) - (a.tx || 0) || a.owner.localeCompare(b.owner));
@@ -67,7 +79,7 @@ class Topology extends HTMLElement {
     const old = this.rows.querySelector('.scroll'), had = old && document.activeElement === old, top = old ? old.scrollTop : 0;
     this.rows.replaceChildren(h('p', { class: 'note' }, plural(rows.length, 'interface') + (rows.length > 200 ? '; the 200 with most traffic are shown' : '')), table('Interfaces with live rates, busiest first',
       [{ title: 'Pod', class: 'wide' }, { title: 'Interface' }, { title: 'Network' }, { title: 'Type' }, { title: 'Addresses', class: 'wide' }, { title: 'To the pod', numeric: true }, { title: 'From the pod', numeric: true }, { title: 'Packets', numeric: true }],
-      rows.slice(0, 200).map((i) => ({ cells: [i.owner, i.name, i.network, i.type === 'memif' ? `memif, ${i.connected ? 'connected' : 'not connected'}` : i.type, i.addresses.join(' '), rate(i.rx, bits), rate(i.tx, bits), i.rxPackets === null ? '–' : packets(i.rxPackets + i.txPackets)] })), 'No pod is attached.'));
+      rows.slice(0, 200).map((i) => ({ cells: [podLink(i.owner), i.name, i.network, i.type === 'memif' ? `memif, ${i.connected ? 'connected' : 'not connected'}` : i.type, i.addresses.join(' '), rate(i.rx, bits), rate(i.tx, bits), i.rxPackets === null ? '–' : packets(i.rxPackets + i.txPackets)] })), 'No pod is attached.'));
     const again = this.rows.querySelector('.scroll');
     if (again) { again.scrollTop = top; if (had) again.focus(); }
   }
@@ -76,7 +88,7 @@ const sum = (list, field) => list.reduce((a, i) => a + (i[field] || 0), 0);
 
 const column = { pod: 16, network: 486, node: 846 }, wide = { pod: 250, network: 170, node: 218 };
 function draw(pods, networks, links) {
-  const boxes = pods.length > bound ? aggregates(pods, networks) : pods.map((p) => ({ title: p.name, lines: p.interfaces.map((i) => ({ text: `${i.name}  ${i.type}`, peer: i.type === 'memif' ? i.connected : undefined, network: i.network, rx: i.rx, tx: i.tx })) }));
+  const boxes = pods.length > bound ? aggregates(pods, networks) : pods.map((p) => ({ title: p.name, href: podHref(p.name), lines: p.interfaces.map((i) => ({ text: `${i.name}  ${i.type}`, peer: i.type === 'memif' ? i.connected : undefined, network: i.network, rx: i.rx, tx: i.tx })) }));
   let y = 34;
   for (const b of boxes) { b.y = y; b.height = 30 + b.lines.length * 24 + 6; y += b.height + 14; }
   const node = nodeBoxes(links, networks);
@@ -95,7 +107,7 @@ function aggregates(pods, networks) {
   return networks.map((n) => {
     const mine = pods.flatMap((p) => p.interfaces.filter((i) => i.network === n.name));
     const types = [...new Set(mine.map((i) => i.type))].sort();
-    return { title: `${plural(new Set(mine.map((i) => i.pod)).size, 'pod')} on ${n.name}`, lines: types.map((t) => {
+    return { title: `${plural(new Set(mine.map((i) => i.pod)).size, 'pod')} on ${n.name}`, href: '#/topology?q=' + encodeURIComponent(n.name), lines: types.map((t) => {
       const of = mine.filter((i) => i.type === t);
       return { text: `${plural(of.length, t)}`, network: n.name, rx: sum(of, 'rx'), tx: sum(of, 'tx'), peer: t === 'memif' ? of.every((i) => i.connected) : undefined };
     }) };
@@ -120,8 +132,9 @@ function edge(x1, y1, x2, network, line, peak) {
     lost || total > 0 ? s('text', { class: 'rate' + (lost ? ' lost' : ''), x: x1 + 10, y: y1 - 5 }, lost ? 'no peer' : `↓ ${bits(line.rx || 0)}  ↑ ${bits(line.tx || 0)}`) : null];
 }
 function podBox(b) {
+  const title = s('text', { class: 'title', x: column.pod + 14, y: b.y + 21 }, cut(b.title, 30));
   return s('g', { class: 'box pod' }, s('title', {}, b.title), s('rect', { x: column.pod, y: b.y, width: wide.pod, height: b.height, rx: 8 }),
-    s('text', { class: 'title', x: column.pod + 14, y: b.y + 21 }, cut(b.title, 30)),
+    b.href ? s('a', { href: b.href }, title) : title,
     b.lines.map((l, i) => [s('text', { class: 'line', x: column.pod + 14, y: b.y + 46 + i * 24 }, l.text + (l.peer === undefined ? '' : l.peer ? '  ● connected' : '  ○ not connected')),
       s('circle', { class: 'port' + (l.peer === false ? ' lost' : ''), cx: column.pod + wide.pod, cy: b.y + 42 + i * 24, r: 4 })]));
 }

@@ -33,7 +33,8 @@ type BaselineAdminNetworkPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              adminv1.BaselineAdminNetworkPolicySpec `json:"spec"`
-	Unreadable        []string                               `json:"-"` // why parts of Spec are replaced by invalid ones
+	// why parts of Spec are replaced by invalid ones
+	Unreadable []string `json:"-"`
 }
 
 // BaselineAdminNetworkPolicyList is a list of policies.
@@ -51,7 +52,8 @@ func GroupVersion() schema.GroupVersion { return schema.GroupVersion(adminv1.Gro
 // AddToScheme makes the group's kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(),
-		&AdminNetworkPolicy{}, &AdminNetworkPolicyList{}, &BaselineAdminNetworkPolicy{}, &BaselineAdminNetworkPolicyList{})
+		&AdminNetworkPolicy{}, &AdminNetworkPolicyList{}, &BaselineAdminNetworkPolicy{},
+		&BaselineAdminNetworkPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

@@ -72,7 +72,12 @@ func (in *BaselineAdminNetworkPolicy) UnmarshalJSON(raw []byte) error {
 		spec.Ingress = slices.Insert(spec.Ingress, 0, baselineIngress(nil))
 		spec.Egress = slices.Insert(spec.Egress, 0, baselineEgress(nil))
 	}
-	*in = BaselineAdminNetworkPolicy{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: spec, Unreadable: r.Unreadable}
+	*in = BaselineAdminNetworkPolicy{
+		TypeMeta:   o.TypeMeta,
+		ObjectMeta: o.ObjectMeta,
+		Spec:       spec,
+		Unreadable: r.Unreadable,
+	}
 	return nil
 }
 
@@ -106,9 +111,13 @@ func adminEgress(raw json.RawMessage) adminv1.AdminNetworkPolicyEgressRule {
 }
 
 func baselineIngress(raw json.RawMessage) adminv1.BaselineAdminNetworkPolicyIngressRule {
-	return adminv1.BaselineAdminNetworkPolicyIngressRule{Action: adminv1.BaselineAdminNetworkPolicyRuleAction(actionOf(raw))}
+	return adminv1.BaselineAdminNetworkPolicyIngressRule{
+		Action: adminv1.BaselineAdminNetworkPolicyRuleAction(actionOf(raw)),
+	}
 }
 
 func baselineEgress(raw json.RawMessage) adminv1.BaselineAdminNetworkPolicyEgressRule {
-	return adminv1.BaselineAdminNetworkPolicyEgressRule{Action: adminv1.BaselineAdminNetworkPolicyRuleAction(actionOf(raw))}
+	return adminv1.BaselineAdminNetworkPolicyEgressRule{
+		Action: adminv1.BaselineAdminNetworkPolicyRuleAction(actionOf(raw)),
+	}
 }

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// MultiNetworkPolicy is a NetworkPolicy for the interfaces of pods on the networks of its annotation k8s.v1.cni.cncf.io/policy-for.
+// MultiNetworkPolicy is a NetworkPolicy for the interfaces of pods on the networks of its annotation
+// k8s.v1.cni.cncf.io/policy-for.
 //
 // Its version is v1beta1: https://github.com/k8snetworkplumbingwg/multi-networkpolicy
 //

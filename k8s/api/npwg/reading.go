@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/k8s/api/partial"
 )
 
-// UnmarshalJSON decodes any object with valid metadata, so that one definition hides no other one of a list: the definition of the kind may
-// accept any spec.
+// UnmarshalJSON decodes any object with valid metadata, so that one definition hides no other one of a list: the
+// definition of the kind may accept any spec.
 func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
 	o, err := partial.ReadObject(raw, "NetworkAttachmentDefinition")
 	if err != nil {
@@ -31,9 +31,9 @@ func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a policy of any content: the definition of its kind (CRD) validates little, and a policy that cannot be read must not
-// hide the others of a list. A part of the wrong type, or with an unknown field, is replaced by one that is invalid, and is in
-// Unreadable.
+// UnmarshalJSON reads a policy of any content: the definition of its kind (CRD) validates little, and a policy that
+// cannot be read must not hide the others of a list. A part of the wrong type, or with an unknown field, is replaced by
+// one that is invalid, and is in Unreadable.
 func (in *MultiNetworkPolicy) UnmarshalJSON(raw []byte) error {
 	o, err := partial.ReadObject(raw, "MultiNetworkPolicy")
 	if err != nil {

@@ -9,13 +9,18 @@ import (
 
 // FuzzMultiNetworkPolicy reads a policy with any spec: it can be read, so that it hides no other policy of a list.
 func FuzzMultiNetworkPolicy(f *testing.F) {
-	f.Add([]byte(`{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": [{"ports": [{"port": 80}]}]}`))
-	f.Add([]byte(`{"ingress": ["x", {"ports": [{"port": 99999999999}]}], "egress": {}, "podSelecter": {}, "policyTypes": "Egress"}`))
+	f.Add([]byte(
+		`{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": [{"ports": [{"port": 80}]}]}`))
+	f.Add([]byte(
+		`{"ingress": ["x", {"ports": [{"port": 99999999999}]}], "egress": {}, "podSelecter": {}, "policyTypes": "Egress"}`))
 	f.Fuzz(func(t *testing.T, spec []byte) {
 		if !json.Valid(spec) {
 			return
 		}
-		raw, err := json.Marshal(map[string]any{"metadata": map[string]string{"namespace": "a", "name": "p"}, "spec": json.RawMessage(spec)})
+		raw, err := json.Marshal(map[string]any{
+			"metadata": map[string]string{"namespace": "a", "name": "p"},
+			"spec":     json.RawMessage(spec),
+		})
 		if err != nil {
 			return
 		}

@@ -29,8 +29,8 @@ func ReadObject(raw []byte, kind string) (*Object, error) {
 	return o, nil
 }
 
-// maxReasons is the number of reasons that are kept of an object, and maxReason their length: each agent keeps those of all objects, and users
-// write objects whose parts are all unreadable.
+// maxReasons is the number of reasons that are kept of an object, and maxReason their length: each agent keeps those of
+// all objects, and users write objects whose parts are all unreadable.
 const (
 	maxReasons = 16
 	maxReason  = 256

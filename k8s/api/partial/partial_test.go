@@ -8,7 +8,8 @@ import (
 	"github.com/weftnet/weft/k8s/api/partial"
 )
 
-// A user writes an object with as many unreadable parts as the API server stores, and with long names. Each agent keeps the reasons.
+// A user writes an object with as many unreadable parts as the API server stores, and with long names. Each agent keeps
+// the reasons.
 func TestReasonsOfUnreadablePartsAreBounded(t *testing.T) {
 	for what, raw := range map[string]string{
 		"many":             "[" + strings.Repeat(`{"a": 1},`, 110_000) + "{}]",

@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// IPBlock is a part of an IPPool, or of a CustomNetwork's addresses, that belongs to one node. Its name is derived from its
-// network and CIDR, so only one node can claim a block. It has no owner reference: pods may still run when the Node
+// IPBlock is a part of an IPPool, or of a CustomNetwork's addresses, that belongs to one node. Its name is derived from
+// its network and CIDR, so only one node can claim a block. It has no owner reference: pods may still run when the Node
 // object is deleted. The controller deletes the block 15 minutes later.
 //
 // +kubebuilder:object:root=true
@@ -58,8 +58,8 @@ type IPBlockSpec struct {
 	// +optional
 	Node NodeName `json:"node,omitempty"`
 
-	// Addresses that other nodes may borrow; the node does not allocate them. Only the node writes this field, and it does
-	// not remove an address that is borrowed.
+	// Addresses that other nodes may borrow; the node does not allocate them. Only the node writes this field, and it
+	// does not remove an address that is borrowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -72,8 +72,8 @@ type IPBlockSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Borrowed []Loan `json:"borrowed,omitempty"`
 
-	// Addresses that nodes request for pods with static addresses. The node of the block offers a requested address, and
-	// only the requesting node may borrow it, or removes the request if one of its own pods uses the address.
+	// Addresses that nodes request for pods with static addresses. The node of the block offers a requested address,
+	// and only the requesting node may borrow it, or removes the request if one of its own pods uses the address.
 	// +optional
 	// +listType=map
 	// +listMapKey=address

@@ -12,7 +12,8 @@ import (
 const (
 	// ConditionReady is true if the current generation of the object is in use. Otherwise its message has the reason.
 	ConditionReady = "Ready"
-	// ConditionAddresses is true if all pods of the node use addresses of the node's blocks. Otherwise its message names the pods that do not.
+	// ConditionAddresses is true if all pods of the node use addresses of the node's blocks. Otherwise its message
+	// names the pods that do not.
 	ConditionAddresses = "Addresses"
 	// ConditionConflict is true if another object claims the same resource; its message names that object.
 	ConditionConflict = "Conflict"
@@ -39,8 +40,9 @@ const (
 // +kubebuilder:validation:MaxItems=8
 type Conditions []metav1.Condition
 
-// UnmarshalJSON skips unreadable conditions. The API server accepts times that Go's parser refuses, for example with a lower-case t. A
-// node that writes such a time into its own status must not hide the objects of all other nodes, which are in the same list.
+// UnmarshalJSON skips unreadable conditions. The API server accepts times that Go's parser refuses, for example with a
+// lower-case t. A node that writes such a time into its own status must not hide the objects of all other nodes, which
+// are in the same list.
 func (c *Conditions) UnmarshalJSON(raw []byte) error {
 	*c = nil
 	var each []json.RawMessage

@@ -5,8 +5,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // WeftConfigName is the name of the only valid WeftConfig.
 const WeftConfigName = "default"
 
-// WeftConfig configures all nodes; changes take effect at once. Its only object is named default. Without it all fields have their
-// defaults.
+// WeftConfig configures all nodes; changes take effect at once. Its only object is named default. Without it all fields
+// have their defaults.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=weft
@@ -27,8 +27,8 @@ type WeftConfig struct {
 
 // WeftConfigSpec is the configuration of all nodes.
 type WeftConfigSpec struct {
-	// Whether nodes connect no new pods: CNI ADD fails with "try again later", STATUS with "not available". Running pods keep
-	// their interfaces, and deleted pods are disconnected.
+	// Whether nodes connect no new pods: CNI ADD fails with "try again later", STATUS with "not available". Running
+	// pods keep their interfaces, and deleted pods are disconnected.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
@@ -46,8 +46,8 @@ type WeftConfigSpec struct {
 	PodInterfaces *bool `json:"podInterfaces,omitempty"`
 }
 
-// AddressesSpec configures how nodes claim and release blocks. The water marks count the free addresses that a node has of one pool. If
-// lowWater is unset, warmBlocks may set both in blocks.
+// AddressesSpec configures how nodes claim and release blocks. The water marks count the free addresses that a node has
+// of one pool. If lowWater is unset, warmBlocks may set both in blocks.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.lowWater) || !has(self.highWater) || self.highWater >= self.lowWater",message="highWater is below lowWater"
 type AddressesSpec struct {
@@ -63,7 +63,8 @@ type AddressesSpec struct {
 	// +kubebuilder:validation:Maximum=65536
 	HighWater *int32 `json:"highWater,omitempty"`
 
-	// If lowWater is unset: both water marks are the number of addresses in this many blocks of the pool. Default 0: unused.
+	// If lowWater is unset: both water marks are the number of addresses in this many blocks of the pool. Default 0:
+	// unused.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4096
@@ -82,8 +83,8 @@ type AddressesSpec struct {
 	// +kubebuilder:validation:Maximum=4096
 	MaxBlocks *int32 `json:"maxBlocks,omitempty"`
 
-	// The cluster's pod CIDRs, as configured in kube-proxy and in the network around the nodes. IPPools should be within
-	// them: other components do not treat addresses outside as pods. A family without a CIDR is not checked.
+	// The cluster's pod CIDRs, as configured in kube-proxy and in the network around the nodes. IPPools should be
+	// within them: other components do not treat addresses outside as pods. A family without a CIDR is not checked.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16

@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// CustomNetwork is a network in addition to the network of pods' main interfaces. Pods get an interface in it by the annotation
-// contivpp.io/custom-if. Networks are isolated and may use the same addresses.
+// CustomNetwork is a network in addition to the network of pods' main interfaces. Pods get an interface in it by the
+// annotation contivpp.io/custom-if. Networks are isolated and may use the same addresses.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -97,13 +97,14 @@ type CustomNetworkSpec struct {
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Whether pods may send only from their own MAC and IP addresses. Unset: true if the network has cidrs. Pods that route, or
-	// choose their MACs, need false.
+	// Whether pods may send only from their own MAC and IP addresses. Unset: true if the network has cidrs. Pods that
+	// route, or choose their MACs, need false.
 	// +optional
 	AntiSpoof *bool `json:"antiSpoof,omitempty"`
 
-	// Whether the network connects two memifs of a node, a client and a server (option role), without the dataplane: they share memory.
-	// Pods configure their addresses themselves, and policies that select a member disconnect it. Cannot be changed.
+	// Whether the network connects two memifs of a node, a client and a server (option role), without the dataplane:
+	// they share memory. Pods configure their addresses themselves, and policies that select a member disconnect it.
+	// Cannot be changed.
 	// +optional
 	Direct bool `json:"direct,omitempty"`
 }
@@ -121,7 +122,8 @@ const (
 
 // CustomNetworkStatus is the observed state of a custom network.
 type CustomNetworkStatus struct {
-	// VXLAN network identifier in use: the one of the spec, or one that the controller allocated, which does not change.
+	// VXLAN network identifier in use: the one of the spec, or one that the controller allocated, which does not
+	// change.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16777215

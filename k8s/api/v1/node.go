@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeNetwork is the announcement of a node to the other nodes, which need it to reach the node's pods. It has the name of the node, and
-// only the agent of that node writes it. The Node object owns it and is deleted with it.
+// NodeNetwork is the announcement of a node to the other nodes, which need it to reach the node's pods. It has the name
+// of the node, and only the agent of that node writes it. The Node object owns it and is deleted with it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -39,7 +39,8 @@ type NodeNetworkSpec struct {
 	// +kubebuilder:validation:Maximum=65535
 	NodeID int32 `json:"nodeID,omitempty"`
 
-	// Whether the node has verified, after writing nodeID, that no other node has the same one. Other nodes ignore an unconfirmed nodeID.
+	// Whether the node has verified, after writing nodeID, that no other node has the same one. Other nodes ignore an
+	// unconfirmed nodeID.
 	// +optional
 	NodeIDConfirmed bool `json:"nodeIDConfirmed,omitempty"`
 
@@ -60,8 +61,8 @@ type NodeNetworkSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	Networks []NodePart `json:"networks,omitempty"`
 
-	// Ranges of client addresses, at most one of each family. The node routes replies of Services' endpoints to the client addresses of pods
-	// in these ranges to the pods' nodes.
+	// Ranges of client addresses, at most one of each family. The node routes replies of Services' endpoints to the
+	// client addresses of pods in these ranges to the pods' nodes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
@@ -73,6 +74,10 @@ type Tunnel struct {
 	// VXLAN, or None if the nodes share a subnet and route to each other.
 	// +optional
 	Type TunnelType `json:"type,omitempty"`
+
+	// IP family of the outer headers of VXLAN. Agents that do not know the field leave it out.
+	// +optional
+	IPFamily IPFamily `json:"ipFamily,omitempty"`
 
 	// UDP port of VXLAN.
 	// +optional
@@ -96,6 +101,17 @@ type TunnelType string
 const (
 	TunnelVXLAN TunnelType = "VXLAN"
 	TunnelNone  TunnelType = "None"
+)
+
+// IPFamily is a family of addresses.
+//
+// +kubebuilder:validation:Enum=IPv4;IPv6
+type IPFamily string
+
+// The families.
+const (
+	IPv4 IPFamily = "IPv4"
+	IPv6 IPFamily = "IPv6"
 )
 
 // NodePart is a node's part of a network.

@@ -10,7 +10,8 @@ import (
 // ByAge sorts objects, the oldest first. If two objects conflict, the older one is used.
 func ByAge[T metav1.Object](objects []T) []T {
 	slices.SortFunc(objects, func(x, y T) int {
-		return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time), cmp.Compare(x.GetName(), y.GetName()))
+		return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
+			cmp.Compare(x.GetName(), y.GetName()))
 	})
 	return objects
 }

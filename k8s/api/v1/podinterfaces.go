@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodInterfaces lists the interfaces of a pod for users. It has the name and namespace of the pod, which owns it. The agent of the pod's
-// node writes it after the ADD. No component makes decisions by it.
+// PodInterfaces lists the interfaces of a pod for users. It has the name and namespace of the pod, which owns it. The
+// agent of the pod's node writes it after the ADD. No component makes decisions by it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=podinterfaces,singular=podinterfaces,shortName=podif,categories=weft

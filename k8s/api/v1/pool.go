@@ -60,8 +60,8 @@ type IPPoolSpec struct {
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// Whether a node uses only addresses of its own blocks, except for static addresses of pods. If false, and if the WeftConfig
-	// allows borrowing, a node may borrow single addresses from blocks of other nodes when no block is left.
+	// Whether a node uses only addresses of its own blocks, except for static addresses of pods. If false, and if the
+	// WeftConfig allows borrowing, a node may borrow single addresses from blocks of other nodes when no block is left.
 	// +optional
 	// +kubebuilder:default=true
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`

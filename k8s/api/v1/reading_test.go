@@ -21,8 +21,10 @@ import (
 
 // hostile are values that a client may write into any field if the schema of the field accepts them.
 var hostile = []string{
-	`""`, `"x"`, `"15 minutes"`, `"-1h"`, `"99999999999h"`, `"2026-01-01t00:00:00z"`, `"2026-01-01T00:00:00x1Z"`, `"2026-01-01T00:00:00+99:99"`,
-	`"2026-13-01T00:00:00Z"`, `-1`, `1e3`, `1.5`, `2147483648`, `9223372036854775807`, `9223372036854775808`, `1e19`, `true`, `{}`, `[]`,
+	`""`, `"x"`, `"15 minutes"`, `"-1h"`, `"99999999999h"`, `"2026-01-01t00:00:00z"`, `"2026-01-01T00:00:00x1Z"`,
+	`"2026-01-01T00:00:00+99:99"`,
+	`"2026-13-01T00:00:00Z"`, `-1`, `1e3`, `1.5`, `2147483648`, `9223372036854775807`, `9223372036854775808`,
+	`1e19`, `true`, `{}`, `[]`,
 }
 
 // The API server returns all objects of a kind in one list. If one of them cannot be decoded, an agent sees none.
@@ -58,9 +60,11 @@ func TestUnreadableConditionIsSkipped(t *testing.T) {
 	for _, test := range []struct {
 		conditions string
 		want       int
-	}{{`[` + first + `]`, 1}, {`[` + first + `,` + second + `]`, 1}, {`[` + second + `,` + first + `]`, 1}, {`[` + second + `]`, 0}, {`{}`, 0}, {`null`, 0}} {
+	}{{`[` + first + `]`, 1}, {`[` + first + `,` + second + `]`, 1}, {`[` + second + `,` + first + `]`, 1},
+		{`[` + second + `]`, 0}, {`{}`, 0}, {`null`, 0}} {
 		var o v1.NodeNetwork
-		raw := `{"metadata":{"name":"a"},"spec":{"nodeID":7},"status":{"version":"1","conditions":` + test.conditions + `}}`
+		raw := `{"metadata":{"name":"a"},"spec":{"nodeID":7},"status":{"version":"1","conditions":` + test.conditions +
+			`}}`
 		if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(raw), &o); err != nil {
 			t.Errorf("%s: %v", test.conditions, err)
 			continue

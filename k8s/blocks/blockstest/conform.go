@@ -52,7 +52,8 @@ func conformWrites(t *testing.T, s Backend) {
 	old := made.DeepCopy()
 	made.Spec.Offered = []v1.IP{"10.1.0.9"}
 	written, err := s.Update(ctx, made)
-	if err != nil || written.ResourceVersion == old.ResourceVersion || len(written.Spec.Offered) != 1 || written.UID != old.UID {
+	if err != nil || written.ResourceVersion == old.ResourceVersion || len(written.Spec.Offered) != 1 ||
+		written.UID != old.UID {
 		t.Fatalf("written %+v, error %v", written, err)
 	}
 	if _, err := s.Update(ctx, old); !apierrors.IsConflict(err) {
@@ -124,13 +125,18 @@ func conformRaces(t *testing.T, s Backend) {
 
 func conformLists(t *testing.T, s Backend) {
 	for _, b := range []*v1.IPBlock{
-		object("10.2.0.0-26", "10.2.0.0/26", "listed", ""), object("blue.10.2.0.0-26", "10.2.0.0/26", "", "blue"), object("10.2.0.64-26", "10.2.0.64/26", "listed", ""),
+		object("10.2.0.0-26", "10.2.0.0/26", "listed", ""), object("blue.10.2.0.0-26", "10.2.0.0/26", "", "blue"),
+		object("10.2.0.64-26", "10.2.0.64/26", "listed", ""),
 	} {
 		if _, err := s.Create(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, p := range map[string]blocks.Pool{"10.2.0.0-26 10.2.0.64-26": {Name: "listed"}, "blue.10.2.0.0-26": {Network: "blue"}, "": {Name: "none"}} {
+	for name, p := range map[string]blocks.Pool{
+		"10.2.0.0-26 10.2.0.64-26": {Name: "listed"},
+		"blue.10.2.0.0-26":         {Network: "blue"},
+		"":                         {Name: "none"},
+	} {
 		for _, fresh := range []bool{true, false} {
 			list, err := s.List(t.Context(), p, fresh)
 			if got := names(list); err != nil || got != name {

@@ -266,13 +266,15 @@ func (n *Node) Lease() netip.Addr {
 	return netip.Addr{}
 }
 
-// LeaseThis gives a pod this address of an open block, also while it rests; false: another pod has it, or other nodes may.
+// LeaseThis gives a pod this address of an open block, also while it rests; false: another pod has it, or other nodes
+// may.
 func (n *Node) LeaseThis(network string, address netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for k, b := range n.known {
 		until, used := b.used[address]
-		if k.network != network || !k.prefix.Contains(address) || b.closed || b.withheld[address] || used && until.IsZero() {
+		if k.network != network || !k.prefix.Contains(address) || b.closed || b.withheld[address] ||
+			used && until.IsZero() {
 			continue
 		}
 		b.used[address] = time.Time{}

@@ -32,19 +32,29 @@ type manifest struct {
 var daemons = []string{"config.yaml", "vswitch.yaml", "vpp.yaml", "agent.yaml", "controller.yaml"}
 
 var manifests = map[string]manifest{
-	"weft.yaml":             {nil, daemons},
-	"weft-vpp.yaml":         {map[string]any{"config": map[string]any{"dataplane": map[string]any{"type": "vpp"}}}, daemons},
-	"rbac.yaml":             {map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"}},
-	"admission.yaml":        {nil, []string{"admission.yaml"}},
-	"annotate.yaml":         {nil, []string{"annotate.yaml"}},
-	"network-status.yaml":   {nil, []string{"network-status.yaml"}},
-	"pods.yaml":             {nil, []string{"pods.yaml"}},
-	"memif-limits.yaml":     {map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"}},
+	"weft.yaml": {nil, daemons},
+	"weft-vpp.yaml": {
+		map[string]any{"config": map[string]any{"dataplane": map[string]any{"type": "vpp"}}}, daemons,
+	},
+	"rbac.yaml": {
+		map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"},
+	},
+	"admission.yaml":      {nil, []string{"admission.yaml"}},
+	"annotate.yaml":       {nil, []string{"annotate.yaml"}},
+	"network-status.yaml": {nil, []string{"network-status.yaml"}},
+	"pods.yaml":           {nil, []string{"pods.yaml"}},
+	"memif-limits.yaml": {
+		map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"},
+	},
 	"claim-parameters.yaml": {nil, []string{"claim-parameters.yaml"}},
 	"claims.yaml":           {map[string]any{"claims": true}, []string{"claims.yaml"}},
 	"operator.yaml":         {map[string]any{"operatorRoles": true}, []string{"operator.yaml"}},
-	"taint.yaml":            {map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"}},
-	"endpoints.yaml":        {map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"}},
+	"taint.yaml": {
+		map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"},
+	},
+	"endpoints.yaml": {
+		map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"},
+	},
 }
 
 func main() {
@@ -88,13 +98,17 @@ func write(crds, out string) error {
 }
 
 // installed are the manifests of an installation with the default values.
-var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "network-status.yaml", "pods.yaml", "claim-parameters.yaml", "weft.yaml"}
+var installed = []string{
+	"rbac.yaml", "admission.yaml", "annotate.yaml", "network-status.yaml", "pods.yaml", "claim-parameters.yaml",
+	"weft.yaml",
+}
 
 // kustomization returns the base of kustomize: the installation, with the name of the image to replace.
 func kustomization(files []string) []byte {
 	var b strings.Builder
 	b.WriteString(heading)
-	b.WriteString("# A base for kustomize: kubectl apply -k k8s/manifests, or a kustomization with images and patches (docs/install.md).\n")
+	b.WriteString(
+		"# A base for kustomize: kubectl apply -k k8s/manifests, or a kustomization with images and patches (docs/install.md).\n")
 	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n")
 	for _, name := range files {
 		if strings.HasPrefix(name, "crds/") {

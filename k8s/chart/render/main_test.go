@@ -64,7 +64,8 @@ func TestKustomizeBuildsTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "resources: [" + relative + "]\nimages: [{name: localhost/weft, newName: registry.example/weft, newTag: v1.2.3}]\n"
+	text := "resources: [" + relative +
+		"]\nimages: [{name: localhost/weft, newName: registry.example/weft, newTag: v1.2.3}]\n"
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func TestKustomizeBuildsTheManifests(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for what, want := range map[string]int{
-		"\nkind: CustomResourceDefinition\n": 7, "\nkind: DaemonSet\n": 2, "\nkind: Deployment\n": 1, "\nkind: Namespace\n": 1,
+		"\nkind: CustomResourceDefinition\n": 7, "\nkind: DaemonSet\n": 2, "\nkind: Deployment\n": 1,
+		"\nkind: Namespace\n":                   1,
 		"image: registry.example/weft:v1.2.3\n": 4, "image: localhost": 0,
 	} {
 		if got := strings.Count("\n"+string(out), what); got != want {

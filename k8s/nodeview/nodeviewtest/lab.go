@@ -33,8 +33,16 @@ func New(t *testing.T) *Lab {
 
 // Node puts a Node.
 func (l *Lab) Node(name string, set func(*corev1.Node)) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name), Labels: map[string]string{"zone": "a"}}}
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}, {Type: corev1.NodeHostName, Address: name}}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			UID:    types.UID("uid of " + name),
+			Labels: map[string]string{"zone": "a"},
+		},
+	}
+	n.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}, {Type: corev1.NodeHostName, Address: name},
+	}
 	if set != nil {
 		set(n)
 	}
@@ -43,13 +51,18 @@ func (l *Lab) Node(name string, set func(*corev1.Node)) {
 
 // Namespace puts a Namespace.
 func (l *Lab) Namespace(name string, labels, annotations map[string]string) {
-	l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}})
+	l.Put("namespaces", &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
+	})
 }
 
 // Pod puts a pod of the namespace default.
 func (l *Lab) Pod(name, uid, node string, set func(*corev1.Pod)) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default", Name: name, UID: types.UID(uid), Annotations: map[string]string{"contivpp.io/custom-if": name + "/tap"},
+		Namespace:   "default",
+		Name:        name,
+		UID:         types.UID(uid),
+		Annotations: map[string]string{"contivpp.io/custom-if": name + "/tap"},
 	}}
 	p.Spec.NodeName = node
 	if set != nil {
@@ -60,12 +73,20 @@ func (l *Lab) Pod(name, uid, node string, set func(*corev1.Pod)) {
 
 // Network puts a CustomNetwork.
 func (l *Lab) Network(name string, spec v1.CustomNetworkSpec) {
-	l.Put("customnetworks.contivpp.io", &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}, Spec: spec})
+	l.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3},
+		Spec:       spec,
+	})
 }
 
 // Pool puts an IPPool.
 func (l *Lab) Pool(name, cidr string, age time.Duration, set func(*v1.IPPoolSpec)) {
-	p := &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age).Truncate(time.Second))}}
+	p := &v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              name,
+			CreationTimestamp: metav1.NewTime(time.Now().Add(-age).Truncate(time.Second)),
+		},
+	}
 	p.Spec.CIDR = v1.CIDR(cidr)
 	if set != nil {
 		set(&p.Spec)

@@ -21,7 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestHelp(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), []string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-interfaces") {
+	if err := run(t.Context(), []string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(out.String(), "-interfaces") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

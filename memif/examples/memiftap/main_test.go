@@ -35,14 +35,19 @@ func describe(t *testing.T, interfaces string) (socket string) {
 // The kernel answers, by the tap, what the node sends to the memif.
 func TestKernelAnswersByTheMemif(t *testing.T) {
 	netnstest.RequireTap(t)
-	socket := describe(t, `{"name":"m1","id":1,"role":"client","mode":"ethernet","mac":"02:00:00:00:00:01","mtu":1450,"addresses":["10.5.0.7/24"]}`)
+	socket := describe(t,
+		`{"name":"m1","id":1,"role":"client","mode":"ethernet","mac":"02:00:00:00:00:01","mtu":1450,"addresses":["10.5.0.7/24"]}`)
 	l, err := memif.Listen(socket, memif.ListenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	connected := make(chan *memif.Conn, 1)
-	_, err = l.Add(memif.Config{ID: 1, Connected: func(c *memif.Conn) { connected <- c }, Disconnected: func(*memif.Conn, error) {}})
+	_, err = l.Add(memif.Config{
+		ID:           1,
+		Connected:    func(c *memif.Conn) { connected <- c },
+		Disconnected: func(*memif.Conn, error) {},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

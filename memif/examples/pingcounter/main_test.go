@@ -26,7 +26,8 @@ func describe(t *testing.T, interfaces string) string {
 	socket := filepath.Join(directory, "memif.sock")
 	t.Setenv(memif.SocketVariable, socket)
 	t.Setenv(memif.SecretVariable, "open sesame")
-	if err := os.WriteFile(filepath.Join(directory, memif.DescriptionFile), []byte(`{"version":1,"interfaces":[`+interfaces+`]}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(directory, memif.DescriptionFile),
+		[]byte(`{"version":1,"interfaces":[`+interfaces+`]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return socket
@@ -40,7 +41,8 @@ func TestContainerWithoutMemifIsAnError(t *testing.T) {
 }
 
 func TestRequestIsAnsweredAndCounted(t *testing.T) {
-	socket := describe(t, `{"name":"m1","id":1,"role":"client","mode":"ethernet","mac":"02:00:00:00:00:01","addresses":["10.5.0.7/24"]}`)
+	socket := describe(t,
+		`{"name":"m1","id":1,"role":"client","mode":"ethernet","mac":"02:00:00:00:00:01","addresses":["10.5.0.7/24"]}`)
 	listener, err := memif.Listen(socket, memif.ListenOptions{Name: "node"})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +81,8 @@ func TestRequestIsAnsweredAndCounted(t *testing.T) {
 	mustPrint("m1: reply 1, 42 bytes")
 	mustPrint("m1: reply 2, 42 bytes")
 	replies := [][]byte{make([]byte, 2048), make([]byte, 2048), make([]byte, 2048)}
-	if n := conn.RxQueues()[0].Receive(replies); n != 2 || replies[1][21] != 2 || !bytes.Equal(replies[1][6:12], []byte{2, 0, 0, 0, 0, 1}) {
+	if n := conn.RxQueues()[0].Receive(replies); n != 2 || replies[1][21] != 2 ||
+		!bytes.Equal(replies[1][6:12], []byte{2, 0, 0, 0, 0, 1}) {
 		t.Errorf("%d replies, the last is %x", n, replies[1])
 	}
 	cancel()

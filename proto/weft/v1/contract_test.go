@@ -23,8 +23,8 @@ func contract(t *testing.T) protoreflect.ServiceDescriptor {
 	return service
 }
 
-// Each request has the caller's protocol in its first field. Find and Address belong to ADD: Find returns its result, and Address
-// is its second half for an IPAM plugin that needs the interface first.
+// Each request has the caller's protocol in its first field. Find and Address belong to ADD: Find returns its result,
+// and Address is its second half for an IPAM plugin that needs the interface first.
 //
 // rows: AWS-21
 func TestRemoteCNIHasTheCNIVerbs(t *testing.T) {

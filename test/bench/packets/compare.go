@@ -37,7 +37,8 @@ func (r *run) compare(ctx context.Context) (err error) {
 		}
 		row(w, name, rates, direct)
 		if !routed {
-			r.verdicts.add("L2, 1500 B: share of the direct rate", atLeast(0.4), rates[2].packets/direct[2].packets, "%.2f")
+			r.verdicts.add("L2, 1500 B: share of the direct rate", atLeast(0.4), rates[2].packets/direct[2].packets,
+				"%.2f")
 		}
 	}
 	return nil
@@ -46,7 +47,8 @@ func (r *run) compare(ctx context.Context) (err error) {
 func row(w *tabwriter.Writer, name string, rates, direct []rate) {
 	fmt.Fprintf(w, "%s\t", name)
 	for i, r := range rates {
-		fmt.Fprintf(w, "%.2f\t%.1f\t%d\t%.2f\t", r.packets/1e6, r.gigabits(sizes[i]), r.cost.Nanoseconds(), r.packets/direct[i].packets)
+		fmt.Fprintf(w, "%.2f\t%.1f\t%d\t%.2f\t", r.packets/1e6, r.gigabits(sizes[i]), r.cost.Nanoseconds(),
+			r.packets/direct[i].packets)
 	}
 	fmt.Fprintln(w)
 }
@@ -83,8 +85,9 @@ func (r *run) direct(ctx context.Context) (rates []rate, err error) {
 	return rates, nil
 }
 
-// modes are testpmd's forwarding modes for a bridge and for a router. Its flow generator always sends between the same two MACs, which
-// a bridge cannot forward; tx_first sends proper addresses and circulates the packets, but a router changes them.
+// modes are testpmd's forwarding modes for a bridge and for a router. Its flow generator always sends between the same
+// two MACs, which a bridge cannot forward; tx_first sends proper addresses and circulates the packets, but a router
+// changes them.
 var modes = map[bool]struct {
 	name, start string
 	more        int // bytes that it subtracts for a checksum
@@ -105,9 +108,15 @@ func (r *run) through(ctx context.Context, name string, routed bool) (rates []ra
 		}
 	}()
 	mode := modes[routed]
-	tester := role{name: "tester", processor: testerProcessor, dir: r.dir, arguments: []string{"--forward-mode=" + mode.name}}
+	tester := role{
+		name:      "tester",
+		processor: testerProcessor,
+		dir:       r.dir,
+		arguments: []string{"--forward-mode=" + mode.name},
+	}
 	for i, id := range w.ids {
-		tester.ports = append(tester.ports, fmt.Sprintf("role=client,id=%d,socket=%s,mac=%s", id, r.dataplane.memifSocket(), peer(id)))
+		tester.ports = append(tester.ports,
+			fmt.Sprintf("role=client,id=%d,socket=%s,mac=%s", id, r.dataplane.memifSocket(), peer(id)))
 		tester.arguments = append(tester.arguments, fmt.Sprintf("--eth-peer=%d,%s", i, w.next(i)))
 	}
 	t, err := startTestpmd(ctx, r.testpmd, tester)
@@ -182,5 +191,7 @@ func (r *run) round(ctx context.Context, t *testpmd, worker *thread) (one rate, 
 		at[i] = time.Now()
 	}
 	arrived := counts[1].received - counts[0].received
-	return rate{float64(arrived) / at[1].Sub(at[0]).Seconds(), (times[1] - times[0]) / time.Duration(max(arrived, 1))}, nil
+	return rate{
+		float64(arrived) / at[1].Sub(at[0]).Seconds(), (times[1] - times[0]) / time.Duration(max(arrived, 1)),
+	}, nil
 }

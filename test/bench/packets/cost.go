@@ -44,11 +44,14 @@ func (r *run) cost(ctx context.Context) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s, %d bytes: %w", w.name, size, err)
 			}
-			fmt.Fprintf(table, "%s, %d B\t%d\t%d\t%.2f\t%.2f\t%d\t%.2f\t%d\t\n", w.name, size, top.rate().cost.Nanoseconds(), least.Nanoseconds(), top.rate().packets/1e6,
-				float64(top.waits)/float64(top.waits+top.sent/burst+1), half.sent, 2*float64(half.sent)/half.took.Seconds()/top.rate().packets, half.lost())
+			fmt.Fprintf(table, "%s, %d B\t%d\t%d\t%.2f\t%.2f\t%d\t%.2f\t%d\t\n", w.name, size,
+				top.rate().cost.Nanoseconds(), least.Nanoseconds(), top.rate().packets/1e6,
+				float64(top.waits)/float64(top.waits+top.sent/burst+1), half.sent,
+				2*float64(half.sent)/half.took.Seconds()/top.rate().packets, half.lost())
 			lost += half.lost()
 			if size == 64 && !routed {
-				r.verdicts.add("L2, 64 B: ns of one core a packet", atMost(40), float64(top.rate().cost.Nanoseconds()), "%.0f")
+				r.verdicts.add("L2, 64 B: ns of one core a packet", atMost(40), float64(top.rate().cost.Nanoseconds()),
+					"%.0f")
 				r.verdicts.add("the same, the least of all rounds", atMost(40), float64(least.Nanoseconds()), "%.0f")
 			}
 		}
@@ -92,7 +95,8 @@ func (r *run) costOf(ctx context.Context, w memifPair, size int) (top load, leas
 			}
 			all = append(all, one)
 		}
-		top, least = medianLoad(all), all[0].rate().cost
+		top = medianLoad(all)
+		least = all[0].rate().cost
 		half = l.pace(size, top.rate().packets/2, r.Duration)
 		return ctx.Err()
 	})
@@ -131,8 +135,8 @@ func (l *link) saturate(size int, duration time.Duration) (m load) {
 // paceBurst is the number of packets that are due at a time.
 const paceBurst = 32
 
-// pace sends at a rate in both directions. It keeps at most a receive ring of packets in flight: this thread is the receiver too, and a
-// loss by its own pause is not the dataplane's.
+// pace sends at a rate in both directions. It keeps at most a receive ring of packets in flight: this thread is the
+// receiver too, and a loss by its own pause is not the dataplane's.
 func (l *link) pace(size int, packets float64, duration time.Duration) (m load) {
 	began := time.Now()
 	window := uint64(l.ends[0].RxQueues()[0].Size())

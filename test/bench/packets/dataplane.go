@@ -62,8 +62,12 @@ func startVSwitch(ctx context.Context, program, dir string) (*dataplane, error) 
 	}
 	defer log.Close()
 	api := filepath.Join(dir, "api.sock")
-	v := &vswitch{cmd: exec.Command(program, "--api-socket", api, "--workers", "1", "--log-level", "warn"), ended: make(chan struct{})}
-	v.cmd.Stdout, v.cmd.Stderr = log, log
+	v := &vswitch{
+		cmd:   exec.Command(program, "--api-socket", api, "--workers", "1", "--log-level", "warn"),
+		ended: make(chan struct{}),
+	}
+	v.cmd.Stdout = log
+	v.cmd.Stderr = log
 	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the benchmark only
 	if err := v.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start weft-vswitch: %w", err)
@@ -128,8 +132,8 @@ type installed struct{ *vpptest.Dataplane }
 // Stop ends the process and waits for it.
 func (i installed) Stop() error { return i.Close() }
 
-// newDataplane connects to the API of a process and makes a bridge domain and a socket for memifs. It stops the process after an
-// error.
+// newDataplane connects to the API of a process and makes a bridge domain and a socket for memifs. It stops the process
+// after an error.
 func newDataplane(ctx context.Context, p process, api, dir string) (*dataplane, error) {
 	d := &dataplane{process: p, dir: dir}
 	if err := d.configure(ctx, api); err != nil {
@@ -148,11 +152,18 @@ func (d *dataplane) configure(ctx context.Context, api string) (err error) {
 	}
 	d.version = version.Version
 	if _, err := binapi.NewServiceClient(d.conn).MemifSocketFilenameAddDelV2(ctx,
-		&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: socketID, SocketFilename: d.memifSocket()}); err != nil {
+		&binapi.MemifSocketFilenameAddDelV2{
+			IsAdd:          true,
+			SocketID:       socketID,
+			SocketFilename: d.memifSocket(),
+		}); err != nil {
 		return fmt.Errorf("add the memifs' socket: %w", err)
 	}
-	if _, err := l2.NewServiceClient(d.conn).BridgeDomainAddDelV2(ctx, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: bridgeID,
-		Learn: true, Forward: true, Flood: true, UuFlood: true}); err != nil {
+	if _, err := l2.NewServiceClient(d.conn).BridgeDomainAddDelV2(ctx, &l2.BridgeDomainAddDelV2{
+		IsAdd: true,
+		BdID:  bridgeID,
+		Learn: true, Forward: true, Flood: true, UuFlood: true,
+	}); err != nil {
 		return fmt.Errorf("make a bridge domain: %w", err)
 	}
 	return nil
@@ -182,7 +193,11 @@ func (d *dataplane) pid() int { return d.process.PID() }
 
 // addMemif makes a memif and sets it up.
 func (d *dataplane) addMemif(ctx context.Context, id uint32) (interface_types.InterfaceIndex, error) {
-	reply, err := binapi.NewServiceClient(d.conn).MemifCreateV2(ctx, &binapi.MemifCreateV2{SocketID: socketID, ID: id, HwAddr: own})
+	reply, err := binapi.NewServiceClient(d.conn).MemifCreateV2(ctx, &binapi.MemifCreateV2{
+		SocketID: socketID,
+		ID:       id,
+		HwAddr:   own,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("make memif %d: %w", id, err)
 	}

@@ -24,8 +24,10 @@ func (r *run) latency(ctx context.Context) error {
 			return fmt.Errorf("latency, %s: %w", name, err)
 		}
 		slices.Sort(all)
-		p50, p99 := all[len(all)/2], all[len(all)*99/100]
-		fmt.Fprintf(r.Out, "one-way latency, %s, 64 B, client to client, all polling: p50 %.2f us, p99 %.2f us, most %.0f us, of %d packets\n",
+		p50 := all[len(all)/2]
+		p99 := all[len(all)*99/100]
+		fmt.Fprintf(r.Out,
+			"one-way latency, %s, 64 B, client to client, all polling: p50 %.2f us, p99 %.2f us, most %.0f us, of %d packets\n",
 			name, micro(p50), micro(p99), micro(all[len(all)-1]), len(all))
 		r.verdicts.add(name+": one-way latency p50, us", atMost(2), micro(p50), "%.2f")
 	}
@@ -75,8 +77,8 @@ func (l *link) delays(ctx context.Context) ([]time.Duration, error) {
 // longPause is the shortest pause that counts: it fills a ring of 1024 slots at 3.4 Mpps.
 const longPause = 300 * time.Microsecond
 
-// cross sends a packet to the other end, and returns its delay, and the part of the delay in which this thread was not on its
-// processor, in pauses that count.
+// cross sends a packet to the other end, and returns its delay, and the part of the delay in which this thread was not
+// on its processor, in pauses that count.
 func (l *link) cross() (took, away time.Duration, err error) {
 	began := time.Now()
 	if !l.send(0, 1, sizes[0]) {

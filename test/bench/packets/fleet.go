@@ -75,7 +75,8 @@ func (f *fleet) top(ctx context.Context, size int, worker thread, best *load) er
 	}
 	defer clock.close()
 	counted := 0
-	for deadline := time.Now().Add(versusPatience); counted < versusRounds && time.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := time.Now().Add(versusPatience); counted < versusRounds && time.Now().Before(deadline) &&
+		ctx.Err() == nil; {
 		one, err := clock.during(func() load { return f.saturate(size, versusRound) })
 		if err != nil {
 			return err
@@ -88,7 +89,9 @@ func (f *fleet) top(ctx context.Context, size int, worker thread, best *load) er
 		}
 	}
 	if counted == 0 && ctx.Err() == nil {
-		return fmt.Errorf("the machine is too busy: in no %s of %s the dataplane was on its processor for half of the time", versusRound, versusPatience)
+		return fmt.Errorf(
+			"the machine is too busy: in no %s of %s the dataplane was on its processor for half of the time",
+			versusRound, versusPatience)
 	}
 	return ctx.Err()
 }
@@ -123,7 +126,8 @@ type way struct {
 	flights       []flight
 }
 
-// pace sends at a rate, on all links in turn, and measures delays. It keeps at most a receive ring of packets in flight.
+// pace sends at a rate, on all links in turn, and measures delays. It keeps at most a receive ring of packets in
+// flight.
 func (f *fleet) pace(size int, packets float64, duration time.Duration) (m paced) {
 	f.quiet()
 	ways := make([][2]way, len(f.links))
@@ -139,7 +143,8 @@ func (f *fleet) pace(size int, packets float64, duration time.Duration) (m paced
 			if m.sent+paceBurst > due {
 				break
 			}
-			l, i := next/2%len(f.links), next%2
+			l := next / 2 % len(f.links)
+			i := next % 2
 			next++
 			d := &ways[l][i]
 			if d.sent+paceBurst > d.arrived+window || !f.links[l].send(i, paceBurst, size) {

@@ -8,7 +8,12 @@ import (
 
 func TestBurstArrivesWithItsLastPacket(t *testing.T) {
 	began := time.Now()
-	d := way{flights: []flight{{paceBurst, began}, {2 * paceBurst, began.Add(time.Microsecond)}, {3 * paceBurst, began.Add(2 * time.Microsecond)}}}
+	d := way{
+		flights: []flight{
+			{paceBurst, began}, {2 * paceBurst, began.Add(time.Microsecond)},
+			{3 * paceBurst, began.Add(2 * time.Microsecond)},
+		},
+	}
 	var m paced
 	d.land(paceBurst-1, began.Add(5*time.Microsecond), &m)
 	if len(m.all) != 0 {
@@ -16,7 +21,8 @@ func TestBurstArrivesWithItsLastPacket(t *testing.T) {
 	}
 	d.land(paceBurst+1, began.Add(10*time.Microsecond), &m)
 	d.land(paceBurst, began.Add(20*time.Microsecond), &m)
-	if want := []time.Duration{10 * time.Microsecond, 9 * time.Microsecond, 18 * time.Microsecond}; !slices.Equal(m.all, want) || len(d.flights) != 0 {
+	if want := []time.Duration{10 * time.Microsecond, 9 * time.Microsecond, 18 * time.Microsecond}; !slices.Equal(m.all,
+		want) || len(d.flights) != 0 {
 		t.Errorf("delays %v, want %v; %d bursts in flight", m.all, want, len(d.flights))
 	}
 }
@@ -36,7 +42,8 @@ func TestFleetMeasuresAllItsLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fleet{}
 			for range 2 {
-				f.links, f.wires = append(f.links, crossover(t, lose)), append(f.wires, memifPair{ids: [2]uint32{0, 1}})
+				f.links = append(f.links, crossover(t, lose))
+				f.wires = append(f.wires, memifPair{ids: [2]uint32{0, 1}})
 			}
 			if err := f.fill(64); err != nil {
 				t.Fatal(err)

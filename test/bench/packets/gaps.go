@@ -28,8 +28,8 @@ func (p *pauses) add(d time.Duration) {
 
 func (p pauses) share() float64 { return 100 * float64(p.paused) / float64(max(p.watched, 1)) }
 
-// gaps watches the worker while interfaces are made and deleted. Then it repeats that with threads that only read the clock: on the
-// worker's processor, and on the watcher's, because other work has to run somewhere.
+// gaps watches the worker while interfaces are made and deleted. Then it repeats that with threads that only read the
+// clock: on the worker's processor, and on the watcher's, because other work has to run somewhere.
 func (r *run) gaps(ctx context.Context) error {
 	// No garbage collection of this process during the measurement.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -50,11 +50,14 @@ func (r *run) gaps(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("gaps of a spinning thread: %w", err)
 	}
-	fmt.Fprintf(r.Out, "pauses above %s while %d memifs are made, bridged and deleted by the API (%.1f s): the worker, seen by single packets "+
-		"through it, %.2f %% of the time, longest %.2f ms;\n  a thread of this process that only looks at the clock, its collector off, on the same "+
-		"processor meanwhile (%.1f s): %.2f %%, longest %.2f ms\n", longPause, churned, worker.watched.Seconds(), worker.share(), milli(worker.longest),
+	fmt.Fprintf(r.Out,
+		"pauses above %s while %d memifs are made, bridged and deleted by the API (%.1f s): the worker, seen by single packets "+
+			"through it, %.2f %% of the time, longest %.2f ms;\n  a thread of this process that only looks at the clock, its collector off, on the same "+
+			"processor meanwhile (%.1f s): %.2f %%, longest %.2f ms\n", longPause, churned, worker.watched.Seconds(),
+		worker.share(), milli(worker.longest),
 		spinner.watched.Seconds(), spinner.share(), milli(spinner.longest))
-	r.verdicts.add("share of time in pauses, beside a spinning thread's, %", beside(spinner.share()), worker.share(), "%.2f")
+	r.verdicts.add("share of time in pauses, beside a spinning thread's, %", beside(spinner.share()), worker.share(),
+		"%.2f")
 	return nil
 }
 

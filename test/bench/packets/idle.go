@@ -30,7 +30,8 @@ func (r *run) idle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		links, wires = append(links, l), append(wires, w)
+		links = append(links, l)
+		wires = append(wires, w)
 	}
 	if err := await(ctx, time.Second); err != nil { // until it sleeps
 		return err
@@ -40,7 +41,8 @@ func (r *run) idle(ctx context.Context) error {
 		return err
 	}
 	share := 100 * busy.Seconds() / idleTime.Seconds()
-	fmt.Fprintf(r.Out, "idle, %d clients connected, for %s: %.2f %% of one processor, all threads\n", idleMemifs, idleTime, share)
+	fmt.Fprintf(r.Out, "idle, %d clients connected, for %s: %.2f %% of one processor, all threads\n", idleMemifs,
+		idleTime, share)
 	r.verdicts.add("idle, % of one processor", atMost(1), share, "%.2f")
 	var errs []error
 	for _, w := range wires {

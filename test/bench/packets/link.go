@@ -36,23 +36,35 @@ const (
 
 // frame builds a frame of a flow, from the i-th client.
 func (w memifPair) frame(i, flow, size int) ([]byte, error) {
-	from, to := peer(w.ids[i]), w.next(i)
+	from := peer(w.ids[i])
+	to := w.next(i)
 	address := destinations.Addr().As4()
 	binary.BigEndian.PutUint16(address[2:], uint16(flow))
-	ethernet := &layers.Ethernet{SrcMAC: net.HardwareAddr(from[:]), DstMAC: net.HardwareAddr(to[:]), EthernetType: layers.EthernetTypeIPv4}
-	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 254, 0, 1), DstIP: netip.AddrFrom4(address).AsSlice()}
+	ethernet := &layers.Ethernet{
+		SrcMAC:       net.HardwareAddr(from[:]),
+		DstMAC:       net.HardwareAddr(to[:]),
+		EthernetType: layers.EthernetTypeIPv4,
+	}
+	ip := &layers.IPv4{
+		Version:  4,
+		TTL:      64,
+		Protocol: layers.IPProtocolUDP,
+		SrcIP:    net.IPv4(10, 254, 0, 1),
+		DstIP:    netip.AddrFrom4(address).AsSlice(),
+	}
 	udp := &layers.UDP{SrcPort: 1000, DstPort: clientPort}
 	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 		return nil, err
 	}
 	b := gopacket.NewSerializeBuffer()
 	payload := gopacket.Payload(make([]byte, size-14-20-8))
-	err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ethernet, ip, udp, payload)
+	err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ethernet,
+		ip, udp, payload)
 	return b.Bytes(), err
 }
 
-// fill writes a frame into each slot of both transmit rings and sends it: a client's buffer stays with its slot, and no other process
-// writes into it, so later rounds only send the slots. The bridge learns the MACs from these frames.
+// fill writes a frame into each slot of both transmit rings and sends it: a client's buffer stays with its slot, and no
+// other process writes into it, so later rounds only send the slots. The bridge learns the MACs from these frames.
 func (l *link) fill(w memifPair, size int) error {
 	if err := l.write(w, size); err != nil {
 		return err
@@ -100,8 +112,8 @@ func (l *link) quiet() (taken int) {
 	return taken
 }
 
-// send sends the next n frames of the i-th client, or none without space for all: a sender that fills single slots as the dataplane
-// frees them contends with it for the same cache lines.
+// send sends the next n frames of the i-th client, or none without space for all: a sender that fills single slots as
+// the dataplane frees them contends with it for the same cache lines.
 func (l *link) send(i, n, size int) bool {
 	q := l.ends[i].TxQueues()[0]
 	if q.Free() < n {

@@ -22,12 +22,21 @@ func crossover(t *testing.T, lose int) *link {
 		t.Fatal(err)
 	}
 	connected := make(chan *memif.Conn, 2)
-	l, servers := &link{}, [2]*memif.Conn{}
+	l := &link{}
+	servers := [2]*memif.Conn{}
 	for i := range l.ends {
-		if _, err := listener.Add(memif.Config{ID: uint32(i), Connected: func(c *memif.Conn) { connected <- c }, Disconnected: func(*memif.Conn, error) {}}); err != nil {
+		if _, err := listener.Add(memif.Config{
+			ID:           uint32(i),
+			Connected:    func(c *memif.Conn) { connected <- c },
+			Disconnected: func(*memif.Conn, error) {},
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if l.ends[i], err = connect(t.Context(), memif.ClientConfig{Socket: path, ID: uint32(i), RingSize: 2048}); err != nil {
+		if l.ends[i], err = connect(t.Context(), memif.ClientConfig{
+			Socket:   path,
+			ID:       uint32(i),
+			RingSize: 2048,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		servers[i] = <-connected
@@ -76,10 +85,12 @@ func TestLostPacketsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := l.pace(64, 20000, time.Second)
-			if m.sent < 1000 || (m.lost() != 0) != (lose != 0) || lose != 0 && (m.lost() < int64(m.sent)/20 || m.lost() > int64(m.sent)/5) {
+			if m.sent < 1000 || (m.lost() != 0) != (lose != 0) ||
+				lose != 0 && (m.lost() < int64(m.sent)/20 || m.lost() > int64(m.sent)/5) {
 				t.Errorf("lost %d of %d", m.lost(), m.sent)
 			}
-			if m := l.saturate(64, 50*time.Millisecond); m.sent < burst || m.took < 50*time.Millisecond || m.arrived < m.sent/2 {
+			if m := l.saturate(64, 50*time.Millisecond); m.sent < burst || m.took < 50*time.Millisecond ||
+				m.arrived < m.sent/2 {
 				t.Errorf("saturated with %+v", m)
 			}
 		})
@@ -111,8 +122,10 @@ func TestFramesAreAddressedToTheNextHop(t *testing.T) {
 				t.Fatalf("%d bytes, %v", len(b), err)
 			}
 			p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
-			ethernet, ip := p.LinkLayer().(*layers.Ethernet), p.NetworkLayer().(*layers.IPv4)
-			if ethernet.DstMAC.String() != tt.to.String() || ip.DstIP.String() != "10.253.0.7" || p.TransportLayer() == nil {
+			ethernet := p.LinkLayer().(*layers.Ethernet)
+			ip := p.NetworkLayer().(*layers.IPv4)
+			if ethernet.DstMAC.String() != tt.to.String() || ip.DstIP.String() != "10.253.0.7" ||
+				p.TransportLayer() == nil {
 				t.Errorf("%v", p)
 			}
 		})

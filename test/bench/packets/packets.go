@@ -109,7 +109,8 @@ func (d *dataplane) pair(ctx context.Context, w memifPair, slots int) (pair *lin
 func connect(ctx context.Context, c memif.ClientConfig) (*memif.Conn, error) {
 	for deadline := time.Now().Add(timeout); ; {
 		conn, err := memif.Connect(ctx, c)
-		if refused := new(memif.DisconnectError); err == nil || !errors.As(err, &refused) || time.Now().After(deadline) {
+		if refused := new(memif.DisconnectError); err == nil || !errors.As(err, &refused) ||
+			time.Now().After(deadline) {
 			return conn, err
 		}
 		if err := await(ctx, 10*time.Millisecond); err != nil {

@@ -78,7 +78,11 @@ func TestTrafficIsTheSumOfAllPorts(t *testing.T) {
 	if err := os.WriteFile(path, []byte(fakeTestpmd), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p, err := startTestpmd(t.Context(), peers.Program{Path: path}, role{name: "fake", ports: []string{"id=0", "id=1"}, dir: t.TempDir()})
+	p, err := startTestpmd(t.Context(), peers.Program{Path: path}, role{
+		name:  "fake",
+		ports: []string{"id=0", "id=1"},
+		dir:   t.TempDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

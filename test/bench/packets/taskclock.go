@@ -10,12 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// taskClock counts the processor time of another process's thread. Unlike schedstat, which a tick updates, it is exact at any moment, so
-// rounds can be short, and some of them have the machine for themselves even if it is shared.
+// taskClock counts the processor time of another process's thread. Unlike schedstat, which a tick updates, it is exact
+// at any moment, so rounds can be short, and some of them have the machine for themselves even if it is shared.
 type taskClock struct{ file *os.File }
 
 func newTaskClock(t thread) (taskClock, error) {
-	attributes := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
+	attributes := unix.PerfEventAttr{
+		Type:   unix.PERF_TYPE_SOFTWARE,
+		Config: unix.PERF_COUNT_SW_TASK_CLOCK,
+		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+	}
 	fd, err := unix.PerfEventOpen(&attributes, t.tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
 		return taskClock{}, fmt.Errorf("open the task clock of a thread: %w", err)

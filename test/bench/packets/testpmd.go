@@ -35,18 +35,24 @@ type role struct {
 
 // startTestpmd starts a testpmd that does not forward yet, with line-buffered output.
 func startTestpmd(ctx context.Context, p peers.Program, r role) (*testpmd, error) {
-	arguments := []string{"--no-huge", "-m", "512", "--no-pci", "--no-telemetry", "--file-prefix", fmt.Sprintf("weft%d%s", os.Getpid(), r.name),
-		"--lcores", fmt.Sprintf("0@(0-1),1@%d", r.processor)}
-	for i, options := range r.ports {
-		arguments = append(arguments, "--vdev", fmt.Sprintf("net_memif%d,socket-abstract=no,bsize=2048,rsize=10,%s", i, options))
+	arguments := []string{
+		"--no-huge", "-m", "512", "--no-pci", "--no-telemetry", "--file-prefix",
+		fmt.Sprintf("weft%d%s", os.Getpid(), r.name),
+		"--lcores", fmt.Sprintf("0@(0-1),1@%d", r.processor),
 	}
-	arguments = append(arguments, "--", "-i", "--total-num-mbufs=8192", "--mbcache=512", "--burst=256", "--no-lsc-interrupt", "--nb-cores=1")
+	for i, options := range r.ports {
+		arguments = append(arguments, "--vdev",
+			fmt.Sprintf("net_memif%d,socket-abstract=no,bsize=2048,rsize=10,%s", i, options))
+	}
+	arguments = append(arguments, "--", "-i", "--total-num-mbufs=8192", "--mbcache=512", "--burst=256",
+		"--no-lsc-interrupt", "--nb-cores=1")
 	cmd := p.Command(ctx, append(arguments, r.arguments...)...)
 	unbuffered, err := exec.LookPath("stdbuf")
 	if err != nil {
 		return nil, fmt.Errorf("read the output of testpmd: %w", err)
 	}
-	cmd.Path, cmd.Args = unbuffered, append([]string{"stdbuf", "-oL", p.Path}, cmd.Args[1:]...)
+	cmd.Path = unbuffered
+	cmd.Args = append([]string{"stdbuf", "-oL", p.Path}, cmd.Args[1:]...)
 	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+r.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	t := &testpmd{cmd: cmd, lines: make(chan string, 4096), ports: len(r.ports)}

@@ -65,10 +65,12 @@ func busiest(pid int, f func()) (thread, error) {
 	if err != nil {
 		return thread{}, err
 	}
-	best, most := 0, time.Duration(0)
+	best := 0
+	most := time.Duration(0)
 	for tid, d := range after {
 		if d-before[tid] > most {
-			best, most = tid, d-before[tid]
+			best = tid
+			most = d - before[tid]
 		}
 	}
 	if best == 0 {

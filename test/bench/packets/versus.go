@@ -57,7 +57,8 @@ func (s scenario) String() string {
 // scenarios have at least two memifs: packets from one arrive on another.
 func scenarios() (all []scenario) {
 	for _, memifs := range []int{2, 10, 100} {
-		all = append(all, scenario{size: 64, memifs: memifs}, scenario{routed: true, size: 64, memifs: memifs}, scenario{size: 1500, memifs: memifs})
+		all = append(all, scenario{size: 64, memifs: memifs}, scenario{routed: true, size: 64, memifs: memifs},
+			scenario{size: 1500, memifs: memifs})
 	}
 	return all
 }
@@ -69,7 +70,8 @@ func policyScenarios() []scenario {
 	for _, sessions := range []bool{true, false} {
 		for _, rules := range []int{10, 1000, 10000} {
 			s := routed
-			s.rules, s.sessions = rules, sessions
+			s.rules = rules
+			s.sessions = sessions
 			all = append(all, s)
 		}
 	}
@@ -108,7 +110,8 @@ func (r *run) versus(ctx context.Context, scenarios []scenario) error {
 		fmt.Fprintf(r.Out, "bench: no VPP to compare with: %s is not set\n", vpptest.PrefixVariable)
 	}
 	fmt.Fprintf(r.Out, "%-42s %-9s %9s %7s %9s %8s %8s %9s %7s %13s %7s\n",
-		"scenario", "dataplane", "ns/packet", "Mpps", "ring full", "at Mpps", "p50 us", "p99 us", "lost", "ratio of cost", "of p50")
+		"scenario", "dataplane", "ns/packet", "Mpps", "ring full", "at Mpps", "p50 us", "p99 us", "lost",
+		"ratio of cost", "of p50")
 	for _, s := range scenarios {
 		outcomes, err := r.contest(ctx, s, all)
 		if err != nil {
@@ -155,21 +158,24 @@ func (r *run) contest(ctx context.Context, s scenario, all []*contestant) ([]out
 func (r *run) reportContest(s scenario, all []*contestant, outcomes []outcome) {
 	for i, o := range outcomes {
 		d := o.delays
-		fmt.Fprintf(r.Out, "%-42s %-9s %9.1f %7.2f %9.2f %8.2f %8.2f %9.2f %7d ", s, all[i].name, o.top.cost(), o.top.rate().packets/1e6, o.top.full(),
+		fmt.Fprintf(r.Out, "%-42s %-9s %9.1f %7.2f %9.2f %8.2f %8.2f %9.2f %7d ", s, all[i].name, o.top.cost(),
+			o.top.rate().packets/1e6, o.top.full(),
 			float64(d.sent)/d.took.Seconds()/1e6, micro(d.share(50)), micro(d.share(99)), d.lost())
 		if i == 0 {
 			fmt.Fprintln(r.Out)
 			continue
 		}
 		ours := outcomes[0]
-		cost, latency := ours.top.cost()/o.top.cost(), micro(ours.delays.share(50))/micro(d.share(50))
+		cost := ours.top.cost() / o.top.cost()
+		latency := micro(ours.delays.share(50)) / micro(d.share(50))
 		fmt.Fprintf(r.Out, "%13.2f %7.2f\n", cost, latency)
 		r.verdicts.add(fmt.Sprintf("%s: cost a packet, of VPP's", s), atMost(1), cost, "%.2f")
 		r.verdicts.add(fmt.Sprintf("%s: latency p50 at half rate, of VPP's", s), atMost(1), latency, "%.2f")
 	}
 }
 
-// session starts a dataplane with clients for one measurement; no other dataplane runs, so that none shares the processor.
+// session starts a dataplane with clients for one measurement; no other dataplane runs, so that none shares the
+// processor.
 func (r *run) session(ctx context.Context, c *contestant, s scenario, measure func(*fleet, thread) error) (err error) {
 	dir, err := os.MkdirTemp(r.dir, "dp")
 	if err != nil {
@@ -195,7 +201,8 @@ func (r *run) session(ctx context.Context, c *contestant, s scenario, measure fu
 		if err != nil {
 			return err
 		}
-		f.links, f.wires = append(f.links, l), append(f.wires, w)
+		f.links = append(f.links, l)
+		f.wires = append(f.wires, w)
 	}
 	return pinned(testerProcessor, func() error {
 		if err := f.fill(s.size); err != nil {

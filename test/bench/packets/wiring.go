@@ -40,8 +40,8 @@ func (w memifPair) next(i int) ethernet_types.MacAddress {
 	return peer(w.ids[1-i])
 }
 
-// addMemifPair makes two memifs with the given id and the next, in a bridge domain, or each in its own table with routes to the destinations
-// behind the other.
+// addMemifPair makes two memifs with the given id and the next, in a bridge domain, or each in its own table with
+// routes to the destinations behind the other.
 func (d *dataplane) addMemifPair(ctx context.Context, name string, first uint32, routed bool) (w memifPair, err error) {
 	w = memifPair{name: name, routed: routed, ids: [2]uint32{first, first + 1}}
 	for i, id := range w.ids {
@@ -53,7 +53,11 @@ func (d *dataplane) addMemifPair(ctx context.Context, name string, first uint32,
 		if routed {
 			err = d.route(ctx, w, i)
 		} else {
-			_, err = l2.NewServiceClient(d.conn).SwInterfaceSetL2Bridge(ctx, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: w.indexes[i], BdID: bridgeID, Enable: true})
+			_, err = l2.NewServiceClient(d.conn).SwInterfaceSetL2Bridge(ctx, &l2.SwInterfaceSetL2Bridge{
+				RxSwIfIndex: w.indexes[i],
+				BdID:        bridgeID,
+				Enable:      true,
+			})
 		}
 		if err != nil {
 			return w, fmt.Errorf("make memif %d: %w", w.ids[i], err)
@@ -73,21 +77,37 @@ var destinations = netip.MustParsePrefix("10.253.0.0/16")
 func (d *dataplane) route(ctx context.Context, w memifPair, i int) error {
 	table := w.ids[i] + 1
 	host := netip.AddrFrom4([4]byte{10, 0, byte(w.ids[i]), 1})
-	if _, err := ip.NewServiceClient(d.conn).IPTableAddDelV2(ctx, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: table}}); err != nil {
+	if _, err := ip.NewServiceClient(d.conn).IPTableAddDelV2(ctx, &ip.IPTableAddDelV2{
+		IsAdd: true,
+		Table: ip.IPTable{TableID: table},
+	}); err != nil {
 		return fmt.Errorf("make a table: %w", err)
 	}
 	c := interfaces.NewServiceClient(d.conn)
-	if _, err := c.SwInterfaceSetTable(ctx, &interfaces.SwInterfaceSetTable{SwIfIndex: w.indexes[i], VrfID: table}); err != nil {
+	if _, err := c.SwInterfaceSetTable(ctx, &interfaces.SwInterfaceSetTable{
+		SwIfIndex: w.indexes[i],
+		VrfID:     table,
+	}); err != nil {
 		return fmt.Errorf("set the table: %w", err)
 	}
 	address := ip_types.AddressWithPrefix{Address: ip_types.NewAddress(host.AsSlice()), Len: 24}
-	if _, err := c.SwInterfaceAddDelAddress(ctx, &interfaces.SwInterfaceAddDelAddress{SwIfIndex: w.indexes[i], IsAdd: true, Prefix: address}); err != nil {
+	if _, err := c.SwInterfaceAddDelAddress(ctx, &interfaces.SwInterfaceAddDelAddress{
+		SwIfIndex: w.indexes[i],
+		IsAdd:     true,
+		Prefix:    address,
+	}); err != nil {
 		return fmt.Errorf("add an address: %w", err)
 	}
 	client := host.Next()
-	if _, err := ip_neighbor.NewServiceClient(d.conn).IPNeighborAddDel(ctx, &ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{
-		SwIfIndex: w.indexes[i], Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: peer(w.ids[i]), IPAddress: ip_types.NewAddress(client.AsSlice()),
-	}}); err != nil {
+	if _, err := ip_neighbor.NewServiceClient(d.conn).IPNeighborAddDel(ctx, &ip_neighbor.IPNeighborAddDel{
+		IsAdd: true,
+		Neighbor: ip_neighbor.IPNeighbor{
+			SwIfIndex:  w.indexes[i],
+			Flags:      ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+			MacAddress: peer(w.ids[i]),
+			IPAddress:  ip_types.NewAddress(client.AsSlice()),
+		},
+	}); err != nil {
 		return fmt.Errorf("add a neighbour: %w", err)
 	}
 	return d.addRoute(ctx, w, i)
@@ -97,9 +117,15 @@ func (d *dataplane) addRoute(ctx context.Context, w memifPair, i int) error {
 	other := w.ids[1-i]
 	via := ip_types.NewAddress([]byte{10, 0, byte(other), 2})
 	route := ip.IPRoute{TableID: w.ids[i] + 1, Prefix: prefixOf(destinations), NPaths: 1, Paths: []fib_types.FibPath{{
-		SwIfIndex: uint32(w.indexes[1-i]), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4, Nh: fib_types.FibPathNh{Address: via.Un},
+		SwIfIndex: uint32(w.indexes[1-i]),
+		Weight:    1,
+		Proto:     fib_types.FIB_API_PATH_NH_PROTO_IP4,
+		Nh:        fib_types.FibPathNh{Address: via.Un},
 	}}}
-	if _, err := ip.NewServiceClient(d.conn).IPRouteAddDel(ctx, &ip.IPRouteAddDel{IsAdd: true, Route: route}); err != nil {
+	if _, err := ip.NewServiceClient(d.conn).IPRouteAddDel(ctx, &ip.IPRouteAddDel{
+		IsAdd: true,
+		Route: route,
+	}); err != nil {
 		return fmt.Errorf("add a route: %w", err)
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 // Up boots the node and waits until it is ready for pods.
 func (n *Node) Up(ctx context.Context) error { return n.UpBeforeServices(ctx, 0) }
 
-// UpBeforeServices is Up with a delayed kube-proxy, as where kube-proxy is a pod: until then programs of the node cannot reach the API
-// server by its Service.
+// UpBeforeServices is Up with a delayed kube-proxy, as where kube-proxy is a pod: until then programs of the node
+// cannot reach the API server by its Service.
 func (n *Node) UpBeforeServices(ctx context.Context, later time.Duration) error {
 	if err := n.boot(ctx); err != nil {
 		return err
@@ -93,9 +93,12 @@ func (n *Node) load(ctx context.Context, archive string) error {
 		return fmt.Errorf("load an image: %w", err)
 	}
 	defer file.Close()
-	cmd := exec.CommandContext(ctx, n.cluster.config.Programs.Path("ctr"), "--namespace=k8s.io", "images", "import", "-")
+	cmd := exec.CommandContext(ctx, n.cluster.config.Programs.Path("ctr"), "--namespace=k8s.io", "images", "import",
+		"-")
 	var output bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, &output, &output
+	cmd.Stdin = file
+	cmd.Stdout = &output
+	cmd.Stderr = &output
 	if err := n.Start(cmd); err != nil {
 		return fmt.Errorf("load an image on %s: %w", n.Name, err)
 	}

@@ -1,4 +1,5 @@
-// Package cluster runs Kubernetes on machines of a lab: a control plane in this process's namespaces, and nodes with containerd, kubelet and kube-proxy.
+// Package cluster runs Kubernetes on machines of a lab: a control plane in this process's namespaces, and nodes with
+// containerd, kubelet and kube-proxy.
 package cluster
 
 import (
@@ -77,7 +78,8 @@ func StandardImages(podProgram string) []image.Image {
 	}
 }
 
-// Start starts a cluster and waits until its nodes are ready and pods can be created. A cluster that failed to start needs Stop too.
+// Start starts a cluster and waits until its nodes are ready and pods can be created. A cluster that failed to start
+// needs Stop too.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	lab, err := machine.NewLab(machine.Config{
@@ -91,7 +93,8 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if c.Control, err = newControl(config, lab.Router()); err != nil {
 		return c, err
 	}
-	c.Client, c.Access = c.Control.client, c.Control.access
+	c.Client = c.Control.client
+	c.Access = c.Control.access
 	if err := c.writeImages(ctx); err != nil {
 		return c, err
 	}
@@ -132,7 +135,8 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	c.config.Log.Info("API server answers and nodes run containerd", "after", time.Since(started).Round(time.Millisecond))
+	c.config.Log.Info("API server answers and nodes run containerd",
+		"after", time.Since(started).Round(time.Millisecond))
 	if err := c.config.CNI.Install(ctx, c); err != nil {
 		return fmt.Errorf("install %s: %w", c.config.CNI.Name(), err)
 	}
@@ -144,7 +148,8 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	c.config.Log.Info("cluster is ready", "nodes", len(c.Nodes), "cni", c.config.CNI.Name(), "after", time.Since(started).Round(time.Millisecond))
+	c.config.Log.Info("cluster is ready", "nodes", len(c.Nodes), "cni", c.config.CNI.Name(),
+		"after", time.Since(started).Round(time.Millisecond))
 	return nil
 }
 

@@ -27,8 +27,8 @@ const (
 // apiService is the address of the API server's Service: the first of the services' range.
 var apiService = netip.MustParseAddr("10.96.0.1")
 
-// Control is the control plane, in the network namespace of this process. Each service can be stopped, killed, frozen and started again;
-// etcd keeps the API server's objects.
+// Control is the control plane, in the network namespace of this process. Each service can be stopped, killed, frozen
+// and started again; etcd keeps the API server's objects.
 type Control struct {
 	Etcd, APIServer, ControllerManager, Scheduler *service.Service
 
@@ -69,7 +69,8 @@ func newControl(config Config, router []netip.Addr) (*Control, error) {
 	c.Etcd = make("etcd", c.etcdArguments()...)
 	c.APIServer = make("kube-apiserver", c.apiServerArguments(router[0])...)
 	c.ControllerManager = make("kube-controller-manager", c.managerArguments()...)
-	c.Scheduler = make("kube-scheduler", "--kubeconfig="+c.file("scheduler.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1")
+	c.Scheduler = make("kube-scheduler", "--kubeconfig="+c.file("scheduler.kubeconfig"), "--leader-elect=false",
+		"--bind-address=127.0.0.1")
 	return c, nil
 }
 
@@ -113,7 +114,10 @@ func (c *Control) writeFiles(router []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	toKubelets, err := c.authority.Issue(pki.Subject{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}})
+	toKubelets, err := c.authority.Issue(pki.Subject{
+		Name:   "kube-apiserver-kubelet-client",
+		Groups: []string{"system:masters"},
+	})
 	if err != nil {
 		return err
 	}
@@ -123,9 +127,13 @@ func (c *Control) writeFiles(router []netip.Addr) error {
 	}
 	files := map[string][]byte{
 		"ca.crt": c.authority.Cert, "ca.key": c.authority.Key, "tokens.key": tokens,
-		"serving.crt": serving.Cert, "serving.key": serving.Key, "kubelets.crt": toKubelets.Cert, "kubelets.key": toKubelets.Key,
+		"serving.crt": serving.Cert, "serving.key": serving.Key, "kubelets.crt": toKubelets.Cert,
+		"kubelets.key": toKubelets.Key,
 	}
-	for file, user := range map[string]string{"manager.kubeconfig": "system:kube-controller-manager", "scheduler.kubeconfig": "system:kube-scheduler"} {
+	for file, user := range map[string]string{
+		"manager.kubeconfig":   "system:kube-controller-manager",
+		"scheduler.kubeconfig": "system:kube-scheduler",
+	} {
 		if files[file], err = c.kubeconfig(pki.Subject{Name: user}); err != nil {
 			return err
 		}
@@ -149,15 +157,18 @@ func (c *Control) kubeconfig(s pki.Subject) ([]byte, error) {
 
 func (c *Control) etcdArguments() []string {
 	return []string{
-		"--data-dir=" + c.file("etcd"), "--unsafe-no-fsync", "--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
-		"--listen-peer-urls=" + etcdPeerURL, "--initial-advertise-peer-urls=" + etcdPeerURL, "--initial-cluster=default=" + etcdPeerURL,
+		"--data-dir=" + c.file("etcd"), "--unsafe-no-fsync", "--listen-client-urls=" + etcdURL,
+		"--advertise-client-urls=" + etcdURL,
+		"--listen-peer-urls=" + etcdPeerURL, "--initial-advertise-peer-urls=" + etcdPeerURL,
+		"--initial-cluster=default=" + etcdPeerURL,
 	}
 }
 
 func (c *Control) apiServerArguments(advertised netip.Addr) []string {
 	return []string{
 		"--etcd-servers=" + etcdURL, "--bind-address=::", "--advertise-address=" + advertised.String(),
-		"--tls-cert-file=" + c.file("serving.crt"), "--tls-private-key-file=" + c.file("serving.key"), "--client-ca-file=" + c.file("ca.crt"),
+		"--tls-cert-file=" + c.file("serving.crt"), "--tls-private-key-file=" + c.file("serving.key"),
+		"--client-ca-file=" + c.file("ca.crt"),
 		"--kubelet-client-certificate=" + c.file("kubelets.crt"), "--kubelet-client-key=" + c.file("kubelets.key"),
 		"--kubelet-certificate-authority=" + c.file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.file("tokens.key"),
@@ -173,7 +184,8 @@ func (c *Control) managerArguments() []string {
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + c.file("tokens.key"), "--root-ca-file=" + c.file("ca.crt"),
 		"--cluster-signing-cert-file=" + c.file("ca.crt"), "--cluster-signing-key-file=" + c.file("ca.key"),
-		"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDRs, "--node-cidr-mask-size-ipv4=24", "--node-cidr-mask-size-ipv6=64",
+		"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDRs, "--node-cidr-mask-size-ipv4=24",
+		"--node-cidr-mask-size-ipv6=64",
 		"--service-cluster-ip-range=" + serviceCIDRs,
 		"--node-monitor-period=1s", // removes the taints of a node that is ready again soon
 	}

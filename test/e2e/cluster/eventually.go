@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// pause is the interval of checks, and slowPause that of checks of what takes long: each is work for the API server.
+	// pause is the interval of checks, and slowPause that of checks of what takes long: each is work for the API
+	// server.
 	pause     = 50 * time.Millisecond
 	slowPause = 5 * pause
 	soon      = 3 * time.Second
@@ -28,7 +29,8 @@ func (e hopelessError) Unwrap() error { return e.error }
 // hopeless makes Eventually return err at once.
 func hopeless(err error) error { return hopelessError{err} }
 
-// Eventually calls check until it succeeds; its error has the condition that did not become true, and the last error of check.
+// Eventually calls check until it succeeds; its error has the condition that did not become true, and the last error of
+// check.
 func Eventually(ctx context.Context, what string, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -56,8 +58,8 @@ func Eventually(ctx context.Context, what string, check func(ctx context.Context
 	}
 }
 
-// CountDown calls left until it returns zero. Its timeout begins again whenever less than ever is left: the time of a hundred pods depends
-// on the machine, but a cluster that works finishes one of them at a time.
+// CountDown calls left until it returns zero. Its timeout begins again whenever less than ever is left: the time of a
+// hundred pods depends on the machine, but a cluster that works finishes one of them at a time.
 func CountDown(ctx context.Context, what string, left func(ctx context.Context) (int, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -19,7 +19,8 @@ func TestEventuallyReturnsTheLastError(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the sun shines") || !strings.Contains(err.Error(), "it rains") {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the sun shines") ||
+			!strings.Contains(err.Error(), "it rains") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -27,7 +28,8 @@ func TestEventuallyReturnsTheLastError(t *testing.T) {
 
 func TestEventuallyChecksUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started, checks := time.Now(), 0
+		started := time.Now()
+		checks := 0
 		err := Eventually(t.Context(), "it is the third look", func(context.Context) error {
 			if checks++; checks < 3 {
 				return errors.New("too early")
@@ -42,7 +44,8 @@ func TestEventuallyChecksUntilItSucceeds(t *testing.T) {
 
 func TestEventuallyReturnsHopelessErrorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dead, checks := errors.New("it is dead"), 0
+		dead := errors.New("it is dead")
+		checks := 0
 		err := Eventually(t.Context(), "it lives", func(context.Context) error {
 			checks++
 			return hopeless(dead)
@@ -69,7 +72,8 @@ func TestCountDownWaitsWhileLessIsLeft(t *testing.T) {
 
 func TestCountDownEndsWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started, left := time.Now(), 5
+		started := time.Now()
+		left := 5
 		err := CountDown(t.Context(), "all have gone", func(context.Context) (int, error) {
 			left = 7 - left // more is no progress
 			return left, nil

@@ -6,7 +6,8 @@ import (
 	"github.com/weftnet/weft/test/e2e/service"
 )
 
-// Heal starts services that do not run and waits until the cluster is ready, so that a failed test does not affect others.
+// Heal starts services that do not run and waits until the cluster is ready, so that a failed test does not affect
+// others.
 func (c *Cluster) Heal(ctx context.Context) error {
 	control := c.Control
 	if err := startEnded(control.Etcd, control.APIServer, control.ControllerManager, control.Scheduler); err != nil {

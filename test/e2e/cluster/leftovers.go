@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// perPod are directories of a node with one entry for each pod with its own network: its namespace, and containerd's cached CNI result.
+// perPod are directories of a node with one entry for each pod with its own network: its namespace, and containerd's
+// cached CNI result.
 var perPod = []string{"/run/netns", "/var/lib/cni/results"}
 
 // Leftovers lists what is left on a node without pods with their own network; it should be empty.

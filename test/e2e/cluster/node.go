@@ -37,7 +37,8 @@ func (c *Cluster) newNode(name string) (*Node, error) {
 	for _, file := range []string{"containerd.toml", "kubelet.yaml", "kube-proxy.yaml"} {
 		var content bytes.Buffer
 		err := templates.ExecuteTemplate(&content, file, map[string]string{
-			"Name": name, "Cgroup": n.Cgroup(), "PodCIDRs": podCIDRs, "Pause": pauseImage, "Runc": c.config.Programs.Path("runc"),
+			"Name": name, "Cgroup": n.Cgroup(), "PodCIDRs": podCIDRs, "Pause": pauseImage,
+			"Runc": c.config.Programs.Path("runc"),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("configure %s: %w", name, err)
@@ -46,7 +47,8 @@ func (c *Cluster) newNode(name string) (*Node, error) {
 	}
 	path := c.config.Programs.Path
 	n.Containerd = n.Service("containerd", path("containerd"), "--config=/etc/kubernetes/containerd.toml")
-	n.Kubelet = n.Service("kubelet", path("kubelet"), "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
+	n.Kubelet = n.Service("kubelet", path("kubelet"), "--config=/etc/kubernetes/kubelet.yaml",
+		"--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
 		"--hostname-override="+name, "--node-ip="+join(n.Addresses))
 	n.Proxy = n.Service("kube-proxy", path("kube-proxy"), "--config=/etc/kubernetes/kube-proxy.yaml")
 	return n, nil
@@ -55,12 +57,19 @@ func (c *Cluster) newNode(name string) (*Node, error) {
 // issue makes the node's certificates and kubeconfigs.
 func (n *Node) issue() error {
 	control := n.cluster.Control
-	who := pki.Subject{Name: "system:node:" + n.Name, Groups: []string{"system:nodes"}, DNS: []string{n.Name}, Addresses: n.Addresses}
+	who := pki.Subject{
+		Name:      "system:node:" + n.Name,
+		Groups:    []string{"system:nodes"},
+		DNS:       []string{n.Name},
+		Addresses: n.Addresses,
+	}
 	pair, err := control.authority.Issue(who)
 	if err != nil {
 		return err
 	}
-	n.files["ca.crt"], n.files["kubelet.crt"], n.files["kubelet.key"] = control.authority.Cert, pair.Cert, pair.Key
+	n.files["ca.crt"] = control.authority.Cert
+	n.files["kubelet.crt"] = pair.Cert
+	n.files["kubelet.key"] = pair.Key
 	if n.files["kubelet.kubeconfig"], err = control.authority.Kubeconfig(control.URL, pair); err != nil {
 		return err
 	}

@@ -32,16 +32,26 @@ func (c *Cluster) awaitDefaults(ctx context.Context, namespace string) error {
 	})
 }
 
-// Exec runs e2e-pod with arguments in the first container of a pod and returns its stdout; the error includes its stderr.
+// Exec runs e2e-pod with arguments in the first container of a pod and returns its stdout; the error includes its
+// stderr.
 func (c *Cluster) Exec(ctx context.Context, pod *corev1.Pod, arguments ...string) (string, error) {
-	request := c.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: pod.Spec.Containers[0].Name, Command: append([]string{"/e2e-pod"}, arguments...), Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	request := c.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(
+		pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: pod.Spec.Containers[0].Name,
+			Command:   append([]string{"/e2e-pod"}, arguments...),
+			Stdout:    true,
+			Stderr:    true,
+		}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(c.Access, "GET", request.URL().String())
 	if err != nil {
 		return "", fmt.Errorf("exec in %s: %w", pod.Name, err)
 	}
 	var out, complaints bytes.Buffer
-	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaints}); err != nil {
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+		Stdout: &out,
+		Stderr: &complaints,
+	}); err != nil {
 		return out.String(), fmt.Errorf("exec %v in %s: %w: %s", arguments, pod.Name, err, complaints.Bytes())
 	}
 	return out.String(), nil
@@ -49,9 +59,12 @@ func (c *Cluster) Exec(ctx context.Context, pod *corev1.Pod, arguments ...string
 
 // Kubectl runs kubectl as the administrator, with the manifest as stdin if there is one (-f -).
 func (c *Cluster) Kubectl(ctx context.Context, manifest []byte, arguments ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, c.config.Programs.Path("kubectl"), append([]string{"--kubeconfig=" + c.Control.Kubeconfig()}, arguments...)...)
+	cmd := exec.CommandContext(ctx, c.config.Programs.Path("kubectl"),
+		append([]string{"--kubeconfig=" + c.Control.Kubeconfig()}, arguments...)...)
 	var complaints bytes.Buffer
-	cmd.Env, cmd.Stdin, cmd.Stderr = c.config.Programs.Env(), bytes.NewReader(manifest), &complaints
+	cmd.Env = c.config.Programs.Env()
+	cmd.Stdin = bytes.NewReader(manifest)
+	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {
 		return out, fmt.Errorf("kubectl %s: %w: %s", arguments[0], err, complaints.Bytes())

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// RoutePods adds kernel routes between the pods of the node and of the other running nodes, as a network of routers does. It replaces
-// older routes, because a node that joins again may have new ranges.
+// RoutePods adds kernel routes between the pods of the node and of the other running nodes, as a network of routers
+// does. It replaces older routes, because a node that joins again may have new ranges.
 func (n *Node) RoutePods(ctx context.Context) error {
 	ranges, err := n.PodCIDRs(ctx)
 	if err != nil {
@@ -21,7 +21,8 @@ func (n *Node) RoutePods(ctx context.Context) error {
 			return err
 		}
 		for i := range ranges { // all lists have the families in the same order
-			if err := errors.Join(n.Route(theirs[i], other.Addresses[i]), other.Route(ranges[i], n.Addresses[i])); err != nil {
+			if err := errors.Join(n.Route(theirs[i], other.Addresses[i]),
+				other.Route(ranges[i], n.Addresses[i])); err != nil {
 				return err
 			}
 		}

@@ -40,7 +40,8 @@ func (n *Node) PodCIDRs(ctx context.Context) (ranges []netip.Prefix, err error) 
 	return ranges, err
 }
 
-// AwaitReady waits until the node is ready for pods according to its running kubelet; a status from before a reboot does not count.
+// AwaitReady waits until the node is ready for pods according to its running kubelet; a status from before a reboot
+// does not count.
 func (n *Node) AwaitReady(ctx context.Context) error {
 	boot, err := n.BootID()
 	if err != nil {
@@ -106,8 +107,8 @@ func (n *Node) AwaitKubelet(ctx context.Context) error {
 	})
 }
 
-// AwaitDevices waits until the node's kubelet has healthy devices of a resource. A restarted kubelet has none until their plugin
-// registers, and until then rejects pods that need one for good (UnexpectedAdmissionError).
+// AwaitDevices waits until the node's kubelet has healthy devices of a resource. A restarted kubelet has none until
+// their plugin registers, and until then rejects pods that need one for good (UnexpectedAdmissionError).
 func (n *Node) AwaitDevices(ctx context.Context, resource string) error {
 	return Eventually(ctx, "kubelet has "+resource+" on "+n.Name, func(ctx context.Context) error {
 		conn, err := grpc.NewClient("passthrough:kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -118,7 +119,8 @@ func (n *Node) AwaitDevices(ctx context.Context, resource string) error {
 			return err
 		}
 		defer conn.Close()
-		resp, err := podresources.NewPodResourcesListerClient(conn).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+		resp, err := podresources.NewPodResourcesListerClient(conn).GetAllocatableResources(ctx,
+			&podresources.AllocatableResourcesRequest{})
 		if err != nil {
 			return err
 		}

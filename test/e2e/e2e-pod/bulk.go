@@ -33,7 +33,8 @@ func bulk(out io.Writer, arguments []string) error {
 		return err
 	}
 	started := time.Now()
-	sent, back := sha256.New(), sha256.New()
+	sent := sha256.New()
+	back := sha256.New()
 	sending := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.MultiWriter(conn, sent), io.LimitReader(rand.NewChaCha8([32]byte{}), size))

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// patience is how long a client waits for a reply that must come: TCP retransmissions on a busy machine are late, but not lost.
+// patience is how long a client waits for a reply that must come: TCP retransmissions on a busy machine are late, but
+// not lost.
 const patience = 20 * time.Second
 
 // fetch prints the body at a URL, or COUNT of them, each over a new connection, at the same time.

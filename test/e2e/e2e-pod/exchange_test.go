@@ -37,7 +37,8 @@ func TestConcurrentPagesArePrinted(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(describe))
 	defer server.Close()
 	var out bytes.Buffer
-	if err := fetch(&out, []string{server.URL, "20"}); err != nil || strings.Count(out.String(), " client=127.0.0.1 ") != 20 {
+	if err := fetch(&out, []string{server.URL, "20"}); err != nil ||
+		strings.Count(out.String(), " client=127.0.0.1 ") != 20 {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 	server.Close()
@@ -67,7 +68,10 @@ func TestKnockTellsOpenSilentAndRefusedPorts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("raw sockets need root")
 	}
-	const served, other = 40080, 40081
+	const (
+		served = 40080
+		other  = 40081
+	)
 	go func() { _ = open([]uint16{served}) }()
 	sink, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", other)) // no answer
 	if err != nil {
@@ -76,7 +80,8 @@ func TestKnockTellsOpenSilentAndRefusedPorts(t *testing.T) {
 	defer sink.Close()
 	want := []string{
 		"tcp/127.0.0.1:40080 open", "udp/127.0.0.1:40080 open", "sctp/127.0.0.1:40080 open", "sctp/[::1]:40080 open",
-		"udp/127.0.0.1:40081 silent", "sctp/127.0.0.1:40081 silent", "tcp/127.0.0.1:40081 dial tcp 127.0.0.1:40081: connect: connection refused",
+		"udp/127.0.0.1:40081 silent",
+		"sctp/127.0.0.1:40081 silent", "tcp/127.0.0.1:40081 dial tcp 127.0.0.1:40081: connect: connection refused",
 	}
 	var targets []string
 	for _, line := range want {
@@ -102,7 +107,10 @@ func TestPatientKnockRepeatsLostDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	const lost, contacts = 5, 8
+	const (
+		lost     = 5
+		contacts = 8
+	)
 	go func() {
 		packet := make([]byte, 100)
 		for received := 0; ; received++ {

@@ -15,9 +15,9 @@ import (
 // knockTimeout is how long knock waits for an answer. TCP sends its second SYN after a second.
 const knockTimeout = 900 * time.Millisecond
 
-// knock contacts all targets, PROTOCOL/HOST:PORT, at the same time, and prints a line for each: "TARGET open" if the port has answered,
-// "TARGET silent" if nothing has, "TARGET ERROR" otherwise. With -patient, silent targets are contacted again until they must have answered:
-// a busy machine is late, and drops datagrams of a burst.
+// knock contacts all targets, PROTOCOL/HOST:PORT, at the same time, and prints a line for each: "TARGET open" if the
+// port has answered, "TARGET silent" if nothing has, "TARGET ERROR" otherwise. With -patient, silent targets are
+// contacted again until they must have answered: a busy machine is late, and drops datagrams of a burst.
 func knock(out io.Writer, arguments []string) error {
 	flags := flag.NewFlagSet("knock", flag.ContinueOnError)
 	patient := flags.Bool("patient", false, "contact silent targets again")
@@ -94,8 +94,9 @@ func knockOne(target string, timeout time.Duration) error {
 	return err
 }
 
-// knocks contacts a target at intervals without end, and does not wait for an answer before the next contact. It prints a line for each contact,
-// in their order: when it began and when it ended, in Unix milliseconds, and its result, as knock does.
+// knocks contacts a target at intervals without end, and does not wait for an answer before the next contact. It prints
+// a line for each contact, in their order: when it began and when it ended, in Unix milliseconds, and its result, as
+// knock does.
 func knocks(out io.Writer, arguments []string) error {
 	if len(arguments) != 3 {
 		return errors.New("usage: knocks tcp|udp|sctp/HOST:PORT INTERVAL TIMEOUT")
@@ -131,7 +132,8 @@ func knocks(out io.Writer, arguments []string) error {
 	return nil
 }
 
-// open serves TCP and UDP echo, and answers SCTP associations, on all addresses and the given ports. It returns the first error.
+// open serves TCP and UDP echo, and answers SCTP associations, on all addresses and the given ports. It returns the
+// first error.
 func open(ports []uint16) error {
 	failed := make(chan error, 2*len(ports)+1)
 	for _, port := range ports {

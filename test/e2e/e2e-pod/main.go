@@ -24,13 +24,14 @@ var commands = map[string]command{
 	"bulk":    bulk,    // HOST:PORT BYTES: print the rate of an echo over one connection
 	"stream":  stream,  // HOST:PORT INTERVAL: print the echoes over one connection, without end
 	"knock":   knock,   // [-patient] PROTOCOL/HOST:PORT ...: print which ports answer
-	"knocks":  knocks,  // PROTOCOL/HOST:PORT INTERVAL TIMEOUT: print which of repeated contacts are answered, without end
-	"env":     env,     // the environment
-	"links":   links,   // the interfaces with their addresses
-	"api":     api,     // [PATH]: print the API server's response to the pod's service account
-	"write":   write,   // FILE TEXT: a file on a volume
-	"ip":      ip,      // route add PREFIX via ADDRESS, as iproute2
-	"sysctl":  sysctl,  // -w KEY=VALUE, as procps
+	// PROTOCOL/HOST:PORT INTERVAL TIMEOUT: print which of repeated contacts are answered, without end
+	"knocks": knocks,
+	"env":    env,    // the environment
+	"links":  links,  // the interfaces with their addresses
+	"api":    api,    // [PATH]: print the API server's response to the pod's service account
+	"write":  write,  // FILE TEXT: a file on a volume
+	"ip":     ip,     // route add PREFIX via ADDRESS, as iproute2
+	"sysctl": sysctl, // -w KEY=VALUE, as procps
 }
 
 // then separates commands that run one after the other.
@@ -38,12 +39,16 @@ const then = "then"
 
 func main() {
 	for rest := os.Args[1:]; ; {
-		one, more := rest, false
+		one := rest
+		more := false
 		if i := slices.Index(rest, then); i >= 0 {
-			one, rest, more = rest[:i], rest[i+1:], true
+			one = rest[:i]
+			rest = rest[i+1:]
+			more = true
 		}
 		if len(one) == 0 || commands[one[0]] == nil {
-			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|knock|knocks|env|links|api|write|ip|sysctl [arguments] [then ...]")
+			fmt.Fprintln(os.Stderr,
+				"usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|knock|knocks|env|links|api|write|ip|sysctl [arguments] [then ...]")
 			os.Exit(2)
 		}
 		if err := commands[one[0]](os.Stdout, one[1:]); err != nil {

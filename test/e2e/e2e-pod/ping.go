@@ -23,8 +23,20 @@ type family struct {
 }
 
 var (
-	four = family{network: "ip4:icmp", any: "0.0.0.0", protocol: 1, request: ipv4.ICMPTypeEcho, reply: ipv4.ICMPTypeEchoReply}
-	six  = family{network: "ip6:ipv6-icmp", any: "::", protocol: 58, request: ipv6.ICMPTypeEchoRequest, reply: ipv6.ICMPTypeEchoReply}
+	four = family{
+		network:  "ip4:icmp",
+		any:      "0.0.0.0",
+		protocol: 1,
+		request:  ipv4.ICMPTypeEcho,
+		reply:    ipv4.ICMPTypeEchoReply,
+	}
+	six = family{
+		network:  "ip6:ipv6-icmp",
+		any:      "::",
+		protocol: 58,
+		request:  ipv6.ICMPTypeEchoRequest,
+		reply:    ipv6.ICMPTypeEchoReply,
+	}
 )
 
 // lossTimeout is after how long a reply counts as lost. A busy machine is late by seconds.
@@ -39,7 +51,8 @@ func ping(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	count, interval := 1, time.Duration(0)
+	count := 1
+	interval := time.Duration(0)
 	if len(arguments) > 1 {
 		if count, err = strconv.Atoi(arguments[1]); err != nil {
 			return err
@@ -91,7 +104,8 @@ func outages(out io.Writer, arguments []string) error {
 	defer conn.Close()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	last, lost := time.Now(), 0
+	last := time.Now()
+	lost := 0
 	for sequence := 1; ; sequence++ {
 		if _, err := f.ask(conn, address, sequence&0xffff, interval); err != nil { // also if the link is down
 			lost++
@@ -99,7 +113,8 @@ func outages(out io.Writer, arguments []string) error {
 			if lost > 0 {
 				fmt.Fprintf(out, "outage %s lost %d\n", time.Since(last).Round(time.Millisecond), lost)
 			}
-			last, lost = time.Now(), 0
+			last = time.Now()
+			lost = 0
 		}
 		<-tick.C
 	}
@@ -113,9 +128,14 @@ func familyOf(address netip.Addr) family {
 }
 
 // ask sends one request and waits for its reply.
-func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int, timeout time.Duration) (time.Duration, error) {
+func (f family) ask(
+	conn *icmp.PacketConn, address netip.Addr, sequence int, timeout time.Duration,
+) (time.Duration, error) {
 	identity := os.Getpid() & 0xffff
-	request, err := (&icmp.Message{Type: f.request, Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")}}).Marshal(nil)
+	request, err := (&icmp.Message{
+		Type: f.request,
+		Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")},
+	}).Marshal(nil)
 	if err != nil {
 		return 0, err
 	}

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// SCTP's association setup (RFC 9260, sections 3.3.2 and 3.3.3) over raw sockets: most kernels of test machines have no SCTP. The server
-// answers INIT by INIT ACK. The later chunks of the handshake are not needed to know whether packets pass in both directions.
+// SCTP's association setup (RFC 9260, sections 3.3.2 and 3.3.3) over raw sockets: most kernels of test machines have no
+// SCTP. The server answers INIT by INIT ACK. The later chunks of the handshake are not needed to know whether packets
+// pass in both directions.
 const (
 	chunkInit    = 1
 	chunkInitAck = 2
@@ -56,9 +57,11 @@ func parseAssociation(b []byte) (a association, err error) {
 	if len(b) < sctpHeaderLen+initLen {
 		return a, errShort
 	}
-	a.source, a.destination = binary.BigEndian.Uint16(b[0:]), binary.BigEndian.Uint16(b[2:])
+	a.source = binary.BigEndian.Uint16(b[0:])
+	a.destination = binary.BigEndian.Uint16(b[2:])
 	a.verification = binary.BigEndian.Uint32(b[4:])
-	a.chunk, a.tag = b[sctpHeaderLen], binary.BigEndian.Uint32(b[sctpHeaderLen+4:])
+	a.chunk = b[sctpHeaderLen]
+	a.tag = binary.BigEndian.Uint32(b[sctpHeaderLen+4:])
 	return a, nil
 }
 
@@ -80,7 +83,12 @@ func initiate(address string, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	ours := association{source: uint16(32768 + rand.IntN(28000)), destination: target.Port(), chunk: chunkInit, tag: rand.Uint32() | 1}
+	ours := association{
+		source:      uint16(32768 + rand.IntN(28000)),
+		destination: target.Port(),
+		chunk:       chunkInit,
+		tag:         rand.Uint32() | 1,
+	}
 	if _, err := conn.WriteTo(ours.marshal(), &net.IPAddr{IP: target.Addr().AsSlice()}); err != nil {
 		return err
 	}
@@ -91,7 +99,8 @@ func initiate(address string, deadline time.Time) error {
 			return err
 		}
 		a, err := parseAssociation(packet[:n])
-		if err == nil && a.chunk == chunkInitAck && a.destination == ours.source && a.source == ours.destination && a.verification == ours.tag {
+		if err == nil && a.chunk == chunkInitAck && a.destination == ours.source && a.source == ours.destination &&
+			a.verification == ours.tag {
 			return nil
 		}
 	}
@@ -109,7 +118,13 @@ func acknowledge(conn net.PacketConn, ports []uint16) error {
 		if err != nil || a.chunk != chunkInit || !slices.Contains(ports, a.destination) {
 			continue
 		}
-		reply := association{source: a.destination, destination: a.source, verification: a.tag, chunk: chunkInitAck, tag: rand.Uint32() | 1}
+		reply := association{
+			source:       a.destination,
+			destination:  a.source,
+			verification: a.tag,
+			chunk:        chunkInitAck,
+			tag:          rand.Uint32() | 1,
+		}
 		_, _ = conn.WriteTo(reply.marshal(), from) // the client notices a missing reply
 	}
 }

@@ -15,17 +15,18 @@ import (
 	"syscall"
 )
 
-// serve serves HTTP with a page about the request, TCP and UDP echo, and what open does, on all addresses of both families, until SIGTERM.
-// It prints "serving" when HTTP and the echo servers are ready.
+// serve serves HTTP with a page about the request, TCP and UDP echo, and what open does, on all addresses of both
+// families, until SIGTERM. It prints "serving" when HTTP and the echo servers are ready.
 func serve(out io.Writer, arguments []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	httpPort := flags.Int("http", 8080, "port of the HTTP server")
 	echoPort := flags.Int("echo", 7, "port of the echo servers, TCP and UDP")
 	var ports []uint16
-	flags.Func("open", "comma-separated ports of further echo servers: TCP, UDP and SCTP", func(text string) (err error) {
-		ports, err = parsePorts(text)
-		return err
-	})
+	flags.Func("open",
+		"comma-separated ports of further echo servers: TCP, UDP and SCTP", func(text string) (err error) {
+			ports, err = parsePorts(text)
+			return err
+		})
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -82,7 +83,8 @@ func describe(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	fmt.Fprintf(w, "pod=%s client=%s host=%s reached=%v\n", name, client, r.Host, r.Context().Value(http.LocalAddrContextKey))
+	fmt.Fprintf(w, "pod=%s client=%s host=%s reached=%v\n", name, client, r.Host,
+		r.Context().Value(http.LocalAddrContextKey))
 }
 
 func echoStreams(listener net.Listener) error {

@@ -108,7 +108,11 @@ func (i Image) blobs(layer []byte) (layout, error) {
 		"io.containerd.image.name":          i.Name,
 		"org.opencontainers.image.ref.name": i.Name[strings.LastIndexByte(i.Name, ':')+1:],
 	}
-	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": indexType, "manifests": []descriptor{entry}})
+	index, err := json.Marshal(map[string]any{
+		"schemaVersion": 2,
+		"mediaType":     indexType,
+		"manifests":     []descriptor{entry},
+	})
 	if err != nil {
 		return layout{}, fmt.Errorf("write the index: %w", err)
 	}
@@ -131,7 +135,12 @@ func writeLayout(w *tar.Writer, l layout) error {
 }
 
 func writeFile(w *tar.Writer, name string, content []byte) error {
-	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Name:     name,
+		Typeflag: tar.TypeReg,
+		Mode:     0o644,
+		Size:     int64(len(content)),
+	}); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	if _, err := w.Write(content); err != nil {

@@ -57,7 +57,11 @@ func (l *layerWriter) directory(dir string) error {
 	if dir == "/tmp" {
 		mode = 0o1777
 	}
-	if err := l.w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(dir, "/") + "/", Typeflag: tar.TypeDir, Mode: mode}); err != nil {
+	if err := l.w.WriteHeader(&tar.Header{
+		Name:     strings.TrimPrefix(dir, "/") + "/",
+		Typeflag: tar.TypeDir,
+		Mode:     mode,
+	}); err != nil {
 		return fmt.Errorf("write %s: %w", dir, err)
 	}
 	return nil
@@ -75,7 +79,12 @@ func (l *layerWriter) file(inside, here string) error {
 	if err != nil {
 		return fmt.Errorf("read what becomes %s: %w", inside, err)
 	}
-	header := &tar.Header{Name: strings.TrimPrefix(inside, "/"), Typeflag: tar.TypeReg, Mode: int64(info.Mode().Perm()), Size: int64(len(content))}
+	header := &tar.Header{
+		Name:     strings.TrimPrefix(inside, "/"),
+		Typeflag: tar.TypeReg,
+		Mode:     int64(info.Mode().Perm()),
+		Size:     int64(len(content)),
+	}
 	if err := l.w.WriteHeader(header); err != nil {
 		return fmt.Errorf("write %s: %w", inside, err)
 	}
@@ -89,7 +98,12 @@ func (l *layerWriter) link(inside, target string) error {
 	if err := l.directory(path.Dir(inside)); err != nil {
 		return err
 	}
-	if err := l.w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(inside, "/"), Typeflag: tar.TypeSymlink, Linkname: target, Mode: 0o777}); err != nil {
+	if err := l.w.WriteHeader(&tar.Header{
+		Name:     strings.TrimPrefix(inside, "/"),
+		Typeflag: tar.TypeSymlink,
+		Linkname: target,
+		Mode:     0o777,
+	}); err != nil {
 		return fmt.Errorf("write %s: %w", inside, err)
 	}
 	return nil

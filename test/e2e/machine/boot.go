@@ -36,7 +36,12 @@ type birth struct {
 
 // boot starts the machine's first process and waits until mounts and settings are set up.
 func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
-	parameters, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Pods: filepath.Join(m.lab.config.Logs, "pods-"+m.Name), Shared: m.lab.config.Shared})
+	parameters, err := json.Marshal(birth{
+		Name:   m.Name,
+		Disk:   m.disk,
+		Pods:   filepath.Join(m.lab.config.Logs, "pods-"+m.Name),
+		Shared: m.lab.config.Shared,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("encode the parameters: %w", err)
 	}
@@ -51,10 +56,14 @@ func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
 	}
 	defer reader.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(parameters)) // not os.Setenv: machines boot concurrently
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{writer}
+	// not os.Setenv: machines boot concurrently
+	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(parameters))
+	cmd.Stdout = log
+	cmd.Stderr = log
+	cmd.ExtraFiles = []*os.File{writer}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, Setsid: true,
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid:     true,
 	}
 	err = cmd.Start()
 	_ = writer.Close() // the child has its own
@@ -80,10 +89,12 @@ func (m *Machine) lastWords() error {
 	return errors.New(string(words))
 }
 
-// IsInit reports whether this process was started as a machine's first; it must then call Init and exit with the result.
+// IsInit reports whether this process was started as a machine's first; it must then call Init and exit with the
+// result.
 func IsInit() bool { return os.Getenv(variable) != "" }
 
-// Init is the main function of a machine's first process: it sets the machine up, reports that, and reaps orphans until it is killed.
+// Init is the main function of a machine's first process: it sets the machine up, reports that, and reaps orphans until
+// it is killed.
 func Init(complaints io.Writer) (code int) {
 	var b birth
 	if err := json.Unmarshal([]byte(os.Getenv(variable)), &b); err != nil {

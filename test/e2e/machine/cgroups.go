@@ -55,8 +55,8 @@ func (m *Machine) makeCgroups() error {
 	return nil
 }
 
-// makeCgroup makes a cgroup. In version 1 processes cannot join before the cpuset has processors and memory nodes; in version 2 the
-// parent has to enable controllers.
+// makeCgroup makes a cgroup. In version 1 processes cannot join before the cpuset has processors and memory nodes; in
+// version 2 the parent has to enable controllers.
 func makeCgroup(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make a cgroup: %w", err)
@@ -78,7 +78,8 @@ func makeCgroup(dir string) error {
 		return fmt.Errorf("read the controllers: %w", err)
 	}
 	for _, controller := range strings.Fields(string(controllers)) {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller),
+			0o644); err != nil {
 			return fmt.Errorf("enable controller %s: %w", controller, err)
 		}
 	}

@@ -16,11 +16,13 @@ var namespaces = []struct {
 	name string
 	flag int
 }{
-	{"pid", unix.CLONE_NEWPID}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"net", unix.CLONE_NEWNET}, {"mnt", unix.CLONE_NEWNS},
+	{"pid", unix.CLONE_NEWPID}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"net", unix.CLONE_NEWNET}, {
+		"mnt", unix.CLONE_NEWNS,
+	},
 }
 
-// Do runs f on the machine: it has the machine's files, interfaces and name, as do processes that it starts. Goroutines that f starts are
-// not on the machine.
+// Do runs f on the machine: it has the machine's files, interfaces and name, as do processes that it starts. Goroutines
+// that f starts are not on the machine.
 func (m *Machine) Do(f func() error) error {
 	m.mu.Lock()
 	if m.init == nil {
@@ -38,7 +40,8 @@ func (m *Machine) Start(cmd *exec.Cmd) error {
 	return m.Do(cmd.Start)
 }
 
-// within runs f on a thread in the namespaces of a process. It does not use the main thread, which would not end afterwards.
+// within runs f on a thread in the namespaces of a process. It does not use the main thread, which would not end
+// afterwards.
 func within(pid int, f func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -94,11 +94,12 @@ func (l *Lab) Close() error {
 	return failed
 }
 
-// address adds addresses to a link and sets it up. A lab's bridge has no other hosts, so duplicate address detection, which takes seconds,
-// is not needed.
+// address adds addresses to a link and sets it up. A lab's bridge has no other hosts, so duplicate address detection,
+// which takes seconds, is not needed.
 func address(link netlink.Link, prefixes []netip.Prefix) error {
 	name := link.Attrs().Name
-	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "accept_dad"), []byte("0"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "accept_dad"), []byte("0"),
+		0o644); err != nil {
 		return fmt.Errorf("configure %s: %w", name, err)
 	}
 	for _, p := range prefixes {

@@ -55,8 +55,8 @@ func (m *Machine) On(ctx context.Context) error {
 	return nil
 }
 
-// Cut cuts the power: every process of the machine dies at once, and everything outside of its disk is lost. It does nothing on a machine
-// that is off.
+// Cut cuts the power: every process of the machine dies at once, and everything outside of its disk is lost. It does
+// nothing on a machine that is off.
 func (m *Machine) Cut() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,8 @@ func (m *Machine) Run(ctx context.Context, path string, arguments ...string) ([]
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	cmd.Env = m.lab.config.Env
 	var out, complaints limited
-	cmd.Stdout, cmd.Stderr = &out, &complaints
+	cmd.Stdout = &out
+	cmd.Stderr = &complaints
 	if err := m.Start(cmd); err != nil {
 		return nil, fmt.Errorf("run %s on %s: %w", filepath.Base(path), m.Name, err)
 	}
@@ -102,8 +103,8 @@ func (m *Machine) Run(ctx context.Context, path string, arguments ...string) ([]
 // killing kills processes; a missing process is no error.
 const killing = `for p; do kill -KILL "$p" 2>/dev/null || [ ! -d "/proc/$p" ] || exit 1; done`
 
-// Kill kills processes of the machine by their ids there. A process of the machine has to do that: a thread in its namespaces (see Do)
-// still uses the process ids of its own PID namespace.
+// Kill kills processes of the machine by their ids there. A process of the machine has to do that: a thread in its
+// namespaces (see Do) still uses the process ids of its own PID namespace.
 func (m *Machine) Kill(ctx context.Context, pids ...int) error {
 	arguments := []string{"-c", killing, "sh"}
 	for _, pid := range pids {

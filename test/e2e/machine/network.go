@@ -57,7 +57,11 @@ func (m *Machine) configureCard() error {
 		return err
 	}
 	for _, n := range networks {
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(anywhere(n.Addr())), Gw: n.Addr().AsSlice()}); err != nil {
+		if err := netlink.RouteAdd(&netlink.Route{
+			LinkIndex: link.Attrs().Index,
+			Dst:       ipNet(anywhere(n.Addr())),
+			Gw:        n.Addr().AsSlice(),
+		}); err != nil {
 			return fmt.Errorf("add the default route via %s: %w", n.Addr(), err)
 		}
 	}

@@ -8,22 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own are directories that a machine does not inherit: they are empty at its first boot. containerd's cannot be on the root's overlay,
-// because overlays do not nest.
+// own are directories that a machine does not inherit: they are empty at its first boot. containerd's cannot be on the
+// root's overlay, because overlays do not nest.
 var own = []string{
-	"/etc/cni/net.d", "/etc/kubernetes", "/opt/cni/bin", "/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/weft",
+	"/etc/cni/net.d", "/etc/kubernetes", "/opt/cni/bin", "/var/lib/cni", "/var/lib/containerd",
+	"/var/lib/kubelet", "/var/lib/weft",
 	"/var/log/containers",
 }
 
 // podLogs is the directory of containers' logs, beside the programs' logs, so that they are kept after a failed run.
 const podLogs = "/var/log/pods"
 
-// mountRoot gives this process a root directory with the host's content, as an overlay: writes stay on the machine's disk.
+// mountRoot gives this process a root directory with the host's content, as an overlay: writes stay on the machine's
+// disk.
 func (b birth) mountRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	upper, work := filepath.Join(b.Disk, "upper"), filepath.Join(b.Disk, "work")
+	upper := filepath.Join(b.Disk, "upper")
+	work := filepath.Join(b.Disk, "work")
 	for _, dir := range []string{upper, work, b.root()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make the disk: %w", err)

@@ -15,8 +15,8 @@ import (
 // bootID is the setting that changes with each boot.
 const bootID = "kernel/random/boot_id"
 
-// feigned are settings of the whole host that kubelet writes unless they have these values. The machine sees files with the values, and
-// the host's settings do not change.
+// feigned are settings of the whole host that kubelet writes unless they have these values. The machine sees files with
+// the values, and the host's settings do not change.
 func feigned() map[string]string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails

@@ -69,8 +69,8 @@ func configure(n *cluster.Node, name string, ranges []netip.Prefix) error {
 // first is the name of a configuration that precedes all others.
 const first = "00-" + network
 
-// Before makes the bridge connect the node's new pods instead of the installed CNI, with addresses outside of the node's ranges, until
-// Behind is called. Other nodes cannot reach them.
+// Before makes the bridge connect the node's new pods instead of the installed CNI, with addresses outside of the
+// node's ranges, until Behind is called. Other nodes cannot reach them.
 func Before(n *cluster.Node, ranges []netip.Prefix) error {
 	if err := n.InstallPlugins("bridge", "host-local"); err != nil {
 		return err

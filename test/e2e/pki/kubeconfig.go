@@ -13,7 +13,10 @@ const only = "e2e"
 
 // Client returns a user's configuration for the API server at url.
 func (a *Authority) Client(url string, p Pair) *rest.Config {
-	return &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: a.Cert, CertData: p.Cert, KeyData: p.Key}}
+	return &rest.Config{
+		Host:            url,
+		TLSClientConfig: rest.TLSClientConfig{CAData: a.Cert, CertData: p.Cert, KeyData: p.Key},
+	}
 }
 
 // Kubeconfig returns the same as a file, with the keys.

@@ -14,7 +14,11 @@ func TestCertificateIsValidForItsAddressAndUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := a.Issue(Subject{Name: "system:node:n1", Groups: []string{"system:nodes"}, Addresses: []netip.Addr{netip.MustParseAddr("fd00::1")}})
+	p, err := a.Issue(Subject{
+		Name:      "system:node:n1",
+		Groups:    []string{"system:nodes"},
+		Addresses: []netip.Addr{netip.MustParseAddr("fd00::1")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,14 +29,19 @@ func TestCertificateIsValidForItsAddressAndUser(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(a.Cert)
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "fd00::1", KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{
+			Roots:     roots,
+			DNSName:   "fd00::1",
+			KeyUsages: []x509.ExtKeyUsage{usage},
+		}); err != nil {
 			t.Errorf("usage %d: %v", usage, err)
 		}
 	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "fd00::2"}); err == nil {
 		t.Error("the certificate is valid for another address")
 	}
-	if s := pair.Leaf.Subject; s.CommonName != "system:node:n1" || len(s.Organization) != 1 || s.Organization[0] != "system:nodes" {
+	if s := pair.Leaf.Subject; s.CommonName != "system:node:n1" || len(s.Organization) != 1 ||
+		s.Organization[0] != "system:nodes" {
 		t.Errorf("the user is %v", s)
 	}
 }
@@ -55,7 +64,8 @@ func TestKubeconfigIsReadByClientGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := a.Client("https://192.0.2.1:6443", p)
-	if got.Host != want.Host || string(got.CertData) != string(want.CertData) || string(got.KeyData) != string(want.KeyData) || string(got.CAData) != string(want.CAData) {
+	if got.Host != want.Host || string(got.CertData) != string(want.CertData) ||
+		string(got.KeyData) != string(want.KeyData) || string(got.CAData) != string(want.CAData) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -18,4 +18,7 @@ func main() {
 		// The tests report the same and are skipped: a missing program is not an error of the project.
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 	}
+	if err := programs.EnsureGuests(ctx, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: tests beside other programs of a node are skipped:", err)
+	}
 }

@@ -66,12 +66,14 @@ func (b builder) build(ctx context.Context, j job) error {
 // compile runs go build at low priority.
 func (b builder) compile(ctx context.Context, j job, into string) error {
 	arguments := append([]string{
-		"build", "-C", filepath.Join(b.pins, j.folder), "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + j.flags), "-o", into + "/",
+		"build", "-C", filepath.Join(b.pins, j.folder), "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + j.flags),
+		"-o", into + "/",
 	}, j.packages...)
 	cmd := exec.CommandContext(ctx, "go", arguments...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOCACHE="+buildCache(b.cache))
 	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Stdout = &output
+	cmd.Stderr = &output
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -94,7 +96,8 @@ func (b builder) wait(done <-chan error, j job) error {
 		case err := <-done:
 			return err
 		case <-tick.C:
-			fmt.Fprintf(b.progress, "e2e: still building %s, %s so far\n", j.folder, time.Since(started).Round(time.Second))
+			fmt.Fprintf(b.progress, "e2e: still building %s, %s so far\n", j.folder,
+				time.Since(started).Round(time.Second))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,16 +75,56 @@ func ensureDebian(ctx context.Context, cache string, progress io.Writer) error {
 	}
 	fmt.Fprintln(progress, "e2e: unpacking packages of the distribution into the cache")
 	a := apt{dir: filepath.Join(cache, "debian")}
-	if err := a.download(ctx); err != nil {
+	if err := a.download(ctx, slices.Collect(maps.Values(packages))...); err != nil {
 		return fmt.Errorf("%w (apt-get: %w)", needed, err)
 	}
 	return a.unpack(ctx)
 }
 
+// Guests are packages of the distribution with programs that a test runs on a node beside Weft.
+var Guests = []string{"dbus-daemon", "firewalld", "iptables", "keepalived", "systemd"}
+
+// EnsureGuests downloads missing guests with their missing dependencies into the cache; it installs nothing.
+func EnsureGuests(ctx context.Context, progress io.Writer) error {
+	cache, err := Cache()
+	if err != nil {
+		return err
+	}
+	for _, name := range Guests {
+		if _, err := Archives(name); err == nil {
+			continue
+		}
+		fmt.Fprintf(progress, "e2e: downloading the package %s into the cache\n", name)
+		a := apt{dir: guestRoot(cache, name)}
+		if err := a.download(ctx, name); err != nil {
+			return fmt.Errorf("package %s: %w", name, err)
+		}
+		if err := os.WriteFile(a.complete(), nil, 0o644); err != nil {
+			return fmt.Errorf("package %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Archives returns the files of a guest and of its dependencies, without those that the machine has installed.
+func Archives(guest string) ([]string, error) {
+	cache, err := Cache()
+	if err != nil {
+		return nil, err
+	}
+	a := apt{dir: guestRoot(cache, guest)}
+	if _, err := os.Stat(a.complete()); err != nil {
+		return nil, fmt.Errorf("package %s is not in the cache: %w", guest, err)
+	}
+	return a.archives()
+}
+
+func guestRoot(cache, name string) string { return filepath.Join(cache, "debian", "guests", name) }
+
 // apt downloads packages with its own lists and archives, so that the machine's do not change.
 type apt struct{ dir string }
 
-func (a apt) download(ctx context.Context) error {
+func (a apt) download(ctx context.Context, wanted ...string) error {
 	for _, dir := range []string{"lists/partial", "archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
 			return fmt.Errorf("make %s: %w", dir, err)
@@ -91,23 +132,31 @@ func (a apt) download(ctx context.Context) error {
 	}
 	options := []string{
 		"-qq", "-y", "--no-install-recommends", "-o", "APT::Sandbox::User=root",
-		"-o", "Dir::State::lists=" + filepath.Join(a.dir, "lists"), "-o", "Dir::Cache::archives=" + filepath.Join(a.dir, "archives"),
+		"-o", "Dir::State::lists=" + filepath.Join(a.dir, "lists"), "-o",
+		"Dir::Cache::archives=" + filepath.Join(a.dir, "archives"),
 		"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
 	}
 	if err := run(ctx, "apt-get", append(options, "update")...); err != nil {
 		return err
 	}
-	var wanted []string
-	for _, pkg := range packages {
-		wanted = append(wanted, pkg)
-	}
 	return run(ctx, "apt-get", append(append(options, "--download-only", "install"), wanted...)...)
 }
 
-func (a apt) unpack(ctx context.Context) error {
-	archives, err := filepath.Glob(filepath.Join(a.dir, "archives", "*.deb"))
+// complete is a file that exists once all packages are downloaded.
+func (a apt) complete() string { return filepath.Join(a.dir, "complete") }
+
+func (a apt) archives() ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(a.dir, "archives", "*.deb"))
 	if err != nil {
-		return fmt.Errorf("list the packages: %w", err)
+		return nil, fmt.Errorf("list the packages: %w", err)
+	}
+	return files, nil
+}
+
+func (a apt) unpack(ctx context.Context) error {
+	archives, err := a.archives()
+	if err != nil {
+		return err
 	}
 	for _, archive := range archives {
 		if err := run(ctx, "dpkg-deb", "-x", archive, filepath.Join(a.dir, "root")); err != nil {

@@ -34,8 +34,17 @@ var pinned = []pin{
 		"loopback":   plugins + "/plugins/main/loopback",
 		"portmap":    plugins + "/plugins/meta/portmap",
 	}},
-	{folder: "etcd", module: "go.etcd.io/etcd/server/v3", programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"}},
-	{folder: "helm", request: "WEFT_E2E_HELM", module: "helm.sh/helm/v4", programs: map[string]string{"helm": "helm.sh/helm/v4/cmd/helm"}},
+	{
+		folder:   "etcd",
+		module:   "go.etcd.io/etcd/server/v3",
+		programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"},
+	},
+	{
+		folder:   "helm",
+		request:  "WEFT_E2E_HELM",
+		module:   "helm.sh/helm/v4",
+		programs: map[string]string{"helm": "helm.sh/helm/v4/cmd/helm"},
+	},
 	{folder: "containerd", module: containerd, programs: map[string]string{
 		"containerd":              containerd + "/cmd/containerd",
 		"containerd-shim-runc-v2": containerd + "/cmd/containerd-shim-runc-v2",
@@ -53,7 +62,9 @@ var pinned = []pin{
 
 // requested returns the pins of this run.
 func requested() []pin {
-	return slices.DeleteFunc(slices.Clone(pinned), func(p pin) bool { return p.request != "" && os.Getenv(p.request) == "" })
+	return slices.DeleteFunc(slices.Clone(pinned), func(p pin) bool {
+		return p.request != "" && os.Getenv(p.request) == ""
+	})
 }
 
 // stampKubernetes returns the linker flags with the programs' version; kubectl version needs it.
@@ -61,13 +72,15 @@ func stampKubernetes(version string) string {
 	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	var flags []string
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags = append(flags, fmt.Sprintf("-X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s", p, version, p, parts[0], p, parts[1]))
+		flags = append(flags,
+			fmt.Sprintf("-X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s", p, version, p, parts[0], p,
+				parts[1]))
 	}
 	return strings.Join(flags, " ")
 }
 
-// directory returns the directory of the pin's programs: its name has their version and a digest of the pin, so that a changed pin does
-// not use old programs.
+// directory returns the directory of the pin's programs: its name has their version and a digest of the pin, so that a
+// changed pin does not use old programs.
 func (p pin) directory(pins, cache string) (string, error) {
 	file, err := os.ReadFile(filepath.Join(pins, p.folder, "go.mod"))
 	if err != nil {

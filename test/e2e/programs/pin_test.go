@@ -50,14 +50,16 @@ func TestChangedPinHasAnotherDirectory(t *testing.T) {
 }
 
 func TestPinWithoutItsModuleIsAnError(t *testing.T) {
-	if version, err := (pin{folder: "some", module: "example.org/some"}).version([]byte("require example.org/something v1.0.0\n")); err == nil {
+	if version, err := (pin{folder: "some", module: "example.org/some"}).version([]byte(
+		"require example.org/something v1.0.0\n")); err == nil {
 		t.Errorf("got %s", version)
 	}
 }
 
 func TestOutputIsTheNameByGoBuild(t *testing.T) {
 	for pkg, want := range map[string]string{
-		"example.org/some/cmd/program": "program", "example.org/some/server/v3": "server", "example.org/some/vendored": "vendored", "example.org/some/v": "v",
+		"example.org/some/cmd/program": "program", "example.org/some/server/v3": "server",
+		"example.org/some/vendored": "vendored", "example.org/some/v": "v",
 	} {
 		if got := output(pkg); got != want {
 			t.Errorf("the program of %s is %s, want %s", pkg, got, want)

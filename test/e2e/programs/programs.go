@@ -74,8 +74,8 @@ func (s *Set) add(p pin, pins, cache string) error {
 	return nil
 }
 
-// Ensure returns the programs, after building missing ones of the directory pins and unpacking missing packages of the distribution. It
-// prints progress, because a first build takes minutes.
+// Ensure returns the programs, after building missing ones of the directory pins and unpacking missing packages of the
+// distribution. It prints progress, because a first build takes minutes.
 func Ensure(ctx context.Context, pins string, progress io.Writer) (*Set, error) {
 	if s, err := Find(pins); err == nil {
 		return s, nil

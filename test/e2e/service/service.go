@@ -67,7 +67,9 @@ func (s *Service) Start() error {
 		return fmt.Errorf("start %s: %w", s.daemon.Name, err)
 	}
 	cmd := exec.Command(s.daemon.Path, s.daemon.Args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = s.daemon.Env, log, log
+	cmd.Env = s.daemon.Env
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without the terminal's interrupts
 	if err := s.daemon.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", s.daemon.Name, err)

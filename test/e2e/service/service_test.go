@@ -93,7 +93,8 @@ func TestEndedHasExitStatusAndLastLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-s.current().ended
-	if err := s.Ended(); err == nil || !strings.Contains(err.Error(), "exit status 7") || !strings.Contains(err.Error(), "the reason") {
+	if err := s.Ended(); err == nil || !strings.Contains(err.Error(), "exit status 7") ||
+		!strings.Contains(err.Error(), "the reason") {
 		t.Errorf("got %v", err)
 	}
 }

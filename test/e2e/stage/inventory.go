@@ -12,14 +12,16 @@ import (
 
 // nodeDirectories are directories of a node's programs; a run must not write there on the host.
 var nodeDirectories = []string{
-	"/etc/cni", "/etc/cni/net.d", "/etc/kubernetes", "/opt/cni", "/opt/cni/bin", "/run/containerd", "/run/netns", "/var/lib/cni",
+	"/etc/cni", "/etc/cni/net.d", "/etc/kubernetes", "/opt/cni", "/opt/cni/bin", "/run/containerd", "/run/netns",
+	"/var/lib/cni",
 	"/var/lib/containerd", "/var/lib/kubelet", "/var/lib/weft", "/var/log/containers", "/var/log/pods", "/run/weft",
 }
 
 // nodeSettings are settings of the whole host that kubelet writes.
 var nodeSettings = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
-	"kernel/keys/root_maxbytes", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_max",
+	"kernel/keys/root_maxbytes", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding",
+	"net/netfilter/nf_conntrack_max",
 }
 
 // inventory lists what a run could change on a host, one line for each object.
@@ -52,8 +54,8 @@ func takeInventory() (inventory, error) {
 	return all, nil
 }
 
-// compare returns an error for what the host has now and had not before, and for objects with the run's name. The run's directory may
-// remain if its logs are kept.
+// compare returns an error for what the host has now and had not before, and for objects with the run's name. The run's
+// directory may remain if its logs are kept.
 func (i inventory) compare(s Stage, keep bool) error {
 	now, err := takeInventory()
 	if err != nil {

@@ -74,7 +74,8 @@ func TestNewSettingIsALeftover(t *testing.T) {
 			delete(now, object)
 		}
 	}
-	if err := now.compare(Stage{Dir: filepath.Join(t.TempDir(), "none")}, false); err == nil || !strings.Contains(err.Error(), "kernel/panic") {
+	if err := now.compare(Stage{Dir: filepath.Join(t.TempDir(), "none")}, false); err == nil ||
+		!strings.Contains(err.Error(), "kernel/panic") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -82,7 +83,8 @@ func TestNewSettingIsALeftover(t *testing.T) {
 func TestSweepRemovesDeadRunsOnly(t *testing.T) {
 	dir := t.TempDir()
 	const beyond = 1 << 30 // no process has such a number
-	dead, alive := filepath.Join(dir, prefix+strconv.Itoa(beyond)), filepath.Join(dir, prefix+strconv.Itoa(os.Getpid()))
+	dead := filepath.Join(dir, prefix+strconv.Itoa(beyond))
+	alive := filepath.Join(dir, prefix+strconv.Itoa(os.Getpid()))
 	for _, run := range []string{dead, alive} {
 		if err := os.MkdirAll(Stage{Dir: run}.Logs(), 0o755); err != nil {
 			t.Fatal(err)

@@ -22,8 +22,8 @@ const variable = "WEFT_E2E_STAGE"
 // prefix is the prefix of all names that a run creates on the host.
 const prefix = "weft-e2e-"
 
-// Stage is the environment of one run: private namespaces of network, mounts, processes, IPC and host name. Everything in it ends with
-// its first process, except a directory and cgroups, which Enter removes.
+// Stage is the environment of one run: private namespaces of network, mounts, processes, IPC and host name. Everything
+// in it ends with its first process, except a directory and cgroups, which Enter removes.
 type Stage struct {
 	// Dir is the run's directory on the host; Logs and Disk are below it.
 	Dir string
@@ -44,8 +44,8 @@ func Inside() (Stage, bool) {
 	return Stage{Dir: dir}, dir != ""
 }
 
-// Enter runs this program again on a stage below dir, waits for its end, and checks that nothing is left over. It returns the program's
-// exit code, and an error if the stage could not be made or something is left over.
+// Enter runs this program again on a stage below dir, waits for its end, and checks that nothing is left over. It
+// returns the program's exit code, and an error if the stage could not be made or something is left over.
 func Enter(dir string) (code int, err error) {
 	if err := sweep(dir); err != nil {
 		return 1, err
@@ -84,7 +84,9 @@ func (s Stage) again() (code int, err error) {
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), variable+"="+s.Dir)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = os.Stdin
+	cmd.Stdout = os.Stdout
+	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
@@ -103,7 +105,8 @@ func (s Stage) again() (code int, err error) {
 	return 0, nil
 }
 
-// forward passes SIGTERM to the child. The terminal sends its interrupt to the child too: this process ignores it and waits.
+// forward passes SIGTERM to the child. The terminal sends its interrupt to the child too: this process ignores it and
+// waits.
 func forward(cmd *exec.Cmd) (stop func()) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

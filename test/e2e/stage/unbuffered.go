@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Unbuffered returns a writer to the standard error of the go command, if that runs this program. go test buffers the output of each
-// package until its end when it tests several. Call it before Settle, which hides the host's processes.
+// Unbuffered returns a writer to the standard error of the go command, if that runs this program. go test buffers the
+// output of each package until its end when it tests several. Call it before Settle, which hides the host's processes.
 func Unbuffered() *os.File {
 	pid := "self"
 	for pid != "0" && pid != "" {
@@ -53,7 +53,8 @@ e2e: the cluster stays until it is stopped (WEFT_E2E_KEEP). As root on this mach
   stop it:      kill %[4]s                     # or interrupt this run
 `, enter, k.Kubectl, filepath.Dir(k.Kubectl), k.PID)
 	if k.Timeout != "0s" {
-		text += fmt.Sprintf("  go test -timeout %s stops it too; make e2e sets no limit if WEFT_E2E_KEEP is set\n", k.Timeout)
+		text += fmt.Sprintf("  go test -timeout %s stops it too; make e2e sets no limit if WEFT_E2E_KEEP is set\n",
+			k.Timeout)
 	}
 	return text
 }

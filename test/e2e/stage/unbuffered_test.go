@@ -16,7 +16,8 @@ import (
 // go test buffers the output of a package while it tests several, and a kept cluster does not end.
 func TestKeptClusterIsPrintedAlthoughGoTestBuffers(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
-	cmd := exec.CommandContext(context.Background(), "go", "test", "-count=1", "-v", "./testdata/kept", "./testdata/other")
+	cmd := exec.CommandContext(context.Background(), "go", "test", "-count=1", "-v", "./testdata/kept",
+		"./testdata/other")
 	cmd.Env = append(os.Environ(), "WEFT_E2E_SEEN="+seen)
 	out, err := cmd.StderrPipe()
 	if err != nil {

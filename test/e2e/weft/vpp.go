@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/e2e/image"
 )
 
-// PrefixVariable names the environment variable that holds the prefix of a VPP installation (PREFIX/bin/vpp). When it is set, that
-// VPP is the dataplane of the nodes, by the manifest weft-vpp.yaml, and not weft-vswitch.
+// PrefixVariable names the environment variable that holds the prefix of a VPP installation (PREFIX/bin/vpp). When it
+// is set, that VPP is the dataplane of the nodes, by the manifest weft-vpp.yaml, and not weft-vswitch.
 const PrefixVariable = "WEFT_VPP"
 
 // VPPImage is the name that weft-vpp.yaml gives to the image of VPP, whatever its version.
@@ -30,8 +30,8 @@ func HasTaps() bool {
 	return !OnVPP() || unix.Access("/dev/vhost-net", unix.R_OK|unix.W_OK) == nil
 }
 
-// CustomInterfaces returns a value of the annotation contivpp.io/custom-if, with veths instead of taps if the dataplane cannot create
-// taps.
+// CustomInterfaces returns a value of the annotation contivpp.io/custom-if, with veths instead of taps if the dataplane
+// cannot create taps.
 func CustomInterfaces(value string) string {
 	if HasTaps() {
 		return value
@@ -39,8 +39,8 @@ func CustomInterfaces(value string) string {
 	return strings.ReplaceAll(value, "/tap", "/veth")
 }
 
-// Crowd returns the number of pods for a test that wants n: n, or few if the dataplane is a VPP without taps, because a thread of VPP
-// hangs with 16 veths that have unread packets (docs/vpp.md).
+// Crowd returns the number of pods for a test that wants n: n, or few if the dataplane is a VPP without taps, because a
+// thread of VPP hangs with 16 veths that have unread packets (docs/vpp.md).
 func Crowd(n, few int) int {
 	if HasTaps() {
 		return n
@@ -52,7 +52,8 @@ func Crowd(n, few int) int {
 func vppImage(ctx context.Context, prefix string) (image.Image, error) {
 	plugins, err := filepath.Glob(filepath.Join(prefix, "lib", "*", "vpp_plugins", "*_plugin.so"))
 	if err != nil || len(plugins) == 0 {
-		return image.Image{}, fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation", PrefixVariable, prefix)
+		return image.Image{}, fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation",
+			PrefixVariable, prefix)
 	}
 	libraries := filepath.Dir(filepath.Dir(plugins[0]))
 	files := map[string]string{}
@@ -69,7 +70,8 @@ func vppImage(ctx context.Context, prefix string) (image.Image, error) {
 	return image.Image{Name: VPPImage, Files: files}, nil
 }
 
-// inside returns the path in the image of a file of the installation, or of this machine: the prefix of the installation is /usr there.
+// inside returns the path in the image of a file of the installation, or of this machine: the prefix of the
+// installation is /usr there.
 func inside(prefix, path string) string {
 	if below, err := filepath.Rel(prefix, path); err == nil && filepath.IsLocal(below) {
 		return filepath.Join("/usr", below)

@@ -37,8 +37,8 @@ type Weft struct{}
 // Name returns the name in reports.
 func (Weft) Name() string { return "weft" }
 
-// Images returns the image of all containers, with examples of programs in pods, the image for upgrades of agents, and VPP's image if the
-// nodes run on VPP.
+// Images returns the image of all containers, with examples of programs in pods, the image for upgrades of agents, and
+// VPP's image if the nodes run on VPP.
 func (Weft) Images(ctx context.Context) ([]image.Image, error) {
 	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder", "memiftap", "pingcounter")
 	if err != nil {
@@ -94,7 +94,8 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	if OnVPP() {
 		daemons = "weft-vpp.yaml"
 	}
-	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", "network-status.yaml", "pods.yaml", "claim-parameters.yaml", daemons) {
+	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", "network-status.yaml",
+		"pods.yaml", "claim-parameters.yaml", daemons) {
 		if !strings.Contains(name, "/") {
 			name = filepath.Join(manifests, name)
 		}
@@ -120,7 +121,8 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 // NodeUp does nothing: the DaemonSets start by themselves, and the agents make tunnels to other nodes.
 func (Weft) NodeUp(context.Context, *cluster.Node) error { return nil }
 
-// nodeAliases are the aliases of the node's own links, with both ends of veths: the host link, and the link for tunnel packets.
+// nodeAliases are the aliases of the node's own links, with both ends of veths: the host link, and the link for tunnel
+// packets.
 var nodeAliases = []string{"weft:host", "weft:vtep"}
 
 // Leftovers lists directories of memifs and links of pods that are gone.

@@ -34,7 +34,8 @@ func (e *Engine) SetBridge(b forward.Bridge) error {
 			return forward.ErrNoInterface
 		}
 	}
-	b.Members, b.Configured = slices.Clone(b.Members), slices.Clone(b.Configured)
+	b.Members = slices.Clone(b.Members)
+	b.Configured = slices.Clone(b.Configured)
 	e.state.Bridges[b.ID] = b
 	e.unpublished = true
 	return nil

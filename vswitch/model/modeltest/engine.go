@@ -172,8 +172,14 @@ func (*Engine) AdoptMemifSocket(forward.OpenSocket) error { return nil }
 // AdoptMemif returns the client that the other engine had.
 func (*Engine) AdoptMemif(_ uint32, from forward.OpenPort) (*port.MemifPeer, error) {
 	i := from.Memif.Info
-	return &port.MemifPeer{Name: i.Peer, Interface: i.PeerInterface, RxQueues: i.RxQueues, TxQueues: i.TxQueues, RingSize: i.RingSize,
-		Regions: i.Regions, Guarded: i.Guarded}, nil
+	return &port.MemifPeer{
+		Name:      i.Peer,
+		Interface: i.PeerInterface,
+		RxQueues:  i.RxQueues,
+		TxQueues:  i.TxQueues,
+		RingSize:  i.RingSize,
+		Regions:   i.Regions, Guarded: i.Guarded,
+	}, nil
 }
 
 // OpenMemif records a memif. A test connects a client with the event forward.PeerConnected.

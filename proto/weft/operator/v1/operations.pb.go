@@ -74,6 +74,7 @@ type StateReply struct {
 	Running       string                 `protobuf:"bytes,8,opt,name=running,proto3" json:"running,omitempty"`                                                                             // the current event, if any
 	Dataplane     string                 `protobuf:"bytes,9,opt,name=dataplane,proto3" json:"dataplane,omitempty"`                                                                         // program and version
 	Objects       map[string]uint32      `protobuf:"bytes,10,rep,name=objects,proto3" json:"objects,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // phase -> count
+	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                                                                                  // name of the node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +177,13 @@ func (x *StateReply) GetObjects() map[string]uint32 {
 		return x.Objects
 	}
 	return nil
+}
+
+func (x *StateReply) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // Condition is a health condition.
@@ -1128,7 +1136,6 @@ func (x *EventsRequest) GetFailed() bool {
 type EventRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Cause         uint64                 `protobuf:"varint,2,opt,name=cause,proto3" json:"cause,omitempty"` // the event that caused this one; 0 = none
 	Event         string                 `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Arrived       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=arrived,proto3" json:"arrived,omitempty"`
@@ -1145,7 +1152,6 @@ type EventRecord struct {
 	Atomic        bool                   `protobuf:"varint,17,opt,name=atomic,proto3" json:"atomic,omitempty"`                 // undone as a whole after an error
 	Order         []string               `protobuf:"bytes,18,rep,name=order,proto3" json:"order,omitempty"`                    // handlers of the event
 	LeftOut       []string               `protobuf:"bytes,19,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // other handlers
-	Coalesced     uint32                 `protobuf:"varint,20,opt,name=coalesced,proto3" json:"coalesced,omitempty"`           // further events that this one replaced
 	Started       *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=started,proto3" json:"started,omitempty"`                // not set if refused
 	Steps         []*EventStep           `protobuf:"bytes,22,rep,name=steps,proto3" json:"steps,omitempty"`
 	Handlers      []*EventHandler        `protobuf:"bytes,23,rep,name=handlers,proto3" json:"handlers,omitempty"`
@@ -1156,10 +1162,13 @@ type EventRecord struct {
 	Stuck         []string               `protobuf:"bytes,28,rep,name=stuck,proto3" json:"stuck,omitempty"`     // keys and handlers that could not be applied or undone
 	Last          *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last,proto3" json:"last,omitempty"`       // when the last repeat arrived
 	CancelledBy   string                 `protobuf:"bytes,30,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
-	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"`                                                                             // differences that verification found
-	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`                                                                               // of a panic
-	TakenDown     []string               `protobuf:"bytes,34,rep,name=taken_down,json=takenDown,proto3" json:"taken_down,omitempty"`                                                      // of the pending keys, those that were applied before the event
-	Request       map[string]string      `protobuf:"bytes,33,rep,name=request,proto3" json:"request,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of an ADD: the annotations of the pod that Weft reads; long ones are cut
+	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"`                                                                                                     // differences that verification found
+	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`                                                                                                       // of a panic
+	TakenDown     []string               `protobuf:"bytes,34,rep,name=taken_down,json=takenDown,proto3" json:"taken_down,omitempty"`                                                                              // of the pending keys, those that were applied before the event
+	Request       map[string]string      `protobuf:"bytes,33,rep,name=request,proto3" json:"request,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`                         // of an ADD: the annotations of the pod that Weft reads; long ones are cut
+	Owners        []*ObjectOwner         `protobuf:"bytes,35,rep,name=owners,proto3" json:"owners,omitempty"`                                                                                                     // of the objects that it changed or failed to change; at most 32
+	SharedWith    []uint64               `protobuf:"varint,36,rep,packed,name=shared_with,json=sharedWith,proto3" json:"shared_with,omitempty"`                                                                   // events that share its transactions: removals that were committed together
+	OwnerNames    map[string]string      `protobuf:"bytes,37,rep,name=owner_names,json=ownerNames,proto3" json:"owner_names,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of pending and stuck keys: the owners, as NAMESPACE/NAME:INTERFACE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1197,13 +1206,6 @@ func (*EventRecord) Descriptor() ([]byte, []int) {
 func (x *EventRecord) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
-	}
-	return 0
-}
-
-func (x *EventRecord) GetCause() uint64 {
-	if x != nil {
-		return x.Cause
 	}
 	return 0
 }
@@ -1320,13 +1322,6 @@ func (x *EventRecord) GetLeftOut() []string {
 	return nil
 }
 
-func (x *EventRecord) GetCoalesced() uint32 {
-	if x != nil {
-		return x.Coalesced
-	}
-	return 0
-}
-
 func (x *EventRecord) GetStarted() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Started
@@ -1425,6 +1420,88 @@ func (x *EventRecord) GetRequest() map[string]string {
 	return nil
 }
 
+func (x *EventRecord) GetOwners() []*ObjectOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *EventRecord) GetSharedWith() []uint64 {
+	if x != nil {
+		return x.SharedWith
+	}
+	return nil
+}
+
+func (x *EventRecord) GetOwnerNames() map[string]string {
+	if x != nil {
+		return x.OwnerNames
+	}
+	return nil
+}
+
+// ObjectOwner is an interface of a pod that an object belongs to. An object of the node or of a network has none.
+type ObjectOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           *v1.Pod                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                    // not set for a container outside Kubernetes
+	ContainerId   string                 `protobuf:"bytes,2,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // of the sandbox
+	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"`                        // in the pod
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectOwner) Reset() {
+	*x = ObjectOwner{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectOwner) ProtoMessage() {}
+
+func (x *ObjectOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectOwner.ProtoReflect.Descriptor instead.
+func (*ObjectOwner) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ObjectOwner) GetPod() *v1.Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ObjectOwner) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ObjectOwner) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
 // EventStep is the time of a step of the event loop.
 type EventStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1438,7 +1515,7 @@ type EventStep struct {
 
 func (x *EventStep) Reset() {
 	*x = EventStep{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1527,7 @@ func (x *EventStep) String() string {
 func (*EventStep) ProtoMessage() {}
 
 func (x *EventStep) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1540,7 @@ func (x *EventStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventStep.ProtoReflect.Descriptor instead.
 func (*EventStep) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EventStep) GetNumber() uint32 {
@@ -1507,7 +1584,7 @@ type EventHandler struct {
 
 func (x *EventHandler) Reset() {
 	*x = EventHandler{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1596,7 @@ func (x *EventHandler) String() string {
 func (*EventHandler) ProtoMessage() {}
 
 func (x *EventHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1609,7 @@ func (x *EventHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHandler.ProtoReflect.Descriptor instead.
 func (*EventHandler) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EventHandler) GetName() string {
@@ -1575,7 +1652,7 @@ type EventDrop struct {
 
 func (x *EventDrop) Reset() {
 	*x = EventDrop{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1664,7 @@ func (x *EventDrop) String() string {
 func (*EventDrop) ProtoMessage() {}
 
 func (x *EventDrop) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1677,7 @@ func (x *EventDrop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventDrop.ProtoReflect.Descriptor instead.
 func (*EventDrop) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EventDrop) GetKey() string {
@@ -1635,7 +1712,7 @@ type TransactionsRequest struct {
 
 func (x *TransactionsRequest) Reset() {
 	*x = TransactionsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1724,7 @@ func (x *TransactionsRequest) String() string {
 func (*TransactionsRequest) ProtoMessage() {}
 
 func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1737,7 @@ func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsRequest.ProtoReflect.Descriptor instead.
 func (*TransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransactionsRequest) GetLast() uint32 {
@@ -1693,7 +1770,7 @@ type TransactionsReply struct {
 
 func (x *TransactionsReply) Reset() {
 	*x = TransactionsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1782,7 @@ func (x *TransactionsReply) String() string {
 func (*TransactionsReply) ProtoMessage() {}
 
 func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1795,7 @@ func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsReply.ProtoReflect.Descriptor instead.
 func (*TransactionsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
@@ -1752,7 +1829,7 @@ type TransactionRecord struct {
 
 func (x *TransactionRecord) Reset() {
 	*x = TransactionRecord{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1841,7 @@ func (x *TransactionRecord) String() string {
 func (*TransactionRecord) ProtoMessage() {}
 
 func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1854,7 @@ func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRecord.ProtoReflect.Descriptor instead.
 func (*TransactionRecord) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TransactionRecord) GetSeq() uint64 {
@@ -1907,13 +1984,14 @@ type Operation struct {
 	Old           []byte                 `protobuf:"bytes,10,opt,name=old,proto3" json:"old,omitempty"`         // JSON, redacted
 	New           []byte                 `protobuf:"bytes,11,opt,name=new,proto3" json:"new,omitempty"`         // JSON, redacted
 	Outcome       string                 `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"` // applied, not applied, unknown, skipped, or the result of a read-back
+	Owners        []*ObjectOwner         `protobuf:"bytes,13,rep,name=owners,proto3" json:"owners,omitempty"`   // at the time of the transaction
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2003,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2016,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Operation) GetRef() string {
@@ -2025,19 +2103,27 @@ func (x *Operation) GetOutcome() string {
 	return ""
 }
 
+func (x *Operation) GetOwners() []*ObjectOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 // Waiting is a desired object with missing dependencies.
 type Waiting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Missing       []string               `protobuf:"bytes,2,rep,name=missing,proto3" json:"missing,omitempty"`
 	Lost          bool                   `protobuf:"varint,3,opt,name=lost,proto3" json:"lost,omitempty"` // it was applied before
+	Owners        []*ObjectOwner         `protobuf:"bytes,4,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2135,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2148,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Waiting) GetRef() string {
@@ -2086,16 +2172,24 @@ func (x *Waiting) GetLost() bool {
 	return false
 }
 
+func (x *Waiting) GetOwners() []*ObjectOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 type ObjectsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the key: a kind, or a kind and the start of a name
+	Pod           string                 `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`       // NAMESPACE/NAME: only objects of this pod
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ObjectsRequest) Reset() {
 	*x = ObjectsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2201,7 @@ func (x *ObjectsRequest) String() string {
 func (*ObjectsRequest) ProtoMessage() {}
 
 func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,12 +2214,19 @@ func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ObjectsRequest) GetPrefix() string {
 	if x != nil {
 		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ObjectsRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
 	}
 	return ""
 }
@@ -2139,7 +2240,7 @@ type ObjectsReply struct {
 
 func (x *ObjectsReply) Reset() {
 	*x = ObjectsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2252,7 @@ func (x *ObjectsReply) String() string {
 func (*ObjectsReply) ProtoMessage() {}
 
 func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2265,7 @@ func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsReply.ProtoReflect.Descriptor instead.
 func (*ObjectsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ObjectsReply) GetObjects() []*Object {
@@ -2185,13 +2286,14 @@ type Object struct {
 	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	Desired       []byte                 `protobuf:"bytes,8,opt,name=desired,proto3" json:"desired,omitempty"` // JSON, redacted
 	Applied       []byte                 `protobuf:"bytes,9,opt,name=applied,proto3" json:"applied,omitempty"` // JSON, redacted
+	Owners        []*ObjectOwner         `protobuf:"bytes,10,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2305,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2318,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Object) GetRef() string {
@@ -2282,6 +2384,13 @@ func (x *Object) GetApplied() []byte {
 	return nil
 }
 
+func (x *Object) GetOwners() []*ObjectOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 type WhyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"` // key of an object, or a prefix of keys
@@ -2291,7 +2400,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2412,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2425,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WhyRequest) GetRef() string {
@@ -2338,7 +2447,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2459,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2472,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WhyReply) GetLines() []string {
@@ -2404,13 +2513,14 @@ type Reason struct {
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                       // of the last operation
 	Attempt       uint32                 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`                  // that failed
 	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	Owners        []*ObjectOwner         `protobuf:"bytes,8,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2532,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2545,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reason) GetRef() string {
@@ -2487,6 +2597,13 @@ func (x *Reason) GetRetryAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Reason) GetOwners() []*ObjectOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 // LastOperation is the last operation on an object in the transaction log.
 type LastOperation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2503,7 +2620,7 @@ type LastOperation struct {
 
 func (x *LastOperation) Reset() {
 	*x = LastOperation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2632,7 @@ func (x *LastOperation) String() string {
 func (*LastOperation) ProtoMessage() {}
 
 func (x *LastOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2645,7 @@ func (x *LastOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastOperation.ProtoReflect.Descriptor instead.
 func (*LastOperation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LastOperation) GetRef() string {
@@ -2589,7 +2706,7 @@ type AddressesRequest struct {
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2718,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2731,7 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AddressesRequest) GetAddress() string {
@@ -2634,7 +2751,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2763,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2776,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -2690,7 +2807,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2819,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2832,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Pool) GetName() string {
@@ -2768,7 +2885,7 @@ type Lease struct {
 	Holder        string                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"` // of an occupied address: the machine that has it, in words
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // for a cooling address
-	Pod           *v1.Pod                `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod with the address; not set if unknown
+	Pod           *v1.Pod                `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod that has the address, or had it last; not set if unknown
 	Interface     string                 `protobuf:"bytes,8,opt,name=interface,proto3" json:"interface,omitempty"`         // in the pod
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2776,7 +2893,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2905,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2918,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Lease) GetPool() string {
@@ -2868,7 +2985,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2997,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3010,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 type DevicesReply struct {
@@ -2907,7 +3024,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3036,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3049,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -2972,7 +3089,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2984,7 +3101,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2997,7 +3114,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Allocation) GetId() string {
@@ -3057,7 +3174,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3186,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3199,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 type CountersReply struct {
@@ -3095,7 +3212,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3224,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3237,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -3158,7 +3275,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3287,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3300,7 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *InterfaceCounters) GetAttachment() *v1.Attachment {
@@ -3276,13 +3393,15 @@ type ErrorCounter struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Count         uint64                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Explanation   string                 `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"` // empty: none is known
+	Statistic     bool                   `protobuf:"varint,5,opt,name=statistic,proto3" json:"statistic,omitempty"`    // counts no losses: an event, or packets that are not meant to go further, such as multicast
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3413,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3426,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -3331,6 +3450,20 @@ func (x *ErrorCounter) GetCount() uint64 {
 	return 0
 }
 
+func (x *ErrorCounter) GetExplanation() string {
+	if x != nil {
+		return x.Explanation
+	}
+	return ""
+}
+
+func (x *ErrorCounter) GetStatistic() bool {
+	if x != nil {
+		return x.Statistic
+	}
+	return false
+}
+
 type ConfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`     // name of the source; for a file in the agent's directory "file NAME"
@@ -3341,7 +3474,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3486,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3499,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -3396,7 +3529,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3541,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3554,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -3467,7 +3600,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3612,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3625,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 type SettingsReply struct {
@@ -3504,7 +3637,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3649,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3662,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -3551,7 +3684,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3696,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3709,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -3618,7 +3751,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3630,7 +3763,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3643,7 +3776,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -3675,7 +3808,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3820,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3833,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 type AuditReply struct {
@@ -3715,7 +3848,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +3860,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +3873,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AuditReply) GetObjects() uint32 {
@@ -3776,13 +3909,14 @@ type Drift struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // the difference
+	Owners        []*ObjectOwner         `protobuf:"bytes,3,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3794,7 +3928,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3807,7 +3941,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Drift) GetRef() string {
@@ -3824,6 +3958,13 @@ func (x *Drift) GetText() string {
 	return ""
 }
 
+func (x *Drift) GetOwners() []*ObjectOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 type LogLevelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Level         string                 `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"` // debug, info, warn or error; empty: only return the level
@@ -3834,7 +3975,7 @@ type LogLevelRequest struct {
 
 func (x *LogLevelRequest) Reset() {
 	*x = LogLevelRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3987,7 @@ func (x *LogLevelRequest) String() string {
 func (*LogLevelRequest) ProtoMessage() {}
 
 func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +4000,7 @@ func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
 func (*LogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *LogLevelRequest) GetLevel() string {
@@ -3887,7 +4028,7 @@ type LogLevelReply struct {
 
 func (x *LogLevelReply) Reset() {
 	*x = LogLevelReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +4040,7 @@ func (x *LogLevelReply) String() string {
 func (*LogLevelReply) ProtoMessage() {}
 
 func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +4053,7 @@ func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
 func (*LogLevelReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *LogLevelReply) GetLevel() string {
@@ -3944,7 +4085,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4097,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4110,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
 }
 
 type QuarantineReply struct {
@@ -3981,7 +4122,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4134,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4147,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -4031,7 +4172,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +4184,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4056,7 +4197,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *QuarantineEntry) GetAttachment() *v1.Attachment {
@@ -4110,7 +4251,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4122,7 +4263,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4135,7 +4276,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -4155,7 +4296,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4308,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4321,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -4207,7 +4348,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4360,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4373,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{58}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -4258,7 +4399,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[59]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4270,7 +4411,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[59]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4283,7 +4424,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{59}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -4309,7 +4450,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[60]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4462,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[60]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4475,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{60}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Garbage) GetKey() string {
@@ -4391,7 +4532,7 @@ var File_weft_operator_v1_operations_proto protoreflect.FileDescriptor
 const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"!weft/operator/v1/operations.proto\x12\x10weft.operator.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11weft/v1/cni.proto\"\x0e\n" +
-	"\fStateRequest\"\xb8\x03\n" +
+	"\fStateRequest\"\xcc\x03\n" +
 	"\n" +
 	"StateReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x124\n" +
@@ -4406,7 +4547,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\arunning\x18\b \x01(\tR\arunning\x12\x1c\n" +
 	"\tdataplane\x18\t \x01(\tR\tdataplane\x12C\n" +
 	"\aobjects\x18\n" +
-	" \x03(\v2).weft.operator.v1.StateReply.ObjectsEntryR\aobjects\x1a:\n" +
+	" \x03(\v2).weft.operator.v1.StateReply.ObjectsEntryR\aobjects\x12\x12\n" +
+	"\x04node\x18\v \x01(\tR\x04node\x1a:\n" +
 	"\fObjectsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"I\n" +
@@ -4493,10 +4635,10 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x05after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05after\x122\n" +
 	"\x06before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x10\n" +
 	"\x03pod\x18\a \x01(\tR\x03pod\x12\x16\n" +
-	"\x06failed\x18\b \x01(\bR\x06failed\"\x9c\t\n" +
+	"\x06failed\x18\b \x01(\bR\x06failed\"\xdb\n" +
+	"\n" +
 	"\vEventRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
-	"\x05cause\x18\x02 \x01(\x04R\x05cause\x12\x14\n" +
 	"\x05event\x18\x03 \x01(\tR\x05event\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x124\n" +
 	"\aarrived\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aarrived\x121\n" +
@@ -4515,8 +4657,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\tdirection\x18\x10 \x01(\tR\tdirection\x12\x16\n" +
 	"\x06atomic\x18\x11 \x01(\bR\x06atomic\x12\x14\n" +
 	"\x05order\x18\x12 \x03(\tR\x05order\x12\x19\n" +
-	"\bleft_out\x18\x13 \x03(\tR\aleftOut\x12\x1c\n" +
-	"\tcoalesced\x18\x14 \x01(\rR\tcoalesced\x124\n" +
+	"\bleft_out\x18\x13 \x03(\tR\aleftOut\x124\n" +
 	"\astarted\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x121\n" +
 	"\x05steps\x18\x16 \x03(\v2\x1b.weft.operator.v1.EventStepR\x05steps\x12:\n" +
 	"\bhandlers\x18\x17 \x03(\v2\x1e.weft.operator.v1.EventHandlerR\bhandlers\x12\x18\n" +
@@ -4531,10 +4672,22 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x05stack\x18  \x01(\tR\x05stack\x12\x1d\n" +
 	"\n" +
 	"taken_down\x18\" \x03(\tR\ttakenDown\x12D\n" +
-	"\arequest\x18! \x03(\v2*.weft.operator.v1.EventRecord.RequestEntryR\arequest\x1a:\n" +
+	"\arequest\x18! \x03(\v2*.weft.operator.v1.EventRecord.RequestEntryR\arequest\x125\n" +
+	"\x06owners\x18# \x03(\v2\x1d.weft.operator.v1.ObjectOwnerR\x06owners\x12\x1f\n" +
+	"\vshared_with\x18$ \x03(\x04R\n" +
+	"sharedWith\x12N\n" +
+	"\vowner_names\x18% \x03(\v2-.weft.operator.v1.EventRecord.OwnerNamesEntryR\n" +
+	"ownerNames\x1a:\n" +
 	"\fRequestEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\f\x10\r\"|\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0fOwnerNamesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x02\x10\x03J\x04\b\f\x10\rJ\x04\b\x14\x10\x15\"n\n" +
+	"\vObjectOwner\x12\x1e\n" +
+	"\x03pod\x18\x01 \x01(\v2\f.weft.v1.PodR\x03pod\x12!\n" +
+	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\x12\x1c\n" +
+	"\tinterface\x18\x03 \x01(\tR\tinterface\"|\n" +
 	"\tEventStep\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
@@ -4574,7 +4727,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x06merged\x18\x0e \x03(\x04R\x06merged\x126\n" +
 	"\tplan_took\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\bplanTook\x12\x18\n" +
 	"\achanged\x18\x10 \x01(\rR\achanged\x12\x1a\n" +
-	"\brollback\x18\x11 \x01(\bR\brollbackJ\x04\b\f\x10\r\"\xb7\x02\n" +
+	"\brollback\x18\x11 \x01(\bR\brollbackJ\x04\b\f\x10\r\"\xee\x02\n" +
 	"\tOperation\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x10\n" +
@@ -4588,15 +4741,18 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x01(\fR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x01(\fR\x03new\x12\x18\n" +
-	"\aoutcome\x18\f \x01(\tR\aoutcome\"I\n" +
+	"\aoutcome\x18\f \x01(\tR\aoutcome\x125\n" +
+	"\x06owners\x18\r \x03(\v2\x1d.weft.operator.v1.ObjectOwnerR\x06owners\"\x80\x01\n" +
 	"\aWaiting\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x18\n" +
 	"\amissing\x18\x02 \x03(\tR\amissing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"(\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\x125\n" +
+	"\x06owners\x18\x04 \x03(\v2\x1d.weft.operator.v1.ObjectOwnerR\x06owners\":\n" +
 	"\x0eObjectsRequest\x12\x16\n" +
-	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"B\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x10\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"B\n" +
 	"\fObjectsReply\x122\n" +
-	"\aobjects\x18\x01 \x03(\v2\x18.weft.operator.v1.ObjectR\aobjects\"\x97\x02\n" +
+	"\aobjects\x18\x01 \x03(\v2\x18.weft.operator.v1.ObjectR\aobjects\"\xce\x02\n" +
 	"\x06Object\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
@@ -4606,7 +4762,9 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\aattempt\x18\x06 \x01(\rR\aattempt\x125\n" +
 	"\bretry_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x18\n" +
 	"\adesired\x18\b \x01(\fR\adesired\x12\x18\n" +
-	"\aapplied\x18\t \x01(\fR\aapplied\"\x1e\n" +
+	"\aapplied\x18\t \x01(\fR\aapplied\x125\n" +
+	"\x06owners\x18\n" +
+	" \x03(\v2\x1d.weft.operator.v1.ObjectOwnerR\x06owners\"\x1e\n" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\"\xb4\x01\n" +
@@ -4614,7 +4772,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x05lines\x18\x01 \x03(\tR\x05lines\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x122\n" +
 	"\areasons\x18\x03 \x03(\v2\x18.weft.operator.v1.ReasonR\areasons\x12H\n" +
-	"\x0flast_operations\x18\x04 \x03(\v2\x1f.weft.operator.v1.LastOperationR\x0elastOperations\"\xc8\x01\n" +
+	"\x0flast_operations\x18\x04 \x03(\v2\x1f.weft.operator.v1.LastOperationR\x0elastOperations\"\xff\x01\n" +
 	"\x06Reason\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x12\n" +
@@ -4622,7 +4780,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\twaits_for\x18\x04 \x01(\tR\bwaitsFor\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
 	"\aattempt\x18\x06 \x01(\rR\aattempt\x125\n" +
-	"\bretry_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xc1\x01\n" +
+	"\bretry_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x125\n" +
+	"\x06owners\x18\b \x03(\v2\x1d.weft.operator.v1.ObjectOwnerR\x06owners\"\xc1\x01\n" +
 	"\rLastOperation\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x10\n" +
@@ -4693,11 +4852,13 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\btx_drops\x18\v \x01(\x04R\atxDrops\x12!\n" +
 	"\tconnected\x18\f \x01(\bH\x00R\tconnected\x88\x01\x01B\f\n" +
 	"\n" +
-	"_connected\"P\n" +
+	"_connected\"\x90\x01\n" +
 	"\fErrorCounter\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x04R\x05count\"F\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\x12 \n" +
+	"\vexplanation\x18\x04 \x01(\tR\vexplanation\x12\x1c\n" +
+	"\tstatistic\x18\x05 \x01(\bR\tstatistic\"F\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bdocument\x18\x02 \x01(\fR\bdocument\"\x88\x01\n" +
@@ -4727,10 +4888,11 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\aobjects\x18\x01 \x01(\rR\aobjects\x12-\n" +
 	"\x05found\x18\x02 \x03(\v2\x17.weft.operator.v1.DriftR\x05found\x12\x1a\n" +
 	"\brepaired\x18\x03 \x01(\bR\brepaired\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"-\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"d\n" +
 	"\x05Drift\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"T\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x125\n" +
+	"\x06owners\x18\x03 \x03(\v2\x1d.weft.operator.v1.ObjectOwnerR\x06owners\"T\n" +
 	"\x0fLogLevelRequest\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\x12+\n" +
 	"\x03for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03for\"w\n" +
@@ -4804,7 +4966,7 @@ func file_weft_operator_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_operator_v1_operations_proto_rawDescData
 }
 
-var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.operator.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.operator.v1.StateReply
@@ -4822,63 +4984,65 @@ var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*InterfaceInfo)(nil),         // 13: weft.operator.v1.InterfaceInfo
 	(*EventsRequest)(nil),         // 14: weft.operator.v1.EventsRequest
 	(*EventRecord)(nil),           // 15: weft.operator.v1.EventRecord
-	(*EventStep)(nil),             // 16: weft.operator.v1.EventStep
-	(*EventHandler)(nil),          // 17: weft.operator.v1.EventHandler
-	(*EventDrop)(nil),             // 18: weft.operator.v1.EventDrop
-	(*TransactionsRequest)(nil),   // 19: weft.operator.v1.TransactionsRequest
-	(*TransactionsReply)(nil),     // 20: weft.operator.v1.TransactionsReply
-	(*TransactionRecord)(nil),     // 21: weft.operator.v1.TransactionRecord
-	(*Operation)(nil),             // 22: weft.operator.v1.Operation
-	(*Waiting)(nil),               // 23: weft.operator.v1.Waiting
-	(*ObjectsRequest)(nil),        // 24: weft.operator.v1.ObjectsRequest
-	(*ObjectsReply)(nil),          // 25: weft.operator.v1.ObjectsReply
-	(*Object)(nil),                // 26: weft.operator.v1.Object
-	(*WhyRequest)(nil),            // 27: weft.operator.v1.WhyRequest
-	(*WhyReply)(nil),              // 28: weft.operator.v1.WhyReply
-	(*Reason)(nil),                // 29: weft.operator.v1.Reason
-	(*LastOperation)(nil),         // 30: weft.operator.v1.LastOperation
-	(*AddressesRequest)(nil),      // 31: weft.operator.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 32: weft.operator.v1.AddressesReply
-	(*Pool)(nil),                  // 33: weft.operator.v1.Pool
-	(*Lease)(nil),                 // 34: weft.operator.v1.Lease
-	(*DevicesRequest)(nil),        // 35: weft.operator.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 36: weft.operator.v1.DevicesReply
-	(*Allocation)(nil),            // 37: weft.operator.v1.Allocation
-	(*CountersRequest)(nil),       // 38: weft.operator.v1.CountersRequest
-	(*CountersReply)(nil),         // 39: weft.operator.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 40: weft.operator.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 41: weft.operator.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 42: weft.operator.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 43: weft.operator.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 44: weft.operator.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 45: weft.operator.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 46: weft.operator.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 47: weft.operator.v1.ResyncReply
-	(*AuditRequest)(nil),          // 48: weft.operator.v1.AuditRequest
-	(*AuditReply)(nil),            // 49: weft.operator.v1.AuditReply
-	(*Drift)(nil),                 // 50: weft.operator.v1.Drift
-	(*LogLevelRequest)(nil),       // 51: weft.operator.v1.LogLevelRequest
-	(*LogLevelReply)(nil),         // 52: weft.operator.v1.LogLevelReply
-	(*QuarantineRequest)(nil),     // 53: weft.operator.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 54: weft.operator.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 55: weft.operator.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 56: weft.operator.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 57: weft.operator.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 58: weft.operator.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 59: weft.operator.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 60: weft.operator.v1.Garbage
-	nil,                           // 61: weft.operator.v1.StateReply.ObjectsEntry
-	nil,                           // 62: weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	nil,                           // 63: weft.operator.v1.EventRecord.RequestEntry
-	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
-	(*v1.Attachment)(nil),         // 65: weft.v1.Attachment
-	(*v1.Pod)(nil),                // 66: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
+	(*ObjectOwner)(nil),           // 16: weft.operator.v1.ObjectOwner
+	(*EventStep)(nil),             // 17: weft.operator.v1.EventStep
+	(*EventHandler)(nil),          // 18: weft.operator.v1.EventHandler
+	(*EventDrop)(nil),             // 19: weft.operator.v1.EventDrop
+	(*TransactionsRequest)(nil),   // 20: weft.operator.v1.TransactionsRequest
+	(*TransactionsReply)(nil),     // 21: weft.operator.v1.TransactionsReply
+	(*TransactionRecord)(nil),     // 22: weft.operator.v1.TransactionRecord
+	(*Operation)(nil),             // 23: weft.operator.v1.Operation
+	(*Waiting)(nil),               // 24: weft.operator.v1.Waiting
+	(*ObjectsRequest)(nil),        // 25: weft.operator.v1.ObjectsRequest
+	(*ObjectsReply)(nil),          // 26: weft.operator.v1.ObjectsReply
+	(*Object)(nil),                // 27: weft.operator.v1.Object
+	(*WhyRequest)(nil),            // 28: weft.operator.v1.WhyRequest
+	(*WhyReply)(nil),              // 29: weft.operator.v1.WhyReply
+	(*Reason)(nil),                // 30: weft.operator.v1.Reason
+	(*LastOperation)(nil),         // 31: weft.operator.v1.LastOperation
+	(*AddressesRequest)(nil),      // 32: weft.operator.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 33: weft.operator.v1.AddressesReply
+	(*Pool)(nil),                  // 34: weft.operator.v1.Pool
+	(*Lease)(nil),                 // 35: weft.operator.v1.Lease
+	(*DevicesRequest)(nil),        // 36: weft.operator.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 37: weft.operator.v1.DevicesReply
+	(*Allocation)(nil),            // 38: weft.operator.v1.Allocation
+	(*CountersRequest)(nil),       // 39: weft.operator.v1.CountersRequest
+	(*CountersReply)(nil),         // 40: weft.operator.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 41: weft.operator.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 42: weft.operator.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 43: weft.operator.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 44: weft.operator.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 45: weft.operator.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 46: weft.operator.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 47: weft.operator.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 48: weft.operator.v1.ResyncReply
+	(*AuditRequest)(nil),          // 49: weft.operator.v1.AuditRequest
+	(*AuditReply)(nil),            // 50: weft.operator.v1.AuditReply
+	(*Drift)(nil),                 // 51: weft.operator.v1.Drift
+	(*LogLevelRequest)(nil),       // 52: weft.operator.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 53: weft.operator.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 54: weft.operator.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 55: weft.operator.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 56: weft.operator.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 57: weft.operator.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 58: weft.operator.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 59: weft.operator.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 60: weft.operator.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 61: weft.operator.v1.Garbage
+	nil,                           // 62: weft.operator.v1.StateReply.ObjectsEntry
+	nil,                           // 63: weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	nil,                           // 64: weft.operator.v1.EventRecord.RequestEntry
+	nil,                           // 65: weft.operator.v1.EventRecord.OwnerNamesEntry
+	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(*v1.Attachment)(nil),         // 67: weft.v1.Attachment
+	(*v1.Pod)(nil),                // 68: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
 }
 var file_weft_operator_v1_operations_proto_depIdxs = []int32{
-	64, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	66, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.operator.v1.StateReply.conditions:type_name -> weft.operator.v1.Condition
-	61, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
+	62, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.operator.v1.PolicyReply.interfaces:type_name -> weft.operator.v1.PolicyRules
 	8,  // 4: weft.operator.v1.PolicyReply.verdict:type_name -> weft.operator.v1.PolicyVerdict
 	7,  // 5: weft.operator.v1.PolicyRules.ingress:type_name -> weft.operator.v1.PolicyRule
@@ -4887,102 +5051,110 @@ var file_weft_operator_v1_operations_proto_depIdxs = []int32{
 	9,  // 8: weft.operator.v1.PolicyVerdict.egress:type_name -> weft.operator.v1.PolicyDecision
 	9,  // 9: weft.operator.v1.PolicyVerdict.ingress:type_name -> weft.operator.v1.PolicyDecision
 	12, // 10: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
-	65, // 11: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	66, // 12: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	64, // 13: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	67, // 11: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	68, // 12: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	66, // 13: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	13, // 14: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
-	62, // 15: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	64, // 16: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	64, // 17: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	64, // 18: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	67, // 19: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	67, // 20: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	64, // 21: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
-	16, // 22: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
-	17, // 23: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
-	18, // 24: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
-	64, // 25: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	63, // 26: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
-	67, // 27: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
-	67, // 28: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
-	21, // 29: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
-	64, // 30: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	67, // 31: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	67, // 32: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	22, // 33: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
-	23, // 34: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
-	67, // 35: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	67, // 36: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
-	67, // 37: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
-	26, // 38: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
-	64, // 39: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
-	64, // 40: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	29, // 41: weft.operator.v1.WhyReply.reasons:type_name -> weft.operator.v1.Reason
-	30, // 42: weft.operator.v1.WhyReply.last_operations:type_name -> weft.operator.v1.LastOperation
-	64, // 43: weft.operator.v1.Reason.retry_at:type_name -> google.protobuf.Timestamp
-	64, // 44: weft.operator.v1.LastOperation.at:type_name -> google.protobuf.Timestamp
-	33, // 45: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
-	34, // 46: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
-	64, // 47: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	64, // 48: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	66, // 49: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
-	37, // 50: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
-	64, // 51: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	66, // 52: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
-	40, // 53: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
-	41, // 54: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
-	65, // 55: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	66, // 56: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	50, // 57: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
-	67, // 58: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	64, // 59: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	55, // 60: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
-	65, // 61: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	66, // 62: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	64, // 63: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	60, // 64: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
-	66, // 65: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 66: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
-	10, // 67: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
-	14, // 68: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
-	19, // 69: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
-	24, // 70: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
-	27, // 71: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
-	31, // 72: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
-	3,  // 73: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
-	35, // 74: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
-	38, // 75: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
-	42, // 76: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
-	44, // 77: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
-	46, // 78: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
-	48, // 79: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
-	51, // 80: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
-	53, // 81: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
-	56, // 82: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
-	58, // 83: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
-	1,  // 84: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
-	11, // 85: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
-	15, // 86: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
-	20, // 87: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
-	25, // 88: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
-	28, // 89: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
-	32, // 90: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
-	4,  // 91: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
-	36, // 92: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
-	39, // 93: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
-	43, // 94: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
-	45, // 95: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
-	47, // 96: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
-	49, // 97: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
-	52, // 98: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
-	54, // 99: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
-	57, // 100: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
-	59, // 101: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
-	84, // [84:102] is the sub-list for method output_type
-	66, // [66:84] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	63, // 15: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	66, // 16: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	66, // 17: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	66, // 18: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	69, // 19: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	69, // 20: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	66, // 21: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	17, // 22: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
+	18, // 23: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
+	19, // 24: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
+	66, // 25: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	64, // 26: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
+	16, // 27: weft.operator.v1.EventRecord.owners:type_name -> weft.operator.v1.ObjectOwner
+	65, // 28: weft.operator.v1.EventRecord.owner_names:type_name -> weft.operator.v1.EventRecord.OwnerNamesEntry
+	68, // 29: weft.operator.v1.ObjectOwner.pod:type_name -> weft.v1.Pod
+	69, // 30: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
+	69, // 31: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	22, // 32: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
+	66, // 33: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	69, // 34: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	69, // 35: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	23, // 36: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
+	24, // 37: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
+	69, // 38: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	69, // 39: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
+	69, // 40: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
+	16, // 41: weft.operator.v1.Operation.owners:type_name -> weft.operator.v1.ObjectOwner
+	16, // 42: weft.operator.v1.Waiting.owners:type_name -> weft.operator.v1.ObjectOwner
+	27, // 43: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
+	66, // 44: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
+	66, // 45: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	16, // 46: weft.operator.v1.Object.owners:type_name -> weft.operator.v1.ObjectOwner
+	30, // 47: weft.operator.v1.WhyReply.reasons:type_name -> weft.operator.v1.Reason
+	31, // 48: weft.operator.v1.WhyReply.last_operations:type_name -> weft.operator.v1.LastOperation
+	66, // 49: weft.operator.v1.Reason.retry_at:type_name -> google.protobuf.Timestamp
+	16, // 50: weft.operator.v1.Reason.owners:type_name -> weft.operator.v1.ObjectOwner
+	66, // 51: weft.operator.v1.LastOperation.at:type_name -> google.protobuf.Timestamp
+	34, // 52: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
+	35, // 53: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
+	66, // 54: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	66, // 55: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	68, // 56: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
+	38, // 57: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
+	66, // 58: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	68, // 59: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
+	41, // 60: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
+	42, // 61: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
+	67, // 62: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	68, // 63: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	51, // 64: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
+	16, // 65: weft.operator.v1.Drift.owners:type_name -> weft.operator.v1.ObjectOwner
+	69, // 66: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	66, // 67: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	56, // 68: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
+	67, // 69: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	68, // 70: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	66, // 71: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	61, // 72: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
+	68, // 73: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 74: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
+	10, // 75: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
+	14, // 76: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
+	20, // 77: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
+	25, // 78: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
+	28, // 79: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
+	32, // 80: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
+	3,  // 81: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
+	36, // 82: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
+	39, // 83: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
+	43, // 84: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
+	45, // 85: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
+	47, // 86: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
+	49, // 87: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
+	52, // 88: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
+	54, // 89: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
+	57, // 90: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
+	59, // 91: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
+	1,  // 92: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
+	11, // 93: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
+	15, // 94: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
+	21, // 95: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
+	26, // 96: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
+	29, // 97: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
+	33, // 98: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
+	4,  // 99: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
+	37, // 100: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
+	40, // 101: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
+	44, // 102: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
+	46, // 103: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
+	48, // 104: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
+	50, // 105: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
+	53, // 106: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
+	55, // 107: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
+	58, // 108: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
+	60, // 109: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
+	92, // [92:110] is the sub-list for method output_type
+	74, // [74:92] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_weft_operator_v1_operations_proto_init() }
@@ -4990,14 +5162,14 @@ func file_weft_operator_v1_operations_proto_init() {
 	if File_weft_operator_v1_operations_proto != nil {
 		return
 	}
-	file_weft_operator_v1_operations_proto_msgTypes[40].OneofWrappers = []any{}
+	file_weft_operator_v1_operations_proto_msgTypes[41].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

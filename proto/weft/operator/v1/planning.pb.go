@@ -462,10 +462,9 @@ func (x *GraphNode) GetError() string {
 
 type GraphEdge struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // depends on to, or is derived from it
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // depends on to
 	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	Label         string                 `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
-	Derived       bool                   `protobuf:"varint,4,opt,name=derived,proto3" json:"derived,omitempty"`
 	Met           bool                   `protobuf:"varint,5,opt,name=met,proto3" json:"met,omitempty"` // to is applied
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -520,13 +519,6 @@ func (x *GraphEdge) GetLabel() string {
 		return x.Label
 	}
 	return ""
-}
-
-func (x *GraphEdge) GetDerived() bool {
-	if x != nil {
-		return x.Derived
-	}
-	return false
 }
 
 func (x *GraphEdge) GetMet() bool {
@@ -964,13 +956,12 @@ const file_weft_operator_v1_planning_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x1a\n" +
 	"\bselected\x18\x03 \x01(\bR\bselected\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"q\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"]\n" +
 	"\tGraphEdge\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x14\n" +
-	"\x05label\x18\x03 \x01(\tR\x05label\x12\x18\n" +
-	"\aderived\x18\x04 \x01(\bR\aderived\x12\x10\n" +
-	"\x03met\x18\x05 \x01(\bR\x03met\"I\n" +
+	"\x05label\x18\x03 \x01(\tR\x05label\x12\x10\n" +
+	"\x03met\x18\x05 \x01(\bR\x03metJ\x04\b\x04\x10\x05\"I\n" +
 	"\x13PlanExternalRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bdocument\x18\x02 \x01(\fR\bdocument\",\n" +

@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"context"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// Inputs are the parts of the cluster that an ADD needs: podmanager.Cluster and podmanager.Refiller.
+type Inputs struct{ member *Member }
+
+// Inputs may be called before Join, and used afterwards.
+func (m *Member) Inputs() Inputs { return Inputs{m} }
+
+// Annotations fetches the annotations of a pod, and names their source.
+func (i Inputs) Annotations(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error) {
+	return i.member.View.Annotations(ctx, id)
+}
+
+// Selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests. With Multus on the node,
+// Multus does.
+func (i Inputs) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	if i.member.Config.Kubernetes.Multus {
+		return nil, nil
+	}
+	return i.member.selected(ctx, ev)
+}
+
+// Group returns the group of a container, or pod.UnknownGroup.
+func (i Inputs) Group(id pod.ID, container string) int { return i.member.View.Group(id, container) }
+
+// Learn reads what network policies need to know of a new pod, if they are enforced.
+func (i Inputs) Learn(ctx context.Context, id pod.ID) {
+	if enforced := i.member.Enforced; enforced != nil {
+		enforced.Learn(ctx, id)
+	}
+}
+
+// Forget forgets what Learn read.
+func (i Inputs) Forget(id pod.ID) {
+	if enforced := i.member.Enforced; enforced != nil {
+		enforced.Forget(id)
+	}
+}
+
+// Refillable reports whether an ADD was refused because the node lacks addresses that come from the cluster.
+func (i Inputs) Refillable(refused error) bool { return i.member.Blocks.Refillable(refused) }
+
+// Refill requests more addresses for the node after an ADD was refused, and waits for them.
+func (i Inputs) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
+	return i.member.Blocks.Refill(ctx, ev, refused)
+}

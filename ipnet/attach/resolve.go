@@ -1,0 +1,518 @@
+package attach
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/pod"
+)
+
+// resolver resolves the request of one AddPod event into specs. It only reads: the configuration, the networks and the
+// connected attachments.
+type resolver struct {
+	ev          *pod.AddPod
+	config      Config
+	networks    *networks.Networks
+	linkTypes   mesh.LinkTypes
+	connections connections
+	siblings    []*pod.Attachment // the other attachments of the sandbox
+}
+
+// specs returns the interfaces that the event requests, the main interface first, then in the order of the annotation.
+func (r *resolver) specs() ([]spec, error) {
+	addresses, err := mainAddresses(r.ev)
+	if err != nil {
+		return nil, err
+	}
+	if r.ev.Mode == pod.ModeIPAM {
+		return []spec{{
+			name:      r.ev.Key.IfName,
+			kind:      pod.TypeIPAM,
+			network:   networkNamed(pod.DefaultNetwork, r.networks),
+			addresses: addressChoice{wanted: addressesOf(addresses)},
+		}}, nil
+	}
+	var specs []spec
+	if r.ev.HasMain() {
+		main, err := r.main(addresses)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, main)
+	}
+	requests, err := r.ev.Extra()
+	if err != nil {
+		return nil, r.ev.Failed(err)
+	}
+	for _, q := range requests {
+		exists, err := r.exists(q)
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			continue
+		}
+		s, err := r.spec(q)
+		if err != nil {
+			return nil, err
+		}
+		s.routes.toNetwork = r.getsNetworkRoute(s, specs)
+		specs = append(specs, s)
+	}
+	if err := assignDevices(r.ev, specs, r.siblings); err != nil {
+		return nil, err
+	}
+	if err := distinctRoles(r.ev, specs); err != nil {
+		return nil, err
+	}
+	if err := distinctAddresses(r.ev, specs); err != nil {
+		return nil, err
+	}
+	return specs, distinctMACs(r.ev, specs)
+}
+
+// main returns the interface that the runtime requests; for a delegate the other plugin's configuration describes it.
+func (r *resolver) main(addresses []netip.Prefix) (spec, error) {
+	requested := &r.ev.Requested
+	network := cmp.Or(requested.Network, pod.DefaultNetwork)
+	s, err := r.spec(pod.InterfaceRequest{
+		Name:    r.ev.Key.IfName,
+		Type:    requested.Type,
+		Network: network,
+		Options: optionsOf(requested, addresses),
+	})
+	if err != nil {
+		return s, err
+	}
+	// The server must be on the same link, and Weft must not allocate addresses there.
+	servesDHCP := s.kind != pod.TypeMemif && s.network.isBridged() && s.network.hasNoCIDRs()
+	if requested.AwaitsAddresses && !servesDHCP {
+		return s, pod.Errorf(pod.CodeInvalidConfig,
+			"%s: interface %s: this IPAM plugin uses the pod's interface, and needs a tap or veth on a network of type L2 "+
+				"without cidrs; network %s is not such a network: use another IPAM plugin, or remove ipam",
+			r.ev, s.name, network)
+	}
+	s.addresses.delegated = len(requested.Delegated) > 0
+	s.routes = routeChoice{
+		toNetwork: r.getsNetworkRoute(s, nil),
+		// the interface of a delegate has no default route, because another plugin's interface has it
+		isDefault: !r.config.NoDefaultRoutes && r.ev.Mode != pod.ModeDelegate,
+		foreign:   requested.Delegation.Routes,
+	}
+	return s, nil
+}
+
+// optionsOf returns the options of the main interface. The request of the runtime precedes the configuration.
+func optionsOf(r *pod.Requested, addresses []netip.Prefix) pod.InterfaceOptions {
+	o := r.Options
+	o.MAC = cmp.Or(r.MAC, o.MAC)
+	if len(addresses) > 0 {
+		o.IPs = addresses
+	}
+	return o
+}
+
+// getsNetworkRoute reports whether an interface gets the routes to its network: the first kernel interface does, and
+// each memif, because its program has its own routes.
+func (r *resolver) getsNetworkRoute(s spec, before []spec) bool {
+	if s.kind == pod.TypeMemif {
+		return true
+	}
+	hasSpec := slices.ContainsFunc(before, func(o spec) bool {
+		return o.network.name == s.network.name && o.kind != pod.TypeMemif
+	})
+	return !hasSpec && !hasNetworkRoute(r.siblings, s.network.name)
+}
+
+// exists reports whether another attachment of the sandbox has the interface: all attachments of a pod see its
+// annotations.
+func (r *resolver) exists(q pod.InterfaceRequest) (bool, error) {
+	for _, a := range r.siblings {
+		for _, i := range a.Interfaces {
+			if i.Name != q.Name || i.Type == pod.TypeIPAM {
+				continue
+			}
+			if i.Name != a.Key.IfName && i.Type == cmp.Or(q.Type, r.linkTypes.Pod) &&
+				cmp.Or(i.Network, pod.DefaultNetwork) == q.Network {
+				return true, nil
+			}
+			return false, pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: %s: interface %s is in the sandbox already, of attachment %s; choose another name", r.ev,
+				q.Source(), q.Name, a.Key)
+		}
+	}
+	return false, nil
+}
+
+// spec resolves the request for one interface. The network comes first, because everything else must suit it.
+func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
+	s := spec{
+		name:   q.Name,
+		kind:   cmp.Or(q.Type, r.linkTypes.Pod),
+		object: desired.ObjectName(r.ev.Key, q.Name),
+		memif:  memifChoice{options: q.Options.Memif, claimed: q.Allocation},
+		source: source{definition: q.Definition, options: q.OptionsSource()},
+	}
+	if err := r.checkLinkType(s); err != nil {
+		return s, err
+	}
+	var err error
+	if s.network, err = r.network(q); err != nil {
+		return s, err
+	}
+	if err := r.checkSuitsNetwork(s, q); err != nil {
+		return s, err
+	}
+	if err := r.checkOptions(s, q.Options); err != nil {
+		return s, err
+	}
+	s.queues = r.queues(s.kind, q.Options)
+	if s.memif.options.Role, err = r.role(s); err != nil {
+		return s, err
+	}
+	if s.addresses, err = r.addresses(s, q.Options.IPs); err != nil {
+		return s, err
+	}
+	if s.mtu, err = r.mtu(s, q); err != nil {
+		return s, err
+	}
+	s.mac, err = r.mac(s, q.Options.MAC)
+	return s, err
+}
+
+// checkLinkType rejects an interface that the dataplane of this node cannot make.
+func (r *resolver) checkLinkType(s spec) error {
+	if why := r.linkTypes.NoTap; s.kind == pod.TypeTap && why != "" {
+		return pod.Errorf(pod.CodeRefused,
+			"%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", r.ev,
+			s.name, why)
+	}
+	return nil
+}
+
+// network returns the requested network, which must exist and admit the pod.
+func (r *resolver) network(q pod.InterfaceRequest) (network, error) {
+	n := networkNamed(q.Network, r.networks)
+	if !desired.IsCustom(n.name) {
+		return n, nil
+	}
+	namespace := r.ev.ID.Namespace
+	switch why := r.networks.Refused(n.name); {
+	case r.networks.IsClosed(n.name) && why != "":
+		return n, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s cannot be used on this node: %s",
+			r.ev, q.Name, q.Network, why)
+	case n.custom == nil:
+		return n, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: unknown network %q; known networks: %s",
+			r.ev, q.Name, q.Network, strings.Join(r.networks.NetworksFor(""), ", "))
+	case n.custom.Network.Closed:
+		return n, pod.Errorf(pod.CodeUnknownNetwork,
+			"%s: interface %s: network %s is being deleted; no pod can be added to it", r.ev, q.Name, q.Network)
+	case !n.custom.Network.Admits(namespace):
+		return n, pod.Errorf(pod.CodeUnknownNetwork,
+			"%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
+			r.ev, q.Name, q.Network, namespace, strings.Join(r.networks.NetworksFor(namespace), ", "))
+	}
+	return n, nil
+}
+
+// checkSuitsNetwork rejects an interface that its network cannot have on any node.
+func (r *resolver) checkSuitsNetwork(s spec, q pod.InterfaceRequest) error {
+	network := pod.Network{Name: cmp.Or(s.network.name, pod.DefaultNetwork)}
+	if s.network.custom != nil {
+		network = s.network.custom.Network
+	}
+	q.Type = s.kind
+	if err := network.Suits(q); err != nil {
+		return r.ev.Failed(err)
+	}
+	return nil
+}
+
+// checkOptions rejects options that do not suit the interface, or that this node does not allow.
+func (r *resolver) checkOptions(s spec, o pod.InterfaceOptions) error {
+	if err := o.ValidateFor(s.kind); err != nil { // the type of a main interface was not known before
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", r.ev, s.name, err)
+	}
+	if s.kind != pod.TypeMemif {
+		most := r.config.MaxPodQueues
+		return r.checkLimits(s, limit{"rxQueues", o.RxQueues, most}, limit{"txQueues", o.TxQueues, most})
+	}
+	if r.config.Secret == nil {
+		return pod.Errorf(pod.CodeDeviceMissing,
+			"%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", r.ev, s.name)
+	}
+	most := r.config.Memif
+	return r.checkLimits(s,
+		limit{"ringSize", o.Memif.RingSize, most.RingSize},
+		limit{"bufferSize", o.Memif.BufferSize, most.BufferSize},
+		limit{"rxQueues", o.RxQueues, most.Queues},
+		limit{"txQueues", o.TxQueues, most.Queues},
+	)
+}
+
+// limit is a requested number with the maximum of the node.
+type limit struct {
+	option      string
+	asked, most int
+}
+
+// checkLimits rejects the first number above its maximum.
+func (r *resolver) checkLimits(s spec, limits ...limit) error {
+	for _, l := range limits {
+		if l.asked > l.most {
+			return pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: %s: interface %s: %s %d is more than this node allows, which is %d",
+				r.ev, s.source.options, s.name, l.option, l.asked, l.most)
+		}
+	}
+	return nil
+}
+
+// queues returns the queues of the pod's end. A tap has queue pairs.
+func (r *resolver) queues(kind string, o pod.InterfaceOptions) queues {
+	q := queues{rx: o.RxQueues, tx: o.TxQueues}
+	switch kind {
+	case pod.TypeMemif:
+		return q
+	case pod.TypeTap:
+		q = queues{rx: cmp.Or(q.rx, q.tx), tx: cmp.Or(q.tx, q.rx)}
+	}
+	return queues{
+		rx: recordedQueues(cmp.Or(q.rx, r.config.PodQueues)),
+		tx: recordedQueues(cmp.Or(q.tx, r.config.PodQueues)),
+	}
+}
+
+// recordedQueues returns a number of queues as in records, where 0 is the default of one queue.
+func recordedQueues(n int) int {
+	if n == 1 {
+		return 0
+	}
+	return n
+}
+
+// role returns the role of a memif on a direct network: a network connects one client and one server of this node.
+func (r *resolver) role(s spec) (string, error) {
+	if !s.network.isDirect() {
+		return s.memif.options.Role, nil
+	}
+	s.memif.options.Role = cmp.Or(s.memif.options.Role, pod.RoleClient)
+	for _, c := range r.connections.inOrder() {
+		if c.displaced || c.isOlderSandbox(r.ev.ID, r.ev.Key) {
+			continue
+		}
+		for _, i := range c.Interfaces {
+			if i.Network != s.network.name || i.Memif == nil {
+				continue
+			}
+			if err := r.checkDirectPeer(s, c, i); err != nil {
+				return "", err
+			}
+		}
+	}
+	return s.memif.options.Role, nil
+}
+
+// checkDirectPeer rejects a memif that does not suit a member of its direct network.
+func (r *resolver) checkDirectPeer(s spec, c *connection, i pod.Interface) error {
+	role := s.memif.options.Role
+	mode := cmp.Or(s.memif.options.Mode, pod.MemifEthernet)
+	network := s.network.name
+	switch {
+	case i.Memif.Role == role && r.connections.isOfEarlierPod(r.ev.ID, desired.HolderOf(c.Key, i.Name)):
+		return pod.Errorf(pod.CodeTryAgain,
+			"%s: interface %s: the %s of network %s is an earlier pod of this name that is not deleted yet; try again",
+			r.ev, s.name, role, network)
+	case i.Memif.Role == role:
+		return pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: interface %s: direct network %s has a %s on this node already, %s of %s; "+
+				"it connects one server (option role) and one client",
+			r.ev, s.name, network, role, i.Name, c.Name())
+	case i.Memif.Mode != mode:
+		return pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: interface %s: mode %s differs from mode %s of %s of %s, to which network %s connects it",
+			r.ev, s.name, mode, i.Memif.Mode, i.Name, c.Name(), network)
+	}
+	return nil
+}
+
+// addresses accepts the addresses that a pod requests: on a network of type L2 without cidrs with prefix lengths. There
+// it rejects an address of another interface on this node; interfaces of other nodes are unknown.
+func (r *resolver) addresses(s spec, ips []netip.Prefix) (addressChoice, error) {
+	if !s.network.hasNoCIDRs() {
+		return addressChoice{wanted: addressesOf(ips)}, nil
+	}
+	for _, p := range ips {
+		a := p.Addr()
+		switch {
+		case p.IsSingleIP():
+			example := 64
+			if a.Is4() {
+				example = 24
+			}
+			return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: interface %s: address %s needs a prefix length, as in \"%s/%d\": network %s has no cidrs",
+				r.ev, s.name, a, a, example, s.network.name)
+		case !canBePods(a) || namesSubnet(p):
+			return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: interface %s: %s cannot be a pod's address", r.ev, s.name, p)
+		}
+		if holder := r.connections.otherHolder(s.network.name, a, r.ev.ID, r.ev.Key); holder != "" {
+			inUse := ipam.ErrInUse{Address: a, Holder: holder}
+			return addressChoice{}, r.connections.inUse(subject(r.ev, s.name), r.ev.ID, inUse)
+		}
+	}
+	return addressChoice{brought: ips}, nil
+}
+
+// subject names an interface of an event in errors; the main interface is the event itself.
+func subject(ev *pod.AddPod, name string) string {
+	if name == ev.Key.IfName {
+		return ev.String()
+	}
+	return ev.String() + ": interface " + name
+}
+
+// mtu returns the MTU of an interface, which its network and the ring of a memif must permit.
+func (r *resolver) mtu(s spec, q pod.InterfaceRequest) (int, error) {
+	least, most := s.network.mtuLimits(s.addresses.brought)
+	mtu := cmp.Or(q.Options.MTU, most)
+	if mtu < least || mtu > most {
+		return 0, pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: interface %s: MTU %d is not within %d to %d, which network %s allows",
+			r.ev, s.name, mtu, least, most, q.Network)
+	}
+	if s.kind == pod.TypeMemif {
+		if err := s.memif.options.Holds(mtu); err != nil {
+			return 0, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", r.ev, s.name, err)
+		}
+	}
+	return mtu, nil
+}
+
+// mac returns the MAC of the pod's end: the requested one, else one that is derived from the name of the object.
+func (r *resolver) mac(s spec, asked netaddr.MAC) (netaddr.MAC, error) {
+	if asked.IsZero() {
+		return desired.MACOf(s.object, desired.LinuxEnd), nil
+	}
+	what := ""
+	if s.name != r.ev.Key.IfName {
+		what = "interface " + s.name + ": "
+	}
+	if r.isGateways(asked) || isDataplanes(asked, s.object) {
+		return netaddr.MAC{}, pod.Errorf(pod.CodeAddressInUse,
+			"%s: %srequested MAC %s is the gateway's or the node's; request another one or none",
+			r.ev, what, asked)
+	}
+	if c := r.connections.holderOfMAC(asked); c != nil && c.Key != r.ev.Key {
+		return netaddr.MAC{}, pod.Errorf(pod.CodeAddressInUse,
+			"%s: %srequested MAC %s is held by %s (%s); request another one or none",
+			r.ev, what, asked, c.Name(), c.Key)
+	}
+	return asked, nil
+}
+
+// isGateways reports whether an interface of the dataplane or the node has the MAC.
+func (r *resolver) isGateways(mac netaddr.MAC) bool {
+	if mac == desired.MACOf(desired.HostObject, desired.LinuxEnd) ||
+		mac == desired.MACOf(desired.TunnelObject, desired.LinuxEnd) {
+		return true
+	}
+	objects := []string{desired.GatewayObject, desired.HostObject, desired.TunnelObject}
+	for _, c := range r.networks.Customs() {
+		objects = append(objects, c.Loopback)
+	}
+	for _, c := range r.connections {
+		for _, i := range c.Interfaces {
+			objects = append(objects, i.Object)
+		}
+	}
+	return slices.ContainsFunc(objects, func(object string) bool { return isDataplanes(mac, object) })
+}
+
+// isDataplanes reports whether the node's side of an interface has the MAC: the dataplane's end, or the node's end of a
+// veth.
+func isDataplanes(mac netaddr.MAC, object string) bool {
+	return mac == desired.MACOf(object, desired.DataplaneEnd) || mac == desired.MACOf(object, desired.HostEnd)
+}
+
+// distinctMACs rejects two interfaces of a pod with the same MAC.
+func distinctMACs(ev *pod.AddPod, specs []spec) error {
+	seen := make(map[netaddr.MAC]string)
+	for _, s := range specs {
+		if other, taken := seen[s.mac]; taken {
+			return pod.Errorf(pod.CodeAddressInUse,
+				"%s: interface %s: MAC %s is already used by interface %s; request another one or none",
+				ev, s.name, s.mac, other)
+		}
+		seen[s.mac] = s.name
+		for _, o := range specs {
+			if isDataplanes(s.mac, o.object) {
+				return pod.Errorf(pod.CodeAddressInUse,
+					"%s: interface %s: MAC %s is already used by the gateway of interface %s; request another one or none",
+					ev, s.name, s.mac, o.name)
+			}
+		}
+	}
+	return nil
+}
+
+// distinctAddresses rejects two interfaces of a pod with the same address on a network.
+func distinctAddresses(ev *pod.AddPod, specs []spec) error {
+	seen := make(map[string]string)
+	for _, s := range specs {
+		for _, p := range s.addresses.brought {
+			key := s.network.name + " " + p.Addr().String()
+			if other, taken := seen[key]; taken {
+				return pod.Errorf(pod.CodeAddressInUse,
+					"%s: interfaces %s and %s of network %s have the same address %s", ev, other, s.name,
+					s.network.name, p.Addr())
+			}
+			seen[key] = s.name
+		}
+	}
+	return nil
+}
+
+// distinctRoles rejects two memifs of a pod with the same role on a direct network.
+func distinctRoles(ev *pod.AddPod, specs []spec) error {
+	members := make(pod.DirectMembers)
+	for _, s := range specs {
+		m := s.memif.assigned
+		if m == nil || !m.IsDirect() {
+			continue
+		}
+		if err := members.Add(s.name, s.network.name, m.Role); err != nil {
+			return ev.Failed(err)
+		}
+	}
+	return nil
+}
+
+// distinctDestinations rejects a pod with routes to the same addresses by interfaces of different networks: networks
+// may overlap, but then a pod can be on one of them only.
+func distinctDestinations(ev fmt.Stringer, interfaces []pod.Interface) error {
+	taken := make(map[netip.Prefix]pod.Interface)
+	for _, i := range interfaces {
+		if i.Memif != nil { // its program has its own routes
+			continue
+		}
+		for _, p := range routedPrefixes(i) {
+			if other, ambiguous := taken[p]; ambiguous && other.Network != i.Network {
+				return pod.Errorf(pod.CodeInvalidAnnotation,
+					"%s: interfaces %s (network %s) and %s (network %s) both lead to %s; a pod can have one of them",
+					ev, other.Name, other.Network, i.Name, i.Network, p)
+			}
+			taken[p] = i
+		}
+	}
+	return nil
+}

@@ -1,0 +1,4 @@
+// Package shoptest is for tests.
+package shoptest
+
+func Undocumented() {}
