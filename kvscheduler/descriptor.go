@@ -52,6 +52,7 @@ type Descriptor[V, M any] struct {
 	Validate func(name string, v V) error  // run at admission, before any backend call
 	Deps     func(name string, v V) []Dep  // what must be applied first
 	Recreate func(have, want V) bool       // nil: an update in place is always possible
+	Disturbs func(have, want V) bool       // does an update in place affect those that follow? nil: each one does
 	Bucket   func(name string, v V) string // for Select
 	Hash     func(v V) uint64              // kept in the backend's tag; proves fields that cannot be dumped
 	Merge    func(dumped, last V) V        // fill what cannot be dumped from the last applied value

@@ -19,6 +19,7 @@ type kind struct {
 	is       func(v any) bool
 	equal    func(want, have any) bool
 	recreate func(have, want any) bool
+	disturbs func(have, want any) bool
 	validate func(name string, v any) error
 	deps     func(name string, v any) []Dep
 	bucket   func(name string, v any) string
@@ -38,6 +39,9 @@ func (k *kind) Equal(want, have any) bool { return k.equal(want, have) }
 
 // Recreate implements plan.Rules.
 func (k *kind) Recreate(have, want any) bool { return k.recreate(have, want) }
+
+// Disturbs implements plan.Rules.
+func (k *kind) Disturbs(have, want any) bool { return k.disturbs(have, want) }
 
 // Deps implements plan.Rules.
 func (k *kind) Deps(name string, v any) []Dep { return k.deps(name, v) }
@@ -119,6 +123,7 @@ func erase[V, M any](d Descriptor[V, M]) *kind {
 
 func eraseRules[V, M any](k *kind, d Descriptor[V, M]) {
 	k.recreate = func(have, want any) bool { return d.Recreate != nil && d.Recreate(have.(V), want.(V)) }
+	k.disturbs = func(have, want any) bool { return d.Disturbs == nil || d.Disturbs(have.(V), want.(V)) }
 	k.validate = func(name string, v any) error {
 		if d.Validate == nil {
 			return nil

@@ -244,6 +244,11 @@ func tapPeerDescriptor(o Options) kvscheduler.Descriptor[wire.TapPeer, netnsID] 
 		Recreate: func(have, want wire.TapPeer) bool {
 			return have.Namespace != want.Namespace || have.Name != want.Name
 		},
+		Disturbs: func(have, want wire.TapPeer) bool {
+			had := have.MTU
+			have.MTU = want.MTU
+			return !onlyMTU(had, want.MTU, equalTapPeers(want, have))
+		},
 		After: []string{wire.KindNamespace},
 		Backend: namespaced[wire.TapPeer]{
 			kind:      wire.KindTapPeer,

@@ -41,6 +41,11 @@ func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, netnsID] {
 			return have.Namespace != want.Namespace || have.Name != want.Name || have.HostName != want.HostName ||
 				have.RxQueues != want.RxQueues || have.TxQueues != want.TxQueues
 		},
+		Disturbs: func(have, want wire.Veth) bool {
+			had := have.MTU
+			have.MTU = want.MTU
+			return !onlyMTU(had, want.MTU, equalVeths(want, have))
+		},
 		After:   []string{wire.KindNamespace},
 		Backend: b,
 	}

@@ -32,7 +32,11 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		Validate: validateInterface,
 		Deps:     interfaceDeps,
 		Recreate: func(have, want wire.Interface) bool { return !madeAlike(want, have) },
-		Hash:     interfaceHash,
+		Disturbs: func(have, want wire.Interface) bool {
+			have.MTU = want.MTU // a new one must not cut off the pods behind the interface
+			return !equalInterfaces(want, have)
+		},
+		Hash: interfaceHash,
 		// The hash agrees, so the Linux end was made from the last value.
 		Merge: func(dumped, last wire.Interface) wire.Interface {
 			dumped.Tap = last.Tap

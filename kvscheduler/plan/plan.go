@@ -413,8 +413,10 @@ func (p *Plan) going(t *Node) bool {
 	return t.mark == p.epoch && (t.act.deletes() || t.act == recreate || t.act == create)
 }
 
+// moves reports whether an object is updated in place so that its dependents notice. The present value of a stale
+// object is not known.
 func (p *Plan) moves(t *Node) bool {
-	return t.mark == p.epoch && t.act == update
+	return t.mark == p.epoch && t.act == update && (t.Stale() || t.Rules.Disturbs(t.Have, t.Want))
 }
 
 // WaitsForWaiting reports whether everything that an object waits for is desired and waits itself.

@@ -17,6 +17,7 @@ import (
 type value struct {
 	n      int    // an update changes it
 	fixed  int    // a change recreates the object
+	gentle bool   // an update to it does not disturb those that follow
 	bucket string // where it can serve Any dependencies
 	deps   []plan.Dep
 }
@@ -30,6 +31,7 @@ func (rules) Equal(want, have any) bool {
 	return a.n == b.n && a.fixed == b.fixed && a.bucket == b.bucket && fmt.Sprint(a.deps) == fmt.Sprint(b.deps)
 }
 func (rules) Recreate(have, want any) bool          { return have.(*value).fixed != want.(*value).fixed }
+func (rules) Disturbs(_, want any) bool             { return !want.(*value).gentle }
 func (rules) Deps(_ string, v any) []plan.Dep       { return v.(*value).deps }
 func (rules) Bucket(_ string, v any) (string, bool) { return v.(*value).bucket, true }
 func on(names ...string) (deps []plan.Dep)          { return needs(plan.Exists, names...) }
@@ -173,6 +175,21 @@ func TestAnObjectPendsUntilAllItsDependenciesAreApplied(t *testing.T) {
 	}
 	w.desire("c", &value{})
 	w.expect("create:c create:a", "c")
+}
+
+func TestAnUpdateThatDisturbsNoDependentLeavesThoseAloneThatFollow(t *testing.T) {
+	w := applied(t, map[string]*value{
+		"a":       {},
+		"follows": {deps: needs(plan.Follow, "a")},
+		"part":    {deps: needs(plan.Part, "a")},
+	})
+	w.desire("a", &value{n: 1, gentle: true})
+	w.expect("update:a", "a")
+	w.run("update:a", "a")
+	w.desire("a", &value{n: 2, gentle: true})
+	w.Found(w.id("a"), &value{n: 2}, nil, false)
+	w.node("a").State = plan.Unproven
+	w.expect("delete:follows delete:part update:a create:follows create:part", "a")
 }
 
 func TestAnUpdateInPlaceLeavesDependentsAloneUnlessTheyFollow(t *testing.T) {

@@ -32,7 +32,7 @@ type DepMode uint8
 const (
 	// Exists: the dependent is torn down before On is deleted or recreated.
 	Exists DepMode = iota
-	// Follow: as Exists, and the dependent is recreated when On is updated in place.
+	// Follow: as Exists, and the dependent is recreated when an update in place of On disturbs it, see Rules.Disturbs.
 	Follow
 	// Part: as Follow, and On makes the dependent: if the dependent is found missing, On is recreated.
 	Part
@@ -75,6 +75,8 @@ type Rules interface {
 	Equal(want, have any) bool
 	// Recreate reports whether the object cannot be updated in place.
 	Recreate(have, want any) bool
+	// Disturbs reports whether an update in place affects the dependents that follow the object.
+	Disturbs(have, want any) bool
 	// Deps returns what must be applied before the object.
 	Deps(name string, v any) []Dep
 	// Bucket returns the bucket in which the object can serve Any dependencies; false: the kind has no buckets.

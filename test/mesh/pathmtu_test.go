@@ -3,11 +3,13 @@ package mesh
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +45,40 @@ func TestPodsReachEachOtherByANarrowPath(t *testing.T) {
 				m.eventually("path-mtu", true)
 			}
 			c.exchangeLong()
+			c.wantOnlyUpdates("packets to other nodes")
 		})
+	}
+}
+
+// wantOnlyUpdates fails the test if an event of that name withdrew an object for a moment: packets to the pods behind
+// it would take another way meanwhile, and their connections end.
+func (c *cluster) wantOnlyUpdates(event string) {
+	c.t.Helper()
+	for _, m := range c.nodes {
+		list, err := m.Weftctl(c.t.Context(), "transactions", "100", "--ops", "-o", "json")
+		must.Succeed(c.t, err)
+		var reply struct {
+			Transactions []struct {
+				Label      string
+				Operations []struct{ Verb, Ref string }
+			}
+		}
+		must.Succeed(c.t, json.Unmarshal([]byte(list), &reply))
+		updates := 0
+		for _, transaction := range reply.Transactions {
+			if !strings.HasPrefix(transaction.Label, event) {
+				continue
+			}
+			for _, o := range transaction.Operations {
+				updates++
+				if o.Verb != "update" {
+					c.t.Errorf("%s: %s: %s %s", m.name, transaction.Label, o.Verb, o.Ref)
+				}
+			}
+		}
+		if updates == 0 {
+			c.t.Errorf("%s: no transaction of %s", m.name, event)
+		}
 	}
 }
 
