@@ -50,7 +50,7 @@ var masqueradeTable = onlyTable[wire.Masquerade]{
 			table.sets = append(table.sets, nftSet{s.in(table.Table), s.elements(v)})
 		}
 		table.chains = append(guardChains(table.Table, v), nftChain{masqueradeChain(table.Table), rulesOf(v)},
-			clientChain(table.Table, v))
+			clientChain(table.Table, v), connectionChain(table.Table, v))
 		return table
 	},
 	withSets: withSets,
@@ -121,18 +121,15 @@ const statusDNAT = 1 << 5
 // rulesOf returns the rules of the chain. Each counts the packets that it translates.
 //
 //  1. From pods through the node to pods. The node redirected such packets, for example from a Service to a pod.
-//     Without
-//     translation the reply would bypass the node, with a source address that the sender does not know. For each family with a range:
-//     from pods of this node to endpoints, the source becomes the client address.
+//     Without translation the reply would bypass the node, with a source address that the sender does not know. For
+//     each family with a range: from pods of this node to endpoints, the source becomes the client address.
 //  2. Otherwise it becomes the node's.
 //  3. From the node to pods, if the node redirected the packet: the node chose the source address for another route. A
-//     pod on another
-//     node would send the reply along that node's route to this one, not through the dataplane. Late replies to pods are not redirected:
-//     their connection has expired, and they must not start another one.
+//     pod on another node would send the reply along that node's route to this one, not through the dataplane. Late
+//     replies to pods are not redirected: their connection has expired, and they must not start another one.
 //  4. From pods to other destinations, one rule per family.
 func rulesOf(v wire.Masquerade) [][]expr.Any {
-	through := slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link),
-		link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link))
+	through := through(v.Link)
 	var rules [][]expr.Any
 	for _, r := range v.Clients.Ranges {
 		is4 := r.Addr().Is4()
@@ -234,6 +231,61 @@ func clientChain(table *nftables.Table, v wire.Masquerade) nftChain {
 		))
 	}
 	return chain
+}
+
+// connectionChain drops TCP packets from pods through the node to pods that belong to no connection. The dataplane
+// sends them here while it has no route to a pod, for example during a replay. Translated, they would reach the other
+// pod from a host that it does not know, and its reset would end the connection.
+func connectionChain(table *nftables.Table, v wire.Masquerade) nftChain {
+	return nftChain{
+		Chain: &nftables.Chain{
+			Name:     "connections-forward",
+			Table:    table,
+			Type:     nftables.ChainTypeFilter,
+			Hooknum:  nftables.ChainHookForward,
+			Priority: nftables.ChainPriorityFilter,
+		},
+		rules: [][]expr.Any{slices.Concat(through(v.Link), inTheMiddleOfTCP(), ofNoConnection(), drop())},
+	}
+}
+
+// through matches packets that come from a link and leave through it.
+func through(name string) []expr.Any {
+	return slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, name))
+}
+
+// inTheMiddleOfTCP matches TCP packets that begin no connection.
+func inTheMiddleOfTCP() []expr.Any {
+	const (
+		offset = 13 // of the flags in the TCP header
+		syn    = 2
+	)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1, DestRegister: register1},
+		&expr.Bitwise{
+			SourceRegister: register1,
+			DestRegister:   register1,
+			Len:            1,
+			Mask:           []byte{syn},
+			Xor:            []byte{0},
+		},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: []byte{0}},
+	}
+}
+
+// ofNoConnection matches packets that connection tracking knows no connection of.
+func ofNoConnection() []expr.Any {
+	known := expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: register1},
+		&expr.Bitwise{
+			SourceRegister: register1, DestRegister: register1, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(known), Xor: make([]byte, 4),
+		},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: make([]byte, 4)},
+	}
 }
 
 func (s addressSet) in(table *nftables.Table) *nftables.Set {

@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -28,12 +30,16 @@ const (
 )
 
 // ends are the hosts' addresses of one family.
-type ends struct{ pod, otherPod, node, nodeUplink, farPod, outside, excluded, service string }
+type ends struct{ pod, otherPod, missing, node, nodeUplink, farPod, outside, excluded, service string }
 
 var families = map[string]ends{
-	"IPv4": {"10.1.0.10", "10.1.0.11", "10.1.0.1", "192.0.2.1", "10.1.1.10", "192.0.2.9", "198.51.100.7", "10.96.0.1"},
+	"IPv4": {
+		pod: "10.1.0.10", otherPod: "10.1.0.11", missing: "10.1.0.77", node: "10.1.0.1", nodeUplink: "192.0.2.1",
+		farPod: "10.1.1.10", outside: "192.0.2.9", excluded: "198.51.100.7", service: "10.96.0.1",
+	},
 	"IPv6": {
-		"fd00:1::10", "fd00:1::11", "fd00:1::1", "fd00:2::1", "fd00:1:1::10", "fd00:2::9", "fd00:3::7", "fd00:96::1",
+		pod: "fd00:1::10", otherPod: "fd00:1::11", missing: "fd00:1::77", node: "fd00:1::1", nodeUplink: "fd00:2::1",
+		farPod: "fd00:1:1::10", outside: "fd00:2::9", excluded: "fd00:3::7", service: "fd00:96::1",
 	},
 }
 
@@ -360,25 +366,34 @@ func TestPacketsToClientAddressesWithoutAConnectionAreDropped(t *testing.T) {
 	}
 	send("100.66.0.11") // of no pod of this node
 	send("100.65.0.11")
-	limit := time.After(10 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for s.dropped() == 0 {
-		select {
-		case <-limit:
-			t.Fatal("no packet is dropped")
-		case <-tick.C:
-		}
-	}
+	s.await("a packet is dropped", func() bool { return s.dropped() > 0 })
 	if got := s.dropped(); got != 1 {
 		t.Errorf("%d packets are dropped, want that to the pod of this node", got)
 	}
 }
 
-// dropped returns the number of packets to client addresses that were dropped.
-func (s *scene) dropped() (sum uint64) {
+// await waits until something happened.
+func (s *scene) await(what string, happened func() bool) {
 	s.Helper()
-	rules, err := nft(s.T).GetRules(inetTable(tableName), &nftables.Chain{Name: "clients-forward"})
+	limit := time.After(10 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !happened() {
+		select {
+		case <-limit:
+			s.Fatalf("not after 10 s: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// dropped returns the number of packets to client addresses that were dropped.
+func (s *scene) dropped() uint64 { return s.counted("clients-forward") }
+
+// counted returns the number of packets that matched the rules of a chain.
+func (s *scene) counted(chain string) (sum uint64) {
+	s.Helper()
+	rules, err := nft(s.T).GetRules(inetTable(tableName), &nftables.Chain{Name: chain})
 	must(s.T, err)
 	for _, rule := range rules {
 		for _, e := range rule.Exprs {
@@ -388,6 +403,73 @@ func (s *scene) dropped() (sum uint64) {
 		}
 	}
 	return sum
+}
+
+// While the dataplane has no route to a pod, it sends packets of its connections to the node. The node must not send
+// them on from its own address: the pod would reset the connection. A new connection to a pod is the node's business.
+func TestConnectionsOfPodsOutliveAMissingRoute(t *testing.T) {
+	s := newScene(t)
+	s.mustCommit(masqueradeObject(cluster()))
+	var mac net.HardwareAddr
+	s.within("", func() { mac = mustFind(t, nodeLink).Attrs().HardwareAddr })
+	for family, e := range families {
+		dropped := s.counted("connections-forward")
+		translated := s.counted(chainName)
+		s.inject(mac, e.pod, e.missing, func(tcp *layers.TCP) { tcp.ACK = true })
+		s.inject(mac, e.pod, e.missing, func(tcp *layers.TCP) { tcp.RST = true })
+		s.inject(mac, e.pod, e.missing, func(tcp *layers.TCP) { tcp.SYN = true })
+		s.await("a packet is translated", func() bool { return s.counted(chainName) > translated })
+		if got := s.counted("connections-forward") - dropped; got != 2 {
+			t.Errorf("%s: %d packets dropped, want both of no connection", family, got)
+		}
+		if got := s.counted(chainName) - translated; got != 1 {
+			t.Errorf("%s: %d packets translated, want that which begins a connection", family, got)
+		}
+	}
+}
+
+// inject sends a TCP segment from the link of the pods.
+func (s *scene) inject(to net.HardwareAddr, from, destination string, flags func(*layers.TCP)) {
+	s.Helper()
+	s.within(s.pods, func() {
+		eth0 := mustFind(s.T, "eth0")
+		segment := &layers.TCP{SrcPort: 4000, DstPort: port, Window: 1000}
+		flags(segment)
+		ethernet := &layers.Ethernet{
+			SrcMAC:       eth0.Attrs().HardwareAddr,
+			DstMAC:       to,
+			EthernetType: layers.EthernetTypeIPv4,
+		}
+		ip4 := &layers.IPv4{
+			Version:  4,
+			TTL:      64,
+			Protocol: layers.IPProtocolTCP,
+			SrcIP:    net.ParseIP(from),
+			DstIP:    net.ParseIP(destination),
+		}
+		var ip gopacket.SerializableLayer = ip4
+		var network gopacket.NetworkLayer = ip4
+		if netip.MustParseAddr(from).Is6() {
+			ethernet.EthernetType = layers.EthernetTypeIPv6
+			ip6 := &layers.IPv6{
+				Version:    6,
+				HopLimit:   64,
+				NextHeader: layers.IPProtocolTCP,
+				SrcIP:      net.ParseIP(from),
+				DstIP:      net.ParseIP(destination),
+			}
+			ip = ip6
+			network = ip6
+		}
+		must(s.T, segment.SetNetworkLayerForChecksum(network))
+		frame := gopacket.NewSerializeBuffer()
+		must(s.T, gopacket.SerializeLayers(frame, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+			ethernet, ip, segment))
+		socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		must(s.T, err)
+		defer unix.Close(socket)
+		must(s.T, unix.Sendto(socket, frame.Bytes(), 0, &unix.SockaddrLinklayer{Ifindex: eth0.Attrs().Index}))
+	})
 }
 
 // A proxy may redirect without connection tracking. The node translates replies, too.
