@@ -62,7 +62,7 @@ func TestExistingInterfaceGetsItsAddresses(t *testing.T) {
 		}
 		i := given.Attachment.Interfaces[0]
 		if got := fmt.Sprint(i.Addresses, i.Gateways,
-			i.Routes); got != "[10.9.0.2/24] [10.9.0.1] [{10.99.0.0/16 10.9.0.7} {0.0.0.0/0 10.9.0.1}]" {
+			i.Routes); got != "[10.9.0.2/24] [10.9.0.1] [10.99.0.0/16 via 10.9.0.7 0.0.0.0/0 via 10.9.0.1]" {
 			t.Errorf("addresses of the interface: %s", got)
 		}
 		n = n.restarted(t)

@@ -25,8 +25,8 @@ func routes(destinations ...string) (all []pod.Route) {
 }
 
 const (
-	toPools = "[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1} {2001:db8:1::/64 fe80::1}]"
-	to4     = "[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}"
+	toPools = "[10.1.0.1/32 10.1.0.0/28 via 10.1.0.1 2001:db8:1::/64 via fe80::1]"
+	to4     = "[10.1.0.1/32 10.1.0.0/28 via 10.1.0.1"
 )
 
 func TestDelegateGetsNoDefaultRoute(t *testing.T) {
@@ -43,7 +43,7 @@ func TestDelegateGetsNoDefaultRoute(t *testing.T) {
 		{"beside one of another network", chained(asking("a", "x/tap/stub", "")), sandbox("a"), toPools},
 		{"in another sandbox", sandbox("bb"), sandbox("a"), toPools},
 		{"with addresses of another plugin", nil, foreign("a", "10.7.0.5/24"), to4 + "]"},
-		{"with a default route of another plugin", nil, withDefault, to4 + " {0.0.0.0/0 10.1.0.1}]"},
+		{"with a default route of another plugin", nil, withDefault, to4 + " 0.0.0.0/0 via 10.1.0.1]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPodHasTheRoutesOfAForeignPlugin(t *testing.T) {
 	ev := foreign("a", "10.7.0.5/24")
 	ev.Requested.Delegation.Routes = routes("0.0.0.0/0", "10.98.0.0/16", "10.98.0.0/16", "fd00:9::/64")
 	a := n.add(t, ev)
-	want := "[{169.254.1.1/32 invalid IP} {0.0.0.0/0 169.254.1.1} {10.98.0.0/16 169.254.1.1}]"
+	want := "[169.254.1.1/32 0.0.0.0/0 via 169.254.1.1 10.98.0.0/16 via 169.254.1.1]"
 	if got := fmt.Sprint(a.Interfaces[0].Routes); got != want {
 		t.Errorf("routes %s, want %s", got, want)
 	}

@@ -29,10 +29,10 @@ func delegate(name, ifName, kind, network string) *pod.AddPod {
 
 func TestDelegateFollowsItsConfiguration(t *testing.T) {
 	for _, tt := range []struct{ kind, network, want string }{
-		{"", "", "tap  [10.1.0.2/32] [10.1.0.1] [{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}]"},
-		{"veth", "", "veth  [10.1.0.2/32] [10.1.0.1] [{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}]"},
+		{"", "", "tap  [10.1.0.2/32] [10.1.0.1] [10.1.0.1/32 10.1.0.0/28 via 10.1.0.1]"},
+		{"veth", "", "veth  [10.1.0.2/32] [10.1.0.1] [10.1.0.1/32 10.1.0.0/28 via 10.1.0.1]"},
 		{"", "bridge", "tap bridge [10.5.0.2/24] [10.5.0.1] []"},
-		{"veth", "routed", "veth routed [10.6.0.2/32] [10.6.0.1] [{10.6.0.1/32 invalid IP} {10.6.0.0/24 10.6.0.1}]"},
+		{"veth", "routed", "veth routed [10.6.0.2/32] [10.6.0.1] [10.6.0.1/32 10.6.0.0/24 via 10.6.0.1]"},
 		{"tap", "stub", "tap stub [] [] []"},
 		{"memif", "bridge", "memif bridge [10.5.0.2/24] [10.5.0.1] []"},
 	} {

@@ -216,7 +216,7 @@ func TestChainedModeMakesNoMainInterface(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if got := fmt.Sprint(a.Interfaces[0].Routes, a.Interfaces[1].Routes); got !=
-		"[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1} {2001:db8:1::/64 fe80::1}] []" {
+		"[10.1.0.1/32 10.1.0.0/28 via 10.1.0.1 2001:db8:1::/64 via fe80::1] []" {
 		t.Errorf("routes %s: want routes to the pods on the first only, and no default route", got)
 	}
 	n = n.restarted(t)

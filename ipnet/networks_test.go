@@ -168,7 +168,7 @@ func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 		},
 		{
 			"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }),
-			"its type, CIDRs, VNI and direct cannot change: pod default/a",
+			"its type, CIDRs, gateway, VNI and direct cannot change: pod default/a",
 		},
 		{
 			"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }),
@@ -231,7 +231,7 @@ func TestNetworkWithPodsGetsALaterVNI(t *testing.T) {
 	for _, step := range []struct {
 		vni  uint32
 		want string
-	}{{9, "VNI 9 is already used by network red"}, {77, ""}, {78, "its type, CIDRs, VNI and direct cannot change"}} {
+	}{{9, "VNI 9 is already used by network red"}, {77, ""}, {78, "its type, CIDRs, gateway, VNI and direct cannot change"}} {
 		blue.VNI = step.vni
 		if refused := n.set(t, blue, red); (step.want == "") != (len(refused) == 0) ||
 			!strings.Contains(refused["blue"], step.want) {

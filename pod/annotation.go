@@ -103,12 +103,22 @@ type InterfaceOptions struct {
 	RxQueues int // the pod receives from
 	TxQueues int // the pod sends to
 
+	Routes       []RouteRequest // precede those of the network
+	DefaultRoute bool           // the default route of the pod leads through the interface
+	Gateway      Gateway        // next hop of that default route; zero: the network's gateway
+	IPForwarding bool           // the pod's kernel forwards packets from the interface
+
 	Memif MemifOptions // of type memif only
 }
+
+// IsDefault reports whether the default route of the pod leads through the interface.
+func (o InterfaceOptions) IsDefault() bool { return o.DefaultRoute || !o.Gateway.IsZero() }
 
 // ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
 func (o InterfaceOptions) ValidateFor(kind string) error {
 	switch {
+	case kind == TypeMemif && o.IPForwarding:
+		return errors.New("ipForwarding: the kernel does not forward packets of a memif; its program does")
 	case kind != TypeMemif && o.Memif != (MemifOptions{}):
 		return fmt.Errorf("%s: only an interface of type memif has this option", o.Memif.first())
 	case kind == TypeTap && o.RxQueues != 0 && o.TxQueues != 0 && o.RxQueues != o.TxQueues:
@@ -327,7 +337,9 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 }
 
 // generalOptions are the options of interfaces of all types.
-var generalOptions = []string{"ips", "mac", "mtu", "rxQueues", "txQueues"}
+var generalOptions = []string{
+	"defaultRoute", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues", "txQueues",
+}
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	switch key {
@@ -337,6 +349,16 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.setMAC(raw)
 	case "ips":
 		return o.setIPs(raw)
+	case "routes":
+		var err error
+		o.Routes, err = parseRoutes(raw)
+		return err
+	case "defaultRoute":
+		return parseBool(&o.DefaultRoute, raw)
+	case "gateway":
+		return o.setGateway(raw)
+	case "ipForwarding":
+		return parseBool(&o.IPForwarding, raw)
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":
@@ -346,9 +368,33 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return set(&o.Memif, raw)
 	}
 	memif := sortedKeys(memifOptions)
-	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " +
+	return errors.New("unknown option; known are " + strings.Join(generalOptions, ", ") + ", and for a memif " +
 		strings.Join(memif, ", ") +
 		nearest.Hint(key, slices.Concat(generalOptions, memif)))
+}
+
+func parseBool(b *bool, raw json.RawMessage) error {
+	if json.Unmarshal(raw, b) != nil {
+		return fmt.Errorf("expected true or false, not %.300q", raw)
+	}
+	return nil
+}
+
+// setGateway sets the next hop of the default route, which the interface has then.
+func (o *InterfaceOptions) setGateway(raw json.RawMessage) error {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return fmt.Errorf("expected an address, not %.300q", raw)
+	}
+	g, err := ParseGateway(text)
+	switch {
+	case err != nil:
+		return err
+	case len(g.Addresses) == 0:
+		return fmt.Errorf("expected the address of a router, not %.80q", text)
+	}
+	o.Gateway = g
+	return nil
 }
 
 func (a *AddressRequest) setMAC(raw json.RawMessage) error {

@@ -101,6 +101,8 @@ type Interface struct {
 	Routes    []Route        `json:"routes,omitempty"`
 	AntiSpoof bool           `json:"antiSpoof,omitempty"` // the network had anti-spoofing at the time of the ADD
 
+	Forwarding bool `json:"forwarding,omitempty"` // requested: the pod's kernel forwards packets from the interface
+
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name
 }
 
@@ -108,7 +110,16 @@ type Interface struct {
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
 	Gateway     netip.Addr   `json:"gateway,omitzero"` // invalid: on link
+	Metric      int          `json:"metric,omitempty"` // of routes to one destination the lowest is used
 }
+
+// String returns the route in the words of ip-route(8).
+func (r Route) String() string {
+	return RouteRequest{To: r.Destination, Via: r.Gateway, Metric: r.Metric}.String()
+}
+
+// IsAlike reports whether the kernel has one of both routes only: they have the same destination and metric.
+func (r Route) IsAlike(o Route) bool { return r.Destination == o.Destination && r.Metric == o.Metric }
 
 // Memif are the additional fields of an interface of type memif. The allocation has the secret.
 type Memif struct {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Networks that always exist.
@@ -51,6 +53,10 @@ type Network struct {
 	VNI        uint32         `json:"vni,omitempty"`        // 0 = allocated by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 	AntiSpoof  bool           `json:"antiSpoof"`            // pods can send from their own MAC and addresses only
+	Gateway    Gateway        `json:"gateway,omitzero"`     // the dataplane's; zero: the first address of each CIDR
+	Reserved   netaddr.Ranges `json:"reserved,omitempty"`   // addresses that no pod gets
+	Excluded   netaddr.Ranges `json:"excluded,omitempty"`   // addresses that pods get on request only
+	Routes     []RouteRequest `json:"routes,omitempty"`     // of all interfaces of the network
 	// of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Direct bool `json:"direct,omitempty"`
 	// no new pods: its object is deleted or invalid, and pods still use it
@@ -73,6 +79,9 @@ func (n *Network) Suits(r InterfaceRequest) error {
 		return Errorf(CodeInvalidAnnotation,
 			"interface %s: network %s is direct: it connects memifs only; request a memif, or another network", r.Name,
 			n.Name)
+	case n.Direct && (len(r.Options.Routes) > 0 || r.Options.IsDefault()):
+		return Errorf(CodeInvalidAnnotation, "interface %s: network %s is direct: its pods have routes of their own", r.Name,
+			n.Name)
 	case n.Direct:
 		return nil
 	case o.Role != "":
@@ -83,6 +92,9 @@ func (n *Network) Suits(r InterfaceRequest) error {
 		return Errorf(CodeInvalidAnnotation,
 			"interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or a network of type L3 with antiSpoof: false",
 			r.Name, n.Name)
+	}
+	if err := n.leadsAll(r.Options); err != nil {
+		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
 	}
 	return nil
 }
@@ -127,7 +139,7 @@ func (n *Network) Validate() error {
 	case n.VNI >= 1<<24:
 		why = fmt.Sprintf("VNI %d is above 16777215", n.VNI)
 	default:
-		why = n.invalidCIDR()
+		why = cmp.Or(n.invalidCIDR(), n.invalidSite())
 	}
 	if why == "" {
 		return nil

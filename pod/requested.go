@@ -48,6 +48,9 @@ func (r *Requested) Validate() error {
 		return Errorf(CodeInvalidConfig, "the IPAM configuration names %d pools, at most %d are possible", len(r.Pools),
 			MaxPools)
 	}
+	if err := validateRoutes(r.Options.Routes); err != nil {
+		return Errorf(CodeInvalidConfig, "options: routes: %w", err)
+	}
 	return r.Delegation.Validate()
 }
 

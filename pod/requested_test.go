@@ -17,6 +17,15 @@ var longLists = map[string]struct {
 	"Pools": {
 		MaxPools, func(r *Requested, count int) { r.Pools = slices.Repeat([]string{"a"}, count) },
 	},
+	"Options.Routes": {
+		MaxRoutes, func(r *Requested, count int) {
+			r.Options.Routes = nil
+			for n := range count {
+				to := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 0, 0}), 16)
+				r.Options.Routes = append(r.Options.Routes, RouteRequest{To: to})
+			}
+		},
+	},
 	"Delegation.Routes": {
 		MaxRoutes, func(r *Requested, count int) { r.Delegation.Routes = make([]Route, count) },
 	},
@@ -32,7 +41,9 @@ var longLists = map[string]struct {
 }
 
 // ofFamilies are the lists with at most one element of each family, which the parser of requests checks.
-var ofFamilies = []string{"Addresses", "Options.AddressRequest.IPs", "Delegated", "DelegatedGateways"}
+var ofFamilies = []string{
+	"Addresses", "Options.AddressRequest.IPs", "Options.Gateway.Addresses", "Delegated", "DelegatedGateways",
+}
 
 // Each list of a request has a limit. The test finds the lists in the type, so that a new one needs a limit too.
 func TestListsOfARequestAreBounded(t *testing.T) {

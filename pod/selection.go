@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ type Selection struct {
 	Name      string // of the definition
 	Interface string // in the pod
 	AddressRequest
+	Gateway Gateway // next hop of the default route of the pod; zero: the selection does not name one
 }
 
 // MaxDefinition is the maximum size in bytes of the configuration in a NetworkAttachmentDefinition.
@@ -153,7 +155,6 @@ var unsupportedKeys = map[string]string{
 	"infiniband-guid":      "Weft has no InfiniBand interfaces",
 	"bandwidth":            "Weft does not limit bandwidth: remove the key",
 	"portMappings":         "only main interfaces support ports of the node: use hostPort",
-	"default-route":        "the default route uses the main interface",
 	"ipam-claim-reference": "Weft does not support IPAMClaims: use ips",
 }
 
@@ -166,9 +167,32 @@ var selectionKeys = map[string]func(s *Selection, args *AddressRequest, raw json
 	"interface": func(s *Selection, _ *AddressRequest, raw json.RawMessage) error {
 		return parseString(&s.Interface, raw)
 	},
-	"ips":      func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setIPs(raw) },
-	"mac":      func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setMAC(raw) },
-	"cni-args": func(_ *Selection, args *AddressRequest, raw json.RawMessage) error { return args.setArgs(raw) },
+	"ips":           func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setIPs(raw) },
+	"mac":           func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setMAC(raw) },
+	"default-route": func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
+	"gateway":       func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
+	"cni-args":      func(_ *Selection, args *AddressRequest, raw json.RawMessage) error { return args.setArgs(raw) },
+}
+
+// setGateway parses a list of routers, at most one of each family: default-route, and gateway, its former name.
+func (s *Selection) setGateway(raw json.RawMessage) error {
+	prefixes, err := parsePrefixes(raw)
+	if err != nil {
+		return err
+	}
+	var g Gateway
+	for _, p := range prefixes {
+		if !p.IsSingleIP() || !isHost(p.Addr()) {
+			return fmt.Errorf("%s is not the address of a router", p)
+		}
+		g.Addresses = append(g.Addresses, p.Addr())
+	}
+	slices.SortFunc(g.Addresses, netip.Addr.Compare)
+	if !s.Gateway.IsZero() && s.Gateway.String() != g.String() {
+		return fmt.Errorf("default-route and gateway name different routers, %s and %s", s.Gateway, g)
+	}
+	s.Gateway = g
+	return nil
 }
 
 func parseString(text *string, raw json.RawMessage) error {
@@ -346,6 +370,9 @@ func (d Definition) Request(s Selection) InterfaceRequest {
 		Options:    d.Options,
 	}
 	r.Options.AddressRequest = s.or(d.Args).or(d.Options.AddressRequest)
+	if !s.Gateway.IsZero() {
+		r.Options.Gateway = s.Gateway
+	}
 	return r
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"net/netip"
+	"strconv"
 
 	"github.com/weftnet/weft/internal/netaddr"
 )
@@ -60,9 +61,19 @@ type LinuxRoute struct {
 	Gateway     netip.Addr   `json:"gateway,omitzero"` // invalid: on the link itself
 	Source      netip.Addr   `json:"source,omitzero"`  // preferred source
 	MTU         int          `json:"mtu,omitempty"`
+	Metric      int          `json:"metric,omitempty"` // 0 = the kernel's default: 0 of IPv4, 1024 of IPv6
 }
 
-// LinuxRouteKey returns the key of a route. on is the key of the link's object.
+// Key returns the key of a route: that of LinuxRouteKey, with the metric if the route has one.
+func (r LinuxRoute) Key() string {
+	key := LinuxRouteKey(r.On, r.Destination)
+	if r.Metric == 0 {
+		return key
+	}
+	return key + "/" + strconv.Itoa(r.Metric)
+}
+
+// LinuxRouteKey returns the key of a route without metric. on is the key of the link's object.
 func LinuxRouteKey(on string, destination netip.Prefix) string {
 	return Key(KindLinuxRoute, on+"/"+destination.String())
 }

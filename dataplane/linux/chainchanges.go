@@ -131,7 +131,7 @@ func ReadLinkChanges(n wire.Namespace, link PodLink, routes []wire.LinuxRoute) (
 
 // movedTo finds the table that a later plugin moved a route to; 0 if the plugin removed it.
 func movedTo(h *handle, l netlink.Link, v wire.LinuxRoute) (table int, moved bool, err error) {
-	isRoute := func(r netlink.Route) bool { return hasNextHop(r, l, v) }
+	isRoute := func(r netlink.Route) bool { return hasNextHop(r, l, v) && !standsBeside(r, v) }
 	found, err := routesIn(h, unix.RT_TABLE_MAIN, v.Destination)
 	if err != nil || slices.ContainsFunc(found, isRoute) {
 		return 0, false, err

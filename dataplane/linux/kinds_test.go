@@ -35,7 +35,7 @@ func (l *lab) route(destination, gateway string, more ...func(*wire.LinuxRoute))
 	for _, f := range more {
 		f(&v)
 	}
-	return object{wire.LinuxRouteKey(on, v.Destination), v}
+	return object{v.Key(), v}
 }
 
 func (l *lab) neighbour(a string, m netaddr.MAC) object {
@@ -49,6 +49,8 @@ func (l *lab) neighbour(a string, m netaddr.MAC) object {
 func (l *lab) sysctl(name, value string) object {
 	return object{wire.SysctlKey(on, name), wire.Sysctl{On: on, Namespace: l.path, Name: name, Value: value}}
 }
+
+func withMetric(n int) func(*wire.LinuxRoute) { return func(v *wire.LinuxRoute) { v.Metric = n } }
 
 func withMTU(n int) func(*wire.LinuxRoute) { return func(v *wire.LinuxRoute) { v.MTU = n } }
 func withSource(a string) func(*wire.LinuxRoute) {
@@ -92,6 +94,14 @@ func (l *lab) trials() []trial {
 		{
 			"route with a source", l.route("0.0.0.0/0", "169.254.1.1", withSource("10.1.0.7")), object{},
 			dropRoute("0.0.0.0/0"),
+		},
+		{
+			"route with a metric of IPv4", l.route("10.7.0.0/16", "169.254.1.1", withMetric(100)),
+			l.route("10.7.0.0/16", "169.254.1.2", withMetric(100)), dropRoute("10.7.0.0/16"),
+		},
+		{
+			"route with a metric of IPv6", l.route("fd07::/64", "fe80::1", withMetric(100)),
+			l.route("fd07::/64", "fe80::2", withMetric(100)), dropRoute("fd07::/64"),
 		},
 		{
 			"neighbour of IPv4", l.neighbour("169.254.1.1", mac2), l.neighbour("169.254.1.1", mac1),
@@ -239,5 +249,39 @@ func TestObjectsEndWithTheirNamespace(t *testing.T) {
 		if err := l.commit(object{o.key, nil}); err != nil {
 			t.Errorf("delete %s: %v", o.key, err)
 		}
+	}
+}
+
+// The routes to one destination with several metrics are several objects: each is made, found and deleted alone.
+func TestRoutesToADestinationDifferByTheirMetrics(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.ground()...)
+	l.mustCommit(l.address("10.1.0.7/32"), l.address("fd00::7/128"))
+	for _, family := range [][3]string{
+		{"0.0.0.0/0", "169.254.1.1", "169.254.1.2"},
+		{"::/0", "fe80::1", "fe80::2"},
+	} {
+		first := l.route(family[0], family[1])
+		second := l.route(family[0], family[2], withMetric(200))
+		third := l.route(family[0], family[2], withMetric(300))
+		l.mustCommit(first, second, third)
+		l.quiet()
+		l.mustCommit(object{second.key, nil})
+		l.quiet()
+		l.inside(func() {
+			link, err := netlink.LinkByName("eth0")
+			must(t, err)
+			gone := &netlink.Route{
+				LinkIndex: link.Attrs().Index,
+				Dst:       ipNet(netip.MustParsePrefix(family[0])),
+				Priority:  300,
+			}
+			must(t, netlink.RouteDel(gone))
+		})
+		if got := l.different(); !slices.Equal(got, []string{third.key}) {
+			t.Errorf("%s: objects %v differ after the loss of one", family[0], got)
+		}
+		l.mustCommit(object{third.key, nil})
+		l.quiet()
 	}
 }

@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -56,8 +57,10 @@ func validateRoute(name string, v wire.LinuxRoute) error {
 		return fmt.Errorf("source %s and destination %s are of different families", v.Source, v.Destination)
 	case v.MTU < 0:
 		return fmt.Errorf("MTU %d is negative", v.MTU)
+	case v.Metric < 0 || v.Metric > math.MaxInt32:
+		return fmt.Errorf("metric %d is not within 0 and %d", v.Metric, math.MaxInt32)
 	}
-	return validateOn(v.On, v.Link, name, wire.LinuxRouteKey(v.On, v.Destination))
+	return validateOn(v.On, v.Link, name, v.Key())
 }
 
 // sourceDeps returns the dependency on the preferred source: the kernel accepts only an address of the namespace.
@@ -87,6 +90,9 @@ func (s routes) add(h *handle, v wire.LinuxRoute) error {
 		return refused(err)
 	}
 	for _, r := range found {
+		if standsBeside(r, v) {
+			continue
+		}
 		if isOutdated(r, l, v) {
 			if err := h.RouteDel(&r); err != nil {
 				return refused(fmt.Errorf("delete route to %s %s of an earlier configuration: %w", v.Destination,
@@ -157,6 +163,23 @@ func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, 
 	return found, nil
 }
 
+// metric6 is the kernel's metric of IPv6 routes without one (IP6_RT_PRIO_USER in net/ipv6/ip6_route.h).
+const metric6 = 1024
+
+// metricOf returns the metric of a route of the kernel; 0 for the default of its family.
+func metricOf(r netlink.Route) int {
+	if r.Priority == metric6 && r.Family == netlink.FAMILY_V6 {
+		return 0
+	}
+	return r.Priority
+}
+
+// standsBeside reports whether the kernel has a route to the destination of v beside v: that of another object, or one of
+// another metric that the pod's network or options ask for.
+func standsBeside(r netlink.Route, v wire.LinuxRoute) bool {
+	return metricOf(r) != v.Metric && (r.Protocol == protocol || v.Metric != 0)
+}
+
 func (s routes) remove(h *handle, v wire.LinuxRoute) error {
 	l, err := h.link(v.Link)
 	table, removed := s.table(v)
@@ -175,7 +198,7 @@ func (s routes) find(h *handle, v wire.LinuxRoute) (wire.LinuxRoute, bool, error
 	}
 	found, err := routesIn(h, table, v.Destination)
 	for _, r := range found {
-		if r.LinkIndex == l.Attrs().Index && (r.Protocol == protocol || hasNextHop(r, l, v)) {
+		if !standsBeside(r, v) && r.LinkIndex == l.Attrs().Index && (r.Protocol == protocol || hasNextHop(r, l, v)) {
 			return fromKernel(r, v), true, err
 		}
 	}
@@ -194,7 +217,8 @@ func listRoutes(h *handle, l netlink.Link, v wire.LinuxRoute) (map[string]wire.L
 	found := map[string]wire.LinuxRoute{}
 	for _, r := range list {
 		v.Destination = destinationOf(r)
-		found[parseRef(wire.LinuxRouteKey(v.On, v.Destination)).Name] = fromKernel(r, v)
+		v.Metric = metricOf(r)
+		found[parseRef(v.Key()).Name] = fromKernel(r, v)
 	}
 	return found, err
 }
@@ -227,6 +251,7 @@ func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
 func kernelRoute(l netlink.Link, v wire.LinuxRoute, table int) *netlink.Route {
 	r := &netlink.Route{
 		LinkIndex: l.Attrs().Index, Dst: ipNet(v.Destination), MTU: v.MTU, Protocol: protocol, Table: table,
+		Priority: v.Metric,
 	}
 	if v.Source.IsValid() {
 		r.Src = v.Source.AsSlice()

@@ -49,6 +49,16 @@ func (ps *Pods) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) 
 	for i, s := range specs {
 		interfaces = append(interfaces, s.record(leases[i]))
 	}
+	routing := &routing{
+		ev:         ev,
+		specs:      specs,
+		interfaces: interfaces,
+		siblings:   resolver.siblings,
+		pods:       networkNamed(pod.DefaultNetwork, ps.networks),
+	}
+	if err := routing.add(); err != nil {
+		return err
+	}
 	if err := distinctDestinations(ev, interfaces); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (c *connectivity) interfaceValues(a *pod.Attachment, i pod.Interface) desir
 	}
 	p := port{Link: linkOf(a, i), record: i, of: a, network: n}
 	p.MaxSegment = c.host.Config.MaxSegment
-	p.Forwards = c.forwards
+	p.Forwards = c.forwards || i.Forwarding
 	p.Rules = c.rules.of(a.Pod)[i.Name]
 	p.Guarded = n.isGuarded()
 	switch i.Type {
@@ -193,7 +193,7 @@ func podInBridgeDomain(p port) (string, wire.BridgeMember) {
 // bviToPodNeighbours lists the static neighbours of the network's BVI, if it has one, for the addresses of the pod. So
 // the BVI sends no ARP or ND requests, and forgets a member that is gone.
 func bviToPodNeighbours(p port) desired.Values {
-	if p.network.hasNoCIDRs() {
+	if !p.network.hasGateway() {
 		return nil
 	}
 	addresses := desired.Singles(p.Addresses)
@@ -297,7 +297,7 @@ func podToGatewayNeighbours(p port) desired.Values {
 func podToNetworkRoutes(p port) desired.Values {
 	var v desired.Values
 	for _, r := range p.record.Routes {
-		p.LinuxRoute(&v, r.Destination, r.Gateway, netip.Addr{})
+		p.LinuxPodRoute(&v, r)
 	}
 	return v
 }

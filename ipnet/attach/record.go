@@ -29,6 +29,7 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 	} else if i.Memif.IsDirect() {
 		i.Object = "" // the dataplane has no such interface
 	}
+	i.Forwarding = s.routes.forwarding
 	if s.network.custom != nil {
 		i.AntiSpoof = s.network.custom.Network.AntiSpoof
 	}
@@ -63,7 +64,9 @@ func (s *spec) keepsMAC() bool {
 // addOnLink adds an address with the prefix length of its pool: all other addresses of the pool are neighbours.
 func addOnLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
 	i.Addresses = append(i.Addresses, netip.PrefixFrom(a, p.Prefix.Bits()))
-	i.Gateways = append(i.Gateways, p.Node())
+	if own := p.Node(); own.IsValid() {
+		i.Gateways = append(i.Gateways, own)
+	}
 }
 
 // addWithDefaultRoute adds an address with a default route.

@@ -101,12 +101,10 @@ func (r *resolver) main(addresses []netip.Prefix) (spec, error) {
 			r.ev, s.name, network)
 	}
 	s.addresses.delegated = len(requested.Delegated) > 0
-	s.routes = routeChoice{
-		toNetwork: r.getsNetworkRoute(s, nil),
-		// the interface of a delegate has no default route, because another plugin's interface has it
-		isDefault: !r.config.NoDefaultRoutes && r.ev.Mode != pod.ModeDelegate,
-		foreign:   requested.Delegation.Routes,
-	}
+	s.routes.toNetwork = r.getsNetworkRoute(s, nil)
+	// the interface of a delegate has no default route, because another plugin's interface has it
+	s.routes.isDefault = !r.config.NoDefaultRoutes && r.ev.Mode != pod.ModeDelegate
+	s.routes.foreign = requested.Delegation.Routes
 	return s, nil
 }
 
@@ -174,6 +172,7 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	if err := r.checkOptions(s, q.Options); err != nil {
 		return s, err
 	}
+	s.routes = routesOf(q.Options)
 	s.queues = r.queues(s.kind, q.Options)
 	if s.memif.options.Role, err = r.role(s); err != nil {
 		return s, err
@@ -186,6 +185,16 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	}
 	s.mac, err = r.mac(s, q.Options.MAC)
 	return s, err
+}
+
+// routesOf returns the routes that options request.
+func routesOf(o pod.InterfaceOptions) routeChoice {
+	return routeChoice{
+		requested:    o.Routes,
+		wantsDefault: o.IsDefault(),
+		gateway:      o.Gateway,
+		forwarding:   o.IPForwarding,
+	}
 }
 
 // checkLinkType rejects an interface that the dataplane of this node cannot make.
@@ -500,18 +509,29 @@ func distinctRoles(ev *pod.AddPod, specs []spec) error {
 // distinctDestinations rejects a pod with routes to the same addresses by interfaces of different networks: networks
 // may overlap, but then a pod can be on one of them only.
 func distinctDestinations(ev fmt.Stringer, interfaces []pod.Interface) error {
-	taken := make(map[netip.Prefix]pod.Interface)
+	type place struct {
+		destination netip.Prefix
+		metric      int
+	}
+	taken := make(map[place]pod.Interface)
 	for _, i := range interfaces {
 		if i.Memif != nil { // its program has its own routes
 			continue
 		}
-		for _, p := range routedPrefixes(i) {
-			if other, ambiguous := taken[p]; ambiguous && other.Network != i.Network {
+		var places []place
+		for _, r := range i.Routes {
+			places = append(places, place{r.Destination, r.Metric})
+		}
+		for _, p := range i.Addresses {
+			places = append(places, place{p.Masked(), 0})
+		}
+		for _, at := range places {
+			if other, ambiguous := taken[at]; ambiguous && other.Network != i.Network {
 				return pod.Errorf(pod.CodeInvalidAnnotation,
 					"%s: interfaces %s (network %s) and %s (network %s) both lead to %s; a pod can have one of them",
-					ev, other.Name, other.Network, i.Name, i.Network, p)
+					ev, other.Name, other.Network, i.Name, i.Network, at.destination)
 			}
-			taken[p] = i
+			taken[at] = i
 		}
 	}
 	return nil

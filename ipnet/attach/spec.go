@@ -41,6 +41,11 @@ type routeChoice struct {
 	toNetwork bool        // to the other addresses of its network
 	isDefault bool        // the default routes
 	foreign   []pod.Route // the routes of another plugin
+
+	requested    []pod.RouteRequest // by the options
+	wantsDefault bool               // the options request the default routes of the pod
+	gateway      pod.Gateway        // next hop of these; zero: the gateway of the interface
+	forwarding   bool               // the pod's kernel forwards packets from the interface
 }
 
 // memifChoice is the request for a memif, and its device.
@@ -83,6 +88,9 @@ func (n network) isDirect() bool { return n.custom != nil && n.custom.Network.Di
 
 // hasNoCIDRs reports whether the network is a custom network on which Weft allocates no addresses.
 func (n network) hasNoCIDRs() bool { return n.custom != nil && len(n.custom.Network.CIDRs) == 0 }
+
+// hasGateway reports whether the dataplane has addresses on the network.
+func (n network) hasGateway() bool { return !n.hasNoCIDRs() && !n.custom.Network.Gateway.None }
 
 // isGuarded reports whether the dataplane drops packets that only routers and DHCP servers of the network send.
 func (n network) isGuarded() bool { return n.custom != nil && n.custom.IsGuarded() }

@@ -166,14 +166,26 @@ func (l Link) LinuxNeighbour(v *Values, a netip.Addr) {
 
 // LinuxRoute adds a route through the Linux end. Without a valid gateway the destination is on the link.
 func (l Link) LinuxRoute(v *Values, destination netip.Prefix, gateway, source netip.Addr) {
-	v.Add(wire.LinuxRouteKey(l.LinuxKey(), destination), wire.LinuxRoute{
+	route := l.linuxRoute(destination, gateway)
+	route.Source = source
+	v.Add(route.Key(), route)
+}
+
+// LinuxPodRoute adds a route of a pod through the Linux end.
+func (l Link) LinuxPodRoute(v *Values, r pod.Route) {
+	route := l.linuxRoute(r.Destination, r.Gateway)
+	route.Metric = r.Metric
+	v.Add(route.Key(), route)
+}
+
+func (l Link) linuxRoute(destination netip.Prefix, gateway netip.Addr) wire.LinuxRoute {
+	return wire.LinuxRoute{
 		On:          l.LinuxKey(),
 		Namespace:   l.Namespace,
 		Link:        l.Name,
 		Destination: destination,
 		Gateway:     gateway,
-		Source:      source,
-	})
+	}
 }
 
 // MemifOf returns a memif from the side of the dataplane, whose receive queues are the pod's transmit queues.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // reuseAfter is the number of released addresses at which a block reuses them before addresses that were never used. It
@@ -28,7 +30,8 @@ type blockState struct {
 	releases uint64                // count, orders releases at the same time
 	leased   uint64
 	used     uint64
-	reserved uint64 // between lowest and highest: internal and withheld
+	reserved uint64         // internal and withheld, of those for pods
+	unchosen netaddr.Ranges // Pool.unchosen
 	*shared
 }
 
@@ -48,7 +51,7 @@ type entry struct {
 
 func newBlockState(p Pool, block netip.Prefix, of *shared) *blockState {
 	b := &blockState{
-		Pool: p, block: block, lowest: block.Addr(), highest: lastOf(block),
+		Pool: p, block: block, lowest: block.Addr(), highest: netaddr.LastOf(block), unchosen: p.unchosen(),
 		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), shared: of,
 	}
 	if b.lowest.Less(p.first()) {
@@ -70,7 +73,37 @@ func (b *blockState) reserve(l Lease) {
 	}
 }
 
-func (b *blockState) isForPods(a netip.Addr) bool { return !a.Less(b.lowest) && !b.highest.Less(a) }
+// setPool takes over the properties of the pool. Addresses that it reserved or excluded before are free again.
+func (b *blockState) setPool(p Pool) {
+	for _, e := range b.entries {
+		if !e.held() {
+			b.dequeue(e)
+		}
+	}
+	b.Pool = p
+	b.unchosen = p.unchosen()
+	b.next = b.lowest
+	b.returned = nil // they are above next now
+	b.reserved = 0
+	for address, e := range b.entries {
+		switch {
+		case !e.held():
+			b.enqueue(e)
+		case !e.isPods() && b.isForPods(address):
+			b.reserved++
+		}
+	}
+}
+
+// isForPods reports whether pods can have an address of the block without a request for it.
+func (b *blockState) isForPods(a netip.Addr) bool {
+	return !a.Less(b.lowest) && !b.highest.Less(a) && !b.unchosen.Contain(a)
+}
+
+// isGrantable reports whether a pod that requests an address of the block can have it.
+func (b *blockState) isGrantable(a netip.Addr) bool {
+	return !a.Less(b.lowest) && !b.highest.Less(a) && !b.kept().Contain(a)
+}
 
 // pick returns an address that was never used, or the one that is idle longest; never a cooling or an occupied one.
 func (b *blockState) pick(now time.Time) (netip.Addr, bool) {
@@ -96,6 +129,14 @@ func (b *blockState) fresh() (netip.Addr, bool) {
 		return b.returned[0], true
 	}
 	for b.next.Compare(b.highest) <= 0 {
+		if r, skip := b.unchosen.Containing(b.next); skip {
+			b.next = r.Last.Next()
+			if !b.next.IsValid() { // the highest address of all
+				b.next = r.Last
+				return netip.Addr{}, false
+			}
+			continue
+		}
 		if _, known := b.entries[b.next]; !known && !b.isOccupied(b.next) {
 			return b.next, true
 		}
@@ -113,7 +154,7 @@ func (b *blockState) grantable(address netip.Addr, from []string) error {
 		return nil
 	case known && e.held():
 		return ErrInUse{Address: address, Holder: e.Holder}
-	case !b.isForPods(address):
+	case !b.isGrantable(address):
 		return ErrOutside{Address: address, Pool: b.Name}
 	case b.closed:
 		return ErrOutside{Address: address, Pool: b.Name, Elsewhere: true}
@@ -209,7 +250,7 @@ func (b *blockState) undo(holder string) {
 
 // giveBack records an address without an entry as never used.
 func (b *blockState) giveBack(address netip.Addr) {
-	if address.Less(b.next) && !b.isOccupied(address) {
+	if address.Less(b.next) && !b.isSkipped(address) {
 		at, _ := slices.BinarySearchFunc(b.returned, address, netip.Addr.Compare)
 		b.returned = slices.Insert(b.returned, at, address)
 	}

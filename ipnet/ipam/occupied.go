@@ -68,7 +68,7 @@ func (a *Allocator) eachBlockOfLocked(address netip.Addr, f func(*blockState)) {
 func (b *blockState) occupy(address netip.Addr) {
 	b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
 	if e := b.entries[address]; e != nil && !e.held() {
-		b.released.take(e)
+		b.dequeue(e)
 	}
 }
 
@@ -78,22 +78,27 @@ func (b *blockState) vacate(address netip.Addr) {
 	case e == nil && b.isForPods(address):
 		b.giveBack(address)
 	case e != nil && !e.held():
-		b.released.put(e)
+		b.enqueue(e)
 	}
 }
 
 func (b *blockState) isOccupied(address netip.Addr) bool { return b.occupied.by[address] != "" }
 
+// isSkipped reports whether no pod gets an address without a request for it.
+func (b *blockState) isSkipped(address netip.Addr) bool {
+	return b.isOccupied(address) || b.unchosen.Contain(address)
+}
+
 // enqueue adds an entry that no holder has to the queue of released entries.
 func (b *blockState) enqueue(e *entry) {
-	if !b.isOccupied(e.Address) {
+	if !b.isSkipped(e.Address) {
 		b.released.put(e)
 	}
 }
 
 // dequeue is the inverse of enqueue.
 func (b *blockState) dequeue(e *entry) {
-	if !b.isOccupied(e.Address) {
+	if !b.isSkipped(e.Address) {
 		b.released.take(e)
 	}
 }
@@ -102,7 +107,7 @@ func (b *blockState) dequeue(e *entry) {
 func (b *blockState) skipped() []netip.Addr {
 	var skipped []netip.Addr
 	for _, address := range b.occupied.within(b.lowest, b.highest) {
-		if e := b.entries[address]; e == nil || !e.held() {
+		if e := b.entries[address]; b.isForPods(address) && (e == nil || !e.held()) {
 			skipped = append(skipped, address)
 		}
 	}

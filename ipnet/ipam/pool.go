@@ -7,16 +7,23 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// Pool is a prefix of one address family. Its first address (the network's), the next one (the node's own) and in IPv4
-// the last one (broadcast) are not for pods.
+// Pool is a prefix of one address family. Its first address (the network's), the node's own, which is the next one if
+// Gateway does not name another, and in IPv4 the last one (broadcast) are not for pods.
 type Pool struct {
 	Name   string       `json:"name"` // unique, no slash
 	Prefix netip.Prefix `json:"prefix"`
 
 	Disabled   bool     `json:"disabled,omitempty"`   // no address is granted; granted addresses stay
 	Namespaces []string `json:"namespaces,omitempty"` // namespaces of the pods; empty: all
+
+	Gateway   netip.Addr     `json:"gateway,omitzero"`    // the node's own address; invalid: the lowest one
+	NoGateway bool           `json:"noGateway,omitempty"` // the node has no address of the pool
+	Reserved  netaddr.Ranges `json:"reserved,omitempty"`  // no pod gets them
+	Excluded  netaddr.Ranges `json:"excluded,omitempty"`  // pods get them on request only
 
 	// Blocks: nodes share the prefix, and each node allocates addresses of its own blocks.
 	Blocks bool `json:"blocks,omitempty"`
@@ -27,8 +34,28 @@ func (p Pool) Admits(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
-// Node returns the node's own address; in a pool that nodes share, an address that no pod has.
-func (p Pool) Node() netip.Addr { return p.Prefix.Masked().Addr().Next() }
+// Node returns the node's own address; in a pool that nodes share, an address that no pod has. It is invalid if the
+// node has none.
+func (p Pool) Node() netip.Addr {
+	switch {
+	case p.NoGateway:
+		return netip.Addr{}
+	case p.Gateway.IsValid():
+		return p.Gateway
+	}
+	return p.Prefix.Masked().Addr().Next()
+}
+
+// kept are the addresses that no pod gets.
+func (p Pool) kept() netaddr.Ranges {
+	if own := p.Node(); own.IsValid() {
+		return append(slices.Clip(p.Reserved), netaddr.Range{First: own, Last: own})
+	}
+	return p.Reserved
+}
+
+// unchosen are the addresses that no pod gets unless it requests them.
+func (p Pool) unchosen() netaddr.Ranges { return append(p.kept(), p.Excluded...) }
 
 // Validate rejects a pool without a usable address for pods.
 func (p Pool) Validate() error {
@@ -37,6 +64,9 @@ func (p Pool) Validate() error {
 	}
 	if err := validPrefix(p.Prefix); err != nil {
 		return fmt.Errorf("pool %s: prefix %s: %w", p.Name, p.Prefix, err)
+	}
+	if own := p.Node(); own.IsValid() && (own.Less(p.first()) || p.last().Less(own)) {
+		return fmt.Errorf("pool %s: gateway %s is not an address for hosts of %s", p.Name, own, p.Prefix)
 	}
 	return nil
 }
@@ -58,27 +88,15 @@ func validPrefix(p netip.Prefix) error {
 
 func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
 
-// first returns the lowest address for pods.
-func (p Pool) first() netip.Addr { return p.Node().Next() }
+// first returns the address from which on pods have addresses.
+func (p Pool) first() netip.Addr { return p.Prefix.Addr().Next() }
 
 // last returns the highest address for pods.
 func (p Pool) last() netip.Addr {
-	highest := lastOf(p.Prefix)
+	highest := netaddr.LastOf(p.Prefix)
 	if highest.Is4() {
 		return highest.Prev()
 	}
-	return highest
-}
-
-// lastOf returns the highest address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().AsSlice()
-	for i := range bytes {
-		if free := 8*(i+1) - p.Bits(); free > 0 {
-			bytes[i] |= byte(1<<min(free, 8) - 1)
-		}
-	}
-	highest, _ := netip.AddrFromSlice(bytes)
 	return highest
 }
 
@@ -110,14 +128,18 @@ func newPoolState(p Pool, of *shared, now time.Time) *poolState {
 	s := &poolState{Pool: p, shared: of}
 	if !p.Blocks {
 		b := newBlockState(p, p.Prefix, of)
-		b.reserve(Lease{Pool: p.Name, Address: p.Node(), Holder: InternalHolder, State: Internal, Since: now})
+		if own := p.Node(); own.IsValid() {
+			b.reserve(Lease{Pool: p.Name, Address: own, Holder: InternalHolder, State: Internal, Since: now})
+		}
 		s.blocks = append(s.blocks, b)
 	}
 	return s
 }
 
 // isForPods reports whether pods can have an address of the pool.
-func (s *poolState) isForPods(a netip.Addr) bool { return !a.Less(s.first()) && !s.last().Less(a) }
+func (s *poolState) isForPods(a netip.Addr) bool {
+	return !a.Less(s.first()) && !s.last().Less(a) && !s.kept().Contain(a)
+}
 
 // poolOfLocked returns the pool that contains an address; nil if there is none.
 func (a *Allocator) poolOfLocked(address netip.Addr) *poolState {
@@ -206,13 +228,15 @@ func (a *Allocator) SetPools(pools []Pool) map[string]error {
 }
 
 // fits reports whether two pools have the same addresses.
-func (p Pool) fits(o Pool) bool { return p.Prefix == o.Prefix && p.Blocks == o.Blocks }
+func (p Pool) fits(o Pool) bool {
+	return p.Prefix == o.Prefix && p.Blocks == o.Blocks && p.Node() == o.Node()
+}
 
-// update changes a pool except its addresses.
+// update changes a pool except its addresses. Pods keep addresses that are reserved now.
 func (s *poolState) update(p Pool) {
 	s.Pool = p
 	for _, b := range s.blocks {
-		b.Pool = p
+		b.setPool(p)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -23,6 +24,11 @@ type model struct {
 	released  []idle // in the order of release
 	beforeOf  map[string]*idle
 	occupied  map[netip.Addr]string // by machines
+}
+
+// skips reports whether no pod gets an address without a request for it.
+func (m *model) skips(a netip.Addr) bool {
+	return m.occupied[a] != "" || m.pool.Reserved.Contain(a) || m.pool.Excluded.Contain(a)
 }
 
 type idle struct {
@@ -42,7 +48,7 @@ func (m *model) of(holder string) (netip.Addr, bool) {
 func (m *model) neverUsed() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(m.pods), func(a netip.Addr) bool {
 		_, held := m.held[a]
-		return held || m.occupied[a] != "" ||
+		return held || m.skips(a) ||
 			slices.ContainsFunc(m.released, func(i idle) bool { return i.address == a })
 	})
 }
@@ -52,7 +58,7 @@ func (m *model) expected(now time.Time) (netip.Addr, error) {
 	if fresh := m.neverUsed(); len(fresh) > 0 {
 		return fresh[0], nil
 	}
-	released := slices.DeleteFunc(slices.Clone(m.released), func(i idle) bool { return m.occupied[i.address] != "" })
+	released := slices.DeleteFunc(slices.Clone(m.released), func(i idle) bool { return m.skips(i.address) })
 	skipped := m.stats(now).Occupied
 	if len(released) == 0 {
 		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name, Occupied: skipped}
@@ -114,22 +120,27 @@ func (m *model) stats(now time.Time) ipam.Stats {
 		}
 	}
 	for _, r := range m.released {
-		if r.freeAt.After(now) && m.occupied[r.address] == "" {
+		if r.freeAt.After(now) && !m.skips(r.address) {
 			s.Cooling++
 		}
 	}
-	for a := range m.occupied {
-		if m.held[a] == "" {
+	s.Free = uint64(len(m.pods)) - s.Used - s.Leased - s.Cooling
+	for _, a := range m.pods {
+		switch unchosen := m.pool.Reserved.Contain(a) || m.pool.Excluded.Contain(a); {
+		case m.held[a] != "":
+		case unchosen:
+			s.Free--
+		case m.occupied[a] != "":
 			s.Occupied++
+			s.Free--
 		}
 	}
-	s.Free = uint64(len(m.pods)) - s.Used - s.Leased - s.Cooling - s.Occupied
 	return s
 }
 
 // TestAllocatorProperties applies the same operations to an allocator and its model. No address has two holders, the
-// counters are correct, the longest idle address is granted first, a cooling address is granted only as a static
-// address, and an address that a machine has is granted to no pod.
+// counters are correct, the longest idle address is granted first, a cooling or excluded address is granted only as a
+// static address, and a reserved address or one that a machine has is granted to no pod.
 func TestAllocatorProperties(t *testing.T) {
 	pods := make([]netip.Addr, 0, 6)
 	for a := six.Node().Next(); six.Prefix.Contains(a); a = a.Next() {
@@ -181,6 +192,23 @@ func TestAllocatorProperties(t *testing.T) {
 				}
 				a.Occupy(by)
 				m.occupied = by
+			},
+			"reserve": func(t *rapid.T) {
+				draw := func(label string) (ranges netaddr.Ranges) {
+					for range rapid.IntRange(0, 2).Draw(t, label) {
+						first := rapid.IntRange(0, len(pods)-1).Draw(t, "first")
+						last := min(len(pods)-1, first+rapid.IntRange(0, 2).Draw(t, "size"))
+						ranges = append(ranges, netaddr.Range{First: pods[first], Last: pods[last]})
+					}
+					return ranges
+				}
+				p := six
+				p.Reserved = draw("reserved")
+				p.Excluded = draw("excluded")
+				if refused := a.SetPools([]ipam.Pool{p}); len(refused) > 0 {
+					t.Fatal(refused)
+				}
+				m.pool = p
 			},
 			"wait": func(t *rapid.T) { c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second) },
 			"": func(t *rapid.T) {
@@ -240,6 +268,12 @@ func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
 	if taken {
 		if !errors.Is(err, ipam.ErrInUse{Address: address, Holder: other}) {
 			t.Fatalf("error %v for %s, which %s holds", err, address, other)
+		}
+		return
+	}
+	if !holds && m.pool.Reserved.Contain(address) {
+		if !errors.Is(err, ipam.ErrOutside{Address: address, Pool: m.pool.Name}) {
+			t.Fatalf("error %v for %s, which is reserved", err, address)
 		}
 		return
 	}

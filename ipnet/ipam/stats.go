@@ -61,11 +61,25 @@ func (b *blockState) stats(now time.Time) Stats {
 	switch {
 	case b.closed:
 	case counted:
-		s.Free = size - b.reserved - s.Leased - s.Used - s.Cooling - s.Occupied
+		s.Free = size - b.skippedUnchosen() - b.reserved - s.Leased - s.Used - s.Cooling - s.Occupied
 	default:
 		s.Free = math.MaxUint64
 	}
 	return s
+}
+
+// skippedUnchosen counts the addresses that no pod gets without a request and no pod has.
+func (b *blockState) skippedUnchosen() uint64 {
+	if b.highest.Less(b.lowest) {
+		return 0
+	}
+	count := b.unchosen.CountIn(b.lowest, b.highest)
+	for address, e := range b.entries {
+		if e.isPods() && e.held() && b.unchosen.Contain(address) {
+			count--
+		}
+	}
+	return count
 }
 
 // size returns the number of addresses for pods; counted is false if a uint64 cannot hold it.

@@ -134,6 +134,7 @@ func (ch *change) set(w pod.Network) error {
 	case reflect.DeepEqual(was.Network, w) && needsBridge == (was.BridgeDomain != 0):
 		return nil
 	case was.Network.Type == w.Type && was.Network.Direct == w.Direct && slices.Equal(was.Network.CIDRs, w.CIDRs) &&
+		was.Network.Gateway.String() == w.Gateway.String() &&
 		(w.VNI == 0 || w.VNI == was.VNI || was.Network.VNI == 0):
 		return ch.alter(was, w)
 	}
@@ -141,7 +142,7 @@ func (ch *change) set(w pod.Network) error {
 		if was.Network.VNI != 0 && w.VNI != was.VNI {
 			ch.isolate(was)
 		}
-		return fmt.Errorf("its type, CIDRs, VNI and direct cannot change: %s", users)
+		return fmt.Errorf("its type, CIDRs, gateway, VNI and direct cannot change: %s", users)
 	}
 	c, err := ch.build(w, was.SavedNetwork)
 	if err != nil {
@@ -184,6 +185,10 @@ func (ch *change) alter(was *Custom, w pod.Network) (err error) {
 		return err
 	}
 	c := &Custom{SavedNetwork: s, VRF: was.VRF, addresses: was.addresses}
+	if c.addresses != nil {
+		c.addresses.SetPools(c.shared(ch.Config.Blocks)) // none is refused: their prefixes are the same
+		ch.t.OnRollback(func() error { c.addresses.SetPools(was.shared(ch.Config.Blocks)); return nil })
+	}
 	ch.after[w.Name] = c
 	ch.t.Save(networksBucket, w.Name, s)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
@@ -182,11 +183,25 @@ func (c *Custom) Pools() []ipam.Pool {
 	var pools []ipam.Pool
 	for _, cidr := range c.Network.CIDRs {
 		pools = append(pools, ipam.Pool{
-			Name:   desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())),
-			Prefix: cidr,
+			Name:      desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())),
+			Prefix:    cidr,
+			Gateway:   c.Network.Gateway.Of(cidr.Addr().Is4()),
+			NoGateway: c.Network.Gateway.None,
+			Reserved:  within(cidr, c.Network.Reserved),
+			Excluded:  within(cidr, c.Network.Excluded),
 		})
 	}
 	return pools
+}
+
+// within returns the ranges that are in a prefix.
+func within(p netip.Prefix, ranges netaddr.Ranges) (inside netaddr.Ranges) {
+	for _, r := range ranges {
+		if r.Within(p) {
+			inside = append(inside, r)
+		}
+	}
+	return inside
 }
 
 // values lists the values of a network without pods.
@@ -199,7 +214,7 @@ func (c *Custom) values(mtu int) desired.Values {
 		c.domain(&v)
 	}
 	families := desired.FamiliesOf(c.Network.CIDRs)
-	if len(families) == 0 {
+	if len(families) == 0 || c.Network.Gateway.None {
 		return v
 	}
 	for _, f := range families {

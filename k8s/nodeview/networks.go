@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/api/npwg"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -90,7 +91,48 @@ func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 		return n, fmt.Errorf("cidrs: %w", err)
 	}
 	n.AntiSpoof = ptr.Deref(o.Spec.AntiSpoof, pod.IsAntiSpoofByDefault(n.CIDRs))
+	if err := siteOf(&n, &o.Spec); err != nil {
+		return n, err
+	}
 	return n, n.Validate()
+}
+
+// siteOf sets the gateway, the ranges and the routes of a network.
+func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
+	var err error
+	if n.Gateway, err = pod.ParseGateway(spec.Gateway); err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	if n.Reserved, err = parseRanges(spec.Reserved); err != nil {
+		return fmt.Errorf("reserved: %w", err)
+	}
+	if n.Excluded, err = parseRanges(spec.Excluded); err != nil {
+		return fmt.Errorf("excluded: %w", err)
+	}
+	for _, r := range spec.Routes {
+		route := pod.RouteRequest{Interface: r.Interface, Metric: int(r.Metric)}
+		if route.To, err = netip.ParsePrefix(string(r.To)); err != nil {
+			return fmt.Errorf("routes: to: %w", notPrefix(string(r.To)))
+		}
+		if r.Via != "" {
+			if route.Via, err = netip.ParseAddr(r.Via); err != nil {
+				return fmt.Errorf("routes: via: %.80q is not an address", r.Via)
+			}
+		}
+		n.Routes = append(n.Routes, route)
+	}
+	return nil
+}
+
+func parseRanges(list []v1.AddressRange) (ranges netaddr.Ranges, err error) {
+	for _, text := range list {
+		r, err := netaddr.ParseRange(string(text))
+		if err != nil {
+			return nil, err
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, nil
 }
 
 func parsePrefixes[T ~string](list []T) ([]netip.Prefix, error) {

@@ -49,6 +49,9 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 6 || (cidr(c).prefixLength() <= self.blockSize && self.blockSize <= cidr(c).prefixLength() + 32))",message="blockSize is not within the IPv4 CIDR"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4 || cidr(c).prefixLength() <= self.blockSizeV6)",message="blockSizeV6 is not within the IPv6 CIDR"
 // +kubebuilder:validation:XValidation:rule="!has(self.direct) || !self.direct || self.type == 'L2' && (!has(self.cidrs) || self.cidrs.size() == 0) && (!has(self.antiSpoof) || !self.antiSpoof)",message="a direct network is of type L2 and has neither cidrs nor antiSpoof: the dataplane does not see its packets"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway != 'none' || self.type == 'L2'",message="a network of type L3 needs a gateway: the dataplane routes between its pods"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway == ” || has(self.cidrs) && self.cidrs.size() > 0",message="only a network with cidrs has a gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.direct) || !self.direct",message="pods of a direct network have routes of their own"
 // +kubebuilder:validation:XValidation:rule="(has(self.direct) && self.direct) == (has(oldSelf.direct) && oldSelf.direct)",message="direct cannot be changed"
 type CustomNetworkSpec struct {
 	// How its interfaces are connected. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
@@ -81,6 +84,34 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
 	BlockSizeV6 int32 `json:"blockSizeV6,omitempty"`
 
+	// Address of the dataplane on the network, the gateway of its pods: one of each family, separated by a comma. Unset:
+	// the first address of each CIDR. none: the dataplane has no address on a network of type L2, for a network whose
+	// router is a pod or outside of the cluster. Cannot be changed while pods use the network.
+	// +optional
+	// +kubebuilder:validation:MaxLength=91
+	// +kubebuilder:validation:XValidation:rule="self == '' || self == 'none' || self.split(',').all(a, isIP(a.trim()))",message="expected none, an address, or one address of each family separated by a comma"
+	Gateway string `json:"gateway,omitempty"`
+
+	// Addresses that no pod gets: addresses, prefixes and ranges such as 10.7.0.1-10.7.0.20. Pods keep addresses that
+	// they have.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Reserved []AddressRange `json:"reserved,omitempty"`
+
+	// Addresses that pods get on request only, like reserved.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Excluded []AddressRange `json:"excluded,omitempty"`
+
+	// Routes that pods get with an interface of the network, except for the pod that is their next hop and for pods that
+	// are connected to the destination. Running pods keep the routes that they have.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Routes []Route `json:"routes,omitempty"`
+
 	// MTU of the network in bytes. Unset: the node's MTU minus the overhead of the tunnel.
 	// +optional
 	// +kubebuilder:validation:Minimum=576
@@ -107,6 +138,40 @@ type CustomNetworkSpec struct {
 	// Cannot be changed.
 	// +optional
 	Direct bool `json:"direct,omitempty"`
+}
+
+// AddressRange is an address, a prefix, or two addresses with a dash, both included.
+//
+// +kubebuilder:validation:MaxLength=91
+// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self) || self.split('-').size() == 2 && self.split('-').all(a, isIP(a.trim()))",message="expected an address, a prefix, or a range such as 10.7.0.1-10.7.0.20"
+type AddressRange string
+
+// Route is a route of pods.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.via) || !has(self.interface)",message="via and interface exclude each other"
+type Route struct {
+	// Destination, such as 10.2.0.0/16 or 0.0.0.0/0. A default route without metric replaces that of the main interface,
+	// through which the pods of the cluster stay reachable.
+	// +required
+	To CIDR `json:"to"`
+
+	// Next hop: an address of the network, such as that of a pod that routes. Unset: the gateway of the network. On a
+	// network of type L3 the dataplane routes, so only its gateway is possible.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="expected an address"
+	Via string `json:"via,omitempty"`
+
+	// Interface of the pod that the route leads through, instead of the one on this network. Pods without it do not get
+	// the route.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	Interface string `json:"interface,omitempty"`
+
+	// Metric: of several routes to one destination the lowest is used.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Metric int32 `json:"metric,omitempty"`
 }
 
 // NetworkType is the way in which the interfaces of a network are connected.
