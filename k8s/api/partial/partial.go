@@ -6,11 +6,11 @@ package partial
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/internal/strictjson"
 )
 
@@ -62,7 +62,7 @@ func (r *Reader) note(reason string) {
 	case n == maxReasons:
 		reason = "and other parts"
 	case len(reason) > maxReason:
-		reason = strings.ToValidUTF8(strings.Clone(reason[:maxReason]), "") + "..."
+		reason = line.Cut(reason, maxReason, "...")
 	}
 	r.Unreadable = append(r.Unreadable, reason)
 }
