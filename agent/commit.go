@@ -64,36 +64,42 @@ func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.O
 	return out, err
 }
 
-// commitExternal commits the values of external configuration; failures are in the records of the transactions. The
-// scheduler refuses a whole transaction for one value with a dependency cycle, or with the key of another source's
-// object. Then the values are committed one by one, so that only such a value is refused.
+// commitExternal commits the values of external configuration; failures are in the records of the transactions.
 func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eventloop.Outcome {
-	out, err := c.commit(ctx, externalSource, ch, ch.External)
-	if !isRefusal(err) {
-		return out
-	}
-	out = eventloop.Outcome{Refused: make(map[string]string)}
-	one := ch
-	one.Resync = eventloop.None
-	var accepted []eventloop.Setting
-	add := func(made eventloop.Outcome) {
+	var out eventloop.Outcome
+	out.Refused = submitExternal(ch, ch.External, func(ch eventloop.Change, set []eventloop.Setting) error {
+		made, err := c.commit(ctx, externalSource, ch, set)
 		out.Transactions = append(out.Transactions, made.Transactions...)
 		out.Operations = append(out.Operations, made.Operations...)
+		return err
+	})
+	return out
+}
+
+// submitExternal submits values of external configuration together, and returns the refused keys with the reasons. The
+// scheduler refuses a whole transaction for one value with a dependency cycle, or with the key of another source's
+// object. Then the values are submitted one by one, so that only such a value is refused.
+func submitExternal(
+	ch eventloop.Change, values []eventloop.Setting, submit func(eventloop.Change, []eventloop.Setting) error,
+) (refused map[string]string) {
+	if !isRefusal(submit(ch, values)) {
+		return nil // another failure concerns single values
 	}
-	for _, s := range ch.External {
-		made, err := c.commit(ctx, externalSource, one, []eventloop.Setting{s})
-		add(made)
-		if isRefusal(err) {
-			out.Refused[s.Key] = err.Error()
+	one := ch
+	one.Resync = eventloop.None
+	refused = make(map[string]string)
+	var accepted []eventloop.Setting
+	for _, s := range values {
+		if err := submit(one, []eventloop.Setting{s}); isRefusal(err) {
+			refused[s.Key] = err.Error()
 			continue
 		}
 		accepted = append(accepted, s)
 	}
-	if ch.Resync != eventloop.None { // External is complete: objects that it does not name are removed
-		made, _ := c.commit(ctx, externalSource, ch, accepted)
-		add(made)
+	if ch.Resync != eventloop.None { // values is complete: objects that it does not name are removed
+		_ = submit(ch, accepted)
 	}
-	return out
+	return refused
 }
 
 // errNoObject rejects a value without an object of the scheduler.
@@ -114,7 +120,9 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 		return eventloop.Outcome{}, invalid
 	}
 	c.onRefused(nil)
-	refused := c.stageExternal(ctx, ch)
+	refused := submitExternal(ch, ch.External, func(ch eventloop.Change, set []eventloop.Setting) error {
+		return c.stage(ctx, externalSource, ch, set)
+	})
 	if !c.keepUnknown {
 		// All sources are complete now, so orphans may be pruned.
 		c.scheduler.Ready(ownSource)
@@ -131,22 +139,6 @@ func (c *committer) stage(ctx context.Context, source string, ch eventloop.Chang
 		return err
 	}
 	return c.scheduler.Stage(ctx, txn)
-}
-
-// stageExternal stages the values of external configuration, and returns the refused keys, like commitExternal.
-func (c *committer) stageExternal(ctx context.Context, ch eventloop.Change) (refused map[string]string) {
-	if err := c.stage(ctx, externalSource, ch, ch.External); !isRefusal(err) {
-		return nil // an invalid value is Invalid
-	}
-	_ = c.stage(ctx, externalSource, ch, nil)
-	ch.Resync = eventloop.None
-	refused = make(map[string]string)
-	for _, s := range ch.External {
-		if err := c.stage(ctx, externalSource, ch, []eventloop.Setting{s}); isRefusal(err) {
-			refused[s.Key] = err.Error()
-		}
-	}
-	return refused
 }
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {

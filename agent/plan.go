@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weftnet/weft/agent/planning"
 	"github.com/weftnet/weft/eventloop"
@@ -26,33 +27,15 @@ func (c *committer) Plan(ctx context.Context, ch eventloop.Change) (planning.Tra
 	if err != nil && ch.Atomic || len(ch.External) == 0 {
 		return out, err
 	}
-	c.planExternal(ctx, ch, &out)
+	values := slices.DeleteFunc(slices.Clone(ch.External), func(s eventloop.Setting) bool { return s.Value == nil })
+	out.Refused = submitExternal(ch, values, func(ch eventloop.Change, set []eventloop.Setting) error {
+		rec, err := c.plan(ctx, externalSource, ch, set)
+		if rec != nil && !isRefusal(err) {
+			out.Records = append(out.Records, rec)
+		}
+		return err
+	})
 	return out, err
-}
-
-// planExternal plans the values of external configuration, together or, if the scheduler refuses them as a whole, one
-// by one.
-func (c *committer) planExternal(ctx context.Context, ch eventloop.Change, out *planning.Transactions) {
-	var values []eventloop.Setting
-	for _, s := range ch.External {
-		if s.Value != nil {
-			values = append(values, s)
-		}
-	}
-	rec, err := c.plan(ctx, externalSource, ch, values)
-	if !isRefusal(err) {
-		out.Records = append(out.Records, rec)
-		return
-	}
-	out.Refused = make(map[string]string)
-	for _, s := range values {
-		rec, err := c.plan(ctx, externalSource, ch, []eventloop.Setting{s})
-		if isRefusal(err) {
-			out.Refused[s.Key] = err.Error()
-			continue
-		}
-		out.Records = append(out.Records, rec)
-	}
 }
 
 func (c *committer) plan(

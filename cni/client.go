@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/retry"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -55,7 +56,7 @@ func ask[Q any, R reply](ctx context.Context, e endpoint, call method[Q, R], req
 			began = time.Now()
 			limit = e.starting
 		}
-		if !isRetryable(err) || time.Since(began)+2*retryInterval > limit || !pause(ctx, retryInterval) {
+		if !isRetryable(err) || time.Since(began)+2*retryInterval > limit || retry.Pause(ctx, retryInterval) != nil {
 			return answer, err
 		}
 	}
@@ -73,18 +74,6 @@ func isRetryable(err error) bool {
 func isStarting(answer reply) bool {
 	e := answer.GetError()
 	return e.GetCode() == uint32(types.ErrTryAgainLater) && e.GetDetails() == detailStarting
-}
-
-// pause reports whether d elapsed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func askOnce[Q any, R reply](ctx context.Context, socket string, call method[Q, R], req Q) (R, error) {

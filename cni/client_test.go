@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/cni/cnitest"
+	"github.com/weftnet/weft/internal/retry"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 	"github.com/weftnet/weft/test/stopwatch"
 )
@@ -36,12 +37,12 @@ func TestAskWaitsForAnAgentThatRestartsDuringTheCall(t *testing.T) {
 		served <- err
 	}()
 	for len(first.Requests()) == 0 {
-		if !pause(t.Context(), time.Millisecond) {
+		if retry.Pause(t.Context(), time.Millisecond) != nil {
 			t.Fatal("the first agent was not asked")
 		}
 	}
 	stop()
-	pause(t.Context(), 2*retryInterval) // no process listens for a while
+	_ = retry.Pause(t.Context(), 2*retryInterval) // no process listens for a while
 	second.Listen(t, socket)
 	if err := <-served; err != nil {
 		t.Error(err)
@@ -98,7 +99,7 @@ func TestAskRetriesWhileNoProcessListens(t *testing.T) {
 		_, err := askAdd(t, endpoint{socket: socket, unreachable: time.Minute})
 		served <- err
 	}()
-	pause(t.Context(), 2*retryInterval)
+	_ = retry.Pause(t.Context(), 2*retryInterval)
 	(&cnitest.Agent{}).Listen(t, socket)
 	if err := <-served; err != nil {
 		t.Error(err)
@@ -120,12 +121,12 @@ func TestAskStopsRetryingWhenTheContextEnds(t *testing.T) {
 }
 
 func TestPauseReportsWhetherTheTimeElapsed(t *testing.T) {
-	if !pause(t.Context(), time.Millisecond) {
+	if retry.Pause(t.Context(), time.Millisecond) != nil {
 		t.Error("a millisecond did not elapse")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if pause(ctx, time.Hour) {
+	if retry.Pause(ctx, time.Hour) == nil {
 		t.Error("an hour elapsed")
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
+
+	"github.com/weftnet/weft/internal/line"
 )
 
 // Bounds of label values and of label sets. Names of pods, pools and interfaces come from users, so without bounds a
@@ -81,12 +82,5 @@ func firstNames[V any](all map[string]V, most int) ([]string, int) {
 
 // valid returns a text as a label value: valid UTF-8 of at most maxLabel bytes.
 func valid(text string) string {
-	if len(text) > maxLabel {
-		cut := maxLabel - len("…")
-		for cut > 0 && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut] + "…"
-	}
-	return strings.ToValidUTF8(text, "?")
+	return strings.ToValidUTF8(line.Cut(text, maxLabel, "…"), "?")
 }

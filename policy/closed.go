@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/weftnet/weft/internal/line"
 )
 
 // InvalidError says which parts of a policy are not understood. They are read such that the policy permits no
@@ -48,16 +50,8 @@ func (f *faults) add(part string, err error) {
 		*f = append(*f, "and other parts")
 	default:
 		// errors.Join has a line for each
-		*f = append(*f, shortened(part+": "+strings.ReplaceAll(err.Error(), "\n", ", ")))
+		*f = append(*f, line.Cut(part+": "+strings.ReplaceAll(err.Error(), "\n", ", "), maxReason, "..."))
 	}
-}
-
-// shortened returns a reason of bounded length.
-func shortened(reason string) string {
-	if len(reason) <= maxReason {
-		return reason
-	}
-	return strings.ToValidUTF8(strings.Clone(reason[:maxReason]), "") + "..."
 }
 
 // of returns the error of a policy; nil if nothing is invalid.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/model"
@@ -101,10 +102,7 @@ func (d *desk) serve(ctx context.Context, l net.Listener) error {
 		}
 		if err != nil { // such as too few descriptors: forwarding continues without a standby
 			d.log.Warn("standby not accepted, retrying", "err", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
+			_ = retry.Pause(ctx, acceptPause)
 			continue
 		}
 		standby, is := conn.(*net.UnixConn)

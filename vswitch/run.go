@@ -15,10 +15,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/internal/statssocket"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/api"
@@ -33,7 +33,7 @@ type Config struct {
 	Standby     bool   // wait for the end of a dataplane on the API socket, and take over then
 	NoHandover  bool   // neither hand the state over to a standby nor take it over from the active dataplane
 	Name        string // in the lock file; "": none
-	StatsSocket string // "": StatsSocket(APISocket)
+	StatsSocket string // "": statssocket.Of(APISocket)
 	Workers     int    // forwarding threads; 0: one
 	Sessions    int    // that ACLs open on one interface; 0: DefaultSessions
 	// copies per second of flooded frames of one interface, per thread; 0: DefaultStormLimit, negative: no limit
@@ -48,14 +48,6 @@ const DefaultSessions = forward.DefaultSessionLimit
 
 // DefaultStormLimit is the default of Config.StormLimit.
 const DefaultStormLimit = forward.DefaultStormLimit
-
-// StatsSocket returns the default path of the stats socket: stats.sock beside the API socket, as in VPP.
-func StatsSocket(apiSocket string) string {
-	if beginning, ok := strings.CutSuffix(apiSocket, "api.sock"); ok {
-		return beginning + "stats.sock"
-	}
-	return apiSocket + ".stats"
-}
 
 // Run runs the dataplane until ctx ends, then deletes its interfaces and removes the socket. Only one dataplane can run
 // on an API socket: another one gets ErrRunning, or waits if it is a standby. The dataplane starts without
@@ -172,7 +164,7 @@ func (d *dataplane) run(ctx context.Context, l *lock) error {
 // serveAll serves all sockets until ctx ends.
 func (d *dataplane) serveAll(ctx context.Context, at *desk) error {
 	// The stats socket listens before the API socket, so that API clients find the counters.
-	counters, err := listenPrivately(ctx, "unixpacket", cmp.Or(d.StatsSocket, StatsSocket(d.APISocket)))
+	counters, err := listenPrivately(ctx, "unixpacket", cmp.Or(d.StatsSocket, statssocket.Of(d.APISocket)))
 	if err != nil {
 		return err
 	}

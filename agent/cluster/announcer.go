@@ -7,11 +7,10 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/k8s/announcement"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/nodeview"
@@ -89,9 +88,7 @@ const announceAgain = 5 * time.Minute
 // Run writes the node's announcement, and retries.
 func (a *Announcer) Run(ctx context.Context) error {
 	announcer := announcement.Announcer{Client: a.Client, Node: a.Node, Log: a.Log.With("component", "k8s")}
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval = 100 * time.Millisecond
-	pause.MaxInterval = 30 * time.Second
+	pause := retry.Pauses(100*time.Millisecond, 30*time.Second)
 	var said, written announcement.Announcement
 	var told string // UID of the announced Node
 	timer := time.NewTimer(0)

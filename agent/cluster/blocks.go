@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -291,16 +291,13 @@ func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval = 50 * time.Millisecond
-	pauses.MaxInterval = time.Second
+	pauses := retry.Pauses(50*time.Millisecond, time.Second)
 	for {
 		err := bs.keeper.Need(ctx, wanted...)
 		if err == nil || once || bs.isExhausted(wanted) || bs.isFull(wanted) {
 			return err
 		}
-		pause(ctx, max(pauses.NextBackOff(), 0))
-		if ctx.Err() != nil {
+		if retry.Pause(ctx, pauses.NextBackOff()) != nil {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -557,7 +558,7 @@ const maxReason = 1024
 // shortened returns a reason as one line of at most maxReason bytes.
 func shortened(reason string) string {
 	reason = strings.Join(strings.Fields(reason), " ")
-	return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
+	return strings.ToValidUTF8(line.Cut(reason, maxReason, ""), "")
 }
 
 // The maximum numbers of rejections that are shown at a time.

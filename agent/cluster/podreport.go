@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
+	"github.com/weftnet/weft/internal/retry"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/k8s/pods"
@@ -18,10 +17,11 @@ import (
 
 // The times of reports.
 const (
-	reportEvery  = 10 * time.Second // poll of the switch in the cluster
-	reportAnew   = 10 * time.Minute // compare with the API server
-	reportPause  = time.Second      // between two reports, because pods come in bursts
-	reportBounds = 30 * time.Second // the longest pause after errors
+	reportEvery  = 10 * time.Second       // poll of the switch in the cluster
+	reportAnew   = 10 * time.Minute       // compare with the API server
+	reportPause  = time.Second            // between two reports, because pods come in bursts
+	reportFirst  = 500 * time.Millisecond // the shortest pause after errors
+	reportBounds = 30 * time.Second       // the longest pause after errors
 )
 
 // PodReport keeps the PodInterfaces of this node in the API server.
@@ -52,8 +52,7 @@ func (r *PodReport) Observe(o podmanager.Outcome) {
 // them when it is turned off, until ctx ends. All attachments are restored.
 func (r *PodReport) Run(ctx context.Context) error {
 	reporter := r.cluster.NewReporter()
-	pauses := backoff.NewExponentialBackOff()
-	pauses.MaxInterval = reportBounds
+	pauses := retry.Pauses(reportFirst, reportBounds)
 	next := time.NewTimer(0)
 	defer next.Stop()
 	on := false
@@ -79,23 +78,13 @@ func (r *PodReport) Run(ctx context.Context) error {
 		err := reporter.Report(ctx, r.reports(on))
 		cleared = !on && err == nil
 		if err != nil && ctx.Err() == nil {
-			after := max(pauses.NextBackOff(), 0)
+			after := pauses.NextBackOff()
 			r.log.Warn("objects of kind PodInterfaces not written, retrying", "after", after, "err", err)
 			next.Reset(after)
 		} else {
 			pauses.Reset()
 		}
-		pause(ctx, reportPause)
-	}
-}
-
-// pause waits until the time has passed or ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		_ = retry.Pause(ctx, reportPause)
 	}
 }
 

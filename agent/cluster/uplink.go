@@ -15,6 +15,7 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/nodeview"
@@ -107,10 +108,7 @@ func (s *NodeSource) Learn(ctx context.Context) (node nodeview.Node, uplink Upli
 	name := s.Config.Kubernetes.Node
 	until := time.Now().Add(nodePatience)
 	ask := func() (nodeview.Node, error) { return s.askForNode(ctx, name, until) }
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval = 100 * time.Millisecond
-	pause.MaxInterval = nodePatience
-	node, err = backoff.Retry(ctx, ask, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(0))
+	node, err = retry.Until(ctx, 100*time.Millisecond, nodePatience, ask)
 	if err != nil {
 		return node, uplink, fmt.Errorf("node %s: %w", name, err)
 	}

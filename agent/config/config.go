@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
+	"github.com/weftnet/weft/internal/statssocket"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -255,7 +256,7 @@ func (d *Dataplane) fill() {
 		socket = "/run/weft/vswitch-api.sock"
 	}
 	d.Socket = cmp.Or(d.Socket, socket)
-	d.StatsSocket = cmp.Or(d.StatsSocket, vpp.StatsSocket(d.Socket))
+	d.StatsSocket = cmp.Or(d.StatsSocket, statssocket.Of(d.Socket))
 }
 
 func (d *Dataplane) validate() error {

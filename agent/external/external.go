@@ -19,11 +19,10 @@ import (
 	"sync"
 	"syscall"
 
-	sigsjson "sigs.k8s.io/json"
-
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/jsonerror"
+	"github.com/weftnet/weft/internal/strictjson"
 	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/kvscheduler"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
@@ -225,8 +224,7 @@ func (c Codec) Decode(key string, doc []byte) (any, error) {
 	if err != nil {
 		return nil, jsonerror.Plain(err)
 	}
-	unknown, err := sigsjson.UnmarshalStrict(doc, reflect.New(reflect.TypeOf(v)).Interface())
-	return v, errors.Join(jsonerror.Plain(err), errors.Join(unknown...))
+	return v, strictjson.Unmarshal(doc, reflect.New(reflect.TypeOf(v)).Interface())
 }
 
 // Run applies the directory now and whenever it changes, until ctx ends.

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 )
@@ -27,8 +27,9 @@ const (
 	readPause = 100 * time.Millisecond
 	// readEvery is the period of reads without a notification of the kernel: a link may have moved into a VRF.
 	readEvery = 15 * time.Second
-	// longestPause is the longest pause between two subscriptions to the kernel's notifications.
-	longestPause = 10 * time.Second
+	// The pauses between two subscriptions to the kernel's notifications.
+	shortestPause = 500 * time.Millisecond
+	longestPause  = 10 * time.Second
 	// mostNamed limits the pods that the condition names.
 	mostNamed = 8
 )
@@ -99,16 +100,15 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // subscribe receives notifications, and subscribes again after an error.
 func (w *Watcher) subscribe(ctx context.Context) error {
-	pauses := backoff.NewExponentialBackOff()
-	pauses.MaxInterval = longestPause
+	pauses := retry.Pauses(shortestPause, longestPause)
 	for {
 		err := linux.WatchNodeAddresses(ctx, func() { poke(w.changed) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		after := max(pauses.NextBackOff(), 0)
+		after := pauses.NextBackOff()
 		w.Log.Warn("changes of the node's addresses are not notified, subscribing again", "after", after, "err", err)
-		if err := pause(ctx, after); err != nil {
+		if err := retry.Pause(ctx, after); err != nil {
 			return err
 		}
 	}
@@ -128,21 +128,9 @@ func (w *Watcher) follow(ctx context.Context) error {
 		case <-w.pods:
 		}
 		w.report()
-		if err := pause(ctx, readPause); err != nil {
+		if err := retry.Pause(ctx, readPause); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits, or returns the error of ctx if it ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 

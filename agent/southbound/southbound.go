@@ -17,12 +17,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/ipnet/desired"
 )
 
@@ -170,9 +170,6 @@ func (s *Dataplane) awaitNeed(ctx context.Context, tick <-chan time.Time) error 
 
 // ensure retries, with growing pauses, until a dataplane answers.
 func (s *Dataplane) ensure(ctx context.Context) error {
-	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval = 200 * time.Millisecond
-	delay.MaxInterval = 30 * time.Second
 	try := func() (struct{}, error) {
 		err := s.embedded.ensure(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -181,7 +178,7 @@ func (s *Dataplane) ensure(ctx context.Context) error {
 		}
 		return struct{}{}, err
 	}
-	_, err := backoff.Retry(ctx, try, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0))
+	_, err := retry.Until(ctx, 200*time.Millisecond, 30*time.Second, try)
 	return err
 }
 

@@ -13,7 +13,8 @@ import (
 // bbolt maps its file and follows page numbers without checks. A number beyond the end of the file causes a memory
 // fault, and a cycle causes an endless recursion. Both end the process; tx.Check runs in a goroutine that cannot
 // recover. Therefore checkPages reads the pages first, while the file is open read-only: bbolt has read only the meta
-// pages then.
+// pages then. A child process in place of this check would grow beyond 1 GB for such a cycle, and if it is killed, the
+// agent could not distinguish a damaged file from a lack of memory.
 //
 // The layout (bbolt's internal/common/page.go and bucket.go, version 2 of the format), in the byte order of the
 // machine:

@@ -218,7 +218,8 @@ func (t *Tracer) export(ctx context.Context) {
 	t.config.Count(Failed, len(spans))
 }
 
-// collector keeps ended spans until they are exported. It belongs to the goroutine of Run.
+// collector keeps ended spans until they are exported. It belongs to the goroutine of Run. The batch processor of the
+// SDK would have a second queue, not say how many spans it dropped, and still export after stopLimit.
 type collector struct{ ended []sdk.ReadOnlySpan }
 
 // OnStart does nothing.

@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/internal/httplimit"
 	"github.com/weftnet/weft/internal/loopback"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/internal/unixsocket"
 )
 
@@ -105,9 +105,6 @@ func (s *Server) keep(
 func (s *Server) listenUntil(
 	ctx context.Context, listen func(context.Context) (net.Listener, error),
 ) (net.Listener, error) {
-	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval = 200 * time.Millisecond
-	delay.MaxInterval = maxListenBackoff
 	warned := false
 	try := func() (net.Listener, error) {
 		listener, err := listen(ctx)
@@ -117,7 +114,7 @@ func (s *Server) listenUntil(
 		}
 		return listener, err
 	}
-	return backoff.Retry(ctx, try, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0))
+	return retry.Until(ctx, 200*time.Millisecond, maxListenBackoff, try)
 }
 
 // serve serves until ctx ends or the listener fails. Requests end with ctx.

@@ -10,10 +10,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/internal/httplimit"
+	"github.com/weftnet/weft/internal/retry"
 )
 
 // Limits of a client's requests.
@@ -104,11 +103,8 @@ func (e *Endpoint) Run(ctx context.Context) error {
 
 // listenUntil retries until it listens or ctx ends.
 func (e *Endpoint) listenUntil(ctx context.Context) error {
-	delay := backoff.NewExponentialBackOff()
-	delay.InitialInterval = 200 * time.Millisecond
-	delay.MaxInterval = maxListenBackoff
 	try := func() (struct{}, error) { return struct{}{}, e.listen(ctx) }
-	_, err := backoff.Retry(ctx, try, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0))
+	_, err := retry.Until(ctx, 200*time.Millisecond, maxListenBackoff, try)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/internal/netns"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/wire"
 )
@@ -48,7 +49,7 @@ func TestInspectLinkFailsForMissingLinksAndNamespaces(t *testing.T) {
 	if s, err := InspectLink(path, "eth0"); !errors.Is(err, ErrGone) {
 		t.Errorf("no namespace: %+v, error %v", s, err)
 	}
-	if s, err := InspectLink(threadNamespace, "lo"); err == nil || errors.Is(err, ErrGone) {
+	if s, err := InspectLink(netns.Own, "lo"); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("the agent's namespace: %+v, error %v", s, err)
 	}
 }

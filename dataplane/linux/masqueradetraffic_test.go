@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netns"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/wire"
 )
@@ -95,7 +96,7 @@ func (s *scene) connect(name, to string) {
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0"}
 	var fd *os.File
 	s.within(to, func() {
-		own, err := os.Open(threadNamespace)
+		own, err := os.Open(netns.Own)
 		must(s.T, err)
 		fd = own
 	})

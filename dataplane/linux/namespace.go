@@ -7,22 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netns"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
 const (
-	// threadNamespace is the agent's own namespace on every thread that is not inside a pod's. /proc/self is the first
-	// thread's, which may be inside one.
-	threadNamespace = "/proc/thread-self/ns/net"
 	// socketLimit bounds the wait for the kernel's reply to one request.
 	socketLimit = 5 * time.Second
 )
@@ -42,19 +38,19 @@ type netnsID struct {
 // InspectNamespace returns the identity of the network namespace at path. It returns an error for anything else, and
 // ErrHost for the agent's own namespace.
 func InspectNamespace(path string) (inode, device uint64, err error) {
-	fd, netns, err := open(path)
+	fd, id, err := open(path)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer unix.Close(fd)
 	var own unix.Stat_t
-	if err := unix.Stat(threadNamespace, &own); err != nil {
+	if err := unix.Stat(netns.Own, &own); err != nil {
 		return 0, 0, fmt.Errorf("stat the agent's network namespace: %w", err)
 	}
-	if netns == (netnsID{own.Ino, own.Dev}) {
+	if id == (netnsID{own.Ino, own.Dev}) {
 		return 0, 0, fmt.Errorf("network namespace %s %w", path, ErrHost)
 	}
-	return netns.Inode, netns.Device, nil
+	return id.Inode, id.Device, nil
 }
 
 // open opens a path that must lead to a network namespace.
@@ -103,42 +99,19 @@ func inNamespace(path string, want netnsID, f func(*handle) error) error {
 	if path == "" {
 		return withHandle(f)
 	}
-	fd, netns, err := open(path)
+	fd, id, err := open(path)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if want != (netnsID{}) && netns != want {
+	if want != (netnsID{}) && id != want {
 		return fmt.Errorf("network namespace %s %w: another one has taken its path", path, ErrGone)
 	}
-	result := make(chan error, 1)
 	inPod := func(h *handle) error {
 		h.ofPod = true
 		return f(h)
 	}
-	go func() { result <- onThreadIn(fd, func() error { return withHandle(inPod) }) }()
-	return <-result
-}
-
-// onThreadIn runs f in a namespace on the goroutine's thread. A thread that cannot return to the agent's namespace
-// stays locked and ends with the goroutine, so that no other goroutine runs on it.
-func onThreadIn(fd int, f func() error) error {
-	runtime.LockOSThread()
-	own, err := os.Open(threadNamespace)
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("open own network namespace: %w", err)
-	}
-	defer own.Close()
-	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter network namespace: %w", err)
-	}
-	err = recovered(f)
-	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back == nil {
-		runtime.UnlockOSThread()
-	}
-	return err
+	return netns.Do(fd, func() error { return recovered(func() error { return withHandle(inPod) }) })
 }
 
 // recovered turns a panic into an error: no other function on this goroutine recovers it.

@@ -15,13 +15,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"go.fd.io/govpp/binapi/vpe"
 
+	"github.com/weftnet/weft/internal/retry"
+	"github.com/weftnet/weft/internal/statssocket"
 	"github.com/weftnet/weft/kvscheduler"
 )
 
@@ -40,7 +41,7 @@ type Options struct {
 	// of pods.
 	NodeLink     func(name string) bool
 	GracePeriods *GracePeriods        // expedited for interfaces of type af_packet; nil: never
-	StatsSocket  string               // of the stats segment; default: StatsSocket of the API socket
+	StatsSocket  string               // of the stats segment; default: statssocket.Of the API socket
 	RunDir       string               // a directory that only root can write to; default os.TempDir()
 	Connected    func(version string) // a connection is usable: read the dataplane back
 	NotConnected func(error)          // Run could not connect, for a new reason
@@ -71,7 +72,7 @@ type Client struct {
 // New returns a client of the dataplane at socket. Run connects it.
 func New(socket string, o Options) *Client {
 	o.defaults()
-	o.StatsSocket = cmp.Or(o.StatsSocket, StatsSocket(socket))
+	o.StatsSocket = cmp.Or(o.StatsSocket, statssocket.Of(socket))
 	return &Client{
 		socket:  socket,
 		options: o,
@@ -110,14 +111,6 @@ func (c *Client) Close() error {
 	}
 	c.stats.close()
 	return nil
-}
-
-// StatsSocket is the default path of the stats socket for an API socket: beside it, with stats.sock for api.sock.
-func StatsSocket(socket string) string {
-	if beginning, ok := strings.CutSuffix(socket, "api.sock"); ok {
-		return beginning + "stats.sock"
-	}
-	return socket + ".stats"
 }
 
 // Version returns the program and version of the dataplane.
@@ -293,10 +286,7 @@ func (c *Client) reconnect(ctx context.Context) {
 	if missing := new(MissingMessages); errors.As(err, &missing) {
 		pause = max(pause, c.options.Probe) // the dataplane gets the messages by a restart only
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
+	_ = retry.Pause(ctx, pause)
 }
 
 // watch returns when the session or ctx ends; dead reports the end of the session.

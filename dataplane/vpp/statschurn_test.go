@@ -9,7 +9,7 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 
-	"github.com/weftnet/weft/vswitch"
+	"github.com/weftnet/weft/internal/statssocket"
 )
 
 // TestCountersAreReadWhileInterfacesComeAndGo reads the segment while the dataplane changes its directory.
@@ -52,17 +52,9 @@ func TestCountersAreReadWhileInterfacesComeAndGo(t *testing.T) {
 	t.Logf("%d readings while 600 interfaces came and went", reads)
 }
 
-func TestStatsSocketIsWhereTheVswitchServesIt(t *testing.T) {
-	for _, socket := range []string{"/run/weft/vswitch-api.sock", "/run/vpp/api.sock", "/x/other"} {
-		if ours, theirs := StatsSocket(socket), vswitch.StatsSocket(socket); ours != theirs {
-			t.Errorf("%s: %s, the vswitch says %s", socket, ours, theirs)
-		}
-	}
-}
-
 func TestCountersStartAnewWithTheDataplane(t *testing.T) {
 	d := newRuins(t)
-	s := newStats(t, StatsSocket(d.socket))
+	s := newStats(t, statssocket.Of(d.socket))
 	first := connect(t, d.socket, Options{})
 	loop := &interfaces.CreateLoopbackInstanceReply{}
 	c := &cable{t: t, client: first}

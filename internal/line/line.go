@@ -35,9 +35,19 @@ func Of(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	end := limit - longestMark
-	for !utf8.RuneStart(text[end]) {
+	kept := Cut(text, limit-longestMark, "")
+	return fmt.Sprintf("%s ... (%d bytes cut)", kept, len(text)-len(kept))
+}
+
+// Cut returns text, or if that is longer than limit bytes, its beginning and mark, in at most limit bytes. It cuts
+// between two runes. The result does not keep a longer text in memory.
+func Cut(text string, limit int, mark string) string {
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return fmt.Sprintf("%s ... (%d bytes cut)", text[:end], len(text)-end)
+	return strings.Clone(text[:end]) + mark
 }

@@ -33,3 +33,22 @@ func TestLongTextsAreCutBetweenRunes(t *testing.T) {
 		}
 	})
 }
+
+func TestCutKeepsTheLimitWithItsMark(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		limit int
+		mark  string
+		want  string
+	}{
+		{"short", 5, "...", "short"},
+		{"longer", 5, "...", "lo..."},
+		{"äöü", 5, "", "äö"},
+		{"äöüß", 6, "…", "ä…"},
+		{"\x80\x80\x80\x80", 3, "", ""},
+	} {
+		if got := Cut(tt.text, tt.limit, tt.mark); got != tt.want {
+			t.Errorf("%q within %d bytes: %q, want %q", tt.text, tt.limit, got, tt.want)
+		}
+	}
+}

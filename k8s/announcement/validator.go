@@ -25,6 +25,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
+	"github.com/weftnet/weft/internal/line"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
@@ -196,7 +197,8 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 	}
 	var rejected []Rejection
 	reject := func(network, text, reason string) {
-		rejected = append(rejected, Rejection{Node: n.Name, Network: network, What: shortened(text), Reason: reason})
+		what := line.Cut(text, longest, "")
+		rejected = append(rejected, Rejection{Node: n.Name, Network: network, What: what, Reason: reason})
 	}
 	for _, text := range n.Spec.Addresses {
 		if a, reason := v.endpoint(n.Name, string(text)); reason != "" {
@@ -339,11 +341,9 @@ func within(ranges []netip.Prefix, p netip.Prefix) bool {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// longest is the length of the longest CIDR that the schema of the API server allows.
+// longest is the length of the longest CIDR that the schema of the API server allows, and of texts of other nodes in
+// logs.
 const longest = 43
-
-// shortened bounds the text of another node for logs.
-func shortened(text string) string { return text[:min(len(text), longest)] }
 
 // special lists the addresses that no pod can have, in any network.
 var special = []struct {

@@ -24,9 +24,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/weftnet/weft/internal/retry"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -377,9 +377,7 @@ type ask struct {
 
 // Run steps until ctx ends: at each poke, each interval, and after an error with growing pauses.
 func (k *Keeper) Run(ctx context.Context) error {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval = 100 * time.Millisecond
-	pause.MaxInterval = 30 * time.Second
+	pause := retry.Pauses(100*time.Millisecond, 30*time.Second)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -395,7 +393,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		next := k.config.Interval
 		if err := k.look(ctx, asked); err != nil {
 			k.config.Log.Warn("blocks of addresses not updated, retrying", "err", err)
-			next = max(pause.NextBackOff(), 0)
+			next = pause.NextBackOff()
 		} else {
 			pause.Reset()
 		}

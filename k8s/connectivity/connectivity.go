@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/retry"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/fleet"
@@ -211,21 +212,9 @@ func (t *test) awaitNetwork(ctx context.Context, name string) (reason string) {
 				reason = c.Reason + ": " + c.Message
 			}
 		}
-		if !sleep(ctx, poll) {
+		if retry.Pause(ctx, poll) != nil {
 			return "not ready: " + reason
 		}
-	}
-}
-
-// sleep waits, and returns false if ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/weftnet/weft/internal/probe"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/exec"
 	"github.com/weftnet/weft/k8s/fleet"
@@ -150,7 +151,7 @@ func (t *test) awaitPod(ctx context.Context, p *probePod) (reason string) {
 		case err == nil && o.Status.Phase == corev1.PodFailed:
 			return strings.TrimSpace(o.Status.Reason + " " + o.Status.Message)
 		}
-		if !sleep(ctx, poll) {
+		if retry.Pause(ctx, poll) != nil {
 			return "it does not run: " + t.obstacle(context.WithoutCancel(ctx), p, o)
 		}
 	}

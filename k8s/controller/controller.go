@@ -22,13 +22,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/retry"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/client"
@@ -144,9 +144,7 @@ func (c *Controller) lead(ctx context.Context) error {
 
 // keepStatus reconciles at the start, after each change, and with backoff after an error.
 func (c *Controller) keepStatus(ctx context.Context) error {
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval = shortestPause
-	pauses.MaxInterval = longestPause
+	pauses := retry.Pauses(shortestPause, longestPause)
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -163,16 +161,14 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 			rest = shortestPause
 			again = 0
 		case err != nil && ctx.Err() == nil:
-			rest = max(pauses.NextBackOff(), 0)
+			rest = pauses.NextBackOff()
 			again = 0
 			c.config.Log.Warn("status not written, retrying", "after", rest, "err", err)
 		default:
 			pauses.Reset()
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(rest):
+		if err := retry.Pause(ctx, rest); err != nil {
+			return err
 		}
 		next.Reset(again)
 	}

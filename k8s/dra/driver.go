@@ -22,6 +22,7 @@ import (
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"github.com/weftnet/weft/internal/privatedir"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/k8s/client"
@@ -126,9 +127,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			return nil // it ends
 		}
 		d.config.Log.Warn("claims of memifs are not served, retrying", "err", err)
-		select {
-		case <-time.After(retryStart):
-		case <-ctx.Done():
+		if retry.Pause(ctx, retryStart) != nil {
 			return nil
 		}
 	}

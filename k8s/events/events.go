@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/pod"
 )
@@ -178,17 +179,10 @@ func (w *Writer) event(n Note) *corev1.Event {
 			UID:        uid,
 		},
 		Source: corev1.EventSource{Component: agentName, Host: w.node},
-		Type:   n.Type, Reason: n.Reason, Message: cut(n.Text(), longestMessage),
+		Type:   n.Type, Reason: n.Reason, Message: line.Cut(n.Text(), longestMessage, ""),
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 		ReportingController: agentName, ReportingInstance: w.node,
 	}
-}
-
-func cut(text string, length int) string {
-	if len(text) <= length {
-		return text
-	}
-	return strings.ToValidUTF8(text[:length], "")
 }
 
 // controllerName is the source of the Events of controllers.
@@ -216,7 +210,7 @@ func Advise(ctx context.Context, c *client.Client, a Advice) error {
 	_, err := c.Events(a.Object.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: a.Object.Namespace, Name: nameWith(a.Object.Name, suffix)},
 		InvolvedObject: a.Object, Source: corev1.EventSource{Component: controllerName},
-		Type: corev1.EventTypeWarning, Reason: a.Reason, Message: cut(a.Message, longestMessage),
+		Type: corev1.EventTypeWarning, Reason: a.Reason, Message: line.Cut(a.Message, longestMessage, ""),
 		FirstTimestamp: now, LastTimestamp: now, Count: 1, ReportingController: controllerName,
 	}, metav1.CreateOptions{})
 	// An object in a namespace that is being deleted needs no Event.
@@ -228,5 +222,5 @@ func Advise(ctx context.Context, c *client.Client, a Advice) error {
 
 // nameWith returns a name for an Event on an object.
 func nameWith(object, suffix string) string {
-	return strings.TrimRight(cut(object, longestName-len(suffix)), ".-") + suffix
+	return strings.TrimRight(line.Cut(object, longestName-len(suffix), ""), ".-") + suffix
 }

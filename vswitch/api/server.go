@@ -34,6 +34,7 @@ import (
 	"go.fd.io/govpp/binapi/vpe_types"
 	"go.fd.io/govpp/binapi/vxlan"
 
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/vswitch/model"
 )
 
@@ -122,10 +123,7 @@ func (s *Server) pause(ctx context.Context, err error) error {
 		return fmt.Errorf("accept API client: %w", err)
 	}
 	s.log.Warn("accept failed", "err", err)
-	select {
-	case <-ctx.Done():
-	case <-time.After(100 * time.Millisecond):
-	}
+	_ = retry.Pause(ctx, 100*time.Millisecond)
 	return nil
 }
 

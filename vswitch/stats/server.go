@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/retry"
 )
 
 // Interval is the time between two collections.
@@ -78,7 +80,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, segment *Segment) e
 			}
 			return ignoreClosed(err)
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ECONNABORTED):
-			pause(ctx)
+			_ = retry.Pause(ctx, acceptPause) // until there are file descriptors again
 			continue
 		case err != nil:
 			return fmt.Errorf("accept stats client: %w", err)
@@ -86,14 +88,6 @@ func (s *Server) accept(ctx context.Context, l net.Listener, segment *Segment) e
 		if err := segment.send(conn); err != nil {
 			s.Log.Debug("stats segment not sent", "err", err)
 		}
-	}
-}
-
-// pause waits before the next Accept after one failed for lack of file descriptors.
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(acceptPause):
-	case <-ctx.Done():
 	}
 }
 

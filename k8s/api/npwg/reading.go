@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/weftnet/weft/internal/jsonerror"
 	"github.com/weftnet/weft/k8s/api/partial"
 )
 
@@ -26,7 +27,7 @@ func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
 	if err == nil {
 		in.Spec = spec
 	} else {
-		in.Unreadable = "spec: " + err.Error()
+		in.Unreadable = "spec: " + jsonerror.Plain(err).Error()
 	}
 	return nil
 }

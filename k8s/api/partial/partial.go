@@ -5,12 +5,13 @@ package partial
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/strictjson"
 )
 
 // Object is an object whose spec is not read yet.
@@ -47,10 +48,7 @@ func (r *Reader) Read(path string, raw json.RawMessage, into any) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	unknown, err := kjson.UnmarshalStrict(raw, into)
-	if err == nil {
-		err = errors.Join(unknown...)
-	}
+	err := strictjson.Unmarshal(raw, into)
 	if err != nil {
 		r.note(path + ": " + err.Error())
 	}
@@ -64,7 +62,7 @@ func (r *Reader) note(reason string) {
 	case n == maxReasons:
 		reason = "and other parts"
 	case len(reason) > maxReason:
-		reason = strings.ToValidUTF8(strings.Clone(reason[:maxReason]), "") + "..."
+		reason = line.Cut(reason, maxReason, "...")
 	}
 	r.Unreadable = append(r.Unreadable, reason)
 }
