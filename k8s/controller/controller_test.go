@@ -148,7 +148,6 @@ func (l *lab) checkVNIs(names []string, before map[string]int32) map[string]int3
 	return now
 }
 
-// rows: CIL-24
 func TestConcurrentWritersAssignUniqueVNIsDespiteFailures(t *testing.T) {
 	l := newLab(t)
 	var names []string
@@ -278,7 +277,6 @@ func TestAReplicaSurvivesAnOutageOfTheAPIServer(t *testing.T) {
 	l.eventually("it gives VNIs again", func() bool { return l.get("blue").Status.VNI != 0 })
 }
 
-// rows: AWS-26, IPM-17
 func TestLeaksOfANodeAreCollected(t *testing.T) {
 	l := newLab(t)
 	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1")})
