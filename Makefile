@@ -137,7 +137,7 @@ tidy: go ## check that go.mod and go.sum are tidy
 	@echo "verify: modules"
 	@$(GO) mod tidy -diff
 
-generated: go ## check that generated code is up to date
+generated: go ## check that generated code and docs/reference are up to date
 	@echo "verify: generated code"
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
 	for package in k8s/api/v1 k8s/api/npwg k8s/api/adminpolicy; do mkdir -p "$$new/$$package" && \
@@ -145,7 +145,7 @@ generated: go ## check that generated code is up to date
 	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/chart/weft/files/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is outdated: run make generate" >&2; exit 1; }; done
-	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' .
+	@$(GO) run -C tools ./reference -check $(CURDIR)
 
 arrows: go ## check properties of the whole repository, such as the import rules
 	@echo "verify: arrows"
@@ -163,7 +163,7 @@ generate: go ## generate code and docs/reference from the .proto files, the API 
 	@for package in k8s/api/v1 k8s/api/npwg k8s/api/adminpolicy; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
 	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/chart/weft/files/crds
 	@$(GO) run ./k8s/chart/render
-	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' . -update >/dev/null
+	@$(GO) run -C tools ./reference $(CURDIR)
 
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
