@@ -6,27 +6,11 @@ import (
 	"slices"
 )
 
-// Change is what Compile changed about a pod.
+// Change is a pod whose lists a compilation changed.
 type Change struct {
 	ID
 	Gone       bool             // the pod was deleted
 	Interfaces map[string]Lists // all interfaces of the pod with lists, by name
-}
-
-// Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
-func (e *Engine) Compile() []Change {
-	var changes []Change
-	for {
-		c, changed, some := e.CompileNext()
-		if !some {
-			break
-		}
-		if changed {
-			changes = append(changes, c)
-		}
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return compareIDs(a.ID, b.ID) })
-	return changes
 }
 
 func compareIDs(a, b ID) int {
@@ -108,19 +92,6 @@ func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
 		e.release(lists)
 	}
 	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
-}
-
-// Lists returns the lists of all local pods as compiled last, by pod and interface.
-func (e *Engine) Lists() map[ID]map[string]Lists {
-	all := make(map[ID]map[string]Lists)
-	for _, ns := range e.namespaces {
-		for _, p := range ns.pods {
-			if len(p.lists) > 0 {
-				all[p.ID] = maps.Clone(p.lists)
-			}
-		}
-	}
-	return all
 }
 
 // compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
