@@ -17,7 +17,7 @@ func compareIDs(a, b ID) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is
+// CompileNext compiles one pod with rules that may differ, and reports whether they do. Namespaces take turns. some is
 // false if there is no such pod.
 func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	e.settleAll()
@@ -150,7 +150,7 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 	return e.compile(p, i, true)
 }
 
-// unstarve forgets what a pod lacks: the rest may be within the limits of the node.
+// unstarve clears the record of the rules that a pod lacks: the rest may be within the limits of the node.
 func (e *Engine) unstarve(p *podState) {
 	e.isUndivided = e.isUndivided || len(p.starved) > 0
 	p.starved = nil

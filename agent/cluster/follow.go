@@ -477,12 +477,14 @@ func (f *Follower) followExternals(ctx context.Context, now *followed) {
 		now.externals = next
 		now.told.externals = next.Refused
 	}
-	f.repairLinks(ctx)
+	f.recheckLinks(ctx)
 }
 
-// repairLinks makes the scheduler check the link of an external interface that disappeared or appeared, because no
-// component reports links that third parties make.
-func (f *Follower) repairLinks(ctx context.Context) {
+// recheckLinks makes the scheduler read the network card of an external interface again if the card disappeared or
+// appeared. This is no repair of drift (agent/drift), because only a third party adds or removes a card: the status of
+// the ExternalInterface follows it, even if drift is only reported. After the failure agent/drift leaves the object to
+// the scheduler's retries, which do not notice that the card is back.
+func (f *Follower) recheckLinks(ctx context.Context) {
 	for _, e := range f.Network.Externals.All() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
 		status, _ := f.Scheduler.View().Status(ref)
