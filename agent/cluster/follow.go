@@ -43,7 +43,7 @@ type Follower struct {
 	others atomic.Pointer[[]pod.Node] // as the API server last showed them
 }
 
-// FollowerConfig is what a follower works with.
+// FollowerConfig has the dependencies of a follower.
 type FollowerConfig struct {
 	Parts
 	Config    config.Config
@@ -74,7 +74,7 @@ type followed struct {
 
 	ticked   bool        // followTick has passed
 	tryAgain bool        // refused objects are set again
-	backoff  tickBackoff // delays the retry if nothing changes
+	backoff  tickBackoff // delays the retry as long as the inputs stay the same
 	pods     uint64      // changes of pods at the last tick
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
@@ -88,7 +88,7 @@ type followed struct {
 // followTick is the first pause before refused objects are retried, and the poll interval of external links.
 const followTick = 10 * time.Second
 
-// NewFollower follows nothing before Run.
+// NewFollower returns a follower. It does not follow before Run.
 func NewFollower(c FollowerConfig) *Follower { return &Follower{FollowerConfig: c} }
 
 // CountChange takes what happened to an attachment: a refused object may be possible after a pod was added or deleted.
@@ -578,7 +578,7 @@ func (f *Follower) showRejections(rejected []announcement.Rejection, now *follow
 		return
 	}
 	logged := make(map[announcement.Rejection]bool)
-	lines := make(map[string]int) // by node: the rejections of one node do not crowd out those of the others
+	lines := make(map[string]int) // by node: the rejections of one node do not crowd out the others
 	for _, r := range rejected {
 		if !now.rejected[r] {
 			if lines[r.Node] == shownRejections {
@@ -608,8 +608,8 @@ func summary(rejected []announcement.Rejection) string {
 	return strings.Join(lines, "; ")
 }
 
-// tickBackoff counts the ticks between two retries of refused objects. Pauses double as long as nothing changes. The
-// zero value retries at the next tick.
+// tickBackoff counts the ticks between two retries of refused objects. Pauses double as long as the inputs stay the
+// same. The zero value retries at the next tick.
 type tickBackoff struct {
 	pause int // ticks between the last retry and the next one
 	left  int // remaining ticks
