@@ -25,7 +25,7 @@ DIST        ?= dist
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows density ratchet vet generate demo bench attack soak fuzz mutants clean
+.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows density dead ratchet vet generate demo bench attack soak fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -116,7 +116,7 @@ e2e: build examples ## run pods on a real Kubernetes cluster in private namespac
 vm-test: go ## run tests of taps, VLANs, SCTP, tunnels and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,packets,tap,hugepages,workers,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
 
-verify: format lint vet tidy generated arrows density ## check format, lint, vet, modules, generated code, import rules, figures of density
+verify: format lint vet tidy generated arrows density dead ## check format, lint, vet, modules, generated code, import rules, figures of density, dead functions
 	@echo "verify: ok"
 
 format: go ## check the format of the sources
@@ -137,7 +137,7 @@ tidy: go ## check that go.mod and go.sum are tidy
 	@echo "verify: modules"
 	@$(GO) mod tidy -diff
 
-generated: go ## check that generated code is up to date
+generated: go ## check that generated code and docs/reference are up to date
 	@echo "verify: generated code"
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
 	for package in k8s/api/v1 k8s/api/npwg k8s/api/adminpolicy; do mkdir -p "$$new/$$package" && \
@@ -145,7 +145,7 @@ generated: go ## check that generated code is up to date
 	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/chart/weft/files/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is outdated: run make generate" >&2; exit 1; }; done
-	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' .
+	@$(GO) run -C tools ./reference -check $(CURDIR)
 
 arrows: go ## check properties of the whole repository, such as the import rules
 	@echo "verify: arrows"
@@ -155,6 +155,13 @@ density: go ## check that the figures of tools/ratchet have not grown (PLACES=1:
 	@echo "verify: density"
 	@$(GO) run -C tools ./ratchet $(if $(PLACES),-places) $(CURDIR)
 
+# Package memif is a library: programs outside of the repository call functions that no program here calls.
+dead: go ## check that the programs reach each function of the product
+	@echo "verify: dead functions"
+	@dead=$$($(TOOL) deadcode -f '{{if ne .Name "memif"}}{{range .Funcs}}{{println .Position .Name}}{{end}}{{end}}' \
+		./cmd/... ./memif/examples/... ./memif/echo ./k8s/chart/render) || exit 1; \
+	[ -z "$$dead" ] || { echo "$$dead"; echo "no program calls these functions: delete them, or move them to the tests that call them" >&2; exit 1; }
+
 ratchet: go ## write the figures of tools/ratchet
 	@$(GO) run -C tools ./ratchet -write $(CURDIR)
 
@@ -163,7 +170,7 @@ generate: go ## generate code and docs/reference from the .proto files, the API 
 	@for package in k8s/api/v1 k8s/api/npwg k8s/api/adminpolicy; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
 	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/chart/weft/files/crds
 	@$(GO) run ./k8s/chart/render
-	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' . -update >/dev/null
+	@$(GO) run -C tools ./reference $(CURDIR)
 
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt

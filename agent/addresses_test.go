@@ -11,7 +11,6 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// rows: IPM-13
 func TestAddressCheckFindsNoProblemsOnANodeThatLendsAddresses(t *testing.T) {
 	server := k8stest.New(t)
 	strict := false

@@ -13,7 +13,6 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// rows: CAL-29
 func TestAgentIsNotReadyBeforeItHasPolledItsGates(t *testing.T) {
 	netnstest.Require(t)
 	var asked atomic.Int64

@@ -125,7 +125,6 @@ func (l *lab) triesWith(verb string, p *node.Pod, more map[string]any) (out stri
 	return string(printed), err != nil
 }
 
-// rows: AWS-33, AWS-41, AWS-47, CAL-06, CAL-30, CIL-06
 func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 	l, server := clusterLab(t)
 	l.eventually("the agent has the cluster's network", func() bool {

@@ -87,7 +87,6 @@ func hasRoute(t *testing.T, to string) bool {
 	})
 }
 
-// rows: AWS-11, CIL-10
 func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
@@ -214,7 +213,6 @@ func announced(server *k8stest.Server) []v1.CIDR {
 	return nil
 }
 
-// rows: AWS-20, CAL-16, IPM-10
 func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	server := k8stest.New(t)
 	size := int32(30)
@@ -288,7 +286,6 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.cni("DEL", c, nil)
 }
 
-// rows: AWS-15, CIL-07
 func TestNodeServesPodsOnceItHasAddresses(t *testing.T) {
 	server := k8stest.New(t)
 	pool := &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}}

@@ -24,7 +24,6 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// rows: AWS-24, MEM-19
 func TestMetricsCountRequestsAndEvents(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, CoolDown: time.Hour})
 	l.metric("weft_dataplane_connected", is(1))
@@ -276,7 +275,6 @@ func (l *lab) lookWhileOneHangs(pods []*node.Pod, waits map[string]bool) {
 	}
 }
 
-// rows: AWS-10
 func TestEndpointServesBeforeTheSocketExists(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	a := l.pod("a")

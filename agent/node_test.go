@@ -73,7 +73,6 @@ func (l *lab) mtus(result []byte) (mtus []int) {
 	return mtus
 }
 
-// rows: CAL-29
 func TestPodsAreServedOnlyWhenTheirMTUIsKnown(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{RequireUplink: true})

@@ -46,8 +46,6 @@ func (l *lab) defaults(p *node.Pod) (routes []string) {
 }
 
 // Forwarding and default routes follow the agent's configuration; pods reach each other in any case.
-//
-// rows: CAL-29
 func TestPodsForwardAndHaveDefaultRoutesAsConfigured(t *testing.T) {
 	dir := programs.Build(t)
 	for name, tt := range map[string]struct {

@@ -32,8 +32,6 @@ func (l *lab) queues(p *node.Pod) string {
 // Taps and veths of pods have the requested queues, or the node's default, and all queues receive packets. Neither a
 // restart of the agent nor the loss of its state file changes anything, although the dataplane does not report the
 // numbers; and nothing is left over.
-//
-// rows: CAL-29
 func TestPodsHaveTheRequestedQueues(t *testing.T) {
 	dir := programs.Build(t)
 	const want = "eth0 3/3, d0 3/3, t1 2/2, v1 2/2, w1 4/1"

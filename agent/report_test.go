@@ -77,7 +77,6 @@ func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 	server.Reconnect()
 }
 
-// rows: CAL-16
 func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 	const resource = "podinterfaces.contivpp.io"
 	l, server := clusterLab(t)

@@ -16,8 +16,6 @@ import (
 )
 
 // The test parses the output of weftctl as a configuration, and compares it with the agent's file.
-//
-// rows: AWS-36
 func TestWeftctlShowsTheAgentsConfiguration(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{CoolDown: 1234 * time.Millisecond, AllowIPForwarding: true})
 	shown := func() string {

@@ -30,7 +30,6 @@ func (l *lab) uplinkSaid() string {
 	return ""
 }
 
-// rows: AWS-12
 func TestNodeWithoutItsUplinkServesPodsAndReportsIt(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})

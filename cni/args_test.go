@@ -7,7 +7,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// rows: CAL-05, IPM-04
 func TestParseArgs(t *testing.T) {
 	const pod = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0.x"
 	tests := []struct{ name, args, want string }{

@@ -15,7 +15,6 @@ const (
 	maxInitAllocations = 2000
 )
 
-// rows: MEM-06, AWS-41
 func TestTheBinaryIsSmall(t *testing.T) {
 	info, err := os.Stat(filepath.Join(binaries, "weft-cni"))
 	if err != nil {
@@ -43,8 +42,6 @@ func TestTheBinaryIsSmall(t *testing.T) {
 
 // TestThePluginStartsFast measures the work before main, which is the same on a busy machine: the allocations of all
 // packages' init, as the runtime reports them.
-//
-// rows: MEM-06
 func TestThePluginStartsFast(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
 	cmd.Env = []string{"CNI_COMMAND=VERSION", "GODEBUG=inittrace=1"}

@@ -100,7 +100,6 @@ func TestADelThatTimesOutIsQueued(t *testing.T) {
 	}
 }
 
-// rows: CIL-19
 func TestDelWithAFullQueueReturnsTryAgainLater(t *testing.T) {
 	c := callIn(t.TempDir())
 	if err := os.MkdirAll(c.conf.DeleteQueue, 0o700); err != nil {

@@ -27,7 +27,7 @@ type checkResult struct {
 	Leases    int    `json:"leases"`             // of that agent
 	NotAsked  string `json:"notAsked,omitempty"` // why no agent was queried
 
-	// Unseen lists nodes whose current addresses are unknown, with the reason. The check uses what they reported last.
+	// Unseen lists nodes whose current addresses are unknown, with the reason. The check uses their last reports.
 	Unseen []string `json:"unseen,omitempty"`
 
 	Violations []blocks.Violation `json:"violations"`

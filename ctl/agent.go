@@ -74,7 +74,7 @@ func (a agent) connect(ctx context.Context, use func(context.Context, operatorv1
 // dial calls use with a connection to the agent. The timeout includes use.
 func (a agent) dial(ctx context.Context, use func(context.Context, grpc.ClientConnInterface) error) error {
 	if deadline, has := ctx.Deadline(); has && !time.Now().Before(deadline) {
-		<-ctx.Done() // its timer may be late, as that of the request before
+		<-ctx.Done() // its timer may be late, as the timer of the previous request
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("not asked: %w", context.Cause(ctx))

@@ -153,7 +153,7 @@ func (r *checkReport) verdict() error {
 	return nil
 }
 
-// printReport prints a row for each test, and the reasons and next commands below the table. It prints nothing if an
+// printReport prints a row for each test, and the reasons and next commands below the table. It prints no table if an
 // error prevented all tests.
 func printReport(p *printer, r checkReport) {
 	if len(r.Results) == 0 && r.Error != "" {

@@ -143,7 +143,6 @@ func (c *cluster) query(args ...string) (string, int) {
 	return c.run(append(args, "--kubeconfig", c.kubeconfig)...)
 }
 
-// rows: IPM-07
 func TestAddressesOfTheClusterArePrinted(t *testing.T) {
 	c := newCluster(t)
 	c.agent("10.1.0.2", "10.1.0.64")
@@ -160,7 +159,6 @@ func TestAddressesOfTheClusterArePrinted(t *testing.T) {
 	golden(t, "cluster", b.String())
 }
 
-// rows: IPM-13
 func TestAddressesCheckPrintsViolationsAndFails(t *testing.T) {
 	c := newCluster(t)
 	c.agent("10.1.0.2", "10.1.4.1", "10.1.9.9", "fd00:5::7")

@@ -19,7 +19,7 @@ import (
 const completionTimeout = 2 * time.Second
 
 // completion returns a completion of the first argument by the words of list, which are "WORD" or "WORD\tDESCRIPTION".
-// Without an agent there are none.
+// Without an agent there are no completions.
 func completion(
 	c *client, list func(cmd *cobra.Command, a agent, prefix string) ([]string, error),
 ) cobra.CompletionFunc {
@@ -89,7 +89,7 @@ func completeNodes(c *client) cobra.CompletionFunc {
 	}
 }
 
-// completeByCluster completes by words of the API server; without one there are none.
+// completeByCluster completes by words of the API server; without one there are no completions.
 func (c *client) completeByCluster(
 	cmd *cobra.Command, prefix string, list func(context.Context, *fleet.Fleet) ([]string, error),
 ) ([]string, cobra.ShellCompDirective) {
@@ -108,8 +108,8 @@ func (c *client) completeByCluster(
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeInterfaces completes the name of a pod, and then that of one of its interfaces, if the pod has an attachment
-// on this node.
+// completeInterfaces completes the name of a pod, and then the name of one of its interfaces, if the pod has an
+// attachment on this node.
 func completeInterfaces(c *client) cobra.CompletionFunc {
 	pods := completePods(c)
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -158,7 +158,7 @@ func completeArguments(cmd *cobra.Command) {
 	}
 }
 
-// completeFlags completes the flags that several commands have, and offers no files for flags whose values are none.
+// completeFlags completes the flags that several commands have, and offers no files for flags with other values.
 func completeFlags(c *client, cmd *cobra.Command) {
 	completions := map[string]cobra.CompletionFunc{
 		"node":      completeNodes(c),

@@ -223,7 +223,7 @@ func printBridges(p *printer, reply *operatorv1.DataplaneBridges) {
 	}
 }
 
-// features names what a bridge domain does not do.
+// features names the disabled features of a bridge domain.
 func features(b *operatorv1.DataplaneBridge) string {
 	var off strings.Builder
 	for _, f := range []struct {

@@ -75,7 +75,7 @@ func eventsCommand(c *client) *cobra.Command {
 	return cmd
 }
 
-// moment parses the time of a flag; "" is none. Times of day are in the operator's time zone.
+// moment parses the time of a flag; "" is no time. Times of day are in the operator's time zone.
 func moment(now time.Time, flag, text string) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // no time
@@ -196,7 +196,7 @@ func sharedText(e *operatorv1.EventRecord) string {
 		strings.Join(names, ", "))
 }
 
-// printEventRest prints what is left of an event: its transactions, and what it left behind.
+// printEventRest prints the rest of an event: its transactions, and the objects that it left behind.
 func printEventRest(p *printer, e *operatorv1.EventRecord) {
 	if len(e.Transactions)+len(e.Stuck)+len(e.Pending)+len(e.Drops)+len(e.Verify) > 0 {
 		p.printf("\n")

@@ -69,7 +69,8 @@ var classes = map[string]class{
 	"__complete": here, "__completeNoDesc": here, "ui": here,
 }
 
-// podCommands are the commands whose first argument may be NAMESPACE/NAME of a pod, whose node then runs the command.
+// podCommands are the commands with a first argument that may be NAMESPACE/NAME of a pod. The pod's node then runs the
+// command.
 var podCommands = []string{
 	"pod", "attachments", "trace", "capture", "diff", "graph", "quarantine release",
 	"dataplane interfaces", "dataplane memifs", "dataplane drops", "dataplane fib", "dataplane bridges",
@@ -139,7 +140,7 @@ type choice struct {
 	local  bool
 	all    bool
 	nodes  []string
-	ns, in string // the pod whose node runs the command
+	ns, in string // the pod on the node that runs the command
 }
 
 // choose decides where a command runs: by --node and --all-nodes, else on this node; kubectl weft has no own node and

@@ -37,7 +37,6 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 	return strings.ReplaceAll(out.String(), socket, "SOCKET"), code, agent
 }
 
-// rows: AWS-25, MEM-13
 func TestTables(t *testing.T) {
 	commands := []string{
 		"status", "attachments", "events", "event 1", "event 2", "transactions", "transactions 1",

@@ -118,7 +118,7 @@ func wanted(v chart.Settings) preflight.Wants {
 	return w
 }
 
-// checkNodes prints the requirements and what the nodes lack, and returns the latter.
+// checkNodes prints the requirements and the problems of the nodes, and returns the problems.
 func checkNodes(ctx context.Context, c *client, f installFlags, w preflight.Wants) (problems []string) {
 	reported, others := w.Requirements()
 	checked := "not checked"
@@ -159,7 +159,7 @@ func reach(ctx context.Context, c *client, w preflight.Wants) (count int, proble
 	return preflight.Check(ctx, api, w)
 }
 
-// apply applies the objects with kubectl, and prints what it prints.
+// apply applies the objects with kubectl, and prints its output.
 func (f installFlags) apply(ctx context.Context, c *client, objects string) error {
 	args := []string{"apply", "--server-side", "--field-manager=weftctl", "-f", "-"}
 	for name, value := range map[string]string{"--kubeconfig": c.fleet.kubeconfig, "--context": c.fleet.context} {

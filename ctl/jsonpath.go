@@ -53,7 +53,7 @@ func (p *printer) selected(v any) error {
 	return nil
 }
 
-// numbered returns a document whose numbers can be compared, as integers where they are such.
+// numbered returns a document with numbers that can be compared; whole numbers are integers.
 func numbered(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -8,7 +8,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// namesOf returns what the rows of a reply are called in arguments of weftctl, for -o name: pods, keys of objects,
+// namesOf returns the names of a reply's rows as arguments of weftctl, for -o name: pods, keys of objects,
 // numbers, addresses, IDs. ok is false for a reply without names.
 func namesOf(v any) (names []string, ok bool) {
 	switch reply := v.(type) {

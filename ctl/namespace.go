@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// podFlags are the flags whose values are pods.
+// podFlags are the flags with pods as values.
 var podFlags = []string{"pod", "from", "to"}
 
 // takesPod reports whether the first argument of a command may be a pod.
@@ -92,14 +92,14 @@ func (c *client) qualified(cmd *cobra.Command, args []string) ([]string, error) 
 		}
 		return append([]string{pod}, args[1:]...), nil
 	}
-	if !named && pathOf(cmd) != "attachments" { // which lists those of a namespace
+	if !named && pathOf(cmd) != "attachments" { // which lists the attachments of a namespace
 		return nil, usageError{fmt.Errorf("--namespace %s: %s names no pod", c.namespace, pathOf(cmd))}
 	}
 	return args, nil
 }
 
 // qualify returns a pod with its namespace. A name that has one must be in the namespace of the flag; an address has
-// none.
+// no namespace.
 func (c *client) qualify(name string) (string, error) {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return name, nil

@@ -61,7 +61,7 @@ func (w *checkedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// errNoNames rejects -o name of a command that lists nothing.
+// errNoNames rejects -o name of a command that lists no objects.
 var errNoNames = usageError{errors.New("-o name: the output of this command has no names")}
 
 // show prints a reply or another value: with the function table, as the names of its rows, or as one JSON or YAML
@@ -87,7 +87,7 @@ func (p *printer) show(v any, table func()) error {
 	return p.document(v)
 }
 
-// document prints one value as JSON or YAML, or what a template selects of it.
+// document prints one value as JSON or YAML, or the parts that a template selects.
 func (p *printer) document(v any) error {
 	switch {
 	case strings.HasPrefix(p.format, jsonPathFormat):

@@ -9,7 +9,7 @@ import (
 )
 
 // located adds to the error of a missing file with a relative path where it was looked for. After nsenter, or in a
-// container, the working directory is another one than that of the caller's shell.
+// container, the working directory differs from the directory of the caller's shell.
 func located(err error) error {
 	wrong, is := errors.AsType[*fs.PathError](err)
 	if !is || filepath.IsAbs(wrong.Path) || !errors.Is(err, fs.ErrNotExist) {

@@ -42,7 +42,7 @@ func isPodName(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// unknownPod says that nothing is known about a pod, and names the nearest known pod.
+// unknownPod says that a pod is unknown, and names the nearest known pod.
 func unknownPod(name string, known []string) error {
 	text := fmt.Sprintf("nothing is known about pod %s: it has no attachment, device or recorded event on this node",
 		name)
@@ -73,7 +73,7 @@ func nearest(name string, known []string) string {
 	return known[i]
 }
 
-// readStory reads what the agent knows about a pod. Without any knowledge the story is nil, and known lists the names
+// readStory reads the agent's records of a pod. Without a record the story is nil, and known lists the names
 // of all known pods. The client composes the story: each call returns a snapshot, so the agent needs no method of its
 // own, and older agents can answer.
 func readStory(ctx context.Context, a agent, name string) (s *story, known []string, err error) {

@@ -68,7 +68,7 @@ func printAttachment(p *printer, s *story, a *operatorv1.AttachmentInfo) {
 	}
 }
 
-// printAnnotations prints what a pod requested, an annotation a line.
+// printAnnotations prints the requests of a pod, an annotation a line.
 func printAnnotations(p *printer, name string, annotations map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		p.field(name, key+": "+oneLine(annotations[key]))

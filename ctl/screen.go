@@ -9,7 +9,7 @@ import (
 // it.
 type screen struct {
 	to   io.Writer
-	rest []byte // the begin of a character whose end has not arrived
+	rest []byte // the first bytes of an incomplete character
 }
 
 // Write writes all complete characters.

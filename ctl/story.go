@@ -17,7 +17,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// story is what the agent knows about one pod.
+// story has the agent's records of one pod.
 type story struct {
 	pod          string
 	attachments  []*operatorv1.AttachmentInfo

@@ -83,7 +83,7 @@ func numberOf(text string) uint64 {
 	return n
 }
 
-// printTransactionTree prints the operations by level: those of a level ran after all of the levels above it.
+// printTransactionTree prints the operations by level: the operations of a level ran after all levels above it.
 // Operations with the same batch were one call of the dataplane or the kernel. The rollback follows separately.
 func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  %s  %s\n", t.Seq, t.Origin, t.Label)
@@ -105,7 +105,7 @@ func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	}
 }
 
-// waitingText tells what an object waits for.
+// waitingText names the objects that an object waits for.
 func waitingText(w *operatorv1.Waiting) string {
 	text := fmt.Sprintf("waiting: %s for %s", owned(w.Ref, w.Owners), strings.Join(w.Missing, ", "))
 	if w.Lost {

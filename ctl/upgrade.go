@@ -127,7 +127,7 @@ func checkUpgrade(ctx context.Context, a agent) (*upgradeCheck, error) {
 	return check, nil
 }
 
-// dataplaneUpgrade says what the replacement of the dataplane interrupts.
+// dataplaneUpgrade lists the interruptions by a replacement of the dataplane.
 func (n *node) dataplaneUpgrade() upgradePart {
 	part := upgradePart{Running: n.state.Dataplane}
 	if n.unread != nil {

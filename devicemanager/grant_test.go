@@ -32,7 +32,6 @@ func wantCode(t *testing.T, err error, code uint, texts ...string) {
 
 // TestContainersGetWhatKubeletGaveThem with and without PodResources.Get, and next to devices of other
 // vendors.
-// rows: MEM-25
 func TestContainersGetWhatKubeletGaveThem(t *testing.T) {
 	for name, get := range map[string]error{
 		"Get":                                   nil,
@@ -92,7 +91,6 @@ func TestDevicesFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
 
 // TestAllocationSurvivesAgentRestartBetweenAllocateAndADD with and without its state file, also for a recreated sandbox
 // and next to devices of other vendors.
-// rows: MEM-25
 func TestAllocationSurvivesAgentRestartBetweenAllocateAndADD(t *testing.T) {
 	for _, tt := range []struct {
 		name          string

@@ -17,7 +17,6 @@ import (
 )
 
 // TestAllocateReturnsDirectorySocketAndSecret: the answer, and the files that exist before it.
-// rows: MEM-03, MEM-22, MEM-23, MEM-24
 func TestAllocateReturnsDirectorySocketAndSecret(t *testing.T) {
 	n := newNode(t)
 	c := n.admit(t, podOf("a", 2))[0]
@@ -248,7 +247,6 @@ func TestAdmissionFailsWhenDevicesAreExhausted(t *testing.T) {
 
 // TestAllocateFailsAfterItsTimeout: a hanging commit fails the container, and its later result is
 // collected.
-// rows: MEM-22
 func TestAllocateFailsAfterItsTimeout(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.AllocateTimeout = time.Second })
 	hung := make(chan struct{})

@@ -21,7 +21,6 @@ import (
 const within = 2 * time.Second
 
 // TestDevicesReturnAfterKubeletDisruptions with and without inotify.
-// rows: MEM-04
 func TestDevicesReturnAfterKubeletDisruptions(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

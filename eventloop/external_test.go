@@ -125,7 +125,6 @@ func TestStep8ExternalConfigurationMayComeFirst(t *testing.T) {
 	p.do(t, &connect{delete: []string{"z"}})
 }
 
-// rows: MEM-16
 func TestStep8MergesExternalConfigurationIntoDesiredValues(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Run(t, p.Loop)
@@ -196,7 +195,6 @@ func TestStep8AKeyMovesBetweenHandlersAndExternalConfiguration(t *testing.T) {
 	}
 }
 
-// rows: MEM-16
 func TestStep8DropsAnInvalidPatch(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)

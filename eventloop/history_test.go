@@ -67,7 +67,6 @@ func TestHistoryIsACopy(t *testing.T) {
 	}
 }
 
-// rows: MEM-13
 func TestHistoryIsBounded(t *testing.T) {
 	for name, limit := range map[string]option{
 		"by count": func(c *eventloop.Config) { c.Limit(eventloop.Limits{Records: 5}) },

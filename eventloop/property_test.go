@@ -181,7 +181,6 @@ func (s *script) fails() bool {
 	return s.commit != "" || s.save != ""
 }
 
-// rows: MEM-18
 func TestPropertyAFailedAtomicEventChangesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine()

@@ -13,7 +13,6 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
-// rows: CIL-22
 func TestAFullQueueRefusesWithItsLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet, func(c *eventloop.Config) { c.Limit(eventloop.Limits{Queue: 2}) })
@@ -42,7 +41,6 @@ func TestAFullQueueRefusesWithItsLength(t *testing.T) {
 	})
 }
 
-// rows: CIL-22
 func TestABurstOfEventsIsNotRefused(t *testing.T) {
 	w := ready(t)
 	ended := make(chan error)
@@ -77,7 +75,6 @@ func TestDoFailsInsideAHandler(t *testing.T) {
 	}
 }
 
-// rows: CIL-11, AWS-10
 func TestEventsWaitForTheStartUpResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, quiet)

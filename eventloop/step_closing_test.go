@@ -15,7 +15,6 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// rows: MEM-19
 func TestStep11ClosesTheRecordWithAllTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t)
@@ -82,7 +81,6 @@ func TestStep11RecordsAndSavesTheError(t *testing.T) {
 	})
 }
 
-// rows: MEM-20
 func TestStep12StuckKeysAreReportedAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, func(c *eventloop.Config) {
@@ -225,7 +223,6 @@ func watched(t *testing.T) (w *world, found *[]string) {
 	return w, found
 }
 
-// rows: MEM-21
 func TestStep13VerifyFindsDifferencesOfHandlers(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string

@@ -14,7 +14,6 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// rows: MEM-15
 func TestStep7HandlersOnlyBuildTheTransaction(t *testing.T) {
 	w := ready(t, quiet)
 	committed := len(w.committer.Changes())
@@ -67,7 +66,6 @@ func TestStep7MisuseIsAnErrorOfTheEvent(t *testing.T) {
 	}
 }
 
-// rows: CAL-27
 func TestStep7APanicIsAnErrorWithItsStack(t *testing.T) {
 	w := ready(t)
 	w.failIn["second"] = errors.New("panic")
@@ -82,7 +80,6 @@ func TestStep7APanicIsAnErrorWithItsStack(t *testing.T) {
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 }
 
-// rows: MEM-17
 func TestStep9CommitsOnceThenSaves(t *testing.T) {
 	w := newWorld(t)
 	var order []string

@@ -25,7 +25,6 @@ type prepared struct {
 
 func (p prepared) Prepared() (time.Time, error) { return p.since, p.refusal }
 
-// rows: MEM-08, MEM-09
 func TestStep1RefusesEarlyWithARecord(t *testing.T) {
 	for _, tc := range []struct {
 		name, says string
@@ -61,7 +60,6 @@ func TestStep1RefusesEarlyWithARecord(t *testing.T) {
 	}
 }
 
-// rows: MEM-09
 func TestStep1IncludesThePreparationByTheCaller(t *testing.T) {
 	w := ready(t)
 	eventloop.On(w.Loop, "third", func(context.Context, prepared, *eventloop.Txn) error {
@@ -82,7 +80,6 @@ func TestStep1IncludesThePreparationByTheCaller(t *testing.T) {
 	}
 }
 
-// rows: MEM-09
 func TestStep1RefusesTheEventOfACallerThatLeft(t *testing.T) {
 	w := ready(t)
 	w.forget()
@@ -94,7 +91,6 @@ func TestStep1RefusesTheEventOfACallerThatLeft(t *testing.T) {
 	}
 }
 
-// rows: MEM-10
 func TestStep2DistinguishesUpdateAndResync(t *testing.T) {
 	w := ready(t, quiet)
 	rec := w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -113,7 +109,6 @@ func TestStep2DistinguishesUpdateAndResync(t *testing.T) {
 	}
 }
 
-// rows: MEM-11
 func TestStep3OrdersForwardOrReverse(t *testing.T) {
 	w := ready(t, quiet)
 	rec := w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -129,7 +124,6 @@ func TestStep3OrdersForwardOrReverse(t *testing.T) {
 	}
 }
 
-// rows: MEM-12
 func TestStep4LeavesOutHandlersOfOtherEvents(t *testing.T) {
 	w := newWorld(t, quiet)
 	eventloop.On(w.Loop, "third", func(context.Context, *deletePod, *eventloop.Txn) error {
@@ -152,7 +146,6 @@ func TestStep4LeavesOutHandlersOfOtherEvents(t *testing.T) {
 	}
 }
 
-// rows: MEM-13
 func TestStep5OpensTheRecord(t *testing.T) {
 	w := ready(t)
 	before := w.last(t).Seq
@@ -168,7 +161,6 @@ func TestStep5OpensTheRecord(t *testing.T) {
 	}
 }
 
-// rows: MEM-14
 func TestStep6AnnouncesTheEventOnce(t *testing.T) {
 	w := ready(t)
 	w.failIn["second"] = errBoom

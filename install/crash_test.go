@@ -116,7 +116,6 @@ func (n *node) checkValid() {
 	}
 }
 
-// rows: AWS-03, AWS-31
 func TestANodeIsValidIfTheInstallerIsKilled(t *testing.T) {
 	tests := []plan{
 		{"on a fresh node", func(*node) {}, func(*Options) {}, thisBuild},

@@ -15,7 +15,6 @@ const bridgeList = `{"cniVersion":"1.0.0","name":"b","plugins":[{"type":"bridge"
 
 func exclusive(o *Options) { o.Exclusive = true }
 
-// rows: CIL-21
 func TestExclusiveSetsForeignConfigurationsAsideUntilUninstall(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.write("net.d/05-first.conflist", bridgeList)
@@ -55,7 +54,6 @@ func TestExclusiveSetsForeignConfigurationsAsideUntilUninstall(t *testing.T) {
 	}
 }
 
-// rows: CIL-21
 func TestForeignConfigurationsStayWithoutExclusive(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.write("net.d/05-first.conflist", bridgeList)

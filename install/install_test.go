@@ -14,7 +14,6 @@ import (
 	"github.com/weftnet/weft/cni/cnitest"
 )
 
-// rows: CIL-01
 func TestInstallCreatesProgramLinkAndConfiguration(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
@@ -44,7 +43,6 @@ func TestInstallCreatesProgramLinkAndConfiguration(t *testing.T) {
 	}
 }
 
-// rows: CIL-01
 func TestInstallDoesNotRewriteFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
@@ -63,7 +61,6 @@ func TestInstallDoesNotRewriteFiles(t *testing.T) {
 	}
 }
 
-// rows: AWS-02
 func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -89,7 +86,6 @@ func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 	}
 }
 
-// rows: AWS-02, CIL-01
 func TestTheConfigurationIsWrittenWhenTheAgentIsReady(t *testing.T) {
 	n := newNode(t, cnitest.Starting)
 	done := make(chan error, 1)
@@ -155,7 +151,6 @@ func TestAnUpgradeReplacesARunningProgram(t *testing.T) {
 	}
 }
 
-// rows: AWS-03
 func TestAConfigurationNeverExistsWithoutItsProgram(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	ctx, cancel := context.WithCancel(t.Context())

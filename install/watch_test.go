@@ -13,7 +13,6 @@ func (n *node) watching() {
 	n.eventually("the watch starts", func() bool { return strings.Contains(n.log.String(), "msg=watching") })
 }
 
-// rows: CIL-01
 func TestWatchRestoresRemovedFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.watch()
@@ -43,7 +42,6 @@ func TestWatchRestoresTheConfigurationWhenTheAgentIsReady(t *testing.T) {
 	n.eventually("the configuration is restored", func() bool { return n.has("net.d/10-weft.conflist") })
 }
 
-// rows: CIL-23
 func TestTheEndOfTheWatchKeepsAllFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	stop := n.watch()

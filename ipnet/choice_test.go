@@ -37,7 +37,6 @@ func choosing(t *testing.T) *node {
 	return nodeOf(t, config)
 }
 
-// rows: CAL-18, IPM-09
 func TestPoolIsChosenByPodThenNamespaceThenNode(t *testing.T) {
 	tests := []struct {
 		name, namespace, pools string
@@ -67,7 +66,6 @@ func TestPoolIsChosenByPodThenNamespaceThenNode(t *testing.T) {
 	}
 }
 
-// rows: CAL-18, CAL-20, IPM-09
 func TestErrorOfAnUnusablePoolNamesIt(t *testing.T) {
 	tests := []struct {
 		name, namespace, pools, addresses string
@@ -116,7 +114,6 @@ func TestErrorOfAnUnusablePoolNamesIt(t *testing.T) {
 	}
 }
 
-// rows: IPM-09
 func TestAddFailsWithoutAnEnabledPool(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
 		Networks: networks.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}},
@@ -160,7 +157,6 @@ func static(container, address string) *pod.AddPod {
 	return ev
 }
 
-// rows: CAL-19, IPM-18
 func TestAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	old := static("old", "10.1.0.7")
@@ -202,7 +198,6 @@ func TestAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
-// rows: CAL-19, CIL-02
 func TestAddressIsNotHandedOverToAnotherPod(t *testing.T) {
 	for name, change := range map[string]func(*pod.AddPod){
 		"another pod":              func(ev *pod.AddPod) { ev.ID.Name = "b" },
@@ -230,7 +225,6 @@ func TestAddressIsNotHandedOverToAnotherPod(t *testing.T) {
 	}
 }
 
-// rows: IPM-18
 func TestRecreatedPodGetsItsAddressAfterTheDELOfTheOldOne(t *testing.T) {
 	n := newNode(t, four).run(t)
 	old := static("old", "10.1.0.7")
@@ -299,7 +293,6 @@ func TestForeignAddressIsOnlyForTheMainInterface(t *testing.T) {
 	}
 }
 
-// rows: CAL-20
 func TestForeignAddressInAPoolIsNotAllocatedAgain(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.add(t, foreign("a", "10.1.0.2/24"))
@@ -373,7 +366,6 @@ func TestForeignAddressObeysItsPool(t *testing.T) {
 	}
 }
 
-// rows: CAL-21
 func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"fe80::5/64": "cannot be a pod's", "224.0.0.1/4": "cannot be a pod's", "127.0.0.1/8": "cannot be a pod's",

@@ -42,7 +42,6 @@ func TestRecordOfTheMainInterface(t *testing.T) {
 	}
 }
 
-// rows: CAL-25
 func TestRefusedPodsLeaveNothingAndHaveAReason(t *testing.T) {
 	requested := func(addresses ...string) pod.Requested {
 		var r pod.Requested
@@ -119,7 +118,6 @@ func checkRefusal(t *testing.T, err error, code uint, parts ...string) {
 	}
 }
 
-// rows: CAL-25
 func TestGatewaysMACIsRefused(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
@@ -131,7 +129,6 @@ func TestGatewaysMACIsRefused(t *testing.T) {
 	checkRefusal(t, err, pod.CodeAddressInUse, gateway.String()+" is the gateway's")
 }
 
-// rows: AWS-19
 func TestErrorOfAnExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
 	small := ipam.Pool{Name: "small", Prefix: netip.MustParsePrefix("10.2.0.0/30")}
 	n := newNode(t, small).run(t)

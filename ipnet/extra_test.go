@@ -23,7 +23,6 @@ func summary(a *pod.Attachment) string {
 	return strings.Join(lines, "\n")
 }
 
-// rows: MEM-01
 func TestInterfacesAreMadeInTheRequestedOrder(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L2, "10.5.0.0/24"), custom("bare", pod.L2))
@@ -159,7 +158,6 @@ func TestOnlyTheFirstOfSeveralInterfacesOnOneNetworkHasItsRoutes(t *testing.T) {
 	}
 }
 
-// rows: CAL-25
 func TestAntiSpoofingFollowsTheNetwork(t *testing.T) {
 	routed := custom("routed", pod.L3, "10.5.0.0/24")
 	bare := custom("bare", pod.L2)

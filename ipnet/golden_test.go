@@ -147,7 +147,6 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 	}
 }
 
-// rows: CAL-09, CAL-14
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
 		Networks: networks.Config{Pools: []ipam.Pool{four, six}},

@@ -19,7 +19,6 @@ func (n *node) translation(t *testing.T) wire.Masquerade {
 	return v
 }
 
-// rows: AWS-22, AWS-23
 func TestMasqueradeFollowsTheNetwork(t *testing.T) {
 	elsewhere := netip.MustParsePrefix("198.51.100.0/24")
 	for _, on := range []bool{true, false} {

@@ -61,7 +61,6 @@ func TestMemifsAreAssignedToContainersInOrder(t *testing.T) {
 	}
 }
 
-// rows: MEM-05
 func TestInvalidMemifLeavesNothingAndHasAReason(t *testing.T) {
 	two := []pod.Grant{grant("a", 1, 1), grant("b", 2, 1)}
 	tests := []struct {

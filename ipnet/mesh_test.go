@@ -115,7 +115,6 @@ func TestValuesOfTheMesh(t *testing.T) {
 	}
 }
 
-// rows: IPM-11
 func TestBorrowedAddressIsRoutedToItsBorrower(t *testing.T) {
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, families["ip4"]...)).run(t)
 	if refused := n.join(t, self(), other(2, "10.1.2.0/26"), other(3, "10.1.2.7/32")); len(refused) > 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// rows: CAL-04
 func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 	tests := []struct {
 		name        string

@@ -29,7 +29,6 @@ func (n *node) checkNumbers(t *testing.T, want map[string][3]uint32) {
 	}
 }
 
-// rows: MEM-26
 func TestNumbersAreStableAndFreedWithTheirNetwork(t *testing.T) {
 	a := custom("a", pod.L3, "10.5.0.0/24")
 	b := custom("b", pod.L2, "10.5.0.0/24")

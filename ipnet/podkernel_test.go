@@ -29,8 +29,6 @@ func settingsOf(n *node) (settings []string) {
 
 // Forwarding is enabled for the pod's families, by any of its attachments; a restart with another configuration changes
 // running pods too.
-//
-// rows: CAL-29
 func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 	const (
 		ip4 = "/run/netns/a net/ipv4/ip_forward=1"
@@ -59,8 +57,6 @@ func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 
 // The main interface has only routes to the pools. An existing pod keeps its routes, and a lost state file changes
 // nothing.
-//
-// rows: CAL-29
 func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	before := n.add(t, sandbox("before")).Interfaces

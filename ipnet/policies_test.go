@@ -109,7 +109,6 @@ func onPod(name, extra string) *pod.AddPod {
 	return ev
 }
 
-// rows: AWS-43, CAL-28
 func TestPodIsConnectedBehindItsRules(t *testing.T) {
 	r := newRuler()
 	n := policedNode(t, r).run(t)

@@ -36,8 +36,6 @@ func queuesOf(n *node) (queues []string) {
 
 // RX and TX are swapped at the dataplane's end of a veth. Existing interfaces keep their queues when the node's default
 // changes.
-//
-// rows: CAL-29
 func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
 	const options = `{"t1":{"rxQueues":2,"txQueues":2},"t2":{"txQueues":4},"v1":{"rxQueues":2,"txQueues":4},"v2":{"rxQueues":1}}`
 	for given, want := range map[int][]string{

@@ -75,7 +75,6 @@ func TestRestartAndResyncChangeNothing(t *testing.T) {
 	}
 }
 
-// rows: CIL-08
 func TestAttachmentsTakePrecedenceOverLeases(t *testing.T) {
 	log := &bytes.Buffer{}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

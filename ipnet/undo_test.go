@@ -15,8 +15,6 @@ import (
 
 // Pods are added and deleted, and a later handler, the commit or the durable step fails at random. A failed event
 // changes nothing; after all events a resync equals the updates (the loop verifies).
-//
-// rows: MEM-18
 func TestFailedEventChangesNothing(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := newNode(t, four, six).run(t)

@@ -68,7 +68,6 @@ func testAtomic(t *testing.T, faulty func(seed uint64) func(kvscheduler.Verb, re
 	})
 }
 
-// rows: MEM-17, MEM-18
 func TestAnAtomicTransactionReturnsTheMachineAfterARefusal(t *testing.T) {
 	testAtomic(t, func(seed uint64) func(kvscheduler.Verb, ref) kvschedulertest.Fault {
 		f, _ := onlyFirst(faults(seed, 20, kvschedulertest.Refuse))

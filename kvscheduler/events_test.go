@@ -14,7 +14,6 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// rows: MEM-17
 func TestTheDelayBetweenRetriesGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)

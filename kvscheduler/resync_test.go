@@ -67,7 +67,6 @@ func TestForeignObjectsAreNeverTouched(t *testing.T) {
 	w.noWrong()
 }
 
-// rows: CIL-11
 func TestNothingIsPrunedBeforeAllSourcesAreReadyNorAboveTheGuard(t *testing.T) {
 	m := kvschedulertest.New()
 	old := start(t, m, nil)

@@ -10,7 +10,7 @@ import (
 )
 
 // A handover moves a listening socket with its interfaces and their connections to another process, and the clients
-// notice nothing: memory, eventfds and control sockets stay the same, and the rings continue at the slots where they
+// do not notice it: memory, eventfds and control sockets stay the same, and the rings continue at the slots where they
 // stopped.
 //
 //	Listener.Suspend   nothing is read from the clients' sockets any more
@@ -19,7 +19,7 @@ import (
 //	Listener.Release
 //
 // Between Suspend and Release the listener can still be closed, which disconnects the clients. Before Start the other
-// one can still be released, which changes nothing.
+// one can still be released, which has no effect.
 
 // Passed describes a suspended connection for Interface.Resume in another process. Its descriptors are the control
 // socket, the regions, and the eventfds of the rings, in this order. It contains no secret.
@@ -50,7 +50,7 @@ func (p *Passed) descriptors() int { return 1 + len(p.Regions) + len(p.Rings) }
 // handover is the part of a Conn that concerns handovers.
 type handover struct {
 	suspending atomic.Bool
-	parked     chan struct{} // closed when nothing is read from the control socket any more
+	parked     chan struct{} // closed when the control socket is not read any more
 	left       chan struct{} // closed by Conn.Leave
 	// of a resumed connection with a Broker, for the broker process, until Listener.Start; -1: none
 	relay int
@@ -212,7 +212,7 @@ func (c *Conn) Pass() (*Passed, []int) {
 	return p, all
 }
 
-// settle publishes what was sent and returns what was received, so that one index describes each queue.
+// settle publishes sent packets and returns received ones, so that one index describes each queue.
 func (c *Conn) settle() error {
 	for _, q := range c.rx {
 		q.Release()

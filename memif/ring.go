@@ -26,11 +26,11 @@ const (
 
 	// maskInterrupt is the receiver's flag: do not ring.
 	maskInterrupt = 1
-	// chained is the flag of a slot whose packet goes on in the next.
+	// chained is the flag of a slot with a packet that continues in the next slot.
 	chained = 1
 )
 
-// ringBytes is what a ring of so many slots takes.
+// ringBytes returns the size of a ring with a number of slots.
 func ringBytes(slots uint32) uint64 { return ringHeaderSize + uint64(slots)*slotSize }
 
 // ring is one direction's.
@@ -68,7 +68,7 @@ func (r *ring) setHead(v uint16) {
 	}
 }
 
-// maskInterrupts is followed by a full barrier: what the receiver looks at next is not older.
+// maskInterrupts is followed by a full barrier: the receiver's next reads are not older.
 func (r *ring) maskInterrupts(on bool) {
 	for {
 		old := atomic.LoadUint32(r.state())
@@ -84,7 +84,7 @@ func (r *ring) maskInterrupts(on bool) {
 
 func (r *ring) interruptsMasked() bool { return atomic.LoadUint32(r.state())&maskInterrupt != 0 }
 
-// descriptor is a copy of a slot: what is checked is what is used, whatever the peer writes meanwhile.
+// descriptor is a copy of a slot: the checked value is used, even if the peer writes meanwhile.
 type descriptor struct {
 	flags, region  uint16
 	length, offset uint32
@@ -102,7 +102,7 @@ func (r *ring) descriptor(i uint16) descriptor {
 	return descriptor{flags: uint16(a), region: uint16(a >> 16), length: uint32(a >> 32), offset: uint32(b)}
 }
 
-// fill sets what the sender of a packet says of a slot: plain stores, published by the index that follows.
+// fill sets the fields of a slot that its sender owns: plain stores, published by the index that follows.
 func (r *ring) fill(i uint16, d descriptor) {
 	first, _ := r.slot(i)
 	*first = uint64(d.flags) | uint64(d.region)<<16 | uint64(d.length)<<32
@@ -140,7 +140,7 @@ type QueueStats struct {
 	BadLength uint64
 	// TooLong counts packets dropped because they were longer than the buffer, the limit or the whole ring.
 	TooLong uint64
-	// Unfinished counts packets dropped because their chain went on beyond what was published.
+	// Unfinished counts packets dropped because their chain continued beyond the published slots.
 	Unfinished uint64
 	// Full counts how often a transmit ring had no room for a packet.
 	Full uint64

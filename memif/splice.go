@@ -16,7 +16,7 @@ type SpliceConfig struct {
 	// Path is the socket for the client, shorter than 108 bytes; Mode is the file's, 0: see ListenOptions.
 	Path string
 	Mode fs.FileMode
-	// ClientID and ClientSecret are what the client must send. The server gets ServerID and ServerSecret instead.
+	// ClientID and ClientSecret come from the client. The server gets ServerID and ServerSecret instead.
 	ClientID, ServerID         uint32
 	ClientSecret, ServerSecret Secret
 	// Dial connects to the server's socket, and does not wait for the server. Nothing may have been read from the
@@ -24,12 +24,12 @@ type SpliceConfig struct {
 	Dial func() (*net.UnixConn, error)
 }
 
-// Splice connects a client with a server whose socket the client cannot reach, or may reach only as long as the Splice
-// is there: it passes their control messages in both directions. The packets are in memory that both share, and do not
-// pass this process. Neither end must be trusted: the client's secret is checked here, its descriptors reach the server
-// only if they are shared memory or eventfds, and those of the server never reach the client. As with a Listener, both
-// sockets are the broker process's: this process never reads from them. A Splice ends its connection when it is closed,
-// and when the broker process ends.
+// Splice connects a client with a server if the client cannot reach the server's socket, or may reach it only as long
+// as the Splice is there: it passes their control messages in both directions. The packets are in memory that both
+// share, and do not pass this process. Neither end must be trusted: the client's secret is checked here, its
+// descriptors reach the server only if they are shared memory or eventfds, and the server's descriptors never reach the
+// client. As with a Listener, both sockets are the broker process's: this process never reads from them. A Splice ends
+// its connection when it is closed, and when the broker process ends.
 type Splice struct {
 	broker *Broker
 	config SpliceConfig
@@ -37,18 +37,18 @@ type Splice struct {
 	file   fs.FileInfo // as it was bound
 	number uint32
 	once   sync.Once
-	early  rate.Sometimes // bounds what a client adds to the log
+	early  rate.Sometimes // bounds the log lines of a client
 
 	mu        sync.Mutex
 	connected int
 	err       error // of the last Dial
 }
 
-// maxSpliced bounds the clients of a Splice: the one that is connected, and those whose end takes time.
+// maxSpliced bounds the clients of a Splice: the connected one, and the ones that are being closed.
 const maxSpliced = 4
 
-// unreadSize bounds what a server does not read, bytes: some messages. The kernel counts their descriptors, and has no
-// more than a limit on their way for all clients of the broker process.
+// unreadSize bounds the bytes that a server has not read: some messages. The kernel counts their descriptors, and has
+// no more than a limit on their way for all clients of the broker process.
 const unreadSize = 8192
 
 // Splice binds the client's socket and serves it until Close.

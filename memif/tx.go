@@ -101,7 +101,7 @@ func (q *TxQueue) AppendParts(head, body []byte) bool {
 // line is the size of a cache line, and of the smallest Ethernet frame.
 const line = 64
 
-// copyHead is copy to where there is room. For what a call of memmove costs as much as the copying it spares the call.
+// copyHead copies to a place with enough room. It spares a call of memmove if the call costs as much as the copying.
 func copyHead(to unsafe.Pointer, from []byte) {
 	n := len(from)
 	if n < line || n > 2*line {
@@ -127,7 +127,7 @@ func (q *TxQueue) appendGuarded(head, body []byte) (ok bool) {
 	return q.append(head, body)
 }
 
-// Flush publishes what was appended and committed, and rings the peer if it wants that.
+// Flush publishes the appended and committed packets, and rings the peer if the peer wants that.
 func (q *TxQueue) Flush() {
 	if q.memory.guarded {
 		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
@@ -205,7 +205,7 @@ func (q *TxQueue) look() bool {
 	return q.free != 0
 }
 
-// buffer returns a slot's memory and its descriptor, whose length is the room. One that cannot be used has no length,
+// buffer returns a slot's memory and its descriptor, with the room as its length. An unusable slot has no length,
 // and ends the connection.
 func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
 	if !q.server {
@@ -223,7 +223,7 @@ func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
 }
 
 // appendChain spreads a packet over several slots. All but the last are filled, so that a chain which does not fit
-// leaves nothing behind but flags, which the next packet overwrites.
+// leaves only flags behind, which the next packet overwrites.
 func (q *TxQueue) appendChain(head, body []byte) bool {
 	length := len(head) + len(body)
 	i := uint16(0)
@@ -329,7 +329,7 @@ func (q *TxQueue) reserve(n int) []byte {
 	return unsafe.Slice((*byte)(to), n)
 }
 
-// reserveGuarded lends memory of this side: what the caller writes cannot fault.
+// reserveGuarded lends memory of this side: the caller's writes cannot fault.
 func (q *TxQueue) reserveGuarded(n int) (lent []byte) {
 	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
 	if q.reserve(n) == nil {
@@ -341,7 +341,7 @@ func (q *TxQueue) reserveGuarded(n int) (lent []byte) {
 	return q.reserved[:n]
 }
 
-// Commit appends the first n bytes of the buffer that Reserve returned last, without publishing them. It does nothing
+// Commit appends the first n bytes of the buffer that Reserve returned last, without publishing them. It has no effect
 // if n is not positive, or larger than the buffer.
 func (q *TxQueue) Commit(n int) {
 	if n <= 0 || q.free == 0 {

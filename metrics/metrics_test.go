@@ -105,7 +105,6 @@ func newMetrics(read func(context.Context) State) *Metrics {
 	})
 }
 
-// rows: AWS-24, AWS-45
 func TestAllMetricsAreServed(t *testing.T) {
 	state := fullState()
 	for n := range maxConditions - 1 {

@@ -150,7 +150,6 @@ func TestAddErrorCodes(t *testing.T) {
 	}
 }
 
-// rows: AWS-28
 func TestAddRejectsInvalidRequestBeforeTheLoop(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(req *weftv1.AddRequest)
@@ -196,7 +195,6 @@ func TestAddBeforeTheAgentIsReadyReportsStarting(t *testing.T) {
 	}
 }
 
-// rows: AWS-41
 func TestAddUsesAnnotationsOfRuntimeFirst(t *testing.T) {
 	n := newNode(t)
 	n.cluster.annotations = func(context.Context, pod.ID) (map[string]string, string, error) {

@@ -103,7 +103,6 @@ func TestCheckWaitsForConvergence(t *testing.T) {
 	})
 }
 
-// rows: IPM-03
 func TestStatusReportsWhetherAddWouldBeServed(t *testing.T) {
 	n := newNode(t)
 	status := func() *weftv1.Error {

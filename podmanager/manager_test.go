@@ -76,7 +76,6 @@ func (n *node) failOnce(t *testing.T, container, netns string) {
 }
 
 // TestEachCallHasTheReplyOfItsOwnEvent adds and deletes many sandboxes concurrently.
-// rows: MEM-07, CIL-15
 func TestEachCallHasTheReplyOfItsOwnEvent(t *testing.T) {
 	const sandboxes = 50
 	n := newNode(t)

@@ -226,8 +226,6 @@ func FuzzRequested(f *testing.F) {
 }
 
 // TestAdjacentProtocolsWorkTogether: a plugin of the previous or next release can add and delete pods.
-//
-// rows: AWS-28
 func TestAdjacentProtocolsWorkTogether(t *testing.T) {
 	const ours = weftv1.Protocol
 	for protocol := range uint32(ours + 3) {

@@ -68,7 +68,6 @@ func serve(t *testing.T, s weftv1.RemoteCNIServer, l net.Listener) {
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
 }
 
-// rows: AWS-27
 func TestOnlyRootIsServed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
@@ -125,7 +124,6 @@ func (defective) Status(context.Context, *weftv1.StatusRequest) (*weftv1.StatusR
 	panic("index out of range")
 }
 
-// rows: CAL-27
 func TestPanicOfACallIsReturnedAsItsError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	serve(t, defective{}, listen(t, path))

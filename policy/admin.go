@@ -76,7 +76,7 @@ func baselinePeers(list []adminv1.BaselineAdminNetworkPolicyEgressPeer) []adminv
 	return peers
 }
 
-// adminRule is what the four types of rules of AdminNetworkPolicies and BaselineAdminNetworkPolicies have in common.
+// adminRule has the fields that the four types of rules of AdminNetworkPolicies and BaselineAdminNetworkPolicies share.
 type adminRule struct {
 	name, action string
 	peers        []adminv1.AdminNetworkPolicyEgressPeer
@@ -100,7 +100,7 @@ func (c *adminConversion) setSubject(o adminv1.AdminNetworkPolicySubject) {
 	c.Subject = newSelector("", namespaces, pods)
 }
 
-// selectorsOf returns selectors of all namespaces and pods that may be selected, and what is invalid about that.
+// selectorsOf returns selectors of all namespaces and pods that may be selected. The error names the invalid parts.
 func selectorsOf(namespaces *metav1.LabelSelector, pods *adminv1.NamespacedPod) (ns, ps labels.Selector, err error) {
 	switch {
 	case (namespaces == nil) == (pods == nil):
@@ -141,8 +141,8 @@ func (c *adminConversion) add(d Direction, n int, o adminRule) {
 	c.Rules[d] = append(c.Rules[d], r.ofUnknown()...)
 }
 
-// ofUnknown returns the rule, and what it means for pods of namespaces whose labels are not known: they are denied if
-// they may be denied, or if the rule may leave them to other policies, and not allowed.
+// ofUnknown returns the rule with its meaning for pods of namespaces with unknown labels: the rule denies them if it
+// may deny them or leave them to other policies, and it allows none of them.
 func (r *Clause) ofUnknown() []Clause {
 	switch r.Action {
 	case Deny:
@@ -161,7 +161,7 @@ func (r *Clause) ofUnknown() []Clause {
 	return []Clause{*r}
 }
 
-// reading returns a copy of the rule whose selectors read unknown namespaces otherwise.
+// reading returns a copy of the rule with selectors that treat unknown namespaces in the given way.
 func (r *Clause) reading(u unknownNamespaces) Clause {
 	is := *r
 	is.Peers = slices.Clone(r.Peers)

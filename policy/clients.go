@@ -82,7 +82,7 @@ type ClientMap struct {
 }
 
 // NewClientMap returns the map for the ranges that pods have their addresses of. nodes are other addresses in use. Of a
-// family whose client addresses would be ambiguous the map has none, and why has the reason.
+// family with ambiguous client addresses the map has no address, and why has the reason.
 func NewClientMap(r ClientRanges, pods []netip.Prefix, nodes []netip.Addr) (m ClientMap, why []string) {
 	pods = aggregate(pods)
 	m.ranges = r
@@ -130,7 +130,7 @@ func (r ClientRanges) ambiguous(of netip.Prefix, pods []netip.Prefix, nodes []ne
 	return ""
 }
 
-// Ranges returns the ranges whose client addresses are in use.
+// Ranges returns the ranges with client addresses in use.
 func (m ClientMap) Ranges() ClientRanges { return m.ranges }
 
 // Equal reports whether both maps are the same.
@@ -159,7 +159,7 @@ func (m ClientMap) sourcesOf(i *Interface) []netip.Prefix {
 	return all
 }
 
-// PodOf returns the address of the pod with a client address; false if it is none.
+// PodOf returns the address of the pod with a client address; false if no pod has it.
 func (m ClientMap) PodOf(client netip.Addr) (netip.Addr, bool) {
 	for i, c := range m.clients {
 		if c.Contains(client) { // the bits behind the prefix are the same
@@ -179,7 +179,7 @@ func contain(prefixes []netip.Prefix, a netip.Addr) bool {
 }
 
 // Sources returns the addresses that packets from the addresses in a prefix can have as their source: also the client
-// addresses of the pods in it, but not those of other pods.
+// addresses of the pods in it, but no client addresses of other pods.
 func (m ClientMap) Sources(p netip.Prefix) []netip.Prefix {
 	var clients, others []netip.Prefix
 	for i, pods := range m.pods {

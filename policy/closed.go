@@ -14,14 +14,12 @@ import (
 // InvalidError says which parts of a policy are not understood. They are read such that the policy permits no
 // connection that it would not permit if they were understood:
 //
-//   - What allows (a peer or port of a NetworkPolicy, an Allow rule of an AdminNetworkPolicy) allows nothing. The
-//     policy isolates as before.
-//   - What denies or passes denies all: as the network-policy-api says, "For Deny and Pass rules, fail closed means:
-//     treat the rule as a
-//     'Deny all' rule".
-//   - The requirements of the subject's selectors that are invalid are left out, so the subject is larger. What the
-//     policy allows or passes
-//     is then denied: the pod may be isolated by another policy.
+//   - An invalid part that allows (a peer or port of a NetworkPolicy, an Allow rule of an AdminNetworkPolicy) matches
+//     no connection. The policy isolates as before.
+//   - An invalid rule that denies or passes denies all: as the network-policy-api says, "For Deny and Pass rules, fail
+//     closed means: treat the rule as a 'Deny all' rule".
+//   - Invalid requirements of the subject's selectors are left out, so the subject is larger. Connections that the
+//     policy allows or passes are then denied, because another policy may isolate the pod.
 type InvalidError struct {
 	Policy  Ref
 	Reasons []string // at least one, with the name of the part
@@ -33,16 +31,16 @@ func (e *InvalidError) Error() string {
 }
 
 // maxReasons is the number of reasons that are kept of a policy with invalid parts, and maxReason their length. Each
-// agent keeps those of all policies, and users write policies whose parts are all invalid.
+// agent keeps the reasons of all policies, and users can write policies with only invalid parts.
 const (
 	maxReasons = 16
 	maxReason  = 256
 )
 
-// faults collects what is invalid about a policy.
+// faults collects the invalid parts of a policy.
 type faults []string
 
-// add notes what is invalid about a part of the policy; nil: nothing.
+// add notes the error of a part of the policy; nil: the part is valid.
 func (f *faults) add(part string, err error) {
 	switch {
 	case err == nil || len(*f) > maxReasons:
@@ -54,7 +52,7 @@ func (f *faults) add(part string, err error) {
 	}
 }
 
-// of returns the error of a policy; nil if nothing is invalid.
+// of returns the error of a policy; nil if all its parts are valid.
 func (f *faults) of(id Ref) error {
 	if len(*f) == 0 {
 		return nil
@@ -62,8 +60,8 @@ func (f *faults) of(id Ref) error {
 	return &InvalidError{Policy: id, Reasons: *f}
 }
 
-// atLeast returns a selector of all objects that an API's selector may select, and what is invalid about that: it has
-// no requirement that is invalid.
+// atLeast returns a selector of all objects that an API's selector may select: one without the
+// invalid requirements. The error names them.
 func atLeast(s *metav1.LabelSelector) (labels.Selector, error) {
 	whole, err := metav1.LabelSelectorAsSelector(s)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// compiled are the rules of an interface by direction, and what they lack because of limits.
+// compiled are the rules of an interface by direction, and the rules that limits exclude.
 type compiled struct {
 	rules    [2][]Rule
 	own      [2]int // rules of the dataplane for the policies of the namespace
@@ -36,7 +36,7 @@ type compilation struct {
 	peers   map[*policyState]*peers
 }
 
-// isGuarded reports whether the network of the interface may permit what the pod sends by protocol.
+// isGuarded reports whether the network of the interface may permit packets from the pod by protocol.
 func (c *compilation) isGuarded() bool { return c.direction == Egress && !c.nic.Main }
 
 // ownLimit returns the limit of the policies of a namespace. Only main interfaces have other rules.
@@ -50,7 +50,7 @@ func (c *compilation) ownLimit() int {
 func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
 
 // compile returns the rules of an interface; nil: everything is permitted. If it is starved, the policies of its
-// namespace allow nothing.
+// namespace allow no connection.
 func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
 	policies := e.policiesOf(p, i)
 	var all compiled
@@ -122,7 +122,7 @@ func (e *Engine) policiesOf(p *podState, i *Interface) []*policyState {
 }
 
 // evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind
-// Network or Multi isolate the pod, what these allow and nothing else; else those of kind Baseline. It returns nil if
+// Network or Multi isolate the pod, only their rules; else the rules of kind Baseline. It returns nil if
 // no policy restricts the direction.
 func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
 	var admin, baseline []Rule
@@ -224,7 +224,7 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 		isNamed := slices.ContainsFunc(r.Ports, Port.isNamed)
 		if !r.AnyPort && !(isNamed && c.direction == Egress) {
 			if wide.Ports = c.portsOfSubject(r.Ports); len(wide.Ports) == 0 {
-				continue // it matches nothing
+				continue // it matches no packet
 			}
 		}
 		rules = append(rules, wide)
@@ -232,8 +232,8 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 	return rules
 }
 
-// isolate returns what the policies of a namespace allow, and the rule that denies everything else. size is that of a
-// rule in the list.
+// isolate returns the rules of a namespace's policies, and the rule that denies everything else. size returns the size
+// of a rule in the list.
 func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []Rule {
 	var read []*policyState
 	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
@@ -305,7 +305,7 @@ func sizeOfAll(rules []Rule, size func(*Rule) int) int {
 	return n
 }
 
-// leftOut marks a policy whose rules are left out, in explanations.
+// leftOut marks a policy without its rules, in explanations.
 const leftOut = " (over the limit of rules)"
 
 func (c *compilation) leaveOut(policy *policyState, size, limit int, unit string) {
@@ -392,7 +392,7 @@ func nameOf(rules []Rule) string {
 	return hex.EncodeToString(h.Sum(nil)[:nameLength])
 }
 
-// Closed are the lists of an interface whose pod is not known yet: only the node reaches it.
+// Closed returns the lists of an interface before its pod is known: only the node reaches it.
 func Closed(node []netip.Prefix) Lists {
 	const origin = "the API server has not shown the pod yet"
 	deny := []Rule{rest(Deny, origin)}

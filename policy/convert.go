@@ -31,9 +31,9 @@ func OfNetworkPolicy(o *networkingv1.NetworkPolicy) (Policy, error) {
 	return ofSpec(id, &o.Spec)
 }
 
-// OfMultiNetworkPolicy converts a MultiNetworkPolicy, whose spec has the fields of a NetworkPolicy's. Without a network
-// it is about none. The policy is valid with an error, too: see [InvalidError]. The rules of one that is oversize are
-// not read.
+// OfMultiNetworkPolicy converts a MultiNetworkPolicy. Its spec has the fields of a NetworkPolicy's spec. A policy
+// without a network applies to no interface. The policy is valid with an error, too: see [InvalidError]. The rules of
+// an oversize policy are not read.
 func OfMultiNetworkPolicy(o metav1.Object, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
 	id := Ref{Multi, o.GetNamespace(), o.GetName()}
 	networks := o.GetAnnotations()[AnnotationFor]
@@ -99,7 +99,7 @@ func ofSpec(id Ref, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
 	return p, invalid.of(id)
 }
 
-// directions are those of a policy.
+// directions are the directions of a policy.
 type directions struct {
 	isolated [2]bool
 	granted  [2]bool // the rules apply
@@ -131,8 +131,8 @@ func directionsOf(spec *networkingv1.NetworkPolicySpec) (directions, error) {
 	return is, errors.Join(unknown...)
 }
 
-// add converts the rule of a number, without its invalid peers and ports. It returns the rule's name and what is
-// invalid.
+// add converts the rule of a number, without its invalid peers and ports. It returns the rule's name and the
+// invalid parts.
 func (p *Policy) add(
 	d Direction, n int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort,
 ) (string, error) {

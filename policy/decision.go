@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// decision is what a list decides about a Service: the rules for its cluster IPs, and for external addresses.
+// decision is the decision of a list about a Service: the rules for its cluster IPs, and for external addresses.
 type decision struct {
 	internal, external []Rule
 }

@@ -5,8 +5,8 @@
 //	policies ----------/
 //
 // An [Engine] holds the pods, namespaces and policies of a cluster. A change marks the local interfaces whose rules may
-// differ; [Engine.Compile] compiles these only. A new pod costs work for the selectors that may match its labels and
-// for the policies of which it is a subject or peer, whatever else the cluster has.
+// differ; [Engine.CompileNext] compiles these only. A new pod costs work for the selectors that may match its labels
+// and for the policies that have it as a subject or peer, however large the cluster is.
 //
 // The package is pure: no I/O, no clock, no goroutine. It reads NetworkPolicies (networking.k8s.io/v1),
 // MultiNetworkPolicies (k8s.cni.cncf.io/v1beta1) and AdminNetworkPolicies with their baseline

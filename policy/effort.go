@@ -9,7 +9,7 @@ import (
 // effort is the number of addresses and ports that are read to resolve a policy in one direction, at most. It is known
 // without reading them.
 type effort struct {
-	fixed    int            // for what does not depend on pods
+	fixed    int            // for parts that do not depend on pods
 	readings map[*group]int // how often the members of a selector of peers are read
 	named    map[string]int // in ingress: how often the subject's ports of a name are read
 }
@@ -81,8 +81,8 @@ func (c *compilation) effortFor(policy *policyState) int {
 	return of.ofNamespace(policy.Namespace, c.pod, c.tallies) + of.ofOthers(policy.Namespace, c.tallies)
 }
 
-// divideEffort returns the policies of a namespace whose peers are read. If all of them need more than the limit, they
-// are first compared by what they need without pods of other namespaces, and the smallest ones are read. Each other
+// divideEffort returns the policies of a namespace with peers that are read. If all of them need more than the limit,
+// they are first compared by their need without pods of other namespaces, and the smallest ones are read. Each other
 // namespace then has a fair share of the rest, in which the smallest policies read its pods. names gets the names of
 // policies that are not applied completely.
 func (c *compilation) divideEffort(policies []*policyState, names map[*policyState]string) []*policyState {

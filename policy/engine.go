@@ -45,7 +45,7 @@ type Engine struct {
 	addresses  map[netip.Addr]int // number of pods that have it
 	external   map[netip.Addr]int // number of external frontends that have it
 
-	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
+	dirty map[*podState]struct{} // local pods with interfaces that may need other rules
 	turns map[string]uint64      // the last turn of namespaces that have dirty pods
 	turn  uint64                 // of the pod compiled last
 	// local pods that were deleted since Compile, also if there is another one of that name
@@ -66,10 +66,10 @@ type Engine struct {
 // Work counts what the engine did. It is for tests and metrics.
 type Work struct {
 	Matches    int // comparisons of a pod with a selector
-	Fragments  int // policies whose rules were resolved to addresses
-	Interfaces int // interfaces whose lists were compiled
+	Fragments  int // policies with rules that were resolved to addresses
+	Interfaces int // interfaces with compiled lists
 	Ports      int // named ports of pods that were compared with one of a policy
-	Services   int // Services about whose endpoints was decided
+	Services   int // Services with decided endpoints
 }
 
 type namespaceState struct {
@@ -390,7 +390,7 @@ func (e *Engine) invalidate(p *policyState) {
 	}
 }
 
-// touch marks a pod whose rules may differ.
+// touch marks a pod: its rules may differ.
 func (e *Engine) touch(p *podState) {
 	if p.Local || len(p.lists) > 0 {
 		e.dirty[p] = struct{}{}

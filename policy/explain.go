@@ -13,7 +13,7 @@ type End struct {
 	Address   netip.Addr
 }
 
-// Verdict says what the policies of both ends of a connection decide.
+// Verdict is the decision of the policies at both ends of a connection.
 type Verdict struct {
 	From, To netip.Addr // the addresses of the connection
 	// Egress is the decision of the policies that select the source, Ingress of those that select the destination.
@@ -24,12 +24,12 @@ type Verdict struct {
 // Decision is the decision of the policies of one end.
 type Decision struct {
 	Allowed bool
-	Origin  string // the policy and its rule, or why there is none
+	Origin  string // the policy and its rule, or the reason without one
 }
 
-// Explain returns what the policies decide about a connection to a port, as far as the engine knows the cluster. Its
-// answer comes from the rules that the dataplane gets; for pods of other nodes they are compiled as if the pods were
-// local. Protocol is a number; a protocol without ports has port 0.
+// Explain returns the decision of the policies about a connection to a port, as far as the engine knows the cluster.
+// Its answer comes from the rules that the dataplane gets; for pods of other nodes they are compiled as if the pods
+// were local. Protocol is a number; a protocol without ports has port 0.
 func (e *Engine) Explain(from, to End, protocol uint8, port uint16) (Verdict, error) {
 	a, err := e.endOf(from)
 	if err != nil {

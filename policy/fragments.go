@@ -4,7 +4,7 @@ import (
 	"net/netip"
 )
 
-// resolved is a clause of a policy whose peers are resolved to addresses. Subjects with other named ports share it.
+// resolved is a clause of a policy with its peers resolved to addresses. Subjects with other named ports share it.
 type resolved struct {
 	action    Action
 	isAnyPort bool

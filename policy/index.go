@@ -8,7 +8,8 @@ import (
 )
 
 // index finds the first rule of a list that matches a connection: by a lookup for each length of prefix, and a search
-// among the ports of the rules for that prefix. It never changes, but for what it computes when it is first needed.
+// among the ports of the rules for that prefix. It never changes, except that it computes some parts at their first
+// use.
 type index struct {
 	rules []Rule
 	bits  [2][]int // by family: the lengths of prefixes
@@ -180,7 +181,7 @@ func divide(ranges []segment) []segment {
 	return parts
 }
 
-// byRule is a heap whose first segment has the first rule.
+// byRule is a heap: its first segment has the first rule.
 type byRule []segment
 
 func (h byRule) Len() int           { return len(h) }

@@ -12,16 +12,15 @@ import (
 const maxRules = 80_000
 
 // Limits bound the lists of an interface. They count rules of the dataplane, which has one for each combination of a
-// prefix and a range of ports. Together they are less than maxRules: the dataplane never refuses a list. What exceeds a
-// limit is closed, and what does not share the limit is not affected:
+// prefix and a range of ports. Together they are less than maxRules: the dataplane never refuses a list. Traffic of
+// rules over a limit is denied, and rules under other limits are not affected:
 //
 //   - Policies of namespaces are limited together, as they select pods of their own namespace only. The smallest ones
-//     are applied first. The
-//     others allow nothing, and isolate the pod as before. Peers of other namespaces have fair shares of what remains. Where the pods of a namespace have different rules,
-//     and more than a node has for a namespace, its further pods are isolated.
-//   - Of AdminNetworkPolicies the smallest rules are applied first. Further rules that allow are left out, and those
-//     that deny or pass
-//     become rules that deny more.
+//     are applied first. The others allow no connection, and isolate the pod as before. Peers of other namespaces have
+//     fair shares of the rest. If the pods of a namespace have different rules, and more than a node has for a
+//     namespace, its further pods are isolated.
+//   - Of AdminNetworkPolicies the smallest rules are applied first. Further rules that allow are left out, and further
+//     rules that deny or pass become rules that deny more.
 //   - Services of all namespaces are in the lists of a pod, so each namespace has a fair share. Further Services are
 //     denied.
 type Limits struct {
@@ -36,7 +35,7 @@ type Limits struct {
 	Services int // rules of Services
 	Closed   int // prefixes of Services that are denied because they are over a limit
 	Fixed    int // rules that no policy overrides
-	// addresses of peers that are read for the policies of a namespace, and for those of kind Admin and Baseline
+	// addresses of peers that are read for the policies of a namespace, and for policies of kind Admin and Baseline
 	Effort  int
 	Lookups int // decisions about addresses and endpoints of Services
 	// NamespaceLookups is the part of Lookups for the Services of one namespace.
@@ -46,7 +45,7 @@ type Limits struct {
 	Selectors int
 }
 
-// DefaultLimits are the limits of an engine whose Config has none.
+// DefaultLimits are the limits of an engine without limits in its Config.
 var DefaultLimits = Limits{
 	Own:           26_000,
 	Further:       79_000,
@@ -60,16 +59,18 @@ var DefaultLimits = Limits{
 	Effort:        250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
 }
 
-// Rules of the dataplane for a permitted prefix on a network whose pods may be neither routers nor DHCP servers. There
-// what a pod sends is permitted by protocol: see Guard in ipnet/desired, whose test compares these numbers.
+// Rules of the dataplane for a permitted prefix on a guarded network: its pods may be neither routers nor DHCP servers.
+// There, packets from pods are permitted by protocol: see Guard in ipnet/desired. A test of that package compares these
+// numbers.
 const (
 	GuardedAny4  = 7   // IPv4, any protocol
 	GuardedAny6  = 252 // IPv6, any protocol
 	GuardedPorts = 4   // a range of ports
 )
 
-// Size returns the number of rules of the dataplane for a rule, of which the remotes and ranges are not multiplied out.
-// isGuarded says that it may be for what pods send to a network whose pods may be neither routers nor DHCP servers.
+// Size returns the number of rules of the dataplane for a rule, before its remotes and ranges are multiplied out.
+// isGuarded says that it may be for packets from pods to a network with pods that may be neither routers nor DHCP
+// servers.
 func (r *Rule) Size(isGuarded bool) int {
 	isGuarded = isGuarded && r.Action == Allow
 	four := 0
@@ -105,21 +106,21 @@ func (l *List) Size(isGuarded bool) int {
 type Excess struct {
 	Of     string // such as "NetworkPolicy a/b" or "Service a/b"
 	Effect string
-	Size   int // what it needs
+	Size   int // the rules or addresses that it needs
 	Limit  int // what there is for it and others
 	Unit   string
-	Pod    ID // a local pod whose rules it is about
+	Pod    ID // a local pod with these rules
 }
 
-// String returns what is wrong, and what to do.
+// String returns the problem and its remedy.
 func (x Excess) String() string {
 	return fmt.Sprintf(
 		"%s: %s, because it needs %d %s, and there are at most %d for all that share the limit: use fewer peers, ports or addresses",
 		x.Of, x.Effect, x.Size, x.Unit, x.Limit)
 }
 
-// Excess lists what is not applied completely to local pods, as compiled last: once each, with the pod for which it is
-// largest, by name.
+// Excess lists the policies and Services that are not applied completely to local pods, as compiled last: once each,
+// with the pod for which it is largest, by name.
 func (e *Engine) Excess() []Excess {
 	by := make(map[string]Excess)
 	for _, ns := range e.namespaces {
@@ -136,7 +137,7 @@ func (e *Engine) Excess() []Excess {
 	return slices.SortedFunc(maps.Values(by), func(a, b Excess) int { return cmp.Compare(a.Of, b.Of) })
 }
 
-// ExcessOf lists what is not applied completely to a local pod, as compiled last.
+// ExcessOf lists the policies and Services that are not applied completely to a local pod, as compiled last.
 func (e *Engine) ExcessOf(id ID) []Excess {
 	if p := e.pod(id); p != nil {
 		return p.excess
@@ -157,7 +158,7 @@ const (
 	effectService  = "policed pods cannot contact it"
 )
 
-// atMost returns the indices of the smallest sizes whose sum is at most the limit.
+// atMost marks the smallest sizes, as many as have a sum of at most the limit.
 func atMost(sizes []int, limit int) []bool {
 	order := make([]int, len(sizes))
 	for n := range order {

@@ -6,34 +6,18 @@ import (
 	"slices"
 )
 
-// Change is what Compile changed about a pod.
+// Change is a pod whose lists a compilation changed.
 type Change struct {
 	ID
 	Gone       bool             // the pod was deleted
 	Interfaces map[string]Lists // all interfaces of the pod with lists, by name
 }
 
-// Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
-func (e *Engine) Compile() []Change {
-	var changes []Change
-	for {
-		c, changed, some := e.CompileNext()
-		if !some {
-			break
-		}
-		if changed {
-			changes = append(changes, c)
-		}
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return compareIDs(a.ID, b.ID) })
-	return changes
-}
-
 func compareIDs(a, b ID) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is
+// CompileNext compiles one pod with rules that may differ, and reports whether they do. Namespaces take turns. some is
 // false if there is no such pod.
 func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	e.settleAll()
@@ -110,19 +94,6 @@ func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
 	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
 }
 
-// Lists returns the lists of all local pods as compiled last, by pod and interface.
-func (e *Engine) Lists() map[ID]map[string]Lists {
-	all := make(map[ID]map[string]Lists)
-	for _, ns := range e.namespaces {
-		for _, p := range ns.pods {
-			if len(p.lists) > 0 {
-				all[p.ID] = maps.Clone(p.lists)
-			}
-		}
-	}
-	return all
-}
-
 // compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
 func (e *Engine) compilePod(p *podState) map[string]Lists {
 	now := make(map[string]Lists)
@@ -179,7 +150,7 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 	return e.compile(p, i, true)
 }
 
-// unstarve forgets what a pod lacks: the rest may be within the limits of the node.
+// unstarve clears the record of the rules that a pod lacks: the rest may be within the limits of the node.
 func (e *Engine) unstarve(p *podState) {
 	e.isUndivided = e.isUndivided || len(p.starved) > 0
 	p.starved = nil

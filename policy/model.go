@@ -55,7 +55,7 @@ type NamedPort struct {
 type Kind uint8
 
 // The kinds of policy in the order of their evaluation. Policies of the first kind come by priority; the others have
-// none.
+// no priority.
 const (
 	Admin    Kind = iota // AdminNetworkPolicy
 	Network              // NetworkPolicy
@@ -107,7 +107,8 @@ type Policy struct {
 	// AllNetworks: of kind Multi, about all further interfaces.
 	AllNetworks bool
 	Subject     Selector
-	// Isolates reports by direction whether only what a rule allows is permitted. Kinds Network and Multi only.
+	// Isolates reports by direction whether only connections that a rule allows are permitted. Kinds Network and Multi
+	// only.
 	Isolates [2]bool
 	Rules    [2][]Clause // by direction
 	// Oversize is why the policy has not the rules that its author wrote.
@@ -134,13 +135,13 @@ type Clause struct {
 	Name   string // in explanations, such as "ingress[0]"
 	Action Action
 	Any    bool   // any address is a peer
-	Peers  []Peer // if Any, only those of named ports
+	Peers  []Peer // if Any, only peers with named ports
 	Ports  []Port
-	// AnyPort: any protocol and port. Without it and without ports the rule matches nothing.
+	// AnyPort: any protocol and port. Without it and without ports the rule matches no packet.
 	AnyPort bool
 }
 
-// Peer is a set of addresses: those of pods, or prefixes.
+// Peer is a set of addresses: the addresses of pods, or prefixes.
 type Peer struct {
 	Pods     *Selector
 	Prefixes []netip.Prefix // if Pods is nil; masked
@@ -163,8 +164,8 @@ type Selector struct {
 	key        string
 }
 
-// unknownNamespaces says whether a selector of namespaces selects those whose labels are not known, because no watch
-// has shown them yet.
+// unknownNamespaces says whether a selector of namespaces selects namespaces with unknown labels, because no watch has
+// shown them yet.
 type unknownNamespaces string
 
 // The values are part of the selector's key.

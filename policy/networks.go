@@ -3,7 +3,7 @@ package policy
 import "slices"
 
 // applies reports whether a policy is about an interface of its subjects. The networks of the policy are sorted: there
-// may be thousands, and each is compared with those of each peer.
+// may be thousands, and each is compared with the networks of each peer.
 func (p *policyState) applies(i *Interface) bool {
 	if p.Kind != Multi {
 		return i.Main

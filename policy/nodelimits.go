@@ -2,10 +2,10 @@ package policy
 
 import "maps"
 
-// Pods with other rules have lists of their own, so what is within the limits of a list or of a namespace may still be
-// too much for a node: many namespaces with many rules each, or rules about a large Service in each of a hundred lists.
-// The node has a limit for each of both. As long as what lists need fits, the limits of a list or namespace apply. Else
-// these are halved until what remains fits: who needs little is not affected.
+// Pods with other rules have lists of their own, so rules within the limits of a list or of a namespace may still be
+// too many for a node: many namespaces with many rules each, or rules about a large Service in each of a hundred lists.
+// The node has a limit for each of both. As long as the lists fit, the limits of a list or namespace apply. Otherwise
+// these are halved until the rest fits. Namespaces and lists with few rules are not affected.
 
 // claim is a demand with its limit. The demand is that with the limit as it is, with half of it, and so on; the last
 // one counts for all that follow.
@@ -14,7 +14,7 @@ type claim struct {
 	limit   int
 }
 
-// at returns what is used if the limit is halved n times.
+// at returns the number in use if the limit is halved n times.
 func (c *claim) at(n uint) int {
 	return min(c.demands[min(n, uint(len(c.demands)-1))], c.limit>>n)
 }
@@ -51,15 +51,15 @@ func (e *Engine) closedLimit(namespace string) int {
 // halved says how often the limits are halved.
 type halved struct {
 	own      uint
-	services map[string]uint // by the namespace of the pods: those whose pods need most have less
+	services map[string]uint // by the namespace of the pods: namespaces with pods that need most have less
 	isRaised bool            // by the current division
 	raises   int             // divisions that raised limits since all pods were compiled
 	isPutOff bool            // a raise that was one too many
-	isAgain  bool            // what was put off is being tried
+	isAgain  bool            // a raise that was put off is being tried
 }
 
 // maxRaises is how many divisions raise limits at most until all pods are compiled. They are lowered any number of
-// times: so this ends, although what the policies of a namespace need depends on the rules about Services and the other
+// times: so this ends, although the need of a namespace's policies depends on the rules about Services and the other
 // way round.
 const maxRaises = 32
 
@@ -78,7 +78,7 @@ func (h *halved) allows(was, is uint) bool {
 }
 
 // rest is called when all pods are compiled. It reports whether a raise was put off that may be tried now. That ends:
-// what is put off then waits for the next compilation.
+// a raise that is put off then waits for the next compilation.
 func (h *halved) rest() bool {
 	h.isAgain = h.isPutOff && !h.isAgain
 	h.raises = 0
@@ -86,7 +86,7 @@ func (h *halved) rest() bool {
 	return h.isAgain
 }
 
-// divide decides how often limits are halved, and marks the pods whose rules that changes.
+// divide decides how often limits are halved, and marks the pods with rules that this changes.
 func (e *Engine) divide() {
 	if !e.isUndivided {
 		return
@@ -146,7 +146,7 @@ func sumOf(claims []claim) int {
 	return n
 }
 
-// ownClaims returns what the policies of each namespace need, also the lists that starved pods do not have.
+// ownClaims returns the claims of the policies of each namespace, also for lists that starved pods lack.
 func (e *Engine) ownClaims() []claim {
 	var claims []claim
 	for name, ns := range e.namespaces {
@@ -223,7 +223,7 @@ func (e *Engine) undemand(keys []demandKey) {
 	}
 }
 
-// serviceClaims returns what the lists of each namespace need for Services.
+// serviceClaims returns the claims of the lists of each namespace for Services.
 func (e *Engine) serviceClaims() map[string][]claim {
 	all := make(map[string][]claim)
 	for k, d := range e.demands {

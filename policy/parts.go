@@ -21,7 +21,7 @@ const (
 	MaxNamespaceParts = 100_000
 	// maxRequirements is the number of requirements of a selector: each may be compared with all pods.
 	maxRequirements = 32
-	// maxKeptParts is the number of parts of a selector that is kept of a policy whose rules are not read.
+	// maxKeptParts is the number of parts of a selector that is kept of a policy without reading its rules.
 	maxKeptParts = 1_000
 	// textOfPart is the length of a text that is one part: the longest value of a label.
 	textOfPart = 64
@@ -44,8 +44,8 @@ type Oversize struct {
 // IsZero reports whether no bound is exceeded.
 func (o Oversize) IsZero() bool { return o == Oversize{} }
 
-// OversizeInNamespace is that of a policy with this number of parts, for which the policies of its namespace leave no
-// room.
+// OversizeInNamespace returns the Oversize of a policy with this number of parts, if the other policies of its
+// namespace leave no room for it.
 func OversizeInNamespace(parts int) Oversize {
 	return Oversize{Size: parts, Limit: MaxNamespaceParts, Unit: unitNamespaceParts}
 }
@@ -232,8 +232,8 @@ func (m *Measure) adminRule(r adminRule) {
 // so that it denies all.
 const oversizeRule = "(denies more: over the limit of parts)"
 
-// WithoutRules returns a spec that isolates the pods of another one in the same directions, and allows nothing. If the
-// selector is large, it selects all pods of the namespace.
+// WithoutRules returns a spec that isolates the pods of another one in the same directions, and allows no connection.
+// If the selector is large, it selects all pods of the namespace.
 func WithoutRules(spec *networkingv1.NetworkPolicySpec) networkingv1.NetworkPolicySpec {
 	var kept networkingv1.NetworkPolicySpec
 	if isKept(&spec.PodSelector) {
@@ -249,7 +249,7 @@ func WithoutRules(spec *networkingv1.NetworkPolicySpec) networkingv1.NetworkPoli
 	return kept
 }
 
-// isKept reports whether selectors are small enough to be kept of a policy whose rules are not read.
+// isKept reports whether selectors are small enough to be kept if the rules of their policy are not read.
 func isKept(selectors ...*metav1.LabelSelector) bool {
 	var m Measure
 	for _, s := range selectors {
@@ -258,14 +258,14 @@ func isKept(selectors ...*metav1.LabelSelector) bool {
 	return m.Parts <= maxKeptParts && m.requirements <= maxRequirements
 }
 
-// KeptNetworks returns the annotation [AnnotationFor] of a policy whose rules are not read; false: it is too large to
-// be kept, and the policy is about all networks.
+// KeptNetworks returns the annotation [AnnotationFor] of a policy with unread rules; false: it is too large to be kept,
+// and the policy is about all networks.
 func KeptNetworks(annotation string) (string, bool) {
 	return annotation, len(annotation) <= maxKeptParts*textOfPart && strings.Count(annotation, ",") < maxKeptParts
 }
 
 // AdminWithoutRules returns a spec that denies all in the directions in which another one may deny or pass, and allows
-// nothing. If the subject is large, it is all pods.
+// no connection. If the subject is large, it is all pods.
 func AdminWithoutRules(spec *adminv1.AdminNetworkPolicySpec) adminv1.AdminNetworkPolicySpec {
 	kept := adminv1.AdminNetworkPolicySpec{Priority: spec.Priority, Subject: keptSubject(&spec.Subject)}
 	for n := range spec.Ingress {

@@ -35,8 +35,8 @@ func portsContain(ranges []PortRange, protocol uint8, port uint16) bool {
 	return at < len(ranges) && isIn(ranges[at]) || at > 0 && isIn(ranges[at-1])
 }
 
-// intersectPorts returns the common ports of merged ranges; false if there are none. No ranges are all protocols and
-// ports.
+// intersectPorts returns the common ports of merged ranges; false without a common port. No ranges are all protocols
+// and ports.
 func intersectPorts(a, b []PortRange) ([]PortRange, bool) {
 	switch {
 	case len(a) == 0:

@@ -10,7 +10,7 @@ var everywhere = []netip.Prefix{
 	netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 }
 
-// isEverywhere reports whether prefixes are those of all addresses.
+// isEverywhere reports whether prefixes contain all addresses.
 func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, everywhere) }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
@@ -23,7 +23,7 @@ func singles(list []netip.Addr) []netip.Prefix {
 	return prefixes
 }
 
-// subtract returns the prefixes of what is in p and in none of the others.
+// subtract returns the prefixes of the addresses in p that none of the others contains.
 func subtract(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	var rest []netip.Prefix
 	difference(p, within(p, others), func(r netip.Prefix) bool {
@@ -38,7 +38,7 @@ func within(p netip.Prefix, prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(aggregate(prefixes), func(o netip.Prefix) bool { return !o.Overlaps(p) })
 }
 
-// difference calls yield with the prefixes of what is in p and in none of the holes, until yield returns false. The
+// difference calls yield with the prefixes of the addresses in p outside of the holes, until yield returns false. The
 // holes are aggregated and overlap p. It halves p only along the way to each hole, so that it visits at most twice as
 // many prefixes as holes have bits.
 func difference(p netip.Prefix, holes []netip.Prefix, yield func(netip.Prefix) bool) bool {
@@ -120,7 +120,7 @@ func intersectAll(a, b []netip.Prefix) []netip.Prefix {
 	return aggregate(common)
 }
 
-// ByFamily divides sorted prefixes into those of IPv4 and of IPv6, without a copy. A family without prefixes is left
+// ByFamily divides sorted prefixes into prefixes of IPv4 and of IPv6, without a copy. A family without prefixes is left
 // out.
 func ByFamily(prefixes []netip.Prefix) [][]netip.Prefix {
 	fours := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fragmentKey says what the addresses in the rules of a policy depend on beside its peers.
+// fragmentKey has the inputs, besides a policy and its peers, that the addresses in its rules depend on.
 type fragmentKey struct {
 	direction Direction
 	networks  string // of kind Multi: the networks of the subject's interface

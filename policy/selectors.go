@@ -39,7 +39,7 @@ type selectors struct {
 	inNamespace map[string]*labelIndex // groups of one namespace, by the labels of pods
 	byPod       *labelIndex            // of several namespaces, by the labels of pods
 	byNamespace *labelIndex            // those that the labels of pods do not narrow down, by the labels of namespaces
-	unknown     map[*group]struct{}    // those of byNamespace that select pods of namespaces without known labels
+	unknown     map[*group]struct{}    // groups of byNamespace that select pods of namespaces without known labels
 }
 
 func newSelectors() *selectors {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Service is a Service whose cluster addresses pods contact. The node translates them behind the dataplane, so the
+// Service is a Service with cluster addresses that pods contact. The node translates them behind the dataplane, so the
 // rules of a pod see them untranslated.
 type Service struct {
 	Name      string // namespace/name
@@ -86,7 +86,7 @@ func (e *Engine) DeleteService(name string) {
 	}
 }
 
-// servicesChanged marks the pods with rules about Services: those of other pods permit everything.
+// servicesChanged marks the pods with rules about Services: the lists of other pods permit everything.
 func (e *Engine) servicesChanged() {
 	e.plan = nil
 	for _, ns := range e.namespaces {
@@ -101,8 +101,8 @@ func (e *Engine) servicesChanged() {
 // HasPodAt reports whether other pods reach a known pod by an address.
 func (e *Engine) HasPodAt(a netip.Addr) bool { return e.addresses[a] > 0 }
 
-// countAddresses adds the addresses by which other pods reach a pod to those of all pods, or removes them if n is -1.
-// If a Service has one of them, the rules of pods change.
+// countAddresses adds the addresses by which other pods reach a pod to the addresses of all pods, or removes them if n
+// is -1. If a Service has one of them, the rules of pods change.
 func (e *Engine) countAddresses(p *Pod, n int) {
 	for i := range p.Interfaces {
 		if !p.Interfaces[i].Main && !slices.Contains(p.Interfaces[i].Networks, DefaultNetwork) {
@@ -119,7 +119,7 @@ func (e *Engine) countAddresses(p *Pod, n int) {
 	}
 }
 
-// countExternal adds the external addresses of a Service to those of all Services, or removes them if n is -1.
+// countExternal adds the external addresses of a Service to the counts of all Services, or removes them if n is -1.
 // Frontends with the same addresses share them, so these count once.
 func (e *Engine) countExternal(s *Service, n int) {
 	for a := range s.addresses(true) {
@@ -164,7 +164,7 @@ type madeFor struct {
 	halved uint
 }
 
-// made are the rules about Services for a list, and what they lack because of limits.
+// made are the rules about Services for a list, and the Services that limits exclude.
 type made struct {
 	rules  []Rule
 	excess []Excess
@@ -271,7 +271,7 @@ type decider struct {
 	denied    []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
 
 	closed  map[netip.Addr][]closedAt // Services over a limit, by address
-	skipped map[int]Excess            // open Services about which nothing is decided, as lookups take too long
+	skipped map[int]Excess            // open Services without a decision, as lookups take too long
 }
 
 // skip leaves Services out if a lookup counts more than once: the rules have prefixes of many lengths.
@@ -377,8 +377,8 @@ func (d *decider) close(closed []*Service) {
 // isClosedAt reports whether a Service over a limit has an address.
 func (d *decider) isClosedAt(a netip.Addr) bool { return len(d.closed[a]) > 0 }
 
-// isClosed reports whether a Service over a limit has an address and the port of a frontend, too: nothing is known
-// about its endpoints, and all must be permitted. Users choose external addresses, so these do not close a cluster IP.
+// isClosed reports whether a Service over a limit has an address and the port of a frontend, too: its endpoints are
+// unknown, and all must be permitted. Users choose external addresses, so these do not close a cluster IP.
 func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
 	return slices.ContainsFunc(d.closed[a], func(at closedAt) bool {
 		isSame := func(o Frontend) bool {
@@ -444,7 +444,7 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 		if d.isPod(f, a) || action == Allow && d.isClosed(f, a) {
 			continue
 		}
-		// Of Services with the same address no rule is left out: that of another one would decide.
+		// Of Services with the same address no rule is left out: the rule of another one would decide.
 		if contain(d.denied, a) || d.plan.shared[a] || d.own.decide(a, f.Protocol, f.Port).Action != action {
 			r.Remotes = append(r.Remotes, single(a))
 		}
@@ -453,7 +453,7 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 	return r, len(r.Remotes) > 0
 }
 
-// backends returns what the own rules decide about the backends of a frontend together; false if it has none.
+// backends returns the decision of the own rules about the backends of a frontend together; false without backends.
 func (d *decider) backends(s *Service, f *Frontend) (a Action, origin string, some bool) {
 	for _, of := range f.Backends {
 		for _, b := range of.Addresses {
@@ -467,7 +467,7 @@ func (d *decider) backends(s *Service, f *Frontend) (a Action, origin string, so
 	return Allow, "Service " + s.Name + ": its endpoints are allowed, or the pod itself", some
 }
 
-// isPod reports whether an external address is that of a pod. The dataplane sends packets for it to the pod, so the
+// isPod reports whether an external address belongs to a pod. The dataplane sends packets for it to the pod, so the
 // node never replaces the address, and only the rules about pods may decide.
 func (d *decider) isPod(f *Frontend, a netip.Addr) bool { return f.External && d.addresses[a] > 0 }
 

@@ -37,7 +37,8 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 // that do not.
 const maxChoices = 3
 
-// makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
+// makeServiceRules returns the rules about Services that a list has in front of the given rules. name is the name of
+// the given rules.
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	plan := c.planServices()
 	d := &decider{Engine: c.Engine, own: newIndex(rules), namespace: c.pod.Namespace, nic: c.nic, plan: plan}

@@ -41,7 +41,7 @@ func (c *compilation) spreadOf(g *group) *spread {
 	return is
 }
 
-// peers are those of a policy in one direction.
+// peers are the peers of a policy in one direction.
 type peers struct {
 	namespaces []string         // others than the policy's own, by name
 	clauses    map[string][]int // with peers in a namespace, by their number
@@ -119,7 +119,7 @@ func largest(namespaces []string, demands map[string]int) int {
 // own is the part of a policy about addresses, nodes and pods of its own namespace.
 func (p *policyState) own() part { return part{true, p.Namespace} }
 
-// aboutPods returns the clause without what does not depend on pods. For any address, only named ports depend on them.
+// aboutPods returns only the parts of the clause that depend on pods. For any address, only named ports depend on them.
 func (r Clause) aboutPods() Clause {
 	if r.Any {
 		r.AnyPort = false
@@ -142,9 +142,9 @@ func (c *compilation) readRules(policy *policyState) []Rule {
 	return rules
 }
 
-// shared returns rules of policies that need more rules than the limit, or whose peers are not all read. The policies
-// are first compared by what they need without pods of other namespaces, and the smallest ones are applied. The pods of
-// each other namespace then have a fair share of the rest. So the pods of one namespace neither displace those of
+// shared returns rules of policies that need more rules than the limit, or have peers that are not read. The policies
+// are first compared by their need without pods of other namespaces, and the smallest ones are applied. The pods of
+// each other namespace then have a fair share of the rest. So the pods of one namespace neither displace pods of
 // another one nor the policies' own peers. names gets the names of policies that are not applied completely.
 func (c *compilation) shared(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
 	sizes := make([]int, len(policies))
@@ -193,7 +193,7 @@ func (c *compilation) shared(policies []*policyState, size func(*Rule) int, name
 	return allowed
 }
 
-// exclude reports that a policy permits nothing to or from pods of some namespaces. x says what one of them needs.
+// exclude reports that a policy permits nothing to or from pods of some namespaces. x has the need of one of them.
 func (c *compilation) exclude(policy *policyState, namespaces string, x Excess) {
 	x.Of = policy.String()
 	x.Effect = effectExcludes + namespaces

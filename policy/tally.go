@@ -6,7 +6,7 @@ type tally struct {
 	byNamespace map[string]int
 }
 
-// tallies are those of all groups.
+// tallies are the tallies of all groups.
 type tallies map[*group]*tally
 
 // add adds a number to the members of a group in the namespace of a pod.

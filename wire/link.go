@@ -23,7 +23,7 @@ func NamespaceKey(path string) string { return Key(KindNamespace, path) }
 const AliasPrefix = "weft:"
 
 // TapPeer is the configuration of a tap's Linux end, which the dataplane makes with the tap. Kind linux.tap-peer; its
-// name is that of its vpp.interface.
+// name is the name of its vpp.interface.
 type TapPeer struct {
 	Interface string      `json:"interface"`           // name of a vpp.interface of type tap
 	Namespace string      `json:"namespace,omitempty"` // path; "" = the host's
@@ -94,7 +94,7 @@ func LinuxNeighbourKey(on string, a netip.Addr) string {
 
 // Hardening makes a Linux end ignore router advertisements and redirects, and disables SLAAC. Kind linux.hardening. The
 // ends of taps and veths are hardened before they are up; the object audits that, and hardens links of earlier
-// versions. Removing it does nothing: the settings end with the link.
+// versions. Its removal has no effect: the settings end with the link.
 type Hardening struct {
 	On        string `json:"on"`                  // key of the link's object
 	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
@@ -104,7 +104,7 @@ type Hardening struct {
 // HardeningKey returns the key of the hardening of a link. on is the key of the link's object.
 func HardeningKey(on string) string { return Key(KindHardening, on) }
 
-// Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Removing it does nothing: the setting ends with
+// Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Its removal has no effect: the setting ends with
 // the link.
 type Sysctl struct {
 	On        string `json:"on"`                  // key of the link's object
@@ -119,7 +119,7 @@ func SysctlKey(on, name string) string { return Key(KindSysctl, on+"/"+name) }
 // Announcement tells the neighbours of a pod on a layer 2 network which MAC an address of the pod has: a gratuitous ARP
 // request, or an unsolicited neighbour advertisement, from the pod's link. Kind linux.announcement. Neighbours that
 // have an entry of an earlier pod with the address would use its MAC for up to a minute. It is sent when the link or
-// its place in the network is made or made again; removing it does nothing.
+// its place in the network is made or made again. Its removal has no effect.
 type Announcement struct {
 	On        string     `json:"on"`                  // key of the link's object
 	Namespace string     `json:"namespace,omitempty"` // path
@@ -133,8 +133,8 @@ func AnnouncementKey(on string, address netip.Addr) string {
 	return Key(KindAnnouncement, on+"/"+address.String())
 }
 
-// Veth is a veth pair. Kind linux.veth; its name is that of the vpp.interface of type af_packet that uses the host's
-// end. Only the dataplane uses that end: the kernel has no address on it and ignores packets that it receives.
+// Veth is a veth pair. Kind linux.veth; its name is the name of the vpp.interface of type af_packet that uses the
+// host's end. Only the dataplane uses that end: the kernel has no address on it and ignores packets that it receives.
 type Veth struct {
 	Namespace string      `json:"namespace,omitempty"` // path of a linux.netns, the pod's; "" = the node's
 	Name      string      `json:"name"`                // in the pod, at most 15 bytes
@@ -169,8 +169,8 @@ type Link struct {
 // LinkKey returns the key of a link.
 func LinkKey(name string) string { return Key(KindLink, name) }
 
-// VLAN is a VLAN link. Kind linux.vlan; its name is that of the vpp.interface of type af_packet that uses it. Only the
-// dataplane uses it, like the host's end of a Veth.
+// VLAN is a VLAN link. Kind linux.vlan; its name is the name of the vpp.interface of type af_packet that uses it. Only
+// the dataplane uses it, like the host's end of a Veth.
 type VLAN struct {
 	Parent string `json:"parent"` // name of a linux.link
 	ID     int    `json:"id"`     // 1 to 4094

@@ -23,7 +23,7 @@ type Announcer struct {
 	latest chan announcement.Announcement // that is not written yet
 }
 
-// AnnouncerConfig is what an announcer works with.
+// AnnouncerConfig has the dependencies of an announcer.
 type AnnouncerConfig struct {
 	Node    string
 	Client  *client.Client
@@ -36,7 +36,7 @@ type AnnouncerConfig struct {
 // announcedKey is the key of the UID of the announced Node in the bucket "cluster" of the state file.
 const announcedKey = "announced"
 
-// NewAnnouncer writes nothing before Run.
+// NewAnnouncer returns an announcer. It does not write before Run.
 func NewAnnouncer(c AnnouncerConfig) *Announcer {
 	return &Announcer{AnnouncerConfig: c, latest: make(chan announcement.Announcement, 1)}
 }

@@ -41,7 +41,7 @@ type Blocks struct {
 	taken     chan recovery.Taken // blocks that another node owns while pods of this node use them
 }
 
-// BlocksConfig is what the blocks of a node work with.
+// BlocksConfig has the dependencies of the blocks of a node.
 type BlocksConfig struct {
 	Node       string
 	OfPools    bool          // pods' main addresses come from the cluster's pools
@@ -61,7 +61,7 @@ type BlocksConfig struct {
 // blocksKey is the key of the node's address blocks in the bucket "cluster" of the state file.
 const blocksKey = "blocks"
 
-// NewBlocks claims nothing before Run. The networks are restored: they have blocks.
+// NewBlocks returns the blocks of a node. They claim no block before Run. The networks are restored: they have blocks.
 func NewBlocks(c BlocksConfig, store *client.BlockStore) (*Blocks, error) {
 	bs := &Blocks{BlocksConfig: c, changed: make(chan struct{}, 1), taken: make(chan recovery.Taken, 64)}
 	var known []v1.IPBlock
@@ -141,8 +141,8 @@ func (bs *Blocks) givesOut() givesOut {
 	}}}
 }
 
-// usable returns the blocks whose pools and networks the node still has. The keeper decides on the others when it has
-// read the API server.
+// usable returns the blocks of pools and networks that the node still has. The keeper decides on the other blocks when
+// it has read the API server.
 func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
 		prefix, err := blocks.Parse(&b)
@@ -393,7 +393,7 @@ func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
 	return false
 }
 
-// isolate disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the
+// isolate disconnects pods with addresses that another node owns, until ctx ends. It starts after the first resync: the
 // event loop holds other events back until then.
 func (bs *Blocks) isolate(ctx context.Context) error {
 	if err := bs.Health.Await(ctx, health.Started); err != nil {

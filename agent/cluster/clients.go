@@ -14,14 +14,14 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// clients is the map of client addresses, with what it was made from.
+// clients is the map of client addresses, with its inputs.
 type clients struct {
 	known bool // the others are set
 	self  pod.Node
 	nodes []pod.Node
 	pools []pod.Pool
 	now   policy.ClientMap
-	told  []string        // why a family or a node has none, as logged
+	told  []string        // the reasons for families and nodes without client addresses, as logged
 	apart map[string]bool // names of nodes that are left out
 }
 
@@ -76,8 +76,9 @@ func (f *Follower) tellNetworks(self pod.Node, nodes []pod.Node, now *followed) 
 }
 
 // resolve makes the map. A node with addresses or blocks that would make the client addresses of other nodes ambiguous
-// is left out, alone: what its kubelet or agent reports must not harm other nodes. If this node or several others are
-// concerned, the ranges are wrong, and a family has none. It returns why a family or a node has none.
+// is left out, alone: the reports of its kubelet or agent must not harm other nodes. If this node or several others are
+// concerned, the ranges are wrong, and a family has no client addresses. It returns the reasons for families and nodes
+// without client addresses.
 func (c *clients) resolve(ranges policy.ClientRanges) []string {
 	c.apart = make(map[string]bool)
 	others := slices.Clone(c.nodes)
@@ -102,7 +103,7 @@ func (c *clients) resolve(ranges policy.ClientRanges) []string {
 	return reasons
 }
 
-// leaveOutByBlocks leaves out the newest node whose blocks are in conflict with those of earlier ones.
+// leaveOutByBlocks leaves out the newest node that has blocks in conflict with the blocks of earlier nodes.
 func (c *clients) leaveOutByBlocks(ranges policy.ClientRanges, others []pod.Node) []string {
 	conflict := func(n int) []string {
 		_, why := policy.NewClientMap(ranges, c.rangesOfPods(others[:n]), nil)

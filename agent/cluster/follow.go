@@ -44,7 +44,7 @@ type Follower struct {
 	others atomic.Pointer[[]pod.Node] // as the API server last showed them
 }
 
-// FollowerConfig is what a follower works with.
+// FollowerConfig has the dependencies of a follower.
 type FollowerConfig struct {
 	Parts
 	Config    config.Config
@@ -75,7 +75,7 @@ type followed struct {
 
 	ticked   bool        // followTick has passed
 	tryAgain bool        // refused objects are set again
-	backoff  tickBackoff // delays the retry if nothing changes
+	backoff  tickBackoff // delays the retry as long as the inputs stay the same
 	pods     uint64      // changes of pods at the last tick
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
@@ -89,7 +89,7 @@ type followed struct {
 // followTick is the first pause before refused objects are retried, and the poll interval of external links.
 const followTick = 10 * time.Second
 
-// NewFollower follows nothing before Run.
+// NewFollower returns a follower. It does not follow before Run.
 func NewFollower(c FollowerConfig) *Follower { return &Follower{FollowerConfig: c} }
 
 // CountChange takes what happened to an attachment: a refused object may be possible after a pod was added or deleted.
@@ -478,12 +478,14 @@ func (f *Follower) followExternals(ctx context.Context, now *followed) {
 		now.externals = next
 		now.told.externals = next.Refused
 	}
-	f.repairLinks(ctx)
+	f.recheckLinks(ctx)
 }
 
-// repairLinks makes the scheduler check the link of an external interface that disappeared or appeared, because no
-// component reports links that third parties make.
-func (f *Follower) repairLinks(ctx context.Context) {
+// recheckLinks makes the scheduler read the network card of an external interface again if the card disappeared or
+// appeared. This is no repair of drift (agent/drift), because only a third party adds or removes a card: the status of
+// the ExternalInterface follows it, even if drift is only reported. After the failure agent/drift leaves the object to
+// the scheduler's retries, which do not notice that the card is back.
+func (f *Follower) recheckLinks(ctx context.Context) {
 	for _, e := range f.Network.Externals.All() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
 		status, _ := f.Scheduler.View().Status(ref)
@@ -577,7 +579,7 @@ func (f *Follower) showRejections(rejected []announcement.Rejection, now *follow
 		return
 	}
 	logged := make(map[announcement.Rejection]bool)
-	lines := make(map[string]int) // by node: the rejections of one node do not crowd out those of the others
+	lines := make(map[string]int) // by node: the rejections of one node do not crowd out the others
 	for _, r := range rejected {
 		if !now.rejected[r] {
 			if lines[r.Node] == shownRejections {
@@ -607,8 +609,8 @@ func summary(rejected []announcement.Rejection) string {
 	return strings.Join(lines, "; ")
 }
 
-// tickBackoff counts the ticks between two retries of refused objects. Pauses double as long as nothing changes. The
-// zero value retries at the next tick.
+// tickBackoff counts the ticks between two retries of refused objects. Pauses double as long as the inputs stay the
+// same. The zero value retries at the next tick.
 type tickBackoff struct {
 	pause int // ticks between the last retry and the next one
 	left  int // remaining ticks

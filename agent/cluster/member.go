@@ -35,7 +35,7 @@ import (
 //
 //	New --> Learn: the Node, its uplink --> Join: the parts that need the restored state --> Run
 type Member struct {
-	View   *nodeview.Cluster // what the API server shows
+	View   *nodeview.Cluster // the API server's objects
 	Uplink Uplink
 	Ranges []config.Pool // the ranges of the node at the start of the agent, if pools are its ranges
 	Events *PodEvents
@@ -53,7 +53,7 @@ type Member struct {
 	annotator *pods.Annotator // of the annotation network-status; nil: none
 }
 
-// MemberConfig is what a member works with from the start.
+// MemberConfig has the dependencies of a member that exist from the start.
 type MemberConfig struct {
 	Config config.Config
 	State  *statefile.File
@@ -108,7 +108,7 @@ func (m *Member) NewDriver(c dra.Config) (*dra.Driver, error) {
 	return dra.Connect(c, m.client)
 }
 
-// Learn waits for what the cluster knows of the node. card is the network card that the dataplane owns; nil: none.
+// Learn waits for the cluster's data about the node. card is the network card that the dataplane owns; nil: none.
 func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
 	source := NodeSource{Config: m.Config, Client: m.client, Cluster: m.View, Card: card, Health: m.Health, Log: m.Log}
 	node, uplink, err := source.Learn(ctx)

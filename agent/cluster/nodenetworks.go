@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// NodeNetworks sets the custom networks of this node: those of its configuration, and those of the cluster with other
-// names.
+// NodeNetworks sets the custom networks of this node: the networks of its configuration, and the cluster's networks
+// with other names.
 type NodeNetworks struct {
 	loop       *eventloop.Loop
 	log        *slog.Logger
@@ -24,7 +24,7 @@ type NodeNetworks struct {
 	refusals   atomic.Pointer[map[string]string] // by network, why it differs from its specification
 }
 
-// NewNodeNetworks returns the networks of a node with those of its configuration.
+// NewNodeNetworks returns the networks of a node: at first the networks of its configuration.
 func NewNodeNetworks(configured []pod.Network, loop *eventloop.Loop, log *slog.Logger) *NodeNetworks {
 	ns := &NodeNetworks{loop: loop, log: log}
 	ns.configured.Store(&configured)
@@ -40,7 +40,7 @@ func (ns *NodeNetworks) isConfigured(name string) bool {
 	return slices.ContainsFunc(ns.Configured(), func(o pod.Network) bool { return o.Name == name })
 }
 
-// Of returns the networks of the configuration, and those of the cluster with other names.
+// Of returns the networks of the configuration, and the cluster's networks with other names.
 func (ns *NodeNetworks) Of(view nodeview.View) []pod.Network {
 	networks := slices.Clone(ns.Configured())
 	for _, n := range view.Networks {
@@ -59,7 +59,7 @@ func (ns *NodeNetworks) With(configured []pod.Network, view nodeview.View) []pod
 	return other.Of(view)
 }
 
-// SetFirst sets the networks that are known when the agent starts: of the cluster, those of the last view.
+// SetFirst sets the networks that are known when the agent starts: from the cluster, the networks of the last view.
 func (ns *NodeNetworks) SetFirst(ctx context.Context, view nodeview.View) {
 	ns.Set(ctx, &pod.SetNetworks{Networks: ns.Of(view), Invalid: invalidNetworks(view), From: "configuration"})
 }

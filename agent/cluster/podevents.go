@@ -19,7 +19,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// reasonAddFailed is the reason of events on pods whose ADD failed.
+// reasonAddFailed is the reason of events on pods after a failed ADD.
 const reasonAddFailed = "WeftAddFailed"
 
 // reasonUnknown is the reason of events on pods with unknown annotations.
@@ -34,7 +34,7 @@ const reasonUnread = "WeftNotChecked"
 // reasonOccupied is the reason of events on pods with an address that the node has too.
 const reasonOccupied = "WeftAddressOfNode"
 
-// reasonEdited is the reason of events on pods whose annotations were edited too late.
+// reasonEdited is the reason of events on pods after late changes of their annotations.
 const reasonEdited = "WeftAnnotationsEdited"
 
 // PodEvents writes Events on pods of this node.
@@ -100,8 +100,8 @@ func (e *PodEvents) failureText(o podmanager.Outcome, op *kvscheduler.OpRecord) 
 // namesInterface finds the part of an error that begins with the interface that it is about.
 var namesInterface = regexp.MustCompile(`: (interfaces? [^ :]+[ :].*)$`)
 
-// failedInterface names the interface whose object an operation failed on, with its network; without an operation the
-// main interface.
+// failedInterface names the interface that has the object of a failed operation, with its network; without an operation
+// the main interface.
 func (e *PodEvents) failedInterface(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
 	name := o.Key.IfName
 	if o.Attachment == nil {
@@ -221,7 +221,7 @@ func (e *PodEvents) Quarantined(s recovery.Suspicion) {
 	})
 }
 
-// Unread writes an Event on a pod whose objects are not checked.
+// Unread writes an Event on a pod if its objects are not checked.
 func (e *PodEvents) Unread(at *pod.Attachment, reason string) {
 	if at.Pod.IsZero() {
 		return
@@ -280,8 +280,8 @@ func (e *edits) once(id pod.ID, keys string) bool {
 	return true
 }
 
-// Edited writes an Event on a running pod whose annotations were edited: they take effect only at ADD. Annotations are
-// nil if the pod is deleted.
+// Edited writes an Event on a running pod after its annotations were edited: they take effect only at ADD. Annotations
+// are nil if the pod is deleted.
 func (e *PodEvents) Edited(id pod.ID, annotations map[string]string) {
 	var keys []string
 	for _, at := range e.Pods.Attachments() {

@@ -32,7 +32,7 @@ type PodReport struct {
 	news    chan struct{} // holds a token when attachments changed
 }
 
-// NewPodReport reports nothing before Run.
+// NewPodReport returns a report. It does not write before Run.
 func NewPodReport(cluster *nodeview.Cluster, pods *podmanager.Manager, log *slog.Logger) *PodReport {
 	return &PodReport{cluster: cluster, pods: pods, log: log, news: make(chan struct{}, 1)}
 }

@@ -23,7 +23,7 @@ func RangesOf(node nodeview.Node) []config.Pool {
 	return ranges
 }
 
-// podPools converts pools to those of an event.
+// podPools converts pools to pools of an event.
 func podPools(pools []config.Pool) []pod.Pool {
 	list := make([]pod.Pool, len(pools))
 	for i, p := range pools {
@@ -32,8 +32,8 @@ func podPools(pools []config.Pool) []pod.Pool {
 	return list
 }
 
-// WithRanges returns the pools to start with: the node's ranges, and those of an earlier run that it no longer has.
-// These are closed, and are removed when no pod has an address of them.
+// WithRanges returns the pools to start with: the node's ranges, and ranges of an earlier run that it no longer has.
+// The latter are closed, and are removed when no pod has an address of them.
 func WithRanges(c config.Config, ranges []config.Pool, kept networks.SavedPools) *networks.SavedPools {
 	pools := podPools(ranges)
 	for _, p := range kept.Pools {

@@ -93,7 +93,7 @@ const oneQuestion = 5 * time.Second
 // not affected; a node that has just booted may reach its services a little later than it starts the agent.
 const nodePatience = 5 * time.Second
 
-// NodeSource learns what the cluster knows of this node, and finds the node's uplink.
+// NodeSource learns this node's properties from the cluster, and finds the node's uplink.
 type NodeSource struct {
 	Config  config.Config
 	Client  *client.Client
@@ -145,7 +145,7 @@ func (s *NodeSource) askForNode(ctx context.Context, name string, until time.Tim
 	return node, err
 }
 
-// suffices returns what the agent needs of the Node and it does not have.
+// suffices returns an error with the property that the agent needs and the Node lacks.
 func (s *NodeSource) suffices(name string, n nodeview.Node) error {
 	if _, has := s.outerAddress(n.Addresses); !has && s.Config.Kubernetes.RequireUplink {
 		return errUnreachable

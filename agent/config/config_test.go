@@ -62,7 +62,6 @@ func TestPoolsAreListsOfMapsOrTexts(t *testing.T) {
 	}
 }
 
-// rows: CAL-29
 func TestPodSettingsAreReadFromFileEnvironmentAndFlags(t *testing.T) {
 	const gates = "[http://127.0.0.1:8080/a https://b/ready]"
 	for _, tt := range []struct {
@@ -99,7 +98,6 @@ func TestPodSettingsAreReadFromFileEnvironmentAndFlags(t *testing.T) {
 	}
 }
 
-// rows: AWS-44
 func TestInvalidConfigurationIsReported(t *testing.T) {
 	for _, tc := range []struct{ name, file, want string }{
 		{

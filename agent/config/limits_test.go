@@ -9,8 +9,6 @@ import (
 
 // Each key with a range accepts both ends of the range, and rejects values beyond. check-config prints the values of
 // timers.
-//
-// rows: AWS-36, AWS-44
 func TestLimitsOfValues(t *testing.T) {
 	const (
 		four = "pools: [a=10.1.0.0/24]\n"

@@ -1,4 +1,4 @@
-// Package garbage collects attachments whose sandboxes are gone although no DEL came.
+// Package garbage collects attachments without a sandbox that got no DEL.
 package garbage
 
 import (
@@ -33,17 +33,16 @@ const (
 	kubeletGrace = 10 * time.Minute // kubelet may have given the pod up while its sandbox stops
 )
 
-// Collector collects attachments whose sandboxes are gone although no DEL came: their runtime was killed. A wrong
+// Collector collects attachments without a sandbox that got no DEL, because their runtime was killed. A wrong
 // decision takes the network from a running pod, and an agent that cannot see the directory of the namespaces finds
 // none of them. So an attachment without a network namespace is collected only if the namespace is missing in two
 // polls, and
 //
 //   - the API server says that the pod is deleted, or the container runtime does not have the sandbox, or
 //   - the directory of the namespace shows other namespaces, and at least half of the attachments still have theirs.
-//     For a
-//     single missing namespace the directory is enough.
+//     For a single missing namespace the directory is enough.
 //
-// All others are kept, and the condition "sandboxes" says so. A DEL or GC of the runtime still removes them.
+// All other attachments are kept, and the condition "sandboxes" says so. A DEL or GC of the runtime still removes them.
 //
 // An attachment whose network namespace is there is collected only if the API server says that the pod is deleted, and
 // for some time the container runtime does not have the sandbox or, if there is no container runtime to ask, kubelet
@@ -53,7 +52,7 @@ type Collector struct {
 	IsDeleted func(ctx context.Context, id pod.ID) (bool, error) // asks the API server; nil: there is no cluster
 	// asks kubelet whether it has a pod; nil: it cannot be asked
 	IsListed func(ctx context.Context, id pod.ID) (bool, error)
-	// asks the container runtime for its sandboxes; nil, as its map: there is none
+	// asks the container runtime for its sandboxes; nil, as its map: there is no runtime
 	Sandboxes func(ctx context.Context) (map[string]bool, error)
 	now       func() time.Time
 	health    *health.Conditions
@@ -77,7 +76,7 @@ func New(
 	}
 }
 
-// Finding is an attachment whose sandbox may be gone.
+// Finding is an attachment that may have lost its sandbox.
 type Finding struct {
 	At        *pod.Attachment
 	isMissing bool   // the network namespace
@@ -126,7 +125,7 @@ const (
 	lacksSource  = "neither the container runtime nor kubelet can be asked for the sandbox"
 )
 
-// Look finds the attachments whose sandboxes may be gone.
+// Look finds the attachments that may have lost their sandboxes.
 func (v *Collector) Look(ctx context.Context, all []pod.Attachment) (found []Finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -204,8 +203,8 @@ func (v *Collector) report(kept []Finding, all int) {
 	v.health.Set(health.Sandboxes, false, message)
 }
 
-// questions are those of one look. A source that does not answer is not asked again in this look: each question may
-// take seconds.
+// questions are the requests of one look. A source that does not answer is not asked again in this look: each question
+// may take seconds.
 type questions struct {
 	ctx context.Context
 	*Collector
@@ -215,7 +214,7 @@ type questions struct {
 	kubelet   error // why it is not asked again
 
 	asked   bool
-	runtime map[string]bool // sandboxes; nil: the runtime is not known to have those of this agent
+	runtime map[string]bool // sandboxes; nil: the runtime is not known to run this agent's pods
 	failed  error           // the runtime's
 }
 
@@ -232,7 +231,7 @@ func (q *questions) isDeleted(id pod.ID) bool {
 	return deleted
 }
 
-// askRuntime asks the container runtime. One that has the sandbox of no attachment may be another one than that of the
+// askRuntime asks the container runtime. A runtime without the sandbox of any attachment may not be the runtime of the
 // pods.
 func (q *questions) askRuntime() {
 	if q.asked {
@@ -311,7 +310,7 @@ var runtimeSockets = []string{
 // runtimeTimeout is for one question to a container runtime, which takes milliseconds.
 const runtimeTimeout = 5 * time.Second
 
-// ContainerRuntime is the node's container runtime, asked by CRI. It is asked for nothing but its sandboxes.
+// ContainerRuntime is the node's container runtime, asked by CRI. It is asked for its sandboxes only.
 type ContainerRuntime struct {
 	Socket string // a path, or as in the configuration
 }
@@ -340,7 +339,7 @@ func (r ContainerRuntime) Sandboxes(ctx context.Context) (map[string]bool, error
 	return all, nil
 }
 
-// find returns the path of the socket; "": there is none.
+// find returns the path of the socket; "": there is no socket.
 func (r ContainerRuntime) find() string {
 	switch r.Socket {
 	case config.NoRuntime, "":

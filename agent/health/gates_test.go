@@ -40,7 +40,6 @@ func onlyGates(t *testing.T) (*Conditions, <-chan bool) {
 	return h, changes
 }
 
-// rows: CAL-29
 func TestPodsAreServedWhileAllGatesAreOpen(t *testing.T) {
 	one, oneStatus := gate(t, http.StatusOK)
 	other, otherStatus := gate(t, http.StatusServiceUnavailable)

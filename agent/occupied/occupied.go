@@ -34,12 +34,12 @@ const (
 	mostNamed = 8
 )
 
-// Config is what a [Watcher] works with.
+// Config has the dependencies of a [Watcher].
 type Config struct {
-	Occupy      func(by map[netip.Addr]string) // excludes addresses from those of pods
+	Occupy      func(by map[netip.Addr]string) // excludes addresses from the pools of pods
 	Attachments func() []pod.Attachment
-	HostLink    string                                // Weft's own link, whose addresses are those of Weft's pools
-	Tell        func(at *pod.Attachment, text string) // is called when a conflict begins; nil: nothing is
+	HostLink    string                                // Weft's own link, with addresses of Weft's pools
+	Tell        func(at *pod.Attachment, text string) // is called when a conflict begins; may be nil
 	Health      *health.Conditions
 	Log         *slog.Logger
 }
@@ -65,7 +65,7 @@ type conflict struct {
 	link    string
 }
 
-// New returns a watcher that has read nothing.
+// New returns a watcher that has not read yet.
 func New(c Config) *Watcher {
 	c.Health.Advise(health.NodeAddresses)
 	return &Watcher{
@@ -134,8 +134,8 @@ func (w *Watcher) follow(ctx context.Context) error {
 	}
 }
 
-// Read reads the addresses of the node once, and excludes them from those of pods. After an error the addresses of the
-// last read count too.
+// Read reads the addresses of the node once, and excludes them from the pools of pods. After an error the addresses of
+// the last read count too.
 func (w *Watcher) Read() {
 	links, err := linux.NodeAddresses()
 	maps.DeleteFunc(links, func(_ netip.Addr, link string) bool { return link == w.HostLink })

@@ -41,13 +41,13 @@ const (
 type additions struct {
 	connection func() *southbound.Connection // to the dataplane; nil: crashes are not attributed
 	now        func() time.Time
-	changed    func(id pod.ID) // is called, with mu held, when what is durable of a pod changed
+	changed    func(id pod.ID) // is called, with mu held, when the durable part of a pod changed
 
 	mu sync.Mutex
 	of map[pod.ID]*addition
 }
 
-// addition is what is known of the ADDs of a pod that failed.
+// addition is the record of a pod's failed ADDs.
 type addition struct {
 	crashes int
 	since   time.Time // when the last crash happened
@@ -62,10 +62,10 @@ func newAdditions() additions {
 	return additions{now: time.Now, changed: func(pod.ID) {}, of: make(map[pod.ID]*addition)}
 }
 
-// additionKey is the key in the state file of what is known of a pod. Keys of attachments have fewer parts.
+// additionKey is the key of a pod's record in the state file. Keys of attachments have fewer parts.
 func additionKey(id pod.ID) string { return "addition/" + id.String() + "/" + id.UID }
 
-// restore takes over what an earlier run of the agent kept of a pod.
+// restore takes over the record of a pod from an earlier run of the agent.
 func (a *additions) restore(s *Suspicion) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +76,7 @@ func (a *additions) restore(s *Suspicion) {
 	a.of[s.Pod] = &addition{crashes: s.Crashes, since: s.Since}
 }
 
-// saved returns what is durable of a pod; nil: nothing.
+// saved returns the durable part of a pod's record; nil: the pod has no record.
 func (a *additions) saved(id pod.ID) any {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,8 +124,8 @@ func (a *additions) attribute() {
 	}
 }
 
-// attributeLocked decides whether the dataplane crashed during the last try of a pod, and returns what is known of the
-// pod; nil: nothing.
+// attributeLocked decides whether the dataplane crashed during the last try of a pod, and returns the record of
+// the pod; nil: it has no record.
 func (a *additions) attributeLocked(id pod.ID) *addition {
 	known := a.of[id]
 	if known == nil || known.conn == nil {
@@ -184,7 +184,7 @@ func (a *addition) last() time.Time {
 	return a.since
 }
 
-// drop forgets a pod whose record in the state file is deleted by the event.
+// drop forgets a pod. The event deletes its record in the state file.
 func (a *additions) drop(id pod.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -233,7 +233,7 @@ func (a *addition) isRefused(now time.Time) bool {
 	return a.crashes >= fatalAdditions && now.Sub(a.since) < refusal
 }
 
-// suspicion is what is durable.
+// suspicion returns the durable part of the record.
 func (a *addition) suspicion(id pod.ID) *Suspicion {
 	s := &Suspicion{Pod: id, State: stateCounted, Crashes: a.crashes, Since: a.since.UTC(), Reason: a.reason()}
 	if a.crashes >= fatalAdditions {
@@ -246,7 +246,7 @@ func (a *addition) reason() string {
 	return fmt.Sprintf("the dataplane died %d times in a row while the pod was added", a.crashes)
 }
 
-// Admit is the handler that refuses a pod whose ADDs kill the dataplane.
+// Admit is the handler that refuses a pod if its ADDs kill the dataplane.
 func (q *Quarantine) Admit(ctx context.Context, ev *pod.AddPod, t *eventloop.Txn) error {
 	err := q.additions.begin(ev.ID, t)
 	q.trySave(ctx)

@@ -33,7 +33,7 @@ const fatalReplays = 2
 // mostListed limits the attachments that one line lists.
 const mostListed = 16
 
-// Suspicion is what is kept of an attachment that was being replayed when the dataplane died, or of a pod that was
+// Suspicion is the record of an attachment that was being replayed when the dataplane died, or of a pod that was
 // being added then, which has no key (see [additions]). It is durable.
 //
 //	      died while it was replayed with others          died while it was replayed alone, twice
@@ -44,7 +44,7 @@ const mostListed = 16
 //
 // An attachment is quarantined at once if another node owns one of its addresses (see [replayer.isolate]).
 //
-// The replay of suspects begins after that of all others and is one at a time, so that a crash has one culprit.
+// Suspects are replayed after all other attachments, and one at a time, so that a crash has one culprit.
 type Suspicion struct {
 	Key     pod.Key   `json:"key"`
 	Pod     pod.ID    `json:"pod"`
@@ -95,7 +95,7 @@ func NewQuarantine(s saver, h *health.Conditions, log *slog.Logger) *Quarantine 
 	return q
 }
 
-// noteAddition notes a change of what is durable of a pod without an attachment. The next save writes it.
+// noteAddition notes a change of the durable record of a pod without an attachment. The next save writes it.
 func (q *Quarantine) noteAddition(id pod.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +112,7 @@ func (q *Quarantine) noteLocked(key pod.Key) {
 	}
 }
 
-// Register adds the handlers that refuse a pod, and that end what is known of an attachment with its DEL.
+// Register adds the handlers that refuse a pod, and that end the record of an attachment with its DEL.
 func (q *Quarantine) Register(l *eventloop.Loop) {
 	eventloop.On(l, "quarantine", q.Admit)
 	eventloop.On(l, "quarantine", q.Forget)
@@ -130,8 +130,8 @@ func (q *Quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.T
 	return nil
 }
 
-// Restore takes over what an earlier run kept of attachments that are still there, and of pods whose ADDs killed the
-// dataplane.
+// Restore takes over the records of an earlier run: of attachments that are still there, and of pods with ADDs that
+// killed the dataplane.
 func (q *Quarantine) Restore(kept []Suspicion, attachments []*pod.Attachment) {
 	for i := range kept {
 		if s := &kept[i]; s.State == stateRefused || s.State == stateCounted {

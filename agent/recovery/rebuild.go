@@ -31,22 +31,22 @@ import (
 
 // The loss of the state file must not disconnect a pod. The dataplane still has the interfaces, and the aliases of
 // their Linux ends name the attachments. The agent rebuilds the attachments from these before the first resync, and the
-// networks of the configuration with their VNIs and table IDs. The new file is marked as incomplete until nothing is
-// left to rebuild; until then nothing is pruned.
+// networks of the configuration with their VNIs and table IDs. The new file is marked as incomplete until all is
+// rebuilt; until then no object is pruned.
 
-// Rebuilder rebuilds what a state file lost.
+// Rebuilder rebuilds the lost content of a state file.
 type Rebuilder struct {
 	State     *statefile.File
 	Dataplane *vpp.Client
 	Network   *ipnet.Network
 	Pods      *podmanager.Manager
-	Devices   *devicemanager.Manager // nil: the node has none
+	Devices   *devicemanager.Manager // nil: the node has no devices
 	Networks  []pod.Network          // of the configuration
 	Log       *slog.Logger
 }
 
-// Rebuild rebuilds the attachments that a state file lost. isComplete reports whether nothing is left to rebuild: else
-// no object may be pruned. It fails only if ctx ends.
+// Rebuild rebuilds the attachments that a state file lost. isComplete reports whether all is rebuilt: else no object
+// may be pruned. It fails only if ctx ends.
 func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 	if !r.State.Incomplete {
 		return true, nil
@@ -287,7 +287,7 @@ func inspectInto(f *attach.Found) (linux.LinkState, error) {
 }
 
 // linuxEnd returns the properties that the tap was created with: as the dataplane reports them, else as the link has
-// them. A pod may have changed its link, so the link alone proves nothing.
+// them. A pod may have changed its link, so the link alone is no proof.
 func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 	as := p.Interface.Tap
 	for _, mac := range []netaddr.MAC{as.MAC, link.MAC} {

@@ -39,7 +39,7 @@ type Dataplane interface {
 	Ping(ctx context.Context) error
 }
 
-// Config is what a replayer works with.
+// Config has the dependencies of a replayer.
 type Config struct {
 	Dataplane  Dataplane
 	Loop       *eventloop.Loop

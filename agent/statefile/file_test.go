@@ -144,7 +144,6 @@ func TestOpenNamesTheProcessThatLockedTheFile(t *testing.T) {
 	}
 }
 
-// rows: CIL-09
 func TestLoadSkipsInvalidEntries(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: 7}, eventloop.Saved{

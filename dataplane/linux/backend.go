@@ -131,10 +131,10 @@ type namespaced[V comparable] struct {
 	link      func(V) string
 	on        func(V) string // key of the link's object; nil: the object is on no link
 	needsIPv6 func(V) bool   // the object exists only on a link with IPv6; nil: no object does
-	// identity returns the link in a pod that a value stands for; nil: the kind is none of links.
+	// identity returns the link in a pod that a value stands for; nil: the kind has no links.
 	identity func(V) PodLink
 
-	overfull *Overfull // records namespaces that cannot be read; nil: nothing does
+	overfull *Overfull // records namespaces that cannot be read; may be nil
 }
 
 func (b namespaced[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
@@ -309,7 +309,7 @@ func (b namespaced[V]) candidates(view kvscheduler.View, names []string) map[str
 	return lists
 }
 
-// readIn reads the objects of one namespace. A deleted namespace has none.
+// readIn reads the objects of one namespace. A deleted namespace has no objects.
 func (b namespaced[V]) readIn(
 	ctx context.Context, view kvscheduler.View, path string, list []candidate[V],
 ) ([]kvscheduler.Actual[V, netnsID], error) {
@@ -358,7 +358,7 @@ func (b namespaced[V]) findFirst(
 ) (V, bool, error) {
 	first := list[0].v
 	switch {
-	case !h.ofPod: // nothing takes links of the node over
+	case !h.ofPod: // no pod takes links of the node over
 	case b.identity != nil:
 		v, ok, err := b.readFirst(h, list)
 		if ok || err != nil {
@@ -398,7 +398,7 @@ func (b namespaced[V]) readFirst(h *handle, list []candidate[V]) (V, bool, error
 	return v, ok, err
 }
 
-// lastOf returns the last value of the first object: the first value may be what a dump found while a program in the
+// lastOf returns the last value of the first object: a dump may have found the first value while a program in the
 // pod was taking the link over.
 func lastOf[V any](list []candidate[V]) V {
 	last := list[0]

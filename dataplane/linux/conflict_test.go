@@ -133,7 +133,6 @@ func (l *lab) tryRoute(destination, gateway string) error {
 		l.route(destination, gateway).value.(wire.LinuxRoute))
 }
 
-// rows: CAL-31
 func TestForeignRouteWithTheSameNextHopIsAccepted(t *testing.T) {
 	l := newLab(t)
 	l.inside(func() {

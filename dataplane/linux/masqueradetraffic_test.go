@@ -226,7 +226,6 @@ func (s *scene) redirectTo(service, pod string, port uint16) {
 	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
 }
 
-// rows: AWS-23
 func TestOnlyPacketsOutOfTheClusterAreMasqueraded(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.world)

@@ -15,8 +15,8 @@ import (
 
 // A link in a pod is the pod's after the ADD: a program may rename it, move it into a namespace of its own (a VRF, a
 // router, a virtual machine), or make it a port of a bridge, a bond or a VRF. Its alias, which follows the link,
-// identifies it. A link that is in use elsewhere is not missing, and Weft changes nothing of it; docs/operations.md has
-// the table of what is whose.
+// identifies it. A link that is in use elsewhere is not missing, and Weft does not change it; docs/operations.md has a
+// table of the owners.
 
 // place says where a pod's link is.
 type place int
@@ -47,7 +47,7 @@ func (h *handle) placeOf(p PodLink) (place, error) {
 		return inPlace, nil
 	}
 	if p.Alias == "" {
-		return lost, nil // nothing identifies it elsewhere
+		return lost, nil // it cannot be identified elsewhere
 	}
 	if h.known == nil {
 		if h.known, err = h.search(); err != nil {
@@ -79,7 +79,7 @@ func (h *handle) search() (map[foundLink]bool, error) {
 }
 
 // searchIn adds the links of a namespace. target is the attribute that selects it; nil: the handle's. A namespace that
-// was deleted meanwhile has none.
+// was deleted meanwhile has no links.
 func (h *handle) searchIn(target *nl.RtAttr, found map[foundLink]bool) error {
 	request := []nl.NetlinkRequestData{nl.NewIfInfomsg(unix.AF_UNSPEC)}
 	if target != nil {
@@ -135,9 +135,9 @@ func (h *handle) holds(name string) (bool, error) {
 	return strings.HasPrefix(l.Attrs().Alias, wire.AliasPrefix) && l.Attrs().MasterIndex == 0, nil
 }
 
-// unlessTakenOver returns f for objects on links of pods that are where the ADD put them. It does nothing for other
-// links of pods: the scheduler calls it while the link's object exists, so the pod took the link over. link returns ""
-// for an object on no certain link.
+// unlessTakenOver returns f for objects on links of pods that are where the ADD put them. It leaves other links of pods
+// alone: the scheduler calls it while the link's object exists, so the pod took the link over. link returns "" for an
+// object on no certain link.
 func unlessTakenOver[V any](link func(V) string, f func(*handle, V) error) func(*handle, V) error {
 	return func(h *handle, v V) error {
 		if name := link(v); h.ofPod && name != "" {
@@ -167,8 +167,8 @@ func (h *handle) lacksIPv6(name string) (bool, error) {
 	return err == nil && l.Attrs().MTU > 0 && l.Attrs().MTU < minMTU6, err
 }
 
-// unlessWithoutIPv6 returns f for objects on links of pods that can exist. It does nothing for one that needs IPv6 on a
-// link from which the pod removed it.
+// unlessWithoutIPv6 returns f for objects on links of pods that can exist. It skips an object that needs IPv6 on a link
+// if the pod removed IPv6 from it.
 func unlessWithoutIPv6[V any](
 	link func(V) string, needs func(V) bool, f func(*handle, V) error,
 ) func(*handle, V) error {

@@ -26,7 +26,7 @@ type veths struct {
 
 	name     func(host, alias string) (object, ifName string, ok bool) // see Options.VethName
 	changes  *ChainChanges
-	overfull *Overfull // records namespaces that cannot be read; nil: nothing does
+	overfull *Overfull // records namespaces that cannot be read; may be nil
 }
 
 func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, netnsID] {
@@ -68,7 +68,7 @@ func validateVeth(_ string, v wire.Veth) error {
 	return errors.Join(validateAlias(v.Alias), validateLink(v.Name), validateLink(v.HostName))
 }
 
-// equalVeths accepts any MAC and MTU of the kernel where want has none.
+// equalVeths accepts any MAC and MTU of the kernel if want leaves them open.
 func equalVeths(want, have wire.Veth) bool {
 	if want.MAC.IsZero() {
 		want.MAC = have.MAC
@@ -222,8 +222,8 @@ type vethPair struct {
 	wire.Veth
 	changes LinkChanges
 
-	// last is the last value of the object, if Veth is its first: that may be what a dump found while a program in the
-	// pod was changing the link.
+	// last is the last value of the object, if Veth is its first: a dump may have found that one while a program in
+	// the pod was changing the link.
 	last wire.Veth
 }
 
@@ -365,8 +365,8 @@ func hasQueues(host netlink.Link, v wire.Veth) bool {
 	return actual.RxQueues == v.RxQueues && actual.TxQueues == v.TxQueues
 }
 
-// readQueues sets the queues of v to those of the host's end. It keeps 0: without a request, the kernel returns the
-// possible number of queues.
+// readQueues sets the queues of v to the queues of the host's end. It keeps 0: without a request, the kernel returns
+// the possible number of queues.
 func readQueues(host netlink.Link, v wire.Veth) wire.Veth {
 	a := host.Attrs()
 	if v.RxQueues > 0 {
@@ -508,7 +508,7 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 	return v, err
 }
 
-// assumed returns v, which has what was read of the host's end, with an unchanged end in the pod.
+// assumed returns v, which has the values of the host's end, with an unchanged end in the pod.
 func (p vethPair) assumed(v wire.Veth) wire.Veth {
 	v.Name = p.Name
 	v.MAC = p.last.MAC

@@ -145,7 +145,6 @@ func spoilers() map[string]func(l *lab) {
 	}
 }
 
-// rows: CAL-15
 func TestVethIsRepaired(t *testing.T) {
 	for name, spoil := range spoilers() {
 		t.Run(name, func(t *testing.T) {

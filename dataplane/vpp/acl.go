@@ -191,7 +191,7 @@ func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedule
 	return yieldAll(b.c.acls(ctx, []*request{dumpACLs(noACLIndex)}))
 }
 
-// Read reads the ACLs by their indices, with which the last operation left them. If an index is that of another ACL
+// Read reads the ACLs by their indices, with which the last operation left them. If an index belongs to another ACL
 // now, it reads all: the dataplane may have been restarted.
 func (b acls) Read(
 	ctx context.Context, view kvscheduler.View, names []string,
@@ -263,7 +263,7 @@ func (c *Client) aclTags(ctx context.Context, dumps []*request) ([]aclTag, error
 }
 
 // dumpTagsOf returns the requests for the ACLs in the lists of some interfaces, or for all ACLs. The dataplane sends
-// their rules, too, so those of other interfaces are not requested without need.
+// their rules, too, so ACLs of other interfaces are not requested without need.
 func dumpTagsOf(
 	lists []*acl.ACLInterfaceListDetails, isForAll bool, isWanted func(*acl.ACLInterfaceListDetails) bool,
 ) []*request {
@@ -292,7 +292,7 @@ func dumpACLTags(index ACLIndex) *request {
 // aclTagDetails are acl_details without the rules.
 type aclTagDetails struct{ acl.ACLDetails }
 
-// Unmarshal reads what is in front of the rules.
+// Unmarshal reads the fields in front of the rules.
 func (d *aclTagDetails) Unmarshal(b []byte) error {
 	buffer := codec.NewBuffer(b)
 	d.ACLIndex = buffer.DecodeUint32()

@@ -197,7 +197,7 @@ func aclEntryOf(d acl_types.ACLRule) (aclEntry, bool) {
 }
 
 // aclRulesOf returns rules with the entries of a list, in order. Neighbours that differ in one respect only are one
-// rule: a list may have tens of thousands of entries. For what is no entry there is the zero rule, which is invalid.
+// rule: a list may have tens of thousands of entries. Invalid entries become the zero rule, which is invalid.
 func aclRulesOf(list []acl_types.ACLRule) []wire.ACLRule {
 	var rules []wire.ACLRule
 	var last aclEntry // of the last rule

@@ -68,8 +68,8 @@ type OriginMatches struct {
 }
 
 // MatchesByOrigin sums the matches of an ACL by the origins of its rules, in their order; rules without an origin are
-// not counted. matches are those of the dataplane's rules; ok is false if they are those of fewer rules. There may be
-// more: VPP has a counter more than rules, and keeps those of a longer ACL with the same index
+// not counted. matches are the counters of the dataplane's rules; ok is false if there are fewer counters than rules.
+// There may be more: VPP has a counter more than rules, and keeps the counters of a longer ACL with the same index
 // (validate_and_reset_acl_counters in acl.c of 25.10).
 func MatchesByOrigin(v wire.ACL, matches []Matches) (sums []OriginMatches, ok bool) {
 	type key struct {

@@ -89,7 +89,7 @@ func (b addresses) present(ctx context.Context, it *addressItem) bool {
 	return false
 }
 
-// Delete removes the addresses. There is no message to remove a link-local address: that of the MAC replaces it.
+// Delete removes the addresses. There is no message to remove a link-local address: the address of the MAC replaces it.
 func (b addresses) Delete(ctx context.Context, batch []addressItem) {
 	macs := b.macs(ctx, batch)
 	each(ctx, b.c, batch, func(it *addressItem) *request {
@@ -166,7 +166,7 @@ func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actu
 			&ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: i.api()}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{})
 		requests = append(requests, linkLocal)
 		owners = append(owners, name)
-		if _, borrows := borrowings[i]; !borrows { // the addresses of a borrower are those of the donor
+		if _, borrows := borrowings[i]; !borrows { // a borrower has the addresses of the donor
 			requests = append(requests, dumpAddresses(i, wire.IP4), dumpAddresses(i, wire.IP6))
 			owners = append(owners, name, name)
 		}

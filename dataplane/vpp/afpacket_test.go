@@ -155,7 +155,6 @@ func mustReach(t *testing.T, path, to string) {
 	t.Fatalf("ping %s: %s", to, got)
 }
 
-// rows: CAL-14
 func TestPodOnAVethIsRouted(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	path := netnstest.New(t)

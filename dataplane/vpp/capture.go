@@ -62,7 +62,7 @@ func (o *Options) captureDirectory() string {
 }
 
 // OpenCapture creates the memif of a capture of an interface, by the name of its vpp.interface. The error wraps
-// ErrNoInterface if there is none.
+// ErrNoInterface if there is no such interface.
 func (c *Client) OpenCapture(ctx context.Context, name string) (*Capture, error) {
 	p, err := c.ports(ctx)
 	if err != nil {

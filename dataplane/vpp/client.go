@@ -1,6 +1,6 @@
 // Package vpp realises the desired values of a dataplane over VPP's binary API.
 //
-// A Client owns the connection; Register adds the kinds of package wire with their backends. Messages are those of
+// A Client owns the connection; Register adds the kinds of package wire with their backends. Messages come from
 // govpp's bindings. The client matches answers to requests by their context and drops an answer that comes after the
 // deadline of its request (govpp's streams would pass it to the next stream).
 package vpp
@@ -37,8 +37,8 @@ type Options struct {
 	// VethsPerThread limits the receive queues of type af_packet of each thread of VPP; default MaxVethsPerThread,
 	// negative: unlimited. weft-vswitch has no limit.
 	VethsPerThread int
-	// NodeLink reports whether the node itself needs the named interface of type af_packet: it gets room before those
-	// of pods.
+	// NodeLink reports whether the node itself needs the named interface of type af_packet: it gets room before
+	// interfaces of pods.
 	NodeLink     func(name string) bool
 	GracePeriods *GracePeriods        // expedited for interfaces of type af_packet; nil: never
 	StatsSocket  string               // of the stats segment; default: statssocket.Of the API socket
@@ -49,8 +49,8 @@ type Options struct {
 	Hold         bool                 // refuse changes after a reconnection until Client.Hold's function is called
 	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
 	Disturbed    func(Index)          // an interface was deleted or set down; must not block
-	// InTheWay returns why a network namespace ("": the node's) can have no new link of a name; nil: nothing is known.
-	// It explains why the dataplane refused a tap.
+	// InTheWay returns why a network namespace ("": the node's) can have no new link of a name; nil: no reason is
+	// known. It explains why the dataplane refused a tap.
 	InTheWay func(namespace, name string) error
 }
 

@@ -55,7 +55,7 @@ func count(requests []*request) map[string]int {
 
 func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 	other := &ip.IPRouteAddDel{}
-	p := &peer{t: t, answer: obliging, messages: slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool {
+	p := &peer{t: t, answer: obliging, messages: slices.DeleteFunc(slices.Clone(Needed), func(m api.Message) bool {
 		return m.GetMessageName() == other.GetMessageName()
 	})}
 	p.listen()
@@ -74,7 +74,7 @@ func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 
 // The agent must survive a VPP without acl_plugin.so, and use it after a restart with the plugin.
 func TestRunWaitsForADataplaneWithAllPlugins(t *testing.T) {
-	lacking := slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool {
+	lacking := slices.DeleteFunc(slices.Clone(Needed), func(m api.Message) bool {
 		return pluginOf(m) == "acl_plugin.so"
 	})
 	socket := filepath.Join(t.TempDir(), "s")

@@ -184,7 +184,6 @@ func (l *lab) disturb(key string, b behind) {
 	l.quiet()
 }
 
-// rows: AWS-40
 func TestTapIsMadeInItsNamespace(t *testing.T) {
 	netnstest.RequireTap(t)
 	dataplane.RequireTap(t)

@@ -16,7 +16,7 @@ func (r release) before(o release) bool {
 	return r.year < o.year || r.year == o.year && r.month < o.month
 }
 
-// releaseOf reads the release from what a VPP answers to show_version; false for another program, such as weft-vswitch.
+// releaseOf reads the release from a VPP's answer to show_version; false for another program, such as weft-vswitch.
 func releaseOf(version string) (r release, ok bool) {
 	n, err := fmt.Sscanf(version, vppProgram+" %d.%d", &r.year, &r.month)
 	return r, n == 2 && err == nil

@@ -36,9 +36,9 @@ var neededOfVPP = []api.Message{
 // neededBy returns the messages that a dataplane of that version must have.
 func neededBy(version string) []api.Message {
 	if _, isVPP := releaseOf(version); isVPP {
-		return slices.Concat(needed, neededOfVPP)
+		return slices.Concat(Needed, neededOfVPP)
 	}
-	return needed
+	return Needed
 }
 
 type queue struct {

@@ -321,7 +321,7 @@ func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 	take(ctx, b.c, &s, batch)
 }
 
-// Dump lists the interfaces with our tags, and those of interrupted creations.
+// Dump lists the interfaces with our tags, and interfaces of interrupted creations.
 func (b ifaces) Dump(
 	ctx context.Context, _ kvscheduler.View,
 ) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {

@@ -22,7 +22,7 @@ import (
 )
 
 // Inventory reads the whole dataplane for operators: also the objects that Weft did not create, learned entries, and
-// routes of all sources. It changes nothing. Names of Weft's objects are those of the scheduler; a foreign one has the
+// routes of all sources. It only reads. Weft's objects have the names of the scheduler; a foreign one has the
 // dataplane's name.
 type Inventory struct{ c *Client }
 

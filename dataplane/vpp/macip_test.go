@@ -145,7 +145,7 @@ func TestPodSendsOnlyFromItsAddresses(t *testing.T) {
 
 func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 	other := &acl.MacipACLAddReplace{}
-	p := &peer{t: t, answer: obliging, messages: slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool {
+	p := &peer{t: t, answer: obliging, messages: slices.DeleteFunc(slices.Clone(Needed), func(m api.Message) bool {
 		return strings.HasPrefix(m.GetMessageName(), "macip_")
 	})}
 	p.listen()

@@ -55,7 +55,7 @@ func memifsIn(r *request) map[Index]*memif.MemifDetails {
 	return mapOf(r, func(d *memif.MemifDetails) (Index, *memif.MemifDetails) { return Index(d.SwIfIndex), d })
 }
 
-// memifOf returns the reliable fields of a memif. The sizes that the dataplane reports are those of the client.
+// memifOf returns the reliable fields of a memif. The dataplane reports the client's sizes.
 func (p *ports) memifOf(d *memif.MemifDetails) wire.Memif {
 	v := wire.Memif{
 		Socket: socketName(p.sockets[SocketID(d.SocketID)]),
@@ -248,7 +248,7 @@ func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
 		return
 	}
 	var s steps
-	closed := make([]string, len(batch)) // the path of each item, if its number is still that of its socket
+	closed := make([]string, len(batch)) // the path of each item, if its number still belongs to its socket
 	for i, it := range batch {
 		if p := there[it.Meta]; p != "" && (p == it.Have.Path || it.Have.Path == "") {
 			closed[i] = p

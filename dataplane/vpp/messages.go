@@ -23,9 +23,9 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 )
 
-// needed are all messages of this package except neededOfVPP. The client refuses to connect to a dataplane that lacks
+// Needed are all messages of this package except neededOfVPP. The client refuses to connect to a dataplane that lacks
 // one.
-var needed = []api.Message{
+var Needed = []api.Message{
 	&memclnt.ControlPing{}, &memclnt.ControlPingReply{},
 	&vpe.ShowVersion{}, &vpe.ShowVersionReply{},
 
@@ -101,9 +101,6 @@ var needed = []api.Message{
 	&arp.ProxyArpIntfcEnableDisable{}, &arp.ProxyArpIntfcEnableDisableReply{},
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
-
-// Needed lists the messages that every dataplane must have.
-func Needed() []api.Message { return slices.Clone(needed) }
 
 // check returns a *MissingMessages with every message that the dataplane lacks or has with another CRC.
 func (s *session) check(version string, messages []api.Message) error {

@@ -43,7 +43,7 @@ func (p *peer) listen() (stop func()) {
 		p.socket = filepath.Join(p.t.TempDir(), "s")
 	}
 	if p.messages == nil {
-		p.messages = needed
+		p.messages = Needed
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", p.socket)
 	if err != nil {
@@ -146,10 +146,10 @@ func (c *call) reply(m api.Message) {
 
 // obliging answers every request with success and every dump with nothing.
 func obliging(c *call) ([]api.Message, bool) {
-	for i, m := range needed {
-		if reflect.TypeOf(m) == reflect.TypeOf(c.msg) && i+1 < len(needed) {
-			if m.GetMessageName()+"_reply" == needed[i+1].GetMessageName() {
-				return []api.Message{reflect.New(reflect.TypeOf(needed[i+1]).Elem()).Interface().(api.Message)}, false
+	for i, m := range Needed {
+		if reflect.TypeOf(m) == reflect.TypeOf(c.msg) && i+1 < len(Needed) {
+			if m.GetMessageName()+"_reply" == Needed[i+1].GetMessageName() {
+				return []api.Message{reflect.New(reflect.TypeOf(Needed[i+1]).Elem()).Interface().(api.Message)}, false
 			}
 		}
 	}

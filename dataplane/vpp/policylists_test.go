@@ -99,7 +99,9 @@ func (l largePolicies) engine(t *testing.T) *policy.Engine {
 	for i := range l.IntN(6) {
 		e.SetService(l.service(i))
 	}
-	e.Compile()
+	for more := true; more; {
+		_, _, more = e.CompileNext()
+	}
 	return e
 }
 
@@ -133,7 +135,8 @@ func TestTheDataplaneAcceptsTheListsOfAllPolicies(t *testing.T) {
 	largest := 0
 	for n := range 30 {
 		e := largePolicies{rand.New(rand.NewPCG(seed, uint64(n)))}.engine(t)
-		for nic, lists := range e.Lists()[largePod] {
+		compiled, _ := e.ListsOf(largePod)
+		for nic, lists := range compiled {
 			what := fmt.Sprintf("cluster %d: %s", n, nic)
 			largest = max(largest, mustAccept(t, what, lists, false), mustAccept(t, what, lists, nic != "eth0"))
 		}

@@ -84,7 +84,7 @@ func (p *ports) isLoopback(i Index) bool {
 	})
 }
 
-// identity returns the name and the hash in the tag of an interface. An interface whose creation was interrupted has no
+// identity returns the name and the hash in the tag of an interface. An interface of an interrupted creation has no
 // tag: ours are recognised by their number, link or socket.
 func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
 	if name, hash, ours = parseTag(d.Tag); ours || d.Tag != "" {

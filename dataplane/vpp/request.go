@@ -164,7 +164,7 @@ func (r *request) last(id uint16) bool { return id == r.replyID && !r.dump }
 // answer handles a message with the request's context. Only the session's reader calls it.
 func (r *request) answer(id uint16, data []byte) {
 	if id != r.replyID {
-		return // an event, whose layout has no context
+		return // an event: its layout has no context
 	}
 	switch {
 	case r.pingOf != nil:

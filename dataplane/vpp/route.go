@@ -165,7 +165,7 @@ func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
 // path is the inverse of apiPath. A path of another type gets an interface name that is invalid for desired values.
 func (p *ports) path(f fib_types.FibPath) wire.Path {
 	if f.Type == pathTypes[wire.PathUnreachable] {
-		return wire.Path{Type: wire.PathUnreachable} // its other fields mean nothing
+		return wire.Path{Type: wire.PathUnreachable} // its other fields have no meaning
 	}
 	path := wire.Path{Interface: p.nameOf(Index(f.SwIfIndex)), Weight: f.Weight}
 	if f.Type != fib_types.FIB_API_PATH_TYPE_NORMAL {
@@ -224,7 +224,7 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 }
 
 // routeSource is the dataplane's number of the API as a source of routes. A dataplane without a message for it uses
-// that of VPP.
+// the number of VPP.
 func (c *Client) routeSource(ctx context.Context) (uint8, error) {
 	r := askAll(&fib.FibSourceDump{}, &fib.FibSourceDetails{})
 	err := c.exchangeAll(ctx, []*request{r})

@@ -77,7 +77,8 @@ func dial(ctx context.Context, socket string) (*session, error) {
 	return s, nil
 }
 
-// shakeHands reads the table of messages. The request has the header of a reply, and the reply has that of a request.
+// shakeHands reads the table of messages. The request has the header of a reply, and the reply has the header of a
+// request.
 func (s *session) shakeHands() error {
 	data, err := codec.EncodeMsg(&memclnt.SockclntCreate{Name: clientName}, createID)
 	if err != nil {
@@ -231,7 +232,7 @@ func appendFrame(to, data []byte) []byte {
 	return append(append(to, header[:]...), data...)
 }
 
-// window limits the pending requests of an exchange. VPP gains nothing from more.
+// window limits the pending requests of an exchange. VPP is not faster with more.
 const window = 64
 
 var (

@@ -38,8 +38,8 @@ func FuzzReceive(f *testing.F) {
 			ended:   make(chan struct{}),
 			waiting: map[uint32]*request{},
 			ids: map[string]uint16{messageKey(&ip.IPRouteAddDel{}): 1, messageKey(&ip.IPRouteAddDelReply{}): 2,
-				messageKey(&ip.IPRouteV2Dump{}): 3, messageKey(&ip.IPRouteV2Details{}): 4, messageKey(needed[0]): 5,
-				messageKey(needed[1]): 6},
+				messageKey(&ip.IPRouteV2Dump{}): 3, messageKey(&ip.IPRouteV2Details{}): 4, messageKey(Needed[0]): 5,
+				messageKey(Needed[1]): 6},
 		}
 		requests := []*request{
 			ask("plain", &ip.IPRouteAddDel{}, &ip.IPRouteAddDelReply{}),

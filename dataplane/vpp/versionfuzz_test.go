@@ -20,7 +20,7 @@ func FuzzVersion(f *testing.F) {
 				t.Errorf("%q is release %v, which reads as %v, %v", version, r, again, ok)
 			}
 		}
-		if asked := len(neededBy(version)) > len(needed); asked != isVPP {
+		if asked := len(neededBy(version)) > len(Needed); asked != isVPP {
 			t.Errorf("%q: is a VPP: %v, and is asked as one: %v", version, isVPP, asked)
 		}
 		for _, known := range allFacts {

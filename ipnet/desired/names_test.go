@@ -101,7 +101,6 @@ func TestANetworkCalledPodsIsNotThePods(t *testing.T) {
 }
 
 // TestNamesOfInterfacesDiffer: an interface of one attachment is never taken for one of another.
-// rows: CAL-09
 func TestNamesOfInterfacesDiffer(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		k := anyKey(r)

@@ -12,7 +12,6 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// rows: CIL-04
 func TestNeverUsedAddressesAreGrantedFirst(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
@@ -28,7 +27,6 @@ func TestNeverUsedAddressesAreGrantedFirst(t *testing.T) {
 	}
 }
 
-// rows: CIL-04
 func TestLongestIdleAddressIsReusedFirst(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
@@ -47,7 +45,6 @@ func TestLongestIdleAddressIsReusedFirst(t *testing.T) {
 	}
 }
 
-// rows: AWS-19
 func TestCoolingAddressIsNotGrantedEvenIfItIsTheOnlyOne(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, next)
@@ -67,7 +64,6 @@ func TestCoolingAddressIsNotGrantedEvenIfItIsTheOnlyOne(t *testing.T) {
 	}
 }
 
-// rows: AWS-20
 func TestExhaustedPoolIsSkippedAndTheErrorNamesAllPools(t *testing.T) {
 	c := newClock()
 	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.3.0.0/30")}
@@ -88,7 +84,6 @@ func TestExhaustedPoolIsSkippedAndTheErrorNamesAllPools(t *testing.T) {
 	}
 }
 
-// rows: CAL-19
 func TestStaticAddressIsGrantedOrRefused(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -42,7 +42,6 @@ func times(blocks []*blockState, b *blockState) (n int) {
 	return n
 }
 
-// rows: IPM-12, IPM-14
 func TestReleaseSearchesOnlyTheBlocksOfItsHolder(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := New(Config{Now: func() time.Time { return now }, Pools: []Pool{

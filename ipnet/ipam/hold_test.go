@@ -16,8 +16,6 @@ import (
 // TestLockIsHeldForAShortTime measures uncontended calls, which hold the lock for nearly all of their time. It measures
 // CPU time, which does not depend on other load. The node has ten times the usual number of pods, and as many cooling
 // addresses.
-//
-// rows: AWS-18
 func TestLockIsHeldForAShortTime(t *testing.T) {
 	const (
 		pods   = 1000

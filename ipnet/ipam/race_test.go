@@ -24,8 +24,6 @@ func (o *owners) leave(l ipam.Lease) { o.byAddress.Delete(l.Address) }
 
 // TestConcurrentLeasesNeverShareAnAddress runs 64 goroutines that lease and release 10 000 times each, in a pool of 61
 // addresses.
-//
-// rows: AWS-18
 func TestConcurrentLeasesNeverShareAnAddress(t *testing.T) {
 	const (
 		workers = 64

@@ -69,7 +69,6 @@ func TestRestoreKeepsAddressesStatesAndOrder(t *testing.T) {
 	}
 }
 
-// rows: CIL-08
 func TestRestoreSkipsInvalidLeases(t *testing.T) {
 	c := newClock()
 	at := func(address, holder string, state ipam.State) ipam.Lease {

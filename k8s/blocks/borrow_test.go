@@ -16,7 +16,6 @@ func borrowable(prefix string, bits int) blocks.Pool {
 	return p
 }
 
-// rows: IPM-11
 func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender := l.node("n1")
@@ -64,7 +63,6 @@ func TestABorrowedAddressIsReturnedAfterTheGrace(t *testing.T) {
 	l.sound(lender, borrower)
 }
 
-// rows: IPM-11
 func TestStrictAffinityRefusesToBorrow(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	lender := l.node("n1")

@@ -33,7 +33,6 @@ func sound() ([]blocks.Pool, []v1.IPBlock) {
 	return []blocks.Pool{pool("10.1.0.0/16", 26)}, []v1.IPBlock{block, other}
 }
 
-// rows: IPM-13
 func TestEachViolationIsFound(t *testing.T) {
 	for _, tt := range []struct {
 		rule    blocks.Rule

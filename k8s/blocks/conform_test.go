@@ -7,12 +7,10 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// rows: IPM-15
 func TestTheStoreInMemoryConforms(t *testing.T) {
 	blockstest.Conform(t, blockstest.NewStore())
 }
 
-// rows: IPM-15
 func TestTheNodeOfTheTestsConforms(t *testing.T) {
 	l := newLab(t)
 	n := l.node("n1").local

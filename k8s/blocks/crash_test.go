@@ -123,7 +123,6 @@ var faults = map[string]blockstest.Fault{
 	"written without an answer": blockstest.Lost, "written later": blockstest.Late,
 }
 
-// rows: IPM-16, IPM-17
 func TestANodeThatEndsAtAnyWriteContinuesAfterARestart(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +146,6 @@ func TestANodeThatEndsAtAnyWriteContinuesAfterARestart(t *testing.T) {
 	}
 }
 
-// rows: IPM-17
 func TestLeaksOfADeletedNodeAreCollected(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// rows: AWS-15
 func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -30,7 +29,6 @@ func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
 	l.sound(n)
 }
 
-// rows: AWS-16, AWS-17, IPM-10
 func TestTheNextBlockIsClaimedBeforeTheFirstOneIsFull(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -45,7 +43,6 @@ func TestTheNextBlockIsClaimedBeforeTheFirstOneIsFull(t *testing.T) {
 	l.sound(n)
 }
 
-// rows: AWS-17
 func TestWholeBlocksCanBeKeptReady(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	l.marks.WarmBlocks = 2
@@ -71,7 +68,6 @@ func TestWholeBlocksCanBeKeptReady(t *testing.T) {
 	l.sound(n)
 }
 
-// rows: AWS-16
 func TestEmptyBlocksAreReleasedOnceAfterTheGrace(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -114,7 +110,6 @@ func TestACoolingAddressKeepsItsBlock(t *testing.T) {
 	l.want(n, 0, "when it has rested")
 }
 
-// rows: AWS-09
 func TestAClosedPoolReleasesEmptyBlocksAndClaimsNone(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")

@@ -11,8 +11,6 @@ import (
 )
 
 // A node has only the blocks that the low mark demands, and releases each empty one above the high mark.
-//
-// rows: AWS-16, AWS-35
 func TestANodeHasTheBlocksThatItsMarksDemand(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		bits := rapid.IntRange(26, 30).Draw(r, "length of blocks")

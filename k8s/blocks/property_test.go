@@ -22,7 +22,6 @@ type world struct {
 	statics map[*node]*blocks.Static // that nodes claim
 }
 
-// rows: IPM-16
 // TestNoAddressIsEverTwoNodes is the promise of the package.
 func TestNoAddressIsEverTwoNodes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {

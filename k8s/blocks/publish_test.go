@@ -66,7 +66,6 @@ func publisher(s *statuses) *blocks.Publisher {
 	}
 }
 
-// rows: CIL-05
 func TestChangesAreWrittenAtMostOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &statuses{}
@@ -99,7 +98,6 @@ func TestChangesAreWrittenAtMostOnceASecond(t *testing.T) {
 	})
 }
 
-// rows: CIL-05, CIL-12
 func TestAFailedWriteIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &statuses{}

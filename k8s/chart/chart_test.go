@@ -162,7 +162,6 @@ func TestNotesAndControllerReportPoliciesThatAreNotEnforced(t *testing.T) {
 	}
 }
 
-// rows: AWS-42
 func TestTheRightToAnnotatePodsIsOptional(t *testing.T) {
 	for _, allowed := range []bool{true, false} {
 		changes := map[string]any{"annotatePods": allowed}
@@ -218,7 +217,6 @@ func TestPolicyForPodsRefusesBandwidthLimitsOnlyWithAMainInterfaceOfWeft(t *test
 	}
 }
 
-// rows: CIL-23
 func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, file, role string }{
 		{"controller.untaintNodes", "--untaint-nodes", "taint.yaml", "name: weft-controller-taint\n"},

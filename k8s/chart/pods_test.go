@@ -142,7 +142,6 @@ func capabilitiesIn(t *testing.T, file string) map[string][]string {
 	return documented
 }
 
-// rows: AWS-47
 func TestDaemonSetsRunOnAllNodes(t *testing.T) {
 	c := rendered(t, nil)
 	for name, set := range c.sets {
@@ -208,7 +207,6 @@ func TestAnUpdateStartsTheNewDataplaneWhileTheOldOneRuns(t *testing.T) {
 	}
 }
 
-// rows: AWS-47
 func TestProbesOfTheAgent(t *testing.T) {
 	agent := containers(rendered(t, nil))["weft-agent/agent"]
 	ready := strings.Join(agent.ReadinessProbe.Exec.Command, " ")

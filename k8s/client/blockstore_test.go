@@ -94,12 +94,10 @@ func TestWritesFailWhenTheVersionHasChanged(t *testing.T) {
 	}
 }
 
-// rows: IPM-15
 func TestTheAPIServerConforms(t *testing.T) {
 	blockstest.Conform(t, newLab(t).Client().BlockStore())
 }
 
-// rows: IPM-12
 func TestABlockIsFoundByItsAddressesItsNodeAndItsPool(t *testing.T) {
 	l := newLab(t)
 	s := l.Client().BlockStore()

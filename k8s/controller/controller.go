@@ -75,7 +75,6 @@ type Controller struct {
 	collector blocks.Collector
 	election  election
 	lastCheck atomic.Pointer[time.Time] // last check of the lease
-	leading   atomic.Bool
 }
 
 // New returns a replica. It sends no request before Run.
@@ -117,16 +116,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// Leads reports whether this replica leads.
-func (c *Controller) Leads() bool { return c.leading.Load() }
-
 func (c *Controller) lead(ctx context.Context) error {
-	c.leading.Store(true)
 	c.config.Observer.Leads(true)
-	defer func() {
-		c.leading.Store(false)
-		c.config.Observer.Leads(false)
-	}()
+	defer c.config.Observer.Leads(false)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })

@@ -148,7 +148,6 @@ func (l *lab) checkVNIs(names []string, before map[string]int32) map[string]int3
 	return now
 }
 
-// rows: CIL-24
 func TestConcurrentWritersAssignUniqueVNIsDespiteFailures(t *testing.T) {
 	l := newLab(t)
 	var names []string
@@ -265,11 +264,12 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 
 func TestAReplicaSurvivesAnOutageOfTheAPIServer(t *testing.T) {
 	l := newLab(t)
-	c := l.replica("a", nil)
+	var leading leadership
+	c := l.replica("a", func(c *Config) { c.Observer = &leading })
 	l.start("replica", c.Run)
-	l.eventually("it leads", c.Leads)
+	l.eventually("it leads", leading.Load)
 	l.Disconnect()
-	l.eventually("it is no longer the leader", func() bool { return !c.Leads() })
+	l.eventually("it is no longer the leader", func() bool { return !leading.Load() })
 	if err := c.Alive(); err != nil {
 		t.Errorf("it would be restarted for that: %v", err)
 	}
@@ -278,7 +278,6 @@ func TestAReplicaSurvivesAnOutageOfTheAPIServer(t *testing.T) {
 	l.eventually("it gives VNIs again", func() bool { return l.get("blue").Status.VNI != 0 })
 }
 
-// rows: AWS-26, IPM-17
 func TestLeaksOfANodeAreCollected(t *testing.T) {
 	l := newLab(t)
 	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1")})
@@ -370,15 +369,16 @@ func TestProbesAreAnswered(t *testing.T) {
 
 func TestAnotherReplicaContinuesTheWorkOfTheLeader(t *testing.T) {
 	l := newLab(t)
-	a := l.replica("a", nil)
-	b := l.replica("b", nil)
+	var first, second leadership
+	a := l.replica("a", func(c *Config) { c.Observer = &first })
+	b := l.replica("b", func(c *Config) { c.Observer = &second })
 	stop := l.start("a", a.Run)
-	l.eventually("a leads", a.Leads)
+	l.eventually("a leads", first.Load)
 	l.start("b", b.Run)
 	l.network("blue", nil)
 	l.eventually("a gives blue a VNI", func() bool { return l.get("blue").Status.VNI != 0 })
 	before := l.checkVNIs([]string{"blue"}, nil)
-	if b.Leads() {
+	if second.Load() {
 		t.Error("b leads too")
 	}
 	stop()

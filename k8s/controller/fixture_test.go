@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +70,15 @@ func (l *lab) replica(name string, set func(*Config)) *Controller {
 	}
 	return c
 }
+
+// leadership is an observer of a replica that knows whether the replica leads.
+type leadership struct {
+	unobserved
+	atomic.Bool
+}
+
+// Leads records that the replica begins or ends to lead.
+func (l *leadership) Leads(leads bool) { l.Store(leads) }
 
 // start runs a function until the returned function is called, or the test ends.
 func (l *lab) start(what string, run func(ctx context.Context) error) (stop func()) {

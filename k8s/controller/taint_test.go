@@ -45,7 +45,6 @@ func (l *lab) taints(c *Controller) (keys []string) {
 	return keys
 }
 
-// rows: CIL-23
 func TestANodeLosesItsTaintWhenItServesPods(t *testing.T) {
 	l := newLab(t)
 	n := &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{PodCIDR: "10.8.0.0/24", Taints: []corev1.Taint{

@@ -38,7 +38,6 @@ func (r rule) check(t *testing.T) {
 	}
 }
 
-// rows: MEM-28
 func TestABackendHasTheAddressesOfItsInterface(t *testing.T) {
 	for _, r := range []rule{
 		{"the named interface", service("a"), backend("a", 1), []string{

@@ -46,7 +46,6 @@ func (l *lab) told(want ...string) {
 	})
 }
 
-// rows: MEM-28
 func TestAServiceThatSelectsAPodWithAnEndpointInterfaceGetsOneEvent(t *testing.T) {
 	for _, first := range []string{"pods", "services"} {
 		t.Run(first+" first", func(t *testing.T) {

@@ -22,7 +22,6 @@ const (
 	second = "IPv6 web=8080/TCP a-2 fd00:2::2 ready=true serving=true terminating=false"
 )
 
-// rows: MEM-28
 func TestAServiceThatAsksHasItsPodsInterfacesAsBackends(t *testing.T) {
 	l := newLab(t)
 	l.Put("services", service("other", func(s *corev1.Service) { s.Annotations = nil }))

@@ -78,7 +78,6 @@ func readAll(documents [][]byte, into func() any) error {
 	return errors.Join(errs...)
 }
 
-// rows: AWS-26
 func TestAgentsHaveOnlyTheRightsThatTheyNeed(t *testing.T) {
 	var role rbac.ClusterRole
 	if err := yaml.Unmarshal(documents(t, "rbac.yaml")["ClusterRole"][0], &role); err != nil {
@@ -197,7 +196,6 @@ func writesOf(rules []rbac.PolicyRule) (writes []string) {
 	return writes
 }
 
-// rows: CIL-23
 func TestTheControllerMayChangeNodesByTheOptionalRightOnly(t *testing.T) {
 	var role rbac.ClusterRole
 	var policy admission.ValidatingAdmissionPolicy

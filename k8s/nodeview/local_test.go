@@ -90,7 +90,6 @@ func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 	}
 }
 
-// rows: IPM-15
 func TestTheAllocatorConforms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := ipam.New(ipam.Config{

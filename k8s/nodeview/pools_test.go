@@ -33,7 +33,6 @@ func admitted(c *nodeview.Cluster, namespace string) string {
 	return strings.Join(names, " ")
 }
 
-// rows: AWS-09, IPM-09
 func TestPoolsAreChosenByLabelsOfNodesAndNamespaces(t *testing.T) {
 	l := newLab(t)
 	l.Node("n1", func(n *corev1.Node) { n.Labels = map[string]string{"disk": "ssd"} })
@@ -96,7 +95,6 @@ func TestAnInvalidSelectorIsReportedAndSelectsNothing(t *testing.T) {
 	}
 }
 
-// rows: IPM-08
 func TestAPoolOutsideOfTheClusterCIDRsIsReportedOrRefused(t *testing.T) {
 	l := newLab(t)
 	l.Pool("p0", "10.1.0.0/17", time.Hour, nil)

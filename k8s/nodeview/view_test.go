@@ -124,7 +124,6 @@ func TestAChangedNamespaceChangesTheAdmittedNamespaces(t *testing.T) {
 	l.Eventually("the namespace is gone", func() bool { return !admits() })
 }
 
-// rows: AWS-09, IPM-10
 func TestPoolsAreConverted(t *testing.T) {
 	l := newLab(t)
 	l.Node("n1", func(n *corev1.Node) { n.Annotations = map[string]string{pod.AnnotationPools: `["fast"]`} })

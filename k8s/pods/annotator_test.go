@@ -70,7 +70,6 @@ func (l *lab) patches() (n int) {
 	return n
 }
 
-// rows: AWS-42
 func TestAPodIsAnnotatedOnceAndAgainAfterAThirdPartyChange(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"web 1": "[1]", "static of kubelet": "[7]"}}
@@ -105,7 +104,6 @@ func TestAPodIsAnnotatedOnceAndAgainAfterAThirdPartyChange(t *testing.T) {
 	}
 }
 
-// rows: AWS-42
 func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"again 4": "[5]", "last 9": "[9]"}}

@@ -17,7 +17,6 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// rows: AWS-05, AWS-07
 func TestOnlyPodsOfThisNodeAreWatched(t *testing.T) {
 	l := newLab(t)
 	l.Pod("mine", "1", "n1", nil)
@@ -147,7 +146,6 @@ func TestTheRequestForAnnotationsIsBounded(t *testing.T) {
 	}
 }
 
-// rows: AWS-07
 func TestAPodIsNotMistakenForItsPredecessor(t *testing.T) {
 	l := newLab(t)
 	l.Pod("db-0", "1", "n1", nil)
@@ -197,7 +195,6 @@ func (s *seen) last(want string) func() bool {
 	}
 }
 
-// rows: AWS-05, AWS-07
 func TestAPodIsHandledInItsCurrentStateAndAgainAfterAnError(t *testing.T) {
 	l := newLab(t)
 	s := &seen{fails: 3}
@@ -220,8 +217,6 @@ func TestAPodIsHandledInItsCurrentStateAndAgainAfterAnError(t *testing.T) {
 }
 
 // While one pod is being handled others change: each is handled once afterwards, in its current state.
-//
-// rows: AWS-05, AWS-08
 func TestChangesOfAPodDuringACallAreHandledOnce(t *testing.T) {
 	const updates = 10000
 	l := newLab(t)
@@ -255,7 +250,6 @@ func TestChangesOfAPodDuringACallAreHandledOnce(t *testing.T) {
 	}
 }
 
-// rows: AWS-06
 func TestAMissedDeleteIsHandled(t *testing.T) {
 	l := newLab(t)
 	s := &seen{}

@@ -57,7 +57,6 @@ func (l *lab) reporter() *pods.Reporter {
 	return r
 }
 
-// rows: CAL-16
 func TestPodInterfacesAreReported(t *testing.T) {
 	l := newLab(t)
 	r := l.reporter()
@@ -144,7 +143,6 @@ func TestPodInterfacesAreCorrectedAfterARestart(t *testing.T) {
 	}
 }
 
-// rows: CIL-12
 func TestAFailedReportIsRetried(t *testing.T) {
 	l := newLab(t)
 	r := l.reporter()

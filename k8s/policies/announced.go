@@ -16,7 +16,7 @@ import (
 )
 
 // Of interfaces of other nodes' pods the agent knows the annotation network-status only. The pod's owner can write it,
-// until the agent of its node corrects it, so it is evidence for nothing by itself:
+// until the agent of its node corrects it, so it is no evidence by itself:
 //
 //   - It counts if kubelet has reported the addresses of the pod: then the pod has a sandbox on its node.
 //   - An address on a network with CIDRs counts if it is in a block that the node of the pod has for the network, and
@@ -26,7 +26,7 @@ import (
 //   - Pods of other networks choose their addresses. These count for policies of the pod's own namespace.
 //   - A pod has at most announcedLimit of them.
 //
-// The interfaces of this node's pods are those that the agent made.
+// The agent knows the interfaces of this node's pods, because it made them.
 
 // announcedLimit is the number of addresses in an annotation that are read.
 const announcedLimit = 64
@@ -40,7 +40,7 @@ type Networks struct {
 	Definitions map[string]string
 }
 
-// SetNetworks replaces what is known of the networks.
+// SetNetworks replaces the known networks.
 func (p *Policies) SetNetworks(n Networks) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Policies) SetNetworks(n Networks) {
 	}
 }
 
-// changedNames returns the names whose values differ.
+// changedNames returns the names with different values.
 func changedNames(a, b map[string]string) map[string]bool {
 	changed := make(map[string]bool)
 	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
@@ -108,7 +108,7 @@ func networkOf(names []string) string {
 	return unknownNetwork
 }
 
-// Networks of claims that are not those of Weft.
+// Networks of claims that are not networks of Weft.
 const (
 	anyNetwork     = ""  // each claim is also one on any network
 	unknownNetwork = "/" // of a definition, and may be any
@@ -272,7 +272,7 @@ func (p *Policies) read(o *corev1.Pod) []policy.Interface {
 	return list
 }
 
-// status is what is read of an interface in the annotation.
+// status has the fields that are read of an interface in the annotation.
 type status struct {
 	Name      string   `json:"name"` // of the network
 	Interface string   `json:"interface"`
@@ -322,7 +322,7 @@ func statusesIn(text string) []status {
 	return list
 }
 
-// lightenStatus returns what is read of an annotation, as an annotation; "" if that is nothing.
+// lightenStatus returns the parts of an annotation that are read, as an annotation; "" without such parts.
 func lightenStatus(text string) string {
 	list := statusesIn(text)
 	if len(list) == 0 {

@@ -8,7 +8,7 @@ import (
 )
 
 // departed are pods that have ended or were deleted, with the addresses that they had: EndpointSlices may refer to them
-// for a while. The zero value has none.
+// for a while. The zero value has no pods.
 type departed struct {
 	addresses map[types.UID][]netip.Addr
 	at        map[netip.Addr]map[types.UID]struct{}

@@ -16,11 +16,11 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// The watches of pods and of EndpointSlices have no common order. What is decided while they disagree:
+// The watches of pods and of EndpointSlices have no common order. While they disagree:
 //
 //   - An endpoint counts although no watch has shown its pod yet: the rules about its address decide.
-//   - An endpoint does not count if its pod has ended or was deleted, its address was that of the pod, and no known pod
-//     has it now.
+//   - An endpoint does not count if its pod has ended or was deleted, the pod had its address, and no known pod has
+//     it now.
 //
 // So a pod that is gone does not deny a Service until its EndpointSlice changes, and an author of EndpointSlices cannot
 // hide an endpoint.
@@ -41,7 +41,7 @@ func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return light
 }
 
-// podOfEndpoint returns the UID of an endpoint's pod; "" if it is none.
+// podOfEndpoint returns the UID of an endpoint's pod; "" if it is no pod.
 func podOfEndpoint(e *discoveryv1.Endpoint) types.UID {
 	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
 		return ""
@@ -201,8 +201,8 @@ func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndp
 
 // backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those
 // that are ready; without any, those that end and still serve. With a traffic policy Local each node chooses among its
-// own ones. The ports of a Service may be served by any slices, so what they have together grows by the product: above
-// a limit no list decides about the Service, and nothing more is read.
+// own ones. The ports of a Service may be served by any slices, so their combinations grow by the product: above a
+// limit no list decides about the Service, and reading ends.
 func (e *endpoints) backendsOf(port string) []policy.Backends {
 	if list, isKnown := e.found[port]; isKnown {
 		return list // of another kind of address of the Service
@@ -287,14 +287,14 @@ func (p *Policies) refreshPod(o *corev1.Pod) {
 		return
 	}
 	if o.Spec.HostNetwork {
-		return // its addresses are those of the node, which has them without the pod
+		return // it has the addresses of the node, which has them without the pod
 	}
 	p.departed.add(o.UID, podAddresses(o))
 	p.noteAddresses(o) // it may have been the pod at the address of one that was gone before
 	p.departed.sweep(func(uid types.UID) bool { return len(p.slices.ByIndex(byPod, string(uid))) > 0 })
 }
 
-// noteAddresses refreshes the Services whose endpoints were pods that are gone and had an address of a pod.
+// noteAddresses refreshes the Services with endpoints that were former pods with an address of a pod.
 func (p *Policies) noteAddresses(o *corev1.Pod) {
 	concerned := make(map[string]struct{}) // a Service may have many slices
 	for _, a := range podAddresses(o) {

@@ -57,7 +57,7 @@ const maxNamedPorts = 1024
 // contact it, so that pods with thousands of them would exceed the limits of other namespaces.
 const maxPortsOfAName = 16
 
-// keptPorts counts the named ports that are kept of a pod, by name; those of all names have the key "".
+// keptPorts counts the named ports that are kept of a pod, by name; the key "" has the sum.
 type keptPorts map[string]int
 
 // of keeps the named ports of containers: at most maxNamedPorts of the pod, and maxPortsOfAName of a name.
@@ -184,7 +184,7 @@ func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
 // asked is the answer of the API server to a question about a pod.
 type asked struct {
 	uid string
-	pod *corev1.Pod // nil: a watch has shown the pod, so what it was at its ADD does not count any more
+	pod *corev1.Pod // nil: a watch has shown the pod, so its state at the ADD does not count any more
 }
 
 // supersede forgets the answer about a pod that a watch has shown.
@@ -208,8 +208,8 @@ func (p *Policies) newestOf(id policy.ID) []*pod.Attachment {
 	return slices.DeleteFunc(all, func(a *pod.Attachment) bool { return a.Pod.UID != uid })
 }
 
-// uidOf returns the UID of the pod of attachments; "" if it is not known. If the runtime did not pass it, it is that of
-// the pod that the API server had at the ADD: a watch may show its predecessor.
+// uidOf returns the UID of the pod of attachments; "" if it is not known. If the runtime did not pass it, it is the UID
+// of the pod that the API server had at the ADD: a watch may show its predecessor.
 func (p *Policies) uidOf(id policy.ID, attachments []*pod.Attachment) string {
 	if len(attachments) == 0 {
 		return ""
@@ -246,7 +246,7 @@ func (p *Policies) refresh(id policy.ID) {
 	p.resolve(others)
 }
 
-// resolve gives pods to the engine whose claims count, or do not count any more, because another pod has changed.
+// resolve gives pods to the engine if their claims count, or no longer count, because another pod has changed.
 func (p *Policies) resolve(others []policy.ID) {
 	for _, id := range others {
 		attachments := p.newestOf(id)
@@ -256,7 +256,7 @@ func (p *Policies) resolve(others []policy.ID) {
 	}
 }
 
-// Invalid lists what is invalid about policies, one line for each policy. The invalid parts deny connections.
+// Invalid lists the invalid parts of policies, one line for each policy. The invalid parts deny connections.
 func (p *Policies) Invalid() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 )
 
 // Each agent has the policies of all namespaces in memory, and converts them while ADDs wait. Of a policy that exceeds
-// a bound only what it selects and isolates is kept: it allows nothing. Where it is a large one among those of its
-// namespace, the informer has its rules, but the engine has not.
+// a bound only its selection and isolation are kept: it allows no connection. If it is a large one among the policies
+// of its namespace, the informer has its rules, but the engine has not.
 
 // Annotations of policies in memory. Users cannot write them: the API server refuses the names.
 const (
 	annotationOversize = "oversize policy" // JSON of the bound that the policy exceeds
-	// a MultiNetworkPolicy is about all of them, because those of the user are too many
+	// a MultiNetworkPolicy is about all networks, because the user's list is too long
 	annotationAllNetworks = "all networks"
 )
 
@@ -95,7 +95,7 @@ func withoutBaselineRules(
 }
 
 // These functions drop the metadata of policies that no reader needs, as tenants write up to 256 KiB of annotations
-// into each, and the rules of policies that are too large. An informer may call them again with what they returned.
+// into each, and the rules of policies that are too large. An informer may call them again with their results.
 func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	if isLight(o) {
 		return o

@@ -12,7 +12,7 @@ import (
 )
 
 // The kubelet of a node writes the addresses of its Node and of its pods. An address that only pods of another node can
-// have is none of its own:
+// have is not its own:
 //
 //   - As an address of the Node it would make that pod a node for the policies that deny nodes.
 //   - As an address of a pod it would give that pod the rights of the labels of its own one.

@@ -79,11 +79,11 @@ type Policies struct {
 	// attached pods that are pending when they are compiled, whatever their rules
 	untold  map[policy.ID]bool
 	link    []netip.Prefix        // the addresses of the node's link to the dataplane
-	invalid map[policy.Ref]string // what is invalid about a policy, as logged
+	invalid map[policy.Ref]string // the errors of a policy, as logged
 	room    *room
 }
 
-// New knows no object. It sends nothing before Run.
+// New knows no object. It sends no request before Run.
 func New(c Config) *Policies {
 	c.Question = cmp.Or(c.Question, 3*time.Second)
 	if c.Log == nil {
@@ -216,7 +216,8 @@ func (p *Policies) locked(f func(key string)) func(key string) {
 	}
 }
 
-// SetClients sets the client addresses of pods, and why a family has none. Rules are not known before the first call.
+// SetClients sets the client addresses of pods, and the reasons for families without one. Rules are not known before
+// the first call.
 func (p *Policies) SetClients(m policy.ClientMap, why []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +306,7 @@ func (p *Policies) Forget(id pod.ID) {
 
 // Admit adds an attachment, or replaces it, and returns the rules of its pod by interface. Rules of a pod that had an
 // attachment before are still returned by Changed: the event that calls Admit may fail. Until all objects are known
-// they are those of the attachment only, which is closed, and isWhole is false: interfaces that the pod has already
+// they are the rules of the attachment only, which is closed, and isWhole is false: interfaces that the pod has already
 // keep their rules.
 func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) (rules map[string]policy.Lists, isWhole bool) {
 	p.mu.Lock()
@@ -335,7 +336,7 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) (rules map[stri
 	return p.rulesOf(id), true
 }
 
-// closed returns the rules of an attachment about which nothing is known.
+// closed returns the rules of an unknown attachment.
 func (p *Policies) closed(a *pod.Attachment) map[string]policy.Lists {
 	rules := make(map[string]policy.Lists)
 	for _, i := range a.Interfaces {
@@ -362,8 +363,8 @@ func (p *Policies) Dismiss(a *pod.Attachment) {
 	}
 }
 
-// Changed returns the rules of attached pods whose rules may have changed since the last call, by "namespace/name";
-// none before all objects are known. If they are many, the next calls return the rest.
+// Changed returns the rules of attached pods that may have changed since the last call, by "namespace/name"; no rules
+// before all objects are known. If they are many, the next calls return the rest.
 func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lists {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -411,8 +412,8 @@ func (p *Policies) told(id policy.ID, changed bool) {
 // many changes.
 const compilerPause = 20 * time.Millisecond
 
-// compileAll compiles pods whose rules may have changed until ctx ends. It releases the lock after each pod, so an ADD
-// waits for one pod at most.
+// compileAll compiles pods with rules that may have changed, until ctx ends. It releases the lock after each pod, so an
+// ADD waits for one pod at most.
 func (p *Policies) compileAll(ctx context.Context) error {
 	for {
 		select {
@@ -471,8 +472,8 @@ func (p *Policies) announce() {
 	}
 }
 
-// rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels
-// are not known.
+// rulesOf returns the rules of an attached pod. An unknown pod is closed, and a pod in a namespace with unknown
+// labels.
 func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
 	rules := make(map[string]policy.Lists)
@@ -492,7 +493,8 @@ func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	return rules
 }
 
-// setNode sets the addresses by which the node reaches its pods: those of its link to the dataplane, and its own.
+// setNode sets the addresses by which the node reaches its pods: the addresses of its link to the dataplane, and its
+// own.
 func (p *Policies) setNode(link []netip.Prefix) {
 	p.link = link
 	list := slices.Clone(link)
@@ -525,7 +527,7 @@ func (p *Policies) ExcessOf(id policy.ID) []policy.Excess {
 	return slices.Clone(p.engine.ExcessOf(id))
 }
 
-// Explain returns what the policies decide about a connection. It fails before all objects are known.
+// Explain returns the decision of the policies about a connection. It fails before all objects are known.
 func (p *Policies) Explain(from, to policy.End, protocol uint8, port uint16) (policy.Verdict, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

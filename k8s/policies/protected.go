@@ -7,7 +7,8 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// Protected is what pods may not contact by their main interfaces, whatever policies say. The zero value is nothing.
+// Protected are the destinations that pods may not contact by their main interfaces, whatever policies say. The zero
+// value has no destination.
 type Protected struct {
 	Metadata bool     // the metadata services of clouds
 	Ports    []uint16 // TCP ports of agents on all nodes

@@ -7,15 +7,16 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// room says which policies of a namespace have room in memory: the smallest ones whose parts together do not exceed the
-// limit. It decides by the policies alone, so all nodes decide the same, in whatever order they learn of them.
+// room says which policies of a namespace have room in memory: the smallest ones, as long as their parts together do
+// not exceed the limit. It decides by the policies alone, so all nodes decide the same, in whatever order they learn of
+// them.
 type room struct {
 	limit int                 // of a namespace
 	in    map[string][]*space // by namespace, in the order of compareSpaces
 	of    map[policy.Ref]*space
 }
 
-// space is what a policy needs.
+// space is the room that a policy needs.
 type space struct {
 	policy.Ref
 
@@ -36,8 +37,8 @@ func (r *room) isOver(id policy.Ref) bool {
 	return is != nil && is.isOver
 }
 
-// set sets the number of parts of a policy; 0: there is none. It returns the other policies for which there is room
-// now, or is not any more.
+// set sets the number of parts of a policy; 0: there is no policy. It returns the other policies for which there is
+// room now, or is not any more.
 func (r *room) set(id policy.Ref, parts int) []policy.Ref {
 	was := r.of[id]
 	list := r.in[id.Namespace]
@@ -62,8 +63,8 @@ func (r *room) set(id policy.Ref, parts int) []policy.Ref {
 	return r.divide(list, id)
 }
 
-// divide gives the room to the first policies of a list. It returns those whose room changed, but for the one that the
-// caller knows of.
+// divide gives the room to the first policies of a list. It returns the policies that gain or lose their room,
+// without the one that the caller knows of.
 func (r *room) divide(list []*space, but policy.Ref) []policy.Ref {
 	var changed []policy.Ref
 	sum := 0

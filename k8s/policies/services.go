@@ -94,7 +94,7 @@ func (p *Policies) refreshService(key string) {
 	for _, of := range endpoints {
 		s.Unread = max(s.Unread, of.unread())
 	}
-	if len(s.Frontends) == 0 { // headless: nothing is decided about it
+	if len(s.Frontends) == 0 { // headless: rules do not mention it
 		s.Unread = 0
 	}
 	if s.Unread > 0 {

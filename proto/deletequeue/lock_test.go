@@ -75,7 +75,6 @@ func (p *process) queued(t *testing.T) []string {
 	return containers
 }
 
-// rows: CIL-19
 func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
 	for round := range 5 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {

@@ -91,7 +91,7 @@ func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
 				}
 			}
 		}
-		for _, m := range vpp.Needed() {
+		for _, m := range vpp.Needed {
 			name := m.GetMessageName()
 			isRequest := !strings.HasSuffix(name, "_reply") && !strings.HasSuffix(name, "_details") &&
 				!strings.HasSuffix(name, "_event")

@@ -15,8 +15,6 @@ import (
 
 // Kubelet restarts a killed agent and keeps the last lines of its log. The installer, the node's pods and the node's
 // readiness are not affected.
-//
-// rows: AWS-04
 func TestKilledAgentIsRestarted(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)

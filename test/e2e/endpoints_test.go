@@ -66,7 +66,6 @@ func (s *space) askFor(name, selector string) *corev1.Service {
 	return service
 }
 
-// rows: MEM-28
 func TestServiceReachesTheAnnotatedInterfaceOfItsPod(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)

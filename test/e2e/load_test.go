@@ -21,7 +21,6 @@ const (
 	agents = "app.kubernetes.io/component=agent"
 )
 
-// rows: CIL-01
 func TestTrafficContinuesWhileAgentsAreKilledAndUpgraded(t *testing.T) {
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {

@@ -40,8 +40,6 @@ func (s *space) clientOf(account string, request *authv1.TokenRequest) dynamic.I
 }
 
 // The API server allows an agent to write objects of its own node only.
-//
-// rows: AWS-26
 func TestAgentWritesNoObjectOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	needWeft(t)

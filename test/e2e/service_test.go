@@ -196,7 +196,6 @@ func TestKubeletProbesReachTheirPod(t *testing.T) {
 	s.unharmed(t, s.ready("probed"))
 }
 
-// rows: AWS-23
 func TestOutsideServersSeeTheNodesAddress(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)

@@ -72,8 +72,6 @@ var wrongChanges = map[string]attempt{
 
 // With the optional permission the controller may remove its taint from nodes; the API server denies every other change
 // of nodes.
-//
-// rows: CIL-23
 func TestControllerRemovesOnlyItsTaintFromNodes(t *testing.T) {
 	t.Parallel()
 	needWeft(t)

@@ -12,7 +12,6 @@ import (
 )
 
 // A namespace's annotation selects one family on a node that has both.
-// rows: CAL-25
 func TestPodOfOneFamilyIsConnectedOnADualStackNode(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := programs.Build(t)

@@ -33,8 +33,6 @@ type matrix struct {
 // TestMatrix tests all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the
 // interface, the result and the machine, packets, CHECK, a crash of the agent and all of that again, DEL, and the
 // comparison with the state before.
-//
-// rows: CAL-24, MEM-02, CAL-09, CAL-11, CAL-12, CAL-13
 func TestMatrix(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := programs.Build(t)

@@ -17,7 +17,6 @@ import (
 const deviceMissing = 104
 
 // The failed ADD leaves nothing; with more devices than needed an ADD succeeds.
-// rows: MEM-05
 func TestADDWithoutEnoughDevicesNamesTheMissingDevices(t *testing.T) {
 	l := newLab(t, node.Options{})
 	tests := []struct {

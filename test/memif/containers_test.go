@@ -15,7 +15,6 @@ import (
 )
 
 // Two containers with two memifs each: neither sees the other's memifs, and the other's secret connects to none.
-// rows: MEM-23, MEM-24
 func TestContainersOfAPodReachOnlyTheirOwnMemifs(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")

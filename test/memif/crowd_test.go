@@ -25,8 +25,6 @@ const together = 4 // number of concurrent ADDs or DELs
 
 // Pods take all devices, two each; agent and kubelet are restarted after half of the ADDs; after all DELs the node is
 // as before.
-//
-// rows: MEM-03, MEM-22
 func TestManyPodsWithAllDevicesLeaveNothing(t *testing.T) {
 	l := newLab(t, node.Options{Memifs: 2 * crowd})
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, 2*crowd))

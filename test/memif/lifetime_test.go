@@ -12,7 +12,6 @@ import (
 )
 
 // A DEL removes interface and socket, and keeps kubelet's allocation.
-// rows: MEM-25
 func TestNewSandboxOfAPodGetsTheSameSocketAndSecret(t *testing.T) {
 	g := newGranted(t, nil)
 	g.addAndCheck(g.pod)
@@ -59,7 +58,6 @@ func TestDELWhileTheAgentIsDownIsExecutedAtItsStart(t *testing.T) {
 }
 
 // The directory has the same secret before the container starts.
-// rows: MEM-24, MEM-25
 func TestLostDirectoryIsRecreated(t *testing.T) {
 	for name, lose := range map[string]func(g *granted) error{
 		"of the container": func(g *granted) error { return os.RemoveAll(directory(g.vnf)) },
@@ -79,7 +77,6 @@ func TestLostDirectoryIsRecreated(t *testing.T) {
 }
 
 // Kubelet keeps its allocations, and the runtime makes new sandboxes.
-// rows: MEM-25
 func TestSameSocketWorksAfterAReboot(t *testing.T) {
 	g := newGranted(t, nil)
 	g.addAndCheck(g.pod)
@@ -96,7 +93,6 @@ func TestSameSocketWorksAfterAReboot(t *testing.T) {
 }
 
 // The agent is killed with its state file and without, and the pod also has devices of another plugin.
-// rows: MEM-25
 func TestMemifsSurviveAnAgentKilledBetweenAllocateAndADD(t *testing.T) {
 	for name, lost := range map[string]bool{"with its state": false, "without its state": true} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,6 @@ func networks() []node.Network {
 }
 
 // Over L2 and L3.
-// rows: MEM-27
 func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.Type, func(t *testing.T) {
@@ -56,7 +55,6 @@ func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 const within = 2 * time.Second
 
 // Kubelet restarts, or its directory is also wiped; existing allocations keep working.
-// rows: MEM-04
 func TestRestartedKubeletHasTheDevicesWithinTwoSeconds(t *testing.T) {
 	g := newGranted(t, nil)
 	m1 := g.addAndCheck(g.pod)

@@ -30,7 +30,6 @@ func TestRestartedProgramConnectsAgain(t *testing.T) {
 }
 
 // The agent has started another dataplane and recreated the memif.
-// rows: MEM-27
 func TestProgramReconnectsAfterTheDataplaneWasKilled(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")

@@ -12,8 +12,6 @@ import (
 
 // A client with the secret connects. VPP checks the connection before the secret, so a client of a connected memif gets
 // that error with any secret.
-//
-// rows: MEM-27
 func TestClientWithoutTheSecretIsRefusedWithAReason(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")

@@ -52,7 +52,6 @@ func (l *lab) openToAll() {
 }
 
 // The pod declares the owner of its memif.
-// rows: MEM-23, MEM-24
 func TestUnprivilegedOwnerConnectsAndFileModesRefuseOtherUsers(t *testing.T) {
 	requireUsers(t)
 	l := newLab(t, node.Options{})

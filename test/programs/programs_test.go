@@ -22,7 +22,6 @@ func TestABuildWithoutModulesSaysWhatToRun(t *testing.T) {
 	}
 }
 
-// rows: AWS-01
 func TestAllProgramsHaveTheSameVersion(t *testing.T) {
 	dir := Build(t)
 	var first string

@@ -16,8 +16,6 @@ import (
 )
 
 // TestNoSecretLeaves runs all functions of the real programs, with a secret in every input.
-//
-// rows: CAL-33, MEM-23
 func TestNoSecretLeaves(t *testing.T) {
 	netnstest.RequireTap(t)
 	s := newScene(t)

@@ -86,7 +86,6 @@ func untar(t *testing.T, raw []byte) map[string]entry {
 	}
 }
 
-// rows: AWS-01
 func TestTheArchiveIsAValidOCILayout(t *testing.T) {
 	for arch := range oci.Machines {
 		t.Run(arch, func(t *testing.T) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"go/ast"
+	"go/token"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +13,7 @@ type exportedName struct {
 	node       *ast.Ident
 	documented bool
 	isMethod   bool
+	group      []*ast.Ident // the constants that are declared together with it
 }
 
 // libraries are packages for programs outside of this repository, and commands.
@@ -31,7 +34,7 @@ func exported(f *file) (names []exportedName) {
 		case *ast.FuncDecl:
 			isMethod := x.Recv != nil
 			if x.Name.IsExported() && (!isMethod || ast.IsExported(receiver(x.Recv.List[0].Type))) {
-				names = append(names, exportedName{x.Name.Name, x.Name, x.Doc != nil, isMethod})
+				names = append(names, exportedName{x.Name.Name, x.Name, x.Doc != nil, isMethod, nil})
 			}
 		case *ast.GenDecl:
 			for _, spec := range x.Specs {
@@ -48,14 +51,14 @@ func ofSpec(d *ast.GenDecl, spec ast.Spec) (names []exportedName) {
 	case *ast.TypeSpec:
 		if x.Name.IsExported() {
 			names = append(names, exportedName{
-				x.Name.Name, x.Name, d.Doc != nil || x.Doc != nil || x.Comment != nil, false,
+				x.Name.Name, x.Name, d.Doc != nil || x.Doc != nil || x.Comment != nil, false, nil,
 			})
 		}
 	case *ast.ValueSpec:
 		for _, id := range x.Names {
 			if id.IsExported() {
 				names = append(names, exportedName{
-					id.Name, id, d.Doc != nil || x.Doc != nil || x.Comment != nil, false,
+					id.Name, id, d.Doc != nil || x.Doc != nil || x.Comment != nil, false, constants(d),
 				})
 			}
 		}
@@ -63,8 +66,20 @@ func ofSpec(d *ast.GenDecl, spec ast.Spec) (names []exportedName) {
 	return names
 }
 
+// constants returns the constants of a declaration.
+func constants(d *ast.GenDecl) (names []*ast.Ident) {
+	if d.Tok != token.CONST {
+		return nil
+	}
+	for _, spec := range d.Specs {
+		names = append(names, spec.(*ast.ValueSpec).Names...)
+	}
+	return names
+}
+
 // isUsed reports whether product code may use a name. The callers of libraries, and of methods that an interface has,
-// also one of the standard library, are not all seen.
+// also one of the standard library, are not all seen. A constant counts as used if product code uses another one of its
+// group, because a group lists all values of a protocol or type.
 func (t *tree) isUsed(s *source, e exportedName) bool {
 	for _, library := range libraries {
 		if s.path == library || strings.HasPrefix(s.path, library+"/") {
@@ -74,6 +89,8 @@ func (t *tree) isUsed(s *source, e exportedName) bool {
 	if e.isMethod && (t.methods[e.name] || standard[e.name]) {
 		return true
 	}
-	key := keyOf(s.info.Defs[e.node])
-	return key == "" || t.used[key]
+	return slices.ContainsFunc(append(e.group, e.node), func(id *ast.Ident) bool {
+		key := keyOf(s.info.Defs[id])
+		return key == "" && id == e.node || t.used[key]
+	})
 }

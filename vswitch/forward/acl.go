@@ -81,7 +81,7 @@ func (a AccessLists) equal(b AccessLists) bool {
 	return slices.Equal(a.Input, b.Input) && slices.Equal(a.Output, b.Output) && a.Count == b.Count
 }
 
-// direction is that of a packet at an interface.
+// direction is the direction of a packet at an interface.
 type direction uint8
 
 const (
@@ -97,11 +97,11 @@ const (
 	aclReflect
 )
 
-// accessLists are the ACLs of an interface as the workers see them, or nil if there are none.
+// accessLists are the ACLs of an interface as the workers see them, or nil without ACLs.
 type accessLists struct {
 	AccessLists
 	lists      [2][]*ACLFilter // by direction
-	generation uint32          // differs from that of all former lists of the interface
+	generation uint32          // differs from the generations of all former lists of the interface
 	sessions   *sessionTable   // nil: no rule opens sessions
 }
 

@@ -64,7 +64,7 @@ type macTarget struct {
 	static, filter bool
 }
 
-// bridgePort is an interface's membership in a bridge domain; the zero value is none.
+// bridgePort is an interface's membership in a bridge domain; the zero value is no membership.
 type bridgePort struct {
 	slot         uint16
 	splitHorizon uint8
@@ -404,7 +404,7 @@ func (l *l2Forwarder) toBVI(bvi, in *iface, b *frame.Buffer) verdict {
 }
 
 // fromBVI sends a routed frame, or one of the slow path, into the bridge domain. As in VPP the split-horizon group of
-// the BVI restricts neither unicast nor neighbour solicitations, and the BVI sends nothing else.
+// the BVI restricts neither unicast nor neighbour solicitations, and the BVI sends no other frames.
 func (l *l2Forwarder) fromBVI(bvi *iface, b *frame.Buffer) {
 	c := bvi.counters[l.id]
 	c.txPackets.Add(1)

@@ -47,7 +47,7 @@ type Engine struct {
 	memifs     *memifs
 	live       atomic.Pointer[snapshot]
 	ports      atomic.Pointer[portTable]
-	draft      *snapshot // control's; nil: nothing changed since Publish
+	draft      *snapshot // control's; nil: no change since Publish
 	events     chan Event
 	stopped    chan struct{}
 	handOver   func(open func() OpenPorts) bool

@@ -268,7 +268,7 @@ func TestMemifsForwardFramesOfAnySize(t *testing.T) {
 					}
 				}
 			}
-			if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
+			if free := b.worker.countFree(); free != poolSize {
 				t.Errorf("%d of %d buffers left", free, poolSize)
 			}
 		})

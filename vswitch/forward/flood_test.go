@@ -66,7 +66,7 @@ func TestFloodingBeyondThePoolLosesNothing(t *testing.T) {
 	if want := frame.VectorSize * (len(b.Members) - 1); s.sent() != want {
 		t.Errorf("%d copies, want %d; drops %v", s.sent(), want, s.engine.Drops())
 	}
-	if free := s.worker.tx.pool.Free() + len(s.worker.buffers.empty); free != poolSize {
+	if free := s.worker.countFree(); free != poolSize {
 		t.Errorf("%d of %d buffers left", free, poolSize)
 	}
 }

@@ -49,7 +49,7 @@ func FuzzFrame(f *testing.F) {
 		now = now.Add(10 * time.Millisecond)
 		b.engine.slow.Step(now)
 		b.worker.round()
-		if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
+		if free := b.worker.countFree(); free != poolSize {
 			t.Fatalf("%d of %d buffers left", free, poolSize)
 		}
 		for len(b.engine.events) > 0 {

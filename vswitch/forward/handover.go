@@ -30,10 +30,10 @@ type OpenPorts struct {
 	Sockets []OpenSocket
 }
 
-// passable is a port whose descriptors another process can adopt.
+// passable is a port with descriptors that another process can adopt.
 type passable interface {
 	Descriptors() []int
-	// Release closes the descriptors without deleting what they stand for.
+	// Release closes the descriptors without deleting the links or memifs behind them.
 	Release() error
 }
 

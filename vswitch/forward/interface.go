@@ -27,8 +27,8 @@ type Interface struct {
 	Table4, Table6 uint32 // VRFs of received packets
 
 	// Addresses are answered by ARP and ND, and are the sources of ICMP errors and solicitations; the first address of
-	// a family is preferred. An unnumbered interface has those of its donor. As in VPP an interface without an IPv4
-	// address drops IPv4. Control must add a Local route for each address.
+	// a family is preferred. An unnumbered interface has the addresses of its donor. As in VPP an interface without an
+	// IPv4 address drops IPv4. Control must add a Local route for each address.
 	Addresses []netip.Addr
 
 	LinkLocal  netip.Addr // answered by ND, and local without a route

@@ -98,7 +98,7 @@ func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
 // malformed returns the drop reason of a header that cannot be parsed.
 func malformed(err error, version, length, short reason) reason {
 	switch err {
-	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
+	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker does not allocate
 		return version
 	case frame.ErrLength:
 		return length
@@ -239,10 +239,10 @@ func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict
 	return verdict{out: out}
 }
 
-// Redirect sends packets for the dataplane's own addresses to another host, such as the kernel of a node whose network
-// card the dataplane owns. The dataplane keeps echo requests, neighbour discovery, packets of its tunnels and, unless
-// UDP is set, UDP, which it answers with port unreachable. As in VPP the TTL does not change, because the packet has
-// reached its destination.
+// Redirect sends packets for the dataplane's own addresses to another host, such as the kernel of a node if the
+// dataplane owns its network card. The dataplane keeps echo requests, neighbour discovery, packets of its tunnels and,
+// unless UDP is set, UDP, which it answers with port unreachable. As in VPP the TTL does not change, because the packet
+// has reached its destination.
 type Redirect struct {
 	Interface uint32
 	NextHop   netip.Addr // if invalid, the packet's destination is the next hop

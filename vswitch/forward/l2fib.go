@@ -35,7 +35,7 @@ func (c *secondClock) read() uint32 {
 // slept makes the next call read the clock.
 func (c *secondClock) slept() { c.fresh = 0 }
 
-// l2fib holds the MACs that a worker knows. Workers send each other what they learn.
+// l2fib holds the MACs that a worker knows. Workers send each other the MACs that they learn.
 type l2fib struct {
 	*view
 	macs        *macTable
@@ -109,7 +109,7 @@ func (l *l2fib) learn(br *bridge, in *iface, key macKey) reason {
 	return noDrop
 }
 
-// isCurrent reports whether learn would change nothing and accept the frame.
+// isCurrent reports whether learn would accept the frame without a change.
 func (l *l2fib) isCurrent(br *bridge, in *iface, key macKey) bool {
 	if key.isMulticast() || key.address() == 0 {
 		return false
@@ -236,7 +236,7 @@ func (t *macTable) find(k macKey) *macEntry {
 
 // add adds an entry for a new key, if its interface has less than most. At a limit the entry replaces one of the
 // interface with most entries, so that a MAC flood costs the interfaces of the flood their entries, and no other one.
-// It returns false if there is none to replace.
+// It returns false without an entry to replace.
 func (t *macTable) add(e macEntry, most int32) bool {
 	slot := e.key.slot()
 	competes := func(*macEntry) bool { return true }

@@ -27,7 +27,7 @@ func (m *memifs) adoptSocket(s OpenSocket) error {
 	return nil
 }
 
-// adopt attaches a passed connection. Its client noticed nothing, so there is no event.
+// adopt attaches a passed connection. Its client did not notice it, so there is no event.
 func (m *memifs) adopt(index uint32, from OpenPort) (*port.MemifPeer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +94,7 @@ func (m *memifs) openPorts() OpenPorts {
 	return all
 }
 
-// connection returns the port of the client's connection; nil: there is none.
+// connection returns the port of the client's connection; nil: no client is connected.
 func (s *servedMemif) connection() *port.Memif {
 	if s.attached == nil {
 		return nil

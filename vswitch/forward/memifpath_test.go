@@ -53,7 +53,7 @@ func TestFramesToAFullRingAreCounted(t *testing.T) {
 		c.TxErrors != 32 {
 		t.Errorf("%d dropped, counters %+v", n, c)
 	}
-	if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
+	if free := b.worker.countFree(); free != poolSize {
 		t.Errorf("%d of %d buffers left", free, poolSize)
 	}
 }

@@ -119,7 +119,7 @@ func TestFullMirrorLosesOnlyCopies(t *testing.T) {
 	if c := b.engine.Counters(3); c.TxPackets != 64 || c.TxErrors != 1200-64 {
 		t.Errorf("counters of the mirror: %+v", c)
 	}
-	if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
+	if free := b.worker.countFree(); free != poolSize {
 		t.Errorf("%d of %d buffers left", free, poolSize)
 	}
 	if n := b.engine.Drops()["memif-tx/no_free_slots"]; n != 0 {

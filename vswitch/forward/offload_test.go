@@ -74,7 +74,7 @@ func TestPortGetsOnlyWhatItsOffloadsSupport(t *testing.T) {
 			if b.out.sent != 5*c.want || !c.takes.UDP && payload != 5*c.want*int(c.size) {
 				t.Errorf("%d sent with %d bytes; drops %v", b.out.sent, payload, b.engine.Drops())
 			}
-			if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
+			if free := b.worker.countFree(); free != poolSize {
 				t.Errorf("%d of %d buffers left", free, poolSize)
 			}
 		})

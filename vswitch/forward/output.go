@@ -122,8 +122,8 @@ func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
 	}
 }
 
-// completeOffloads does what the port's offloads do not cover: it completes the checksum, or sends the segments of a
-// GSO frame. It returns false if the frame itself must not be sent, and the reason if that is a drop.
+// completeOffloads does the work that the port's offloads do not cover: it completes the checksum, or sends the
+// segments of a GSO frame. It returns false if the frame itself must not be sent, and the reason if that is a drop.
 func (t *txQueues) completeOffloads(a *attachedPort, b *frame.Buffer) (r reason, still bool) {
 	switch {
 	case supportsOffload(a.offload, &b.Virtio) && !b.Virtio.IsEncapsulated(b.Bytes()):

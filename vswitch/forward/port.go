@@ -44,7 +44,7 @@ type sharedMemory interface {
 	Done()
 }
 
-// packetSocket is a port whose kernel drops frames that it cannot pass to the dataplane.
+// packetSocket is a port with a queue in the kernel, which drops frames that it cannot pass to the dataplane.
 type packetSocket interface {
 	// Inexpressible returns the number of these frames since the last call. Only the receiver calls it.
 	Inexpressible() uint64
@@ -156,7 +156,7 @@ func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 }
 
 // ClosePort closes the interface's port or memif, after it forwarded the frames that wait there. It returns ErrNoPort
-// if there is none. No worker uses the port after it returns. Run must be running or have ended.
+// if the interface has no port. No worker uses the port after it returns. Run must be running or have ended.
 func (e *Engine) ClosePort(index uint32) error {
 	e.drain(index)
 	if served, err := e.memifs.close(index); served {

@@ -33,7 +33,7 @@ type TableKey struct {
 	ID     uint32
 }
 
-// Action is what a route does with packets.
+// Action is the treatment of packets by a route.
 type Action uint8
 
 // The actions of routes.

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// A worker serves its queues round robin. The sender decides what a frame costs: flooding it in a large bridge domain
+// A worker serves its queues round robin. The sender decides the cost of a frame: flooding it in a large bridge domain
 // takes up to a thousand times as long as dropping it. A turn is therefore limited by turnTime and not by frames: its
 // burst follows the measured cost of the queue's last frames. All busy queues get the same share of the worker, and an
 // idle queue waits for at most one turn of each.

@@ -105,7 +105,7 @@ func (s *segment) receive(on uint32, raw []byte, v frame.Virtio) []delivery {
 	for p.waiting > 0 {
 		s.worker.round()
 	}
-	if free := s.worker.tx.pool.Free() + len(s.worker.buffers.empty); free != poolSize {
+	if free := s.worker.countFree(); free != poolSize {
 		s.tb.Errorf("%d of %d buffers left", free, poolSize)
 	}
 	return s.seen

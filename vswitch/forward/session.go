@@ -19,7 +19,7 @@ const DefaultSessionLimit = 1 << 15
 // maxSessionLimit is the largest limit: the sessions of a shard have 16-bit numbers.
 const maxSessionLimit = 1 << 19
 
-// Timeouts of sessions without packets, in seconds. As in VPP those of TCP depend on the flags of both sides.
+// Timeouts of sessions without packets, in seconds. As in VPP the timeouts of TCP depend on the flags of both sides.
 //
 //	open --packet--> transient --answer--> settled --RST, or FIN of both sides--> transient
 //	                     \-------timeout-------\--timeout--> removed
@@ -38,7 +38,7 @@ const (
 // interface that opens many sessions harms its own sessions only, and established ones of addresses with few of them
 // last.
 //
-// The table's memory is reserved at once and populated with use. Workers allocate nothing.
+// The table's memory is reserved at once and populated with use. Workers do not allocate.
 type sessionTable struct {
 	shared bool // by several workers, which lock the shards
 	shards [sessionShards]sessionShard
@@ -205,7 +205,7 @@ func (s *session) update(u *upperLayer, fromOpener bool, now uint32) {
 	}
 }
 
-// news reports whether a packet may change what is noted of a session, beside its time. Most packets do not.
+// news reports whether a packet may change more of a session than its time. Most packets do not.
 func (s *session) news(u *upperLayer, fromOpener bool) bool {
 	known := ackOpener
 	if !fromOpener {
@@ -351,7 +351,7 @@ func newFlags(d direction, byB bool) sessionFlags {
 	return f
 }
 
-// insert adds a session whose opener sent a packet, or refreshes it.
+// insert adds a session after a packet of its opener, or refreshes it.
 func (t *sessionTable) insert(k *packetKey, flags sessionFlags, at moment, u *upperLayer) (opened, replaced bool) {
 	s := t.shard(k.hash)
 	defer t.unlock(s)
@@ -415,7 +415,7 @@ func (s *sessionShard) update(n uint16, u *upperLayer, fromOpener bool, now uint
 	}
 }
 
-// touch notes that a packet of a session arrived, and nothing else about it.
+// touch notes only that a packet of a session arrived.
 func (s *sessionShard) touch(n uint16, now uint32) {
 	e := &s.sessions[n-1]
 	if e.seen == now {

@@ -2,7 +2,7 @@ package forward
 
 import "github.com/weftnet/weft/vswitch/frame"
 
-// allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory,
+// allocate returns the number of a free session, or 0 without one. It prefers expired sessions to unused memory,
 // and replaces another session if the shard is full.
 func (s *sessionShard) allocate(newcomer opener, now uint32) (n uint16, replaced bool) {
 	s.sweep(swept, now)

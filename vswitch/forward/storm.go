@@ -5,7 +5,7 @@ import "time"
 // Storm control limits the time that a worker spends on flooded frames of one interface. A flooded frame costs its
 // sender one transmission, and the worker one copy per member. Each interface has a token bucket of copies on each
 // worker, and frames above the limit are dropped and counted. Frames to known MACs and flooded frames with one receiver
-// cost nothing. Frames of a BVI come from the dataplane and are not limited.
+// are free. Frames of a BVI come from the dataplane and are not limited.
 const (
 	// DefaultStormLimit is the default number of copies per second for one interface. On two loaded cores a copy to a
 	// tap takes about 3 microseconds, including the receiver's kernel (BenchmarkStorm), so a storm takes about a tenth

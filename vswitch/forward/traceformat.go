@@ -9,7 +9,7 @@ import (
 )
 
 // pathFormat formats a path as VPP's format_vlib_trace does: a line with the time and the name of each graph node, and
-// indented lines with what it did. The details are ours where VPP's have internal numbers.
+// indented lines with its work. The details are ours where VPP's have internal numbers.
 type pathFormat struct {
 	strings.Builder
 	path   *tracePath
@@ -155,7 +155,7 @@ func (f *pathFormat) step(s *traceStep) {
 	}
 }
 
-// accessList prints what the ACLs of an interface decided.
+// accessList prints the decision of the ACLs of an interface.
 func (f *pathFormat) accessList(s *traceStep) {
 	node := "acl-plugin-in"
 	if s.output {

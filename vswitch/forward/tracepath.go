@@ -106,7 +106,7 @@ const (
 	stepDrop                              // number: reason
 )
 
-// traceStep is what the packet path did with a frame; kind says which fields are used.
+// traceStep is a step of the packet path with a frame; kind says which fields are used.
 type traceStep struct {
 	kind   stepKind
 	mac    frame.MAC
@@ -173,7 +173,7 @@ func (w *worker) tracedVector(from *rxQueue, in *iface, v []*frame.Buffer) int {
 	return 0
 }
 
-// traceFilters adds the anti-spoofing filter if the frame passes it; input adds the drop, and what the ACLs decide.
+// traceFilters adds the anti-spoofing filter if the frame passes it; input adds the drop, and the decision of the ACLs.
 func (w *worker) traceFilters(in *iface, b *frame.Buffer) {
 	if in.macip != nil && in.macip.permits(b.Bytes()) {
 		w.path.add(traceStep{kind: stepMACIP})

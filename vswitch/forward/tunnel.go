@@ -232,7 +232,7 @@ func (v *vtep) lookup(t *tunnel, packet []byte) (via *iface, target netip.Addr, 
 	return via, target, dropTunnelRoute
 }
 
-// receive decides on a packet to the dataplane whose UDP header is at an offset behind the Ethernet header; false if no
+// receive decides on a packet to the dataplane with its UDP header at an offset behind the Ethernet header; false if no
 // tunnel uses its port, or if it belongs to another program.
 func (v *vtep) receive(in *iface, b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
 	at += frame.EthernetLen

@@ -43,7 +43,7 @@ type heldPacket struct {
 	total          int                     // length of the payload; 0: the last fragment is missing
 }
 
-// heldState is what is known of a held packet.
+// heldState is the knowledge about a held packet.
 //
 //	unknown --first fragment--> tunnelled --all fragments--> (free)
 //	   |                  `---> foreign: its fragments are those of another receiver
@@ -61,13 +61,13 @@ const (
 type fate uint8
 
 const (
-	fragmentPasses    fate = iota // it may be that of another receiver, who gets it
+	fragmentPasses    fate = iota // it may belong to another receiver, who gets it
 	fragmentKept                  // the packet is incomplete
 	fragmentDropped               // the packet is refused
 	fragmentCompletes             // the frame is the whole packet now
 )
 
-// fragments holds the incomplete tunnel packets of a worker. It allocates nothing.
+// fragments holds the incomplete tunnel packets of a worker. It does not allocate.
 type fragments struct {
 	*view
 	held [heldPackets]heldPacket
@@ -89,7 +89,7 @@ func (f *fragments) reassemble(in *iface, b *frame.Buffer, at int, t tunnelFragm
 	p := &f.held[n]
 	p.identify(f.snapshot, in, t)
 	if p.state == heldUnknown && t.wanted && !p.fits(t) {
-		p.state = heldForeign // no dataplane sends what does not fit
+		p.state = heldForeign // no dataplane sends such a fragment
 	}
 	switch {
 	case p.state == heldForeign:
@@ -216,7 +216,7 @@ func (p *heldPacket) take(memory []byte, t tunnelFragment) {
 	}
 }
 
-// isTunnelPeer reports whether addresses and table are those of a tunnel.
+// isTunnelPeer reports whether a tunnel has the addresses and the table.
 func (s *snapshot) isTunnelPeer(ends tunnelKey) bool { return s.tunnels.ends[ends] > 0 }
 
 // ends are the addresses and the table of a tunnel.

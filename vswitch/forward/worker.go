@@ -44,7 +44,8 @@ type worker struct {
 	detail     traceDetail
 }
 
-// view is what the parts of a worker share: the configuration that they use until the next refresh, and the counters.
+// view is the state that the parts of a worker share: the configuration that they use until the next refresh, and the
+// counters.
 type view struct {
 	id        int
 	snapshot  *snapshot

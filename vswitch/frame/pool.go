@@ -40,9 +40,6 @@ func (p *Pool) One() *Buffer {
 	return b
 }
 
-// Free returns the number of free buffers.
-func (p *Pool) Free() int { return len(p.free) }
-
 // Put returns buffers to the pool.
 func (p *Pool) Put(v []*Buffer) {
 	Reset(v)

@@ -90,8 +90,8 @@ func (i *iface) checkAddress(p netip.Prefix) error {
 // isLinkLocal is VPP's test, in which link-local addresses of IPv4 are not special.
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// conflictsLocked reports whether the VRF has an address whose prefix overlaps p. Several addresses of one prefix on
-// the same interface do not conflict.
+// conflictsLocked reports whether the VRF has an address with a prefix that overlaps p. Several addresses of one prefix
+// on the same interface do not conflict.
 func (m *Model) conflictsLocked(i *iface, p netip.Prefix) bool {
 	table := i.table(forward.FamilyOf(p.Addr()))
 	for _, other := range m.interfaces {
@@ -118,7 +118,7 @@ func (m *Model) deleteAddressLocked(i *iface, p netip.Prefix) {
 	m.fib.updateConnected(i)
 }
 
-// addressesLocked returns the addresses that an interface uses: its own or those of its donor.
+// addressesLocked returns the addresses that an interface uses: its own or its donor's.
 func (m *Model) addressesLocked(i *iface) []netip.Prefix {
 	if donor := m.interfaces[i.donor]; donor != nil {
 		return donor.addresses
@@ -238,7 +238,7 @@ func (m *Model) SetUnnumbered(index, donor uint32) error {
 	})
 }
 
-// ClearUnnumbered removes the donor of an interface. It succeeds if the interface has none.
+// ClearUnnumbered removes the donor of an interface. It succeeds if the interface has no donor.
 func (m *Model) ClearUnnumbered(index uint32) error {
 	return m.withInterface(index, func(i *iface) error { m.setDonorLocked(i, NoIndex); return nil })
 }

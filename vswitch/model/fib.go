@@ -86,7 +86,7 @@ func (r fibRoute) equal(s fibRoute) bool {
 type fib struct {
 	engine       Fibs
 	log          *slog.Logger
-	interfaces   map[uint32]*iface // those of the Model
+	interfaces   map[uint32]*iface // the interfaces of the Model
 	tables       map[forward.TableKey]*table
 	lastEntry    uint32 // last allocated number of an entry
 	tableDeleted func(forward.TableKey)
@@ -352,7 +352,7 @@ func (m *Model) DeleteRoute(c RouteChange) error {
 	return nil
 }
 
-// Routes lists the routes in use of a table by prefix: those of source s, or all for 0.
+// Routes lists the routes in use of a table by prefix: the routes of source s, or all for 0.
 func (m *Model) Routes(k forward.TableKey, s Source) []Route {
 	m.mu.Lock()
 	defer m.mu.Unlock()

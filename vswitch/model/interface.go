@@ -56,7 +56,7 @@ type iface struct {
 	portFailed bool                            // the port has failed or, for a memif, has no client
 	vrfs       map[forward.Family]uint32
 	addresses  []netip.Prefix // in the order of AddAddress
-	donor      uint32         // interface whose addresses this one uses, or NoIndex
+	donor      uint32         // interface with the addresses that this one uses, or NoIndex
 	ip6        ip6
 	neighbours map[netip.Addr]*neighbour
 	bridge     *bridge               // or nil
@@ -370,7 +370,7 @@ func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
 	})
 }
 
-// MAC returns the MAC address of an interface, zero if it has none.
+// MAC returns the MAC address of an interface, zero without one.
 func (m *Model) MAC(index uint32) (mac frame.MAC, err error) {
 	err = m.withInterface(index, func(i *iface) error { mac = i.MAC; return nil })
 	return mac, err

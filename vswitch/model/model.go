@@ -114,8 +114,8 @@ func (m *Model) freeIndexLocked() (uint32, error) {
 	return 0, LimitExceeded
 }
 
-// Engine is the packet path, implemented by *forward.Engine. The model calls all methods but those of Meter
-// under its lock.
+// Engine is the packet path, implemented by *forward.Engine. The model calls all methods except the methods
+// of Meter under its lock.
 type Engine interface {
 	Ports
 	Links

@@ -21,7 +21,7 @@ type Passed struct {
 	Sockets []forward.OpenSocket
 }
 
-// Restore puts a state into a new model, whose engine forwards nothing yet. Ports continue with the descriptors of
+// Restore puts a state into a new model, before its engine forwards packets. Ports continue with the descriptors of
 // their interface, which Restore removes from the map and owns, as it does with the sockets. A tap or packet socket
 // without descriptors, or with unusable ones, is opened as a failed port is; such a memif waits for a client. After an
 // error the model is of no use.
@@ -155,7 +155,7 @@ func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time
 	return nil
 }
 
-// checkReferencesLocked checks that what the interfaces refer to exists, and counts the users of VRFs.
+// checkReferencesLocked checks that the objects that interfaces refer to exist, and counts the users of VRFs.
 func (m *Model) checkReferencesLocked(*State) error {
 	for _, i := range m.interfaces {
 		used := []forward.TableKey{i.table(forward.IP4), i.table(forward.IP6)}

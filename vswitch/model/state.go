@@ -19,7 +19,7 @@ import (
 const StateVersion = 3
 
 // State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived
-// state, such as the users of VRFs, is not in it, nor is what the packet path learned or counted: MACs and counters.
+// state, such as the users of VRFs, is not in it, nor are the MACs and counters of the packet path.
 // Ports are passed beside it.
 type State struct {
 	LastIndex  uint32 // see freeIndexLocked

@@ -39,8 +39,8 @@ func (m *Model) AddTable(k forward.TableKey, name string) {
 	m.fib.tables[k].byAPI = true
 }
 
-// DeleteTable deletes a table. A table with users keeps existing, with its routes, until it has none. Unknown tables
-// and table 0 are ignored.
+// DeleteTable deletes a table. A table with users keeps existing, with its routes, until its last user is gone. Unknown
+// tables and table 0 are ignored.
 func (m *Model) DeleteTable(k forward.TableKey) {
 	defer m.change()()
 	if t := m.fib.tables[k]; t != nil && t.byAPI {

@@ -50,7 +50,7 @@ type Tap struct {
 // HostEnd is the kernel's side of a tap.
 type HostEnd struct {
 	Name string // empty: the kernel chooses
-	// an absolute path, pid:<number>, or a name below /var/run/netns; empty: that of the dataplane
+	// an absolute path, pid:<number>, or a name below /var/run/netns; empty: the dataplane's
 	Namespace string
 	MAC       frame.MAC    // zero: the kernel chooses
 	MTU       uint32       // 0: the kernel's default
@@ -253,7 +253,7 @@ func (p *AFPacket) config() port.AFPacketConfig {
 		QdiscBypass: p.Flags&AFPacketQdiscBypass != 0, SetUp: true}
 }
 
-// DeleteAFPacket deletes the interface of a link. As in VPP the error is SyscallError1 if the link has none.
+// DeleteAFPacket deletes the interface of a link. As in VPP the error is SyscallError1 if the link has no interface.
 func (m *Model) DeleteAFPacket(hostName string) error {
 	defer m.change()()
 	i := m.afPacketLocked(hostName)

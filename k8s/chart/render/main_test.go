@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rows: AWS-42
 func TestTheManifestsAreUpToDate(t *testing.T) {
 	out := t.TempDir()
 	if err := write("../weft/files/crds", out); err != nil {

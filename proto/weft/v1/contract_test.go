@@ -25,8 +25,6 @@ func contract(t *testing.T) protoreflect.ServiceDescriptor {
 
 // Each request has the caller's protocol in its first field. Find and Address belong to ADD: Find returns its result,
 // and Address is its second half for an IPAM plugin that needs the interface first.
-//
-// rows: AWS-21
 func TestRemoteCNIHasTheCNIVerbs(t *testing.T) {
 	service := contract(t)
 	var verbs []string
@@ -48,8 +46,6 @@ func TestRemoteCNIHasTheCNIVerbs(t *testing.T) {
 }
 
 // Each message is decoded with an unknown field.
-//
-// rows: AWS-21
 func TestFieldsOfLaterReleasesAreIgnored(t *testing.T) {
 	const later = 999
 	service := contract(t)

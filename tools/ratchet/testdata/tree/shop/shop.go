@@ -20,6 +20,18 @@ func (c *Cart) String() string { return c.F }
 // Weigh has a caller by an interface without a name.
 func (c *Cart) Weigh() int { return c.B }
 
+// The colours of a cart.
+const (
+	Red  = 1
+	Blue = 2
+)
+
+// The sizes of a cart, which have no caller.
+const (
+	Small = 1
+	Large = 2
+)
+
 // Unused has no caller.
 func (c *Cart) Unused() {}
 
@@ -34,7 +46,7 @@ func Total(carts []Cart) (sum int) {
 		}
 	}
 	first, second := 1, 2
-	return sum + first - second
+	return sum + first - second + Red
 }
 
 // A text.
