@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
@@ -170,7 +171,7 @@ func addressesOf(values map[string]any) []netip.Prefix {
 	var addresses []netip.Prefix
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if a, ok := values[key].(wire.LinuxAddress); ok && a.Link == "eth0" {
-			addresses = append(addresses, netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen()))
+			addresses = append(addresses, netaddr.Single(a.Prefix.Addr()))
 		}
 	}
 	return addresses

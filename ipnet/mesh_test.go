@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
@@ -248,7 +249,7 @@ func withNode(value any, n pod.Node) any {
 	case wire.Masquerade:
 		v.Guard.Nodes = slices.Clone(v.Guard.Nodes)
 		for _, a := range n.Addresses {
-			v.Guard.Nodes = append(v.Guard.Nodes, netip.PrefixFrom(a, a.BitLen()))
+			v.Guard.Nodes = append(v.Guard.Nodes, netaddr.Single(a))
 		}
 		slices.SortFunc(v.Guard.Nodes, netip.Prefix.Compare)
 		return v

@@ -3,6 +3,8 @@ package policy
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // everywhere lists the prefixes of all addresses.
@@ -13,12 +15,11 @@ var everywhere = []netip.Prefix{
 // isEverywhere reports whether prefixes are those of all addresses.
 func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, everywhere) }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
+// singles returns a prefix for each address.
 func singles(list []netip.Addr) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, a := range list {
-		prefixes = append(prefixes, single(a))
+		prefixes = append(prefixes, netaddr.Single(a))
 	}
 	return prefixes
 }

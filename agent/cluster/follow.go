@@ -20,6 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -453,7 +454,7 @@ func (f *Follower) inRanges() []netip.Prefix {
 	for _, l := range addresses.Leases() {
 		isClosed := slices.ContainsFunc(closed, func(p netip.Prefix) bool { return p.Contains(l.Address) })
 		if isClosed && (l.State == ipam.Used || l.State == ipam.Leased) {
-			list = append(list, netip.PrefixFrom(l.Address, l.Address.BitLen()))
+			list = append(list, netaddr.Single(l.Address))
 		}
 	}
 	return list

@@ -88,7 +88,7 @@ const localRouteTimeout = 2 * time.Second
 // awaitLocalRoute waits for the local route of an IPv6 address, or until the timeout. The kernel confirms a new address
 // earlier, and drops packets to it until it has the route: a pod would lose its first replies.
 func (h *handle) awaitLocalRoute(a netip.Addr) {
-	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netaddr.Single(a))}
 	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(
 		deadline); <-time.After(100 * time.Microsecond) {
 		routes, err := h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
@@ -294,7 +294,7 @@ func prefixesOf(ranges []addressRange) (list []netip.Prefix) {
 // prefixes returns the fewest prefixes that cover exactly the range.
 func (r addressRange) prefixes() (list []netip.Prefix) {
 	for at := r.first; at.IsValid() && !r.last.Less(at); {
-		p := netip.PrefixFrom(at, at.BitLen())
+		p := netaddr.Single(at)
 		for p.Bits() > 0 {
 			wider := netip.PrefixFrom(at, p.Bits()-1)
 			if wider.Masked().Addr() != at || r.last.Less(lastAddress(wider)) {

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -261,7 +262,7 @@ func prepareCard(h *handle, l netlink.Link, card wire.Card) error {
 
 // hostPrefix returns an address without its subnet, which is behind the dataplane.
 func hostPrefix(a wire.CardAddress) netip.Prefix {
-	return netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen())
+	return netaddr.Single(a.Prefix.Addr())
 }
 
 // movedProtocol identifies the routes of moved cards in the kernel, which are not objects of kind linux.route.

@@ -368,7 +368,7 @@ func prefixesOf(r *request, own netip.Addr) []netip.Prefix {
 	if reply, ok := r.reply.(*ip.SwInterfaceIP6GetLinkLocalAddressReply); ok {
 		a := netip.AddrFrom16(reply.IP)
 		if r.retval() == 0 && a.IsLinkLocalUnicast() && a != own {
-			found = append(found, netip.PrefixFrom(a, 128))
+			found = append(found, netaddr.Single(a))
 		}
 		return found
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -248,7 +249,7 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 	wanted := slices.Clone(ev.Requested.Addresses)
 	for _, a := range annotated {
 		if !desired.HasFamily(wanted, wire.FamilyOf(a)) {
-			wanted = append(wanted, desired.Single(a))
+			wanted = append(wanted, netaddr.Single(a))
 		}
 	}
 	return wanted, nil

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/mesh"
@@ -199,7 +200,7 @@ func bviToPodNeighbours(p port) desired.Values {
 	addresses := desired.Singles(p.Addresses)
 	if desired.HasFamily(p.Addresses, wire.IP6) {
 		// the source of neighbour solicitations
-		addresses = append(addresses, desired.Single(desired.LinkLocalOf(p.PeerMAC)))
+		addresses = append(addresses, netaddr.Single(desired.LinkLocalOf(p.PeerMAC)))
 	}
 	var v desired.Values
 	for _, prefix := range addresses {
@@ -274,7 +275,7 @@ func (c *connectivity) hostToPodRoutes(p port) desired.Values {
 		family := wire.FamilyOf(address)
 		node := c.networks.NodeAddress(family)
 		if node.IsValid() && c.networks.Pools().Of(address) == "" {
-			host.LinuxRoute(&v, desired.Single(address), desired.GatewayOf(family), node)
+			host.LinuxRoute(&v, netaddr.Single(address), desired.GatewayOf(family), node)
 		}
 	}
 	return v

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
@@ -70,10 +71,10 @@ func addOnLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
 func addWithDefaultRoute(i *pod.Interface, a netip.Addr) {
 	family := wire.FamilyOf(a)
 	gateway := desired.GatewayOf(family)
-	i.Addresses = append(i.Addresses, desired.Single(a))
+	i.Addresses = append(i.Addresses, netaddr.Single(a))
 	i.Gateways = append(i.Gateways, gateway)
 	if family == wire.IP4 {
-		i.Routes = append(i.Routes, pod.Route{Destination: desired.Single(gateway)})
+		i.Routes = append(i.Routes, pod.Route{Destination: netaddr.Single(gateway)})
 	}
 	i.Routes = append(i.Routes, pod.Route{Destination: desired.DefaultOf(family), Gateway: gateway})
 }
@@ -89,13 +90,13 @@ func (s *spec) addRouted(i *pod.Interface, l ipam.Lease) {
 	case family == wire.IP4:
 		gateway = s.network.gatewayOf(l)
 	}
-	i.Addresses = append(i.Addresses, desired.Single(l.Address))
+	i.Addresses = append(i.Addresses, netaddr.Single(l.Address))
 	i.Gateways = append(i.Gateways, gateway)
 	if !s.routes.toNetwork {
 		return
 	}
 	if family == wire.IP4 {
-		i.Routes = append(i.Routes, pod.Route{Destination: desired.Single(gateway)})
+		i.Routes = append(i.Routes, pod.Route{Destination: netaddr.Single(gateway)})
 	}
 	for _, p := range s.network.pools() {
 		if wire.FamilyOf(p.Prefix.Addr()) == family {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -135,12 +135,12 @@ func (r *podRules) nodePrefixes() []netip.Prefix {
 	var list []netip.Prefix
 	for _, p := range r.networks.Pools().All {
 		if a := r.networks.NodeIn(p); a.IsValid() {
-			list = append(list, desired.Single(a))
+			list = append(list, netaddr.Single(a))
 		}
 	}
 	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
 		if a := r.networks.NodeAddress(f); a.IsValid() {
-			list = append(list, desired.Single(a))
+			list = append(list, netaddr.Single(a))
 		}
 	}
 	slices.SortFunc(list, netip.Prefix.Compare)

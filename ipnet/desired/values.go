@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -32,7 +33,7 @@ func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
 func Singles(prefixes []netip.Prefix) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range prefixes {
-		all = append(all, Single(p.Addr()))
+		all = append(all, netaddr.Single(p.Addr()))
 	}
 	return all
 }
@@ -70,9 +71,6 @@ func (v Values) Keys() []string {
 	}
 	return keys
 }
-
-// Single is the prefix that contains only a.
-func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Replace adds the difference of two lists to the transaction.
 func Replace(t *eventloop.Txn, was, is Values) {

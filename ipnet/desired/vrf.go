@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -47,16 +48,17 @@ func (r VRF) Attach(l Link, families []wire.Family) Values {
 		v.Add(wire.InterfaceVRFKey(l.Object, f), member)
 	}
 	if HasFamily(l.Addresses, wire.IP6) {
-		v.Add(wire.AddressKey(l.Object, Single(Gateway6)), wire.Address{Interface: l.Object, Prefix: Single(Gateway6)})
+		gateway := netaddr.Single(Gateway6)
+		v.Add(wire.AddressKey(l.Object, gateway), wire.Address{Interface: l.Object, Prefix: gateway})
 	}
 	for _, p := range l.Addresses {
 		a := p.Addr()
 		if !l.HasMACs() {
-			r.Route(&v, Single(a), wire.Path{Interface: l.Object})
+			r.Route(&v, netaddr.Single(a), wire.Path{Interface: l.Object})
 			continue
 		}
 		v.Add(wire.NeighbourKey(l.Object, a), wire.Neighbour{Interface: l.Object, Address: a, MAC: l.PeerMAC})
-		r.Route(&v, Single(a), wire.Path{Interface: l.Object, NextHop: a})
+		r.Route(&v, netaddr.Single(a), wire.Path{Interface: l.Object, NextHop: a})
 	}
 	return v
 }
@@ -90,7 +92,7 @@ const MacAge = 5
 // sources or the IPv6 link-local address of the end.
 func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
 	rules := wire.MACIP{Interface: l.Object}
-	for _, p := range append(sources, Single(LinkLocalOf(l.PeerMAC))) {
+	for _, p := range append(sources, netaddr.Single(LinkLocalOf(l.PeerMAC))) {
 		rules.Rules = append(rules.Rules, wire.MACIPRule{MAC: l.PeerMAC, Source: p})
 	}
 	v.Add(wire.MACIPKey(l.Object), rules)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -45,9 +46,9 @@ func (h *Host) Values() desired.Values {
 	v = append(v, desired.PodsVRF.InterfaceOf(h.networks.Config.MTU, families)...)
 	v.Add(wire.ACLKey(desired.GuardACL), desired.Guard())
 	for _, f := range families {
-		own := desired.Single(desired.Gateway4)
+		own := netaddr.Single(desired.Gateway4)
 		if f == wire.IP6 { // the gateway's address is on each interface
-			own = desired.Single(desired.ErrorSource6)
+			own = netaddr.Single(desired.ErrorSource6)
 		}
 		v.Add(wire.AddressKey(desired.GatewayObject, own), wire.Address{Interface: desired.GatewayObject, Prefix: own})
 	}
@@ -77,8 +78,8 @@ func (h *Host) Values() desired.Values {
 func (h *Host) HostLink() desired.Link {
 	var addresses []netip.Prefix
 	for _, p := range h.networks.Pools().All {
-		if own := h.networks.NodeIn(p); own.IsValid() && !slices.Contains(addresses, desired.Single(own)) {
-			addresses = append(addresses, desired.Single(own))
+		if own := h.networks.NodeIn(p); own.IsValid() && !slices.Contains(addresses, netaddr.Single(own)) {
+			addresses = append(addresses, netaddr.Single(own))
 		}
 	}
 	return desired.Link{
@@ -183,9 +184,9 @@ func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink)
 	for _, object := range []string{desired.UplinkObject, l.Object} {
 		v.Add(wire.InterfaceVRFKey(object, f), desired.TunnelVRF.Membership(object, f))
 	}
-	v.Add(wire.AddressKey(l.Object, desired.Single(gateway)), wire.Address{
+	v.Add(wire.AddressKey(l.Object, netaddr.Single(gateway)), wire.Address{
 		Interface: l.Object,
-		Prefix:    desired.Single(gateway),
+		Prefix:    netaddr.Single(gateway),
 	})
 	v.Add(wire.NeighbourKey(l.Object, end), wire.Neighbour{Interface: l.Object, Address: end, MAC: l.PeerMAC})
 	v.Add(wire.PuntRedirectKey(desired.UplinkObject, f), wire.PuntRedirect{
@@ -198,7 +199,7 @@ func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink)
 		l.Forward(v, f)
 	}
 	uplink.Gateways = append(uplink.Gateways, gateway)
-	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, desired.Single(gateway)),
+	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, netaddr.Single(gateway)),
 		wire.PuntRedirectKey(desired.UplinkObject, f))
 }
 
@@ -247,7 +248,7 @@ func (m *Mesh) masquerade() desired.Values {
 		is.Pods = append(is.Pods, m.defaultOverlay().blocksOf(m.nodes.peers[name])...)
 		if !m.networks.Config.HasTunnels() {
 			for _, a := range m.nodes.peers[name].Addresses {
-				is.Exclude = append(is.Exclude, desired.Single(a))
+				is.Exclude = append(is.Exclude, netaddr.Single(a))
 			}
 		}
 	}
@@ -332,7 +333,7 @@ func (m *Mesh) tunnelGuard() wire.TunnelGuard {
 	}
 	for _, a := range addresses {
 		if networks.IsHost(a) {
-			guard.Nodes = append(guard.Nodes, desired.Single(a))
+			guard.Nodes = append(guard.Nodes, netaddr.Single(a))
 		}
 	}
 	slices.SortFunc(guard.Nodes, netip.Prefix.Compare)

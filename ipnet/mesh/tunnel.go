@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -101,7 +102,7 @@ func (o overlay) enter(self pod.Node) desired.Values {
 		if f == wire.IP4 {
 			continue
 		}
-		own := desired.Single(desired.MeshAddress(self.ID, f))
+		own := netaddr.Single(desired.MeshAddress(self.ID, f))
 		v.Add(wire.AddressKey(o.bvi, own), wire.Address{Interface: o.bvi, Prefix: own})
 	}
 	v.Add(wire.BridgeMemberKey(o.bvi), wire.BridgeMember{BridgeDomain: o.label, Interface: o.bvi, BVI: true})
@@ -242,9 +243,9 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	})
 	v = append(v, l.Ends()...)
 	v.Add(wire.InterfaceVRFKey(l.Object, f), desired.TunnelVRF.Membership(l.Object, f))
-	v.Add(wire.AddressKey(l.Object, desired.Single(inner)), wire.Address{
+	v.Add(wire.AddressKey(l.Object, netaddr.Single(inner)), wire.Address{
 		Interface: l.Object,
-		Prefix:    desired.Single(inner),
+		Prefix:    netaddr.Single(inner),
 	})
 	v.Add(wire.NeighbourKey(l.Object, kernelEnd(f)), wire.Neighbour{
 		Interface: l.Object,
@@ -253,7 +254,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	})
 	l.Forward(&v, f)
 	l.LinuxNeighbour(&v, inner)
-	l.LinuxRoute(&v, desired.Single(inner), netip.Addr{}, netip.Addr{})
+	l.LinuxRoute(&v, netaddr.Single(inner), netip.Addr{}, netip.Addr{})
 	return v
 }
 
@@ -263,7 +264,7 @@ func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return v
 	}
-	desired.TunnelVRF.Route(&v, desired.Single(peer), wire.Path{
+	desired.TunnelVRF.Route(&v, netaddr.Single(peer), wire.Path{
 		Interface: desired.TunnelObject,
 		NextHop:   kernelEnd(wire.FamilyOf(peer)),
 	})

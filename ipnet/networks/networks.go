@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
@@ -214,7 +215,7 @@ func (c *Custom) values(mtu int) desired.Values {
 		})
 	}
 	for _, p := range c.Pools() {
-		own := desired.Single(p.Node())
+		own := netaddr.Single(p.Node())
 		if c.Network.Type == pod.L2 {
 			own = netip.PrefixFrom(p.Node(), p.Prefix.Bits())
 		} else {

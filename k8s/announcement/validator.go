@@ -25,6 +25,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
@@ -146,9 +147,9 @@ func (v *Validator) indexGrants() {
 func (v *Validator) indexMachines() {
 	for _, name := range slices.Sorted(maps.Keys(v.cluster.Nodes)) {
 		for _, a := range v.cluster.Nodes[name].Addresses {
-			_, isKnown := v.machines.Get(single(a))
+			_, isKnown := v.machines.Get(netaddr.Single(a))
 			if !isKnown && v.ofOther(name, a) == "" {
-				v.machines.Insert(single(a), name)
+				v.machines.Insert(netaddr.Single(a), name)
 			}
 		}
 	}
@@ -157,7 +158,7 @@ func (v *Validator) indexMachines() {
 // ofOther says which prefix of another node has an InternalIP that a node reports; "" if none has. The node is not
 // believed: one kubelet could take the routes of any other node.
 func (v *Validator) ofOther(node string, a netip.Addr) string {
-	for _, nodes := range v.granted.Supernets(single(a)) {
+	for _, nodes := range v.granted.Supernets(netaddr.Single(a)) {
 		for _, other := range slices.Sorted(maps.Keys(nodes)) {
 			if other != node {
 				return fmt.Sprintf("it is in %s of node %s", nodes[other], other)
@@ -178,7 +179,7 @@ func (v *Validator) index(b *v1.IPBlock) {
 	for _, l := range b.Spec.Borrowed {
 		a, err := netip.ParseAddr(string(l.Address))
 		if err == nil && prefix.Contains(a) && slices.Contains(b.Spec.Offered, l.Address) && l.Node != b.Spec.Node {
-			v.loans[place{network, single(a)}] = b
+			v.loans[place{network, netaddr.Single(a)}] = b
 		}
 	}
 }
@@ -232,7 +233,7 @@ func (v *Validator) endpoint(node, text string) (netip.Addr, string) {
 	if err != nil {
 		return a, "it is not an IP address"
 	}
-	if kind := specialIn(single(a)); kind != "" {
+	if kind := specialIn(netaddr.Single(a)); kind != "" {
 		return a, "it is " + kind
 	}
 	if !slices.Contains(v.cluster.Nodes[node].Addresses, a) {
@@ -336,8 +337,6 @@ func within(ranges []netip.Prefix, p netip.Prefix) bool {
 		return r.Bits() <= p.Bits() && r.Contains(p.Addr())
 	})
 }
-
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // longest is the length of the longest CIDR that the schema of the API server allows.
 const longest = 43

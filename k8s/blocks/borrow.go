@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -123,7 +124,7 @@ func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
 	block := Block{
 		Pool:    b.Spec.Pool,
 		Network: string(b.Spec.Network),
-		Prefix:  netip.PrefixFrom(address, address.BitLen()),
+		Prefix:  netaddr.Single(address),
 	}
 	around, err := Parse(b)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -29,7 +30,7 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 		}
 		for _, l := range b.Spec.Borrowed {
 			if a, err := netip.ParseAddr(string(l.Address)); err == nil && string(l.Node) == node {
-				list = append(list, pod.Block{Network: string(b.Spec.Network), Prefix: netip.PrefixFrom(a, a.BitLen())})
+				list = append(list, pod.Block{Network: string(b.Spec.Network), Prefix: netaddr.Single(a)})
 			}
 		}
 	}
