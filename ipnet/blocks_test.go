@@ -11,20 +11,20 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 var (
-	cluster4 = ipam.Pool{Name: "cluster4", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
-	cluster6 = ipam.Pool{Name: "cluster6", Prefix: netip.MustParsePrefix("2001:db8:1::/64"), Blocks: true}
+	cluster4 = netaddr.Pool{Name: "cluster4", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
+	cluster6 = netaddr.Pool{Name: "cluster6", Prefix: netip.MustParsePrefix("2001:db8:1::/64"), Blocks: true}
 )
 
 // inCluster is the configuration of a node that allocates addresses of blocks.
-func inCluster(pools ...ipam.Pool) ipnet.Config {
+func inCluster(pools ...netaddr.Pool) ipnet.Config {
 	return ipnet.Config{Networks: networks.Config{Pools: pools, Blocks: true, Tunnel: networks.TunnelVXLAN4}}
 }
 
@@ -158,7 +158,7 @@ func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 }
 
 func TestRefusedBlocksAreNamed(t *testing.T) {
-	n := nodeOf(t, inCluster(cluster4, ipam.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
+	n := nodeOf(t, inCluster(cluster4, netaddr.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
 	ev := n.give(t, block("", "10.1.5.0/26"), block("", "10.1.5.0/28"), block("", "10.9.0.0/26"),
 		block("", "10.7.0.0/26"))
 	want := map[string]string{

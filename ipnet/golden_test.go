@@ -15,7 +15,6 @@ import (
 
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -115,7 +114,7 @@ func TestValuesOfExtraInterfaces(t *testing.T) {
 	}
 }
 
-func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.Network) {
+func extraIsAsGolden(t *testing.T, name string, pools []netaddr.Pool, network pod.Network) {
 	n := newNode(t, pools...).run(t)
 	on := network.Name
 	if network.Type != pod.L2 && network.Type != pod.L3 {
@@ -151,7 +150,7 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 // rows: CAL-09, CAL-14
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{four, six}},
+		Networks: networks.Config{Pools: []netaddr.Pool{four, six}},
 		Mesh:     mesh.Config{LinkTypes: mesh.LinkTypes{Pod: pod.TypeVeth}},
 	}).run(t)
 	before := n.committer.Values()

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
@@ -41,7 +42,7 @@ func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 		w := &world{
 			config: ipnet.Config{
 				Networks: networks.Config{
-					Pools:         []ipam.Pool{four, six},
+					Pools:         []netaddr.Pool{four, six},
 					Tables:        networks.IDs{First: 100, Last: 102},
 					BridgeDomains: networks.IDs{First: 1, Last: 2},
 				},

@@ -10,7 +10,6 @@ import (
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/wire"
 )
@@ -35,7 +34,7 @@ func card() *wire.Card {
 	}
 }
 
-func owning(tunnel string, pools ...ipam.Pool) ipnet.Config {
+func owning(tunnel string, pools ...netaddr.Pool) ipnet.Config {
 	c := meshed(tunnel, pools...)
 	c.Mesh.Card = card()
 	return c

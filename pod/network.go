@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Networks that always exist.
@@ -155,20 +157,11 @@ func (n *Network) invalidCIDR() string {
 	return ""
 }
 
-// Pool is a range of addresses of the network default, of one family.
-type Pool struct {
-	Name       string       `json:"name"`
-	Prefix     netip.Prefix `json:"prefix"`
-	Blocks     bool         `json:"blocks,omitempty"`     // shared by nodes: this one allocates from its blocks only
-	Disabled   bool         `json:"disabled,omitempty"`   // no new allocations
-	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
-}
-
 // SetPools replaces the pools of the network default. A pool with allocated addresses stays unchanged; if it is
 // removed, it has no new allocations.
 type SetPools struct {
 	Partial
-	Pools          []Pool              // in the order of allocation
+	Pools          []netaddr.Pool      // in the order of allocation
 	NamespacePools map[string][]string // names of pools by the namespace of the pods that use them
 	NodePools      []string            // names of pools for pods of other namespaces
 	From           string              // source: configuration, CRDs

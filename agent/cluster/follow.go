@@ -194,20 +194,15 @@ func (f *Follower) followPools(ctx context.Context, now *followed) {
 func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 	switch {
 	case f.Config.Kubernetes.Addresses == config.OfPools:
-		next := &pod.SetPools{NamespacePools: view.NamespacePools, NodePools: view.Node.Pools, From: "cluster"}
-		for _, p := range view.AllocatorPools() {
-			next.Pools = append(next.Pools, pod.Pool{
-				Name:       p.Name,
-				Prefix:     p.Prefix,
-				Blocks:     p.Blocks,
-				Disabled:   p.Disabled,
-				Namespaces: p.Namespaces,
-			})
+		return &pod.SetPools{
+			Pools:          view.AllocatorPools(),
+			NamespacePools: view.NamespacePools,
+			NodePools:      view.Node.Pools,
+			From:           "cluster",
 		}
-		return next
 	case f.Config.HasRanges() && len(view.Node.PodCIDRs) > 0:
 		return &pod.SetPools{
-			Pools:          podPools(RangesOf(view.Node)),
+			Pools:          RangesOf(view.Node),
 			NamespacePools: f.Config.Addresses.NamespacePools,
 			NodePools:      f.Config.Addresses.NodePools,
 			From:           "cluster",

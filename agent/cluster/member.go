@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/dra"
@@ -37,7 +38,7 @@ import (
 type Member struct {
 	View   *nodeview.Cluster // what the API server shows
 	Uplink Uplink
-	Ranges []config.Pool // the ranges of the node at the start of the agent, if pools are its ranges
+	Ranges []netaddr.Pool // the ranges of the node at the start of the agent, if pools are its ranges
 	Events *PodEvents
 	Blocks *Blocks // nil before Join
 
@@ -127,7 +128,11 @@ func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
 		return nil
 	}
 	m.Ranges = RangesOf(node)
-	m.Log.Info("pools are the node's ranges", "node", m.Config.Kubernetes.Node, "pools", fmt.Sprint(m.Ranges))
+	var texts []string
+	for _, p := range m.Ranges {
+		texts = append(texts, config.PoolText(p))
+	}
+	m.Log.Info("pools are the node's ranges", "node", m.Config.Kubernetes.Node, "pools", fmt.Sprint(texts))
 	return config.ValidatePools(m.Ranges)
 }
 

@@ -22,3 +22,19 @@ func TestSingleContainsOneAddress(t *testing.T) {
 		t.Errorf("of an invalid address: %s", got)
 	}
 }
+
+func TestLastIsTheHighestAddress(t *testing.T) {
+	for prefix, want := range map[string]string{
+		"0.0.0.0/0":         "255.255.255.255",
+		"10.1.2.0/23":       "10.1.3.255",
+		"10.1.2.77/23":      "10.1.3.255",
+		"10.1.2.3/32":       "10.1.2.3",
+		"2001:db8::/61":     "2001:db8:0:7:ffff:ffff:ffff:ffff",
+		"2001:db8::1/128":   "2001:db8::1",
+		"::ffff:0.0.0.0/96": "::ffff:255.255.255.255",
+	} {
+		if got := netaddr.Last(netip.MustParsePrefix(prefix)); got != netip.MustParseAddr(want) {
+			t.Errorf("%s: %s, want %s", prefix, got, want)
+		}
+	}
+}

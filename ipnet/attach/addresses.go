@@ -282,18 +282,7 @@ func canBePods(a netip.Addr) bool {
 // namesSubnet reports whether an address with its prefix length is the address of the subnet or its broadcast address.
 func namesSubnet(p netip.Prefix) bool {
 	a := p.Addr()
-	return a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == lastOf(p))
-}
-
-// lastOf returns the broadcast address of an IPv4 prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	last := p.Masked().Addr().As4()
-	for i := range last {
-		if free := 8*(i+1) - p.Bits(); free > 0 {
-			last[i] |= byte(1<<min(free, 8) - 1)
-		}
-	}
-	return netip.AddrFrom4(last)
+	return a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == netaddr.Last(p))
 }
 
 func addressesOf(prefixes []netip.Prefix) []netip.Addr {

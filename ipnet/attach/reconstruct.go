@@ -220,7 +220,7 @@ func (r *reconstruction) leases(n network, f Found) ([]ipam.Lease, error) {
 }
 
 // onLinkOf lists the addresses of the pod with the prefix length of a pool. A bridge domain has no addresses.
-func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
+func onLinkOf(f Found, p netaddr.Pool) []netip.Addr {
 	var addresses []netip.Addr
 	for _, a := range f.Addresses {
 		if a.Bits() == p.Prefix.Bits() {

@@ -62,7 +62,7 @@ func (s *spec) keepsMAC() bool {
 }
 
 // addOnLink adds an address with the prefix length of its pool: all other addresses of the pool are neighbours.
-func addOnLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
+func addOnLink(i *pod.Interface, a netip.Addr, p netaddr.Pool) {
 	i.Addresses = append(i.Addresses, netip.PrefixFrom(a, p.Prefix.Bits()))
 	i.Gateways = append(i.Gateways, p.Node())
 }

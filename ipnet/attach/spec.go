@@ -105,7 +105,7 @@ func (n network) mtuLimits(addresses []netip.Prefix) (least, most int) {
 func (n network) allocator() *ipam.Allocator { return n.node.Allocator(n.name) }
 
 // pools lists the pools of the network.
-func (n network) pools() []ipam.Pool {
+func (n network) pools() []netaddr.Pool {
 	if n.custom != nil {
 		return n.custom.Pools()
 	}
@@ -113,13 +113,13 @@ func (n network) pools() []ipam.Pool {
 }
 
 // poolOf returns the pool of a lease.
-func (n network) poolOf(l ipam.Lease) ipam.Pool {
+func (n network) poolOf(l ipam.Lease) netaddr.Pool {
 	for _, p := range n.pools() {
 		if p.Name == l.Pool {
 			return p
 		}
 	}
-	return ipam.Pool{}
+	return netaddr.Pool{}
 }
 
 // gatewayOf returns the node's own address in the pool of a lease, or its first address for a lease outside all pools.

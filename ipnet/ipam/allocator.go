@@ -31,7 +31,7 @@ const DefaultCoolDown = 30 * time.Second
 
 // Config configures an [Allocator].
 type Config struct {
-	Pools    []Pool           // in the order in which they are tried
+	Pools    []netaddr.Pool   // in the order in which they are tried
 	CoolDown time.Duration    // default [DefaultCoolDown]; negative: none
 	Now      func() time.Time // default time.Now
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // reuseAfter is the number of released addresses at which a block reuses them before addresses that were never used. It
@@ -15,7 +17,7 @@ const reuseAfter = 4096
 // blockState has the addresses of one block. Its memory grows with the addresses that were used, not with the size of
 // the block.
 type blockState struct {
-	Pool
+	netaddr.Pool
 	block           netip.Prefix
 	lowest, highest netip.Addr // for pods; if there are none, highest is below lowest
 	closed          bool       // grants no address
@@ -46,16 +48,16 @@ type entry struct {
 	index int    // in released
 }
 
-func newBlockState(p Pool, block netip.Prefix, of *shared) *blockState {
+func newBlockState(p netaddr.Pool, block netip.Prefix, of *shared) *blockState {
 	b := &blockState{
-		Pool: p, block: block, lowest: block.Addr(), highest: lastOf(block),
+		Pool: p, block: block, lowest: block.Addr(), highest: netaddr.Last(block),
 		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), shared: of,
 	}
-	if b.lowest.Less(p.first()) {
-		b.lowest = p.first()
+	if b.lowest.Less(p.First()) {
+		b.lowest = p.First()
 	}
-	if p.last().Less(b.highest) {
-		b.highest = p.last()
+	if p.Last().Less(b.highest) {
+		b.highest = p.Last()
 	}
 	b.next = b.lowest
 	return b

@@ -10,13 +10,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
 // model is the expected state of one pool, in the simplest form.
 type model struct {
 	clock     *clock
-	pool      ipam.Pool
+	pool      netaddr.Pool
 	pods      []netip.Addr // in the pool
 	held      map[netip.Addr]string
 	committed map[string]bool

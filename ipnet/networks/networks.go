@@ -170,7 +170,7 @@ func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
 }
 
 // shared lists the pools; with blocks other nodes share their addresses.
-func (c *Custom) shared(blocks bool) []ipam.Pool {
+func (c *Custom) shared(blocks bool) []netaddr.Pool {
 	pools := c.Pools()
 	for i := range pools {
 		pools[i].Blocks = blocks
@@ -179,10 +179,10 @@ func (c *Custom) shared(blocks bool) []ipam.Pool {
 }
 
 // Pools lists one pool for each CIDR.
-func (c *Custom) Pools() []ipam.Pool {
-	var pools []ipam.Pool
+func (c *Custom) Pools() []netaddr.Pool {
+	var pools []netaddr.Pool
 	for _, cidr := range c.Network.CIDRs {
-		pools = append(pools, ipam.Pool{
+		pools = append(pools, netaddr.Pool{
 			Name:   desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())),
 			Prefix: cidr,
 		})
@@ -243,7 +243,7 @@ func validate(w pod.Network) error {
 		return err
 	}
 	for _, cidr := range w.CIDRs {
-		if err := (ipam.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {
+		if err := (netaddr.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {
 			return err
 		}
 	}

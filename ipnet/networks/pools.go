@@ -8,15 +8,15 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // SavedPools is the record of the pools of the network default.
 type SavedPools struct {
-	Pools          []pod.Pool          `json:"pools"`
+	Pools          []netaddr.Pool      `json:"pools"`
 	NamespacePools map[string][]string `json:"namespacePools,omitempty"`
 	NodePools      []string            `json:"nodePools,omitempty"`
 }
@@ -24,7 +24,7 @@ type SavedPools struct {
 // PoolSet holds the pools of the network default, and which namespaces use which. It never changes: a new one replaces
 // it.
 type PoolSet struct {
-	All         []ipam.Pool
+	All         []netaddr.Pool
 	ofNamespace map[string][]string // by namespace of Kubernetes, names
 	ofNode      []string            // names
 }
@@ -38,19 +38,13 @@ func (n *Networks) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
 
 // setPools replaces the pools, and returns their record.
 func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
-	var wanted []ipam.Pool
+	var wanted []netaddr.Pool
 	for _, p := range ev.Pools {
 		if err := n.Config.possible(p, wanted); err != nil {
 			ev.Refused[p.Name] = err.Error()
 			continue
 		}
-		wanted = append(wanted, ipam.Pool{
-			Name:       p.Name,
-			Prefix:     p.Prefix,
-			Disabled:   p.Disabled,
-			Namespaces: p.Namespaces,
-			Blocks:     p.Blocks,
-		})
+		wanted = append(wanted, p)
 	}
 	for name, err := range n.addresses.SetPools(wanted) {
 		ev.Refused[name] = err.Error()
@@ -58,25 +52,16 @@ func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
 	set := &PoolSet{All: n.addresses.Pools(), ofNamespace: ev.NamespacePools, ofNode: ev.NodePools}
 	n.pools.Store(set)
 	saved := SavedPools{NamespacePools: set.ofNamespace, NodePools: set.ofNode}
-	for _, p := range set.All {
-		saved.Pools = append(saved.Pools, pod.Pool{
-			Name:       p.Name,
-			Prefix:     p.Prefix,
-			Disabled:   p.Disabled,
-			Namespaces: p.Namespaces,
-			Blocks:     p.Blocks,
-		})
-	}
+	saved.Pools = append(saved.Pools, set.All...)
 	return saved
 }
 
 // possible rejects a pool that is invalid on this node, or beside the others.
-func (c Config) possible(p pod.Pool, others []ipam.Pool) error {
-	pool := ipam.Pool{Name: p.Name, Prefix: p.Prefix}
-	if err := pool.Validate(); err != nil {
+func (c Config) possible(p netaddr.Pool, others []netaddr.Pool) error {
+	if err := p.Validate(); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(others, func(o ipam.Pool) bool { return o.Name == p.Name }) {
+	if slices.ContainsFunc(others, func(o netaddr.Pool) bool { return o.Name == p.Name }) {
 		return errors.New("it is given twice")
 	}
 	if strings.Contains(p.Name, ":") {
@@ -106,7 +91,7 @@ func (n *Networks) restorePools(saved *SavedPools) {
 }
 
 // pool returns the pool of that name; nil if there is none.
-func (p *PoolSet) pool(name string) *ipam.Pool {
+func (p *PoolSet) pool(name string) *netaddr.Pool {
 	for i := range p.All {
 		if p.All[i].Name == name {
 			return &p.All[i]
@@ -268,7 +253,7 @@ func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
 }
 
 // NodeIn returns the node's own address for its route to a pool; not valid if there is none yet.
-func (n *Networks) NodeIn(p ipam.Pool) netip.Addr {
+func (n *Networks) NodeIn(p netaddr.Pool) netip.Addr {
 	if p.Blocks {
 		return n.NodeAddress(wire.FamilyOf(p.Prefix.Addr()))
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -19,7 +20,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
 	prefix := netip.MustParsePrefix("10.1.0.0/16")
-	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "pods", Prefix: prefix, Blocks: true}}, Now: clock})
+	a, err := ipam.New(ipam.Config{Pools: []netaddr.Pool{{Name: "pods", Prefix: prefix, Blocks: true}}, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 func TestTheAllocatorConforms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := ipam.New(ipam.Config{
-		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}},
+		Pools: []netaddr.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}},
 		Now:   func() time.Time { return now },
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
@@ -81,7 +81,10 @@ func PoolOf(o *v1.IPPool) (Pool, error) {
 	if err != nil {
 		return Pool{}, fmt.Errorf("cidr: %w", notPrefix(string(o.Spec.CIDR)))
 	}
-	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix)}
+	p := Pool{
+		Pool: netaddr.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled},
+		Bits: blocks.BitsOf(o, prefix),
+	}
 	p.Strict = ptr.Deref(o.Spec.StrictAffinity, true)
 	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate())
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -56,11 +56,11 @@ type Switches struct {
 
 // Pool is an IPPool with its restrictions for this node.
 type Pool struct {
-	ipam.Pool        // the whole prefix; the node allocates from its blocks
-	Bits      int    `json:"bits"`             // of its blocks
-	Strict    bool   `json:"strict,omitempty"` // never borrow
-	Foreign   bool   `json:"foreign,omitempty"`
-	Why       string `json:"why,omitempty"` // why it is not used; "": it is
+	netaddr.Pool        // the whole prefix; the node allocates from its blocks
+	Bits         int    `json:"bits"`             // of its blocks
+	Strict       bool   `json:"strict,omitempty"` // never borrow
+	Foreign      bool   `json:"foreign,omitempty"`
+	Why          string `json:"why,omitempty"` // why it is not used; "": it is
 }
 
 // Node is this node.
@@ -153,8 +153,8 @@ func (v *View) ClaimedFrom() []blocks.Pool {
 
 // AllocatorPools lists the pools of the node's allocator in the order of their use. Their addresses come with blocks,
 // see [Local].
-func (v *View) AllocatorPools() []ipam.Pool {
-	var pools []ipam.Pool
+func (v *View) AllocatorPools() []netaddr.Pool {
+	var pools []netaddr.Pool
 	for _, p := range v.Pools {
 		if p.Why == "" {
 			pool := p.Pool

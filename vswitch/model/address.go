@@ -327,7 +327,8 @@ func (i *iface) writtenPrefix(address netip.Prefix) netip.Prefix {
 
 // addEnds adds drop routes for the first and the last address of an IPv4 prefix. For a /31 it adds the peer's address.
 func (i *iface) addEnds(routes map[routeKey]fibRoute, table forward.TableKey, p netip.Prefix) {
-	first, last := ends(p)
+	first := p.Masked().Addr()
+	last := netaddr.Last(p)
 	switch {
 	case p.Bits() <= 30:
 		for _, a := range []netip.Addr{first, last} {
@@ -341,14 +342,4 @@ func (i *iface) addEnds(routes map[routeKey]fibRoute, table forward.TableKey, p 
 		routes[routeKey{table, netaddr.Single(other)}] = fibRoute{
 			paths: []Path{{Interface: i.Index, NextHop: other, Weight: 1}}, attached: true}
 	}
-}
-
-// ends returns the first and the last address of an IPv4 prefix.
-func ends(p netip.Prefix) (first, last netip.Addr) {
-	first = p.Masked().Addr()
-	b := first.As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 1 << (7 - bit%8)
-	}
-	return first, netip.AddrFrom4(b)
 }
