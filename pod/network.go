@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -178,27 +177,16 @@ func (e *SetPools) String() string {
 // Key makes a newer event replace a queued one.
 func (e *SetPools) Key() string { return "pools" }
 
-// Block is a part of a pool, or of a custom network's addresses, that this node allocates from; or a single address
-// that another node lends.
-type Block struct {
-	Network  string       `json:"network,omitempty"` // custom network; "" or "default": the block is of a pool
-	Prefix   netip.Prefix `json:"prefix"`
-	Withheld []netip.Addr `json:"withheld,omitempty"` // addresses that other nodes may allocate
-}
-
-// String returns the key of the block.
-func (b Block) String() string { return cmp.Or(b.Network, DefaultNetwork) + "/" + b.Prefix.String() }
-
 // SetBlocks replaces the blocks of this node. A block with addresses that are in use or cool down has no new
 // allocations and stays until a later event removes it.
 type SetBlocks struct {
 	Partial
-	Blocks []Block
+	Blocks []netaddr.Block
 	From   string // source: configuration, CRDs
 
 	// Refused and Draining are set by the handlers: by block, why it is not used; the removed blocks that stay.
 	Refused  map[string]string
-	Draining []Block
+	Draining []netaddr.Block
 }
 
 // String returns the name of the event in logs and records.

@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -109,7 +110,7 @@ func (bs *Blocks) Publish(ctx context.Context) error { return bs.publisher.Run(c
 
 // Know makes the node ready when it has a block. Later it stays ready, even if all addresses are in use: then each ADD
 // fails.
-func (bs *Blocks) Know(held []pod.Block) {
+func (bs *Blocks) Know(held []netaddr.Block) {
 	if len(blocksOf("", held)) > 0 {
 		bs.Health.Set(health.Addresses, true, "")
 	}
@@ -124,7 +125,7 @@ type givesOut struct {
 }
 
 // Add makes the addresses of a block available.
-func (g givesOut) Add(b blocks.Block) error {
+func (g givesOut) Add(b netaddr.Block) error {
 	if g.noPools && b.Network == "" {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
 		prefix, err := blocks.Parse(&b)
 		if err == nil {
-			err = local.Add(blocks.Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix})
+			err = local.Add(netaddr.Block{Network: string(b.Spec.Network), Prefix: prefix})
 		}
 		if err != nil {
 			bs.Log.Warn("block of an earlier run left out", "block", b.Name, "err", err)
@@ -188,7 +189,7 @@ func (bs *Blocks) keep(held []v1.IPBlock) error {
 }
 
 // allocations lists the addresses of a block in use by pods.
-func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
+func (bs *Blocks) allocations(b netaddr.Block) []v1.Allocation {
 	addresses := bs.Networks.Allocator(b.Network)
 	if addresses == nil {
 		return nil
@@ -365,13 +366,13 @@ func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOut
 }
 
 // Held returns the blocks that the node allocates addresses from.
-func (bs *Blocks) Held() []pod.Block {
+func (bs *Blocks) Held() []netaddr.Block {
 	held := nodeview.PodBlocks(bs.Node, bs.keeper.Blocks())
-	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && !bs.OfPools })
+	return slices.DeleteFunc(held, func(b netaddr.Block) bool { return b.Network == "" && !bs.OfPools })
 }
 
 // blocksOf returns the prefixes of a network's blocks.
-func blocksOf(network string, held []pod.Block) []netip.Prefix {
+func blocksOf(network string, held []netaddr.Block) []netip.Prefix {
 	var list []netip.Prefix
 	for _, b := range held {
 		if b.Network == network {
@@ -383,7 +384,7 @@ func blocksOf(network string, held []pod.Block) []netip.Prefix {
 
 // onTaken queues a block of another node for [Blocks.isolate]. It reports whether the pods that use the block are
 // isolated already, durably. The keeper calls it at each step until then.
-func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
+func (bs *Blocks) onTaken(b netaddr.Block, by string) (isolated bool) {
 	t := recovery.Taken{Network: b.Network, Prefix: b.Prefix, By: by}
 	if len(bs.Replayer.Exposed(t)) == 0 && bs.Quarantine.IsDurable() &&
 		!bs.Wiring.WithholdsOthers(bs.Quarantine.Keys()) {

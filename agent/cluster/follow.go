@@ -295,7 +295,7 @@ func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) boo
 
 // parts returns this node's address blocks by network. Other nodes route packets for them to this node.
 func (f *Follower) parts(now *followed) []pod.NodePart {
-	var held []pod.Block
+	var held []netaddr.Block
 	if now.blocks != nil {
 		held = now.blocks.Blocks
 	}

@@ -39,7 +39,7 @@ func (l *loan) key() addressKey { return addressKey{l.Network, l.address} }
 
 // isIn reports whether a pool has the address.
 func (l *loan) isIn(p Pool) bool {
-	return l.Pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address)
+	return l.pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address)
 }
 
 // loans are the addresses that other nodes lend this one.
@@ -121,26 +121,30 @@ func (ls *loans) take(b *v1.IPBlock) error {
 }
 
 func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
-	block := Block{
-		Pool:    b.Spec.Pool,
-		Network: string(b.Spec.Network),
-		Prefix:  netaddr.Single(address),
-	}
 	around, err := Parse(b)
 	if err != nil {
 		return err
 	}
-	taken := &loan{held: held{Block: block, name: b.Name, object: b}, address: address, around: around}
+	taken := &loan{
+		held: held{
+			Block:  netaddr.Block{Network: string(b.Spec.Network), Prefix: netaddr.Single(address)},
+			pool:   b.Spec.Pool,
+			name:   b.Name,
+			object: b,
+		},
+		address: address,
+		around:  around,
+	}
 	ls.all[taken.key()] = taken
 	if err = ls.keep(); err == nil {
-		err = ls.config.Local.Add(block)
+		err = ls.config.Local.Add(taken.Block)
 		taken.closed = errors.Is(err, ErrNoNetwork) // Step opens it with the network, or returns it after the grace
 	}
 	if err != nil && !taken.closed {
 		delete(ls.all, taken.key())
 		return fmt.Errorf("use address %s of block %s: %w", address, b.Name, err)
 	}
-	taken.count(ls.config.Local.Usage(block), ls.config.Now())
+	taken.count(ls.config.Local.Usage(taken.Block), ls.config.Now())
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -161,13 +162,14 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 		return err
 	}
 	h := &held{
-		Block: Block{
-			Pool:     b.Spec.Pool,
+		Block: netaddr.Block{
 			Network:  string(b.Spec.Network),
 			Prefix:   prefix,
 			Withheld: v1.Addresses(b.Spec.Offered),
 		},
-		name: b.Name, object: b,
+		pool:   b.Spec.Pool,
+		name:   b.Name,
+		object: b,
 	}
 	k.held[b.Name] = h
 	// Addresses of the block that were lent to this node are its own now.

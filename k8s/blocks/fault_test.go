@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
@@ -162,7 +163,7 @@ func TestBlocksOfAnEarlierNodeOfTheSameName(t *testing.T) {
 func TestABlockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
-	n.taken = func(_ blocks.Block, by string) bool { t.Errorf("taken by %s", by); return true }
+	n.taken = func(_ netaddr.Block, by string) bool { t.Errorf("taken by %s", by); return true }
 	l.restart(n)
 	l.step(n)
 	l.lease(n, 2)
@@ -197,7 +198,7 @@ func TestATakenBlockIsReportedAsLongAsPodsUseIt(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	told := 0
-	n.taken = func(_ blocks.Block, by string) bool {
+	n.taken = func(_ netaddr.Block, by string) bool {
 		if told++; by != "n2" {
 			t.Errorf("taken by %s", by)
 		}

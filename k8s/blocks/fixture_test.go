@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
@@ -42,7 +43,7 @@ type node struct {
 	uid   string
 	away  bool // its watch has not seen anything yet
 	kept  []v1.IPBlock
-	taken func(b blocks.Block, by string) bool
+	taken func(b netaddr.Block, by string) bool
 
 	cut  bool // from the API server, of which the node then knows what it saw last:
 	seen []*v1.IPBlock

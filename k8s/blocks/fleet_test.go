@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
@@ -97,7 +98,7 @@ func (f *fleet) machine(name string) *machine {
 	m.node = &node{
 		local: &blockstest.Node{Name: name, Judge: blockstest.NewJudge(), Now: f.clock, Rest: 30 * time.Second},
 		uid:   "first",
-		taken: func(b blocks.Block, _ string) bool { f.isolate(m, b); return true },
+		taken: func(b netaddr.Block, _ string) bool { f.isolate(m, b); return true },
 	}
 	f.restart(m.node)
 	return m
@@ -228,7 +229,7 @@ func (f *fleet) remove(m *machine, a netip.Addr) {
 }
 
 // isolate isolates pods of the machine.
-func (f *fleet) isolate(m *machine, b blocks.Block) {
+func (f *fleet) isolate(m *machine, b netaddr.Block) {
 	for a := range m.pods {
 		if !b.Prefix.Contains(a) || m.isolated[a] {
 			continue

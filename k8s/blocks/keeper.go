@@ -27,6 +27,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -47,16 +48,16 @@ type store interface {
 type local interface {
 	// Add allows the allocation of the block's addresses except those withheld, also after Remove. The error is an
 	// [ErrNoNetwork] if the node does not have the network.
-	Add(b Block) error
+	Add(b netaddr.Block) error
 	// Remove stops the allocation of the block's addresses. If none is held or cooling it forgets the block and returns
 	// true; else the block stays, closed. A single address may be cooling: it rests with its lender.
-	Remove(b Block) bool
-	Usage(b Block) Usage
+	Remove(b netaddr.Block) bool
+	Usage(b netaddr.Block) Usage
 	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling after a pod of
 	// the namespace, or any free one if wanted is invalid. It returns an invalid address if there is none.
-	Withhold(b Block, wanted netip.Addr, namespace string) netip.Addr
+	Withhold(b netaddr.Block, wanted netip.Addr, namespace string) netip.Addr
 	// Return allows the allocation of a withheld address again.
-	Return(b Block, address netip.Addr)
+	Return(b netaddr.Block, address netip.Addr)
 }
 
 // ErrNoNetwork means that a block belongs to a network that the node does not have: it is deleted, or not known yet.
@@ -79,7 +80,7 @@ type Config struct {
 	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It
 	// reports whether these pods are isolated durably. Until then the keeper stores the block, so that a restarted
 	// keeper calls Taken too. Optional.
-	Taken func(b Block, by string) (isolated bool)
+	Taken func(b netaddr.Block, by string) (isolated bool)
 	// Known is what an earlier run stored: addresses are allocated from it before the API server answers.
 	Known []v1.IPBlock
 	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a
@@ -99,7 +100,7 @@ func (c Config) withDefaults() Config {
 		c.All = func() bool { return true }
 	}
 	if c.Taken == nil {
-		c.Taken = func(Block, string) bool { return true }
+		c.Taken = func(netaddr.Block, string) bool { return true }
 	}
 	c.Interval = cmp.Or(c.Interval, 5*time.Second)
 	if c.Now == nil {

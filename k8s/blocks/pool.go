@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -139,17 +140,10 @@ func Parse(b *v1.IPBlock) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// Block is a block of this node, or a single address that another node lends it.
-type Block struct {
-	Pool     string // of an IPPool
-	Network  string // of a custom network
-	Prefix   netip.Prefix
-	Withheld []netip.Addr // addresses that are lent or offered to other nodes
-}
-
 // held is a block of this node with its state.
 type held struct {
-	Block
+	netaddr.Block
+	pool       string // of an IPPool; "" for a block of a custom network
 	name       string
 	object     *v1.IPBlock // its last known state in the API server
 	usage      Usage
@@ -170,7 +164,7 @@ func (h *held) isOurs() bool { return !h.leaving && !h.taken }
 func (h *held) lent() bool { return len(h.object.Spec.Offered)+len(h.object.Spec.Borrowed) > 0 }
 
 func (h *held) isOf(p Pool) bool {
-	return h.Pool == p.Name && h.Network == p.Network && p.Has(h.Prefix)
+	return h.pool == p.Name && h.Network == p.Network && p.Has(h.Prefix)
 }
 
 func (h *held) count(u Usage, now time.Time) {

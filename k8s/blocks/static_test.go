@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
@@ -253,7 +254,7 @@ func TestNodeThatLostABorrowedAddressIsolatesItsPod(t *testing.T) {
 	n := &node{
 		local: &blockstest.Node{Name: "n2", Judge: blockstest.NewJudge(), Now: l.clock},
 		uid:   "uid of n2",
-		taken: func(b blocks.Block, by string) bool {
+		taken: func(b netaddr.Block, by string) bool {
 			if by != "n1" {
 				t.Errorf("taken by %q", by)
 			}

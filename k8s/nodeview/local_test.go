@@ -82,7 +82,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 
 func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 	l := nodeview.Local{Allocator: func(string) *ipam.Allocator { return nil }}
-	b := blocks.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
+	b := netaddr.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
 	if err := l.Add(b); err == nil {
 		t.Error("it was added")
 	}

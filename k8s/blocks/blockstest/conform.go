@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 )
@@ -157,11 +158,11 @@ func names(list []v1.IPBlock) string {
 // Giver allocates addresses of blocks on one node.
 type Giver struct {
 	Local interface {
-		Add(b blocks.Block) error
-		Remove(b blocks.Block) bool
-		Usage(b blocks.Block) blocks.Usage
-		Withhold(b blocks.Block, wanted netip.Addr, namespace string) netip.Addr
-		Return(b blocks.Block, address netip.Addr)
+		Add(b netaddr.Block) error
+		Remove(b netaddr.Block) bool
+		Usage(b netaddr.Block) blocks.Usage
+		Withhold(b netaddr.Block, wanted netip.Addr, namespace string) netip.Addr
+		Return(b netaddr.Block, address netip.Addr)
 	}
 	Lease   func() netip.Addr  // for a pod; not valid: none is free
 	Release func(a netip.Addr) // of a pod
@@ -170,7 +171,7 @@ type Giver struct {
 
 // ConformGiver tests an implementation without allocated addresses, with a block of the pool pods.
 func ConformGiver(t *testing.T, g Giver) {
-	b := blocks.Block{Pool: "pods", Prefix: netip.MustParsePrefix("10.1.0.64/29")}
+	b := netaddr.Block{Prefix: netip.MustParsePrefix("10.1.0.64/29")}
 	counts := func(when string, held, cooling, free int) {
 		t.Helper()
 		if u := g.Local.Usage(b); u != (blocks.Usage{Held: held, Cooling: cooling, Free: free}) {
