@@ -28,7 +28,6 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
-	"github.com/weftnet/weft/wire"
 )
 
 // Blocks claims and releases the address blocks of this node, claims another one for an ADD without a free address, and
@@ -159,9 +158,9 @@ func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 
 // claimedFrom lists the pools that the node claims blocks of. If its addresses do not come from pools, these are
 // closed, but not deleted.
-func (bs *Blocks) claimedFrom() []blocks.Pool {
+func (bs *Blocks) claimedFrom() []blocks.PoolCIDR {
 	view := bs.Cluster.View()
-	var list []blocks.Pool
+	var list []blocks.PoolCIDR
 	for _, p := range view.ClaimedFrom() {
 		if p.Network == "" && !bs.OfPools {
 			p.Closed = true
@@ -251,7 +250,7 @@ const awayWait = 3 * time.Second
 // refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the
 // ADD.
 func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
-	var wanted []blocks.Pool
+	var wanted []blocks.PoolCIDR
 	for _, p := range bs.claimedFrom() {
 		for _, tried := range exhausted.Pools() {
 			if !p.Closed && nameOfPool(p) == tried {
@@ -285,7 +284,7 @@ func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam
 
 // need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it.
 // The pods that wait share one claim.
-func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) error {
+func (bs *Blocks) need(ctx context.Context, wanted []blocks.PoolCIDR, once bool) error {
 	limit := bs.Wait
 	if bs.Cluster.Failure() != nil {
 		limit = min(limit, awayWait)
@@ -308,17 +307,17 @@ func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) err
 }
 
 // isFull reports whether this node may have no further block of the pools: to wait for one is in vain.
-func (bs *Blocks) isFull(wanted []blocks.Pool) bool {
-	return !slices.ContainsFunc(wanted, func(p blocks.Pool) bool { return !bs.keeper.IsFull(p) })
+func (bs *Blocks) isFull(wanted []blocks.PoolCIDR) bool {
+	return !slices.ContainsFunc(wanted, func(p blocks.PoolCIDR) bool { return !bs.keeper.IsFull(p) })
 }
 
 // isExhausted reports whether no block of the pools is left for this node.
-func (bs *Blocks) isExhausted(wanted []blocks.Pool) bool {
-	return !slices.ContainsFunc(wanted, func(p blocks.Pool) bool { return !bs.keeper.Exhausted(p) })
+func (bs *Blocks) isExhausted(wanted []blocks.PoolCIDR) bool {
+	return !slices.ContainsFunc(wanted, func(p blocks.PoolCIDR) bool { return !bs.keeper.Exhausted(p) })
 }
 
 // sizesOf lists pools with the number of their blocks and addresses.
-func sizesOf(pools []blocks.Pool) string {
+func sizesOf(pools []blocks.PoolCIDR) string {
 	var texts []string
 	for _, p := range pools {
 		block := p.Block(0)
@@ -330,17 +329,17 @@ func sizesOf(pools []blocks.Pool) string {
 }
 
 // nameOfPool returns the name of a pool in allocators.
-func nameOfPool(p blocks.Pool) string {
+func nameOfPool(p blocks.PoolCIDR) string {
 	if p.Network == "" {
 		return p.Name
 	}
-	return desired.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
+	return desired.PoolOfNetwork(p.Network, netaddr.FamilyOf(p.Prefix.Addr()))
 }
 
 // claimStatic claims the static address that a pod requests.
 func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOutside, refused error) error {
 	pools := bs.claimedFrom()
-	at := slices.IndexFunc(pools, func(p blocks.Pool) bool {
+	at := slices.IndexFunc(pools, func(p blocks.PoolCIDR) bool {
 		return !p.Closed && nameOfPool(p) == e.Pool && p.Prefix.Contains(e.Address)
 	})
 	if at < 0 {
@@ -419,7 +418,7 @@ func (bs *Blocks) isolate(ctx context.Context) error {
 
 // CanGrow reports whether the node can claim another block of a pool.
 func (bs *Blocks) CanGrow(s ipam.Stats) bool {
-	return s.Blocks && !slices.ContainsFunc(bs.claimedFrom(), func(p blocks.Pool) bool {
+	return s.Blocks && !slices.ContainsFunc(bs.claimedFrom(), func(p blocks.PoolCIDR) bool {
 		return nameOfPool(p) == s.Name && p.Prefix == s.Prefix && bs.keeper.Exhausted(p)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
 	"github.com/weftnet/weft/wire"
@@ -54,13 +55,13 @@ func (n *node) counts(index vpp.ACLIndex, packets ...uint64) {
 // rest.
 func shared() *node {
 	rules := []wire.ACLRule{
-		{Family: wire.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[0]"}, {
-			Family: wire.IP4,
+		{Family: netaddr.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[0]"}, {
+			Family: netaddr.IP4,
 			Permit: true,
 			Origin: "NetworkPolicy shop/a ingress[1]",
 		},
-		{Family: wire.IP4, Origin: "NetworkPolicy shop/a, NetworkPolicy shop/b ingress: no rule allows it"}, {
-			Family: wire.IP4,
+		{Family: netaddr.IP4, Origin: "NetworkPolicy shop/a, NetworkPolicy shop/b ingress: no rule allows it"}, {
+			Family: netaddr.IP4,
 			Permit: true,
 		},
 	}

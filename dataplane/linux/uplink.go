@@ -270,7 +270,7 @@ const movedProtocol = 202
 
 // movedRoute returns a route of the card through the link to the dataplane, with the same metric.
 func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route {
-	family := wire.FamilyOf(r.Destination.Addr())
+	family := netaddr.FamilyOf(r.Destination.Addr())
 	moved := &netlink.Route{
 		LinkIndex: to.Attrs().Index,
 		Dst:       ipNet(r.Destination),
@@ -296,7 +296,7 @@ func movedSource(v wire.Uplink, r wire.CardRoute) netip.Addr {
 			return a.Prefix.Addr()
 		}
 	}
-	return v.Card.Address(wire.IP4)
+	return v.Card.Address(netaddr.IP4)
 }
 
 // gateways returns the neighbour entries for the dataplane's end of the link.

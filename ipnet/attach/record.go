@@ -8,7 +8,6 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // record returns the interface of an attachment: its spec with the allocated addresses. Its objects follow from the
@@ -69,11 +68,11 @@ func addOnLink(i *pod.Interface, a netip.Addr, p netaddr.Pool) {
 
 // addWithDefaultRoute adds an address with a default route.
 func addWithDefaultRoute(i *pod.Interface, a netip.Addr) {
-	family := wire.FamilyOf(a)
+	family := netaddr.FamilyOf(a)
 	gateway := desired.GatewayOf(family)
 	i.Addresses = append(i.Addresses, netaddr.Single(a))
 	i.Gateways = append(i.Gateways, gateway)
-	if family == wire.IP4 {
+	if family == netaddr.IP4 {
 		i.Routes = append(i.Routes, pod.Route{Destination: netaddr.Single(gateway)})
 	}
 	i.Routes = append(i.Routes, pod.Route{Destination: desired.DefaultOf(family), Gateway: gateway})
@@ -82,12 +81,12 @@ func addWithDefaultRoute(i *pod.Interface, a netip.Addr) {
 // addRouted adds an address, with routes to the network if the interface has the network route. The IPv4 gateway
 // differs from the gateway of the main interface: a pod has one route to a gateway.
 func (s *spec) addRouted(i *pod.Interface, l ipam.Lease) {
-	family := wire.FamilyOf(l.Address)
+	family := netaddr.FamilyOf(l.Address)
 	gateway := desired.Gateway6
 	switch {
-	case family == wire.IP4 && s.kind == pod.TypeMemif && s.network.custom == nil:
+	case family == netaddr.IP4 && s.kind == pod.TypeMemif && s.network.custom == nil:
 		gateway = desired.Gateway4 // the kernel does not route for it
-	case family == wire.IP4:
+	case family == netaddr.IP4:
 		gateway = s.network.gatewayOf(l)
 	}
 	i.Addresses = append(i.Addresses, netaddr.Single(l.Address))
@@ -95,11 +94,11 @@ func (s *spec) addRouted(i *pod.Interface, l ipam.Lease) {
 	if !s.routes.toNetwork {
 		return
 	}
-	if family == wire.IP4 {
+	if family == netaddr.IP4 {
 		i.Routes = append(i.Routes, pod.Route{Destination: netaddr.Single(gateway)})
 	}
 	for _, p := range s.network.pools() {
-		if wire.FamilyOf(p.Prefix.Addr()) == family {
+		if netaddr.FamilyOf(p.Prefix.Addr()) == family {
 			i.Routes = append(i.Routes, pod.Route{Destination: p.Prefix, Gateway: gateway})
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
-	"github.com/weftnet/weft/wire"
 )
 
 // Buckets of the rules of pods: lists by name, and their names by pod. They hold while the API server cannot be
@@ -138,7 +137,7 @@ func (r *podRules) nodePrefixes() []netip.Prefix {
 			list = append(list, netaddr.Single(a))
 		}
 	}
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		if a := r.networks.NodeAddress(f); a.IsValid() {
 			list = append(list, netaddr.Single(a))
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // spec is the resolved request for one interface of a pod, before its addresses are allocated.
@@ -88,7 +87,7 @@ func (n network) hasNoCIDRs() bool { return n.custom != nil && len(n.custom.Netw
 func (n network) isGuarded() bool { return n.custom != nil && n.custom.IsGuarded() }
 
 // vrf returns the VRF of a routed network, and its families.
-func (n network) vrf() (desired.VRF, []wire.Family) {
+func (n network) vrf() (desired.VRF, []netaddr.Family) {
 	if n.custom != nil {
 		return n.custom.VRF, desired.FamiliesOf(n.custom.Network.CIDRs)
 	}
@@ -127,7 +126,7 @@ func (n network) gatewayOf(l ipam.Lease) netip.Addr {
 	p := n.poolOf(l)
 	switch {
 	case !p.Prefix.IsValid():
-		return n.node.NodeAddress(wire.FamilyOf(l.Address))
+		return n.node.NodeAddress(netaddr.FamilyOf(l.Address))
 	case n.custom != nil:
 		return p.Node()
 	}

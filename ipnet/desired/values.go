@@ -10,19 +10,18 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // LeastMTU is the lowest MTU that the families permit.
-func LeastMTU(families []wire.Family) int {
-	return pod.MinMTU(slices.Contains(families, wire.IP6))
+func LeastMTU(families []netaddr.Family) int {
+	return pod.MinMTU(slices.Contains(families, netaddr.IP6))
 }
 
 // FamiliesOf lists the families of prefixes, IPv4 first.
-func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
-	var families []wire.Family
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
-		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return wire.FamilyOf(p.Addr()) == f }) {
+func FamiliesOf(prefixes []netip.Prefix) []netaddr.Family {
+	var families []netaddr.Family
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return netaddr.FamilyOf(p.Addr()) == f }) {
 			families = append(families, f)
 		}
 	}
@@ -39,9 +38,9 @@ func Singles(prefixes []netip.Prefix) []netip.Prefix {
 }
 
 // HasFamily reports whether a prefix is of the family.
-func HasFamily(prefixes []netip.Prefix, f wire.Family) bool {
+func HasFamily(prefixes []netip.Prefix, f netaddr.Family) bool {
 	for _, p := range prefixes {
-		if wire.FamilyOf(p.Addr()) == f {
+		if netaddr.FamilyOf(p.Addr()) == f {
 			return true
 		}
 	}

@@ -77,7 +77,7 @@ func (m *Mesh) carried(mtu int, own []netip.Prefix) int {
 	if m.pathMTU == 0 {
 		return mtu
 	}
-	return min(mtu, max(m.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), wire.IP6))))
+	return min(mtu, max(m.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), netaddr.IP6))))
 }
 
 func (o overlay) isBridged() bool { return o.bvi == "" }
@@ -99,7 +99,7 @@ func (o overlay) enter(self pod.Node) desired.Values {
 	v.Add(wire.UnnumberedKey(o.bvi), o.vrf.Borrowed(o.bvi, families))
 	for _, f := range families {
 		v.Add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.Membership(o.bvi, f))
-		if f == wire.IP4 {
+		if f == netaddr.IP4 {
 			continue
 		}
 		own := netaddr.Single(desired.MeshAddress(self.ID, f))
@@ -141,7 +141,7 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 
 // route routes a prefix to a node.
 func (o overlay) route(v *desired.Values, p netip.Prefix, node pod.Node) {
-	o.vrf.Route(v, p, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, wire.FamilyOf(p.Addr()))})
+	o.vrf.Route(v, p, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, netaddr.FamilyOf(p.Addr()))})
 }
 
 // blocksOf lists the blocks of the network on a node that can be routed.
@@ -170,7 +170,7 @@ func (o overlay) unroutable(block netip.Prefix) string {
 		}
 	}
 	if !sameFamily {
-		return fmt.Sprintf("this node has no %s there", wire.FamilyOf(block.Addr()))
+		return fmt.Sprintf("this node has no %s there", netaddr.FamilyOf(block.Addr()))
 	}
 	return ""
 }
@@ -199,8 +199,8 @@ func innerEnd(node netip.Addr) netip.Addr {
 }
 
 // kernelEnd is the next hop of the tunnels' VRF.
-func kernelEnd(f wire.Family) netip.Addr {
-	if f == wire.IP4 {
+func kernelEnd(f netaddr.Family) netip.Addr {
+	if f == netaddr.IP4 {
 		return kernelEnd4
 	}
 	return kernelEnd6
@@ -232,7 +232,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return nil
 	}
-	f := wire.FamilyOf(self)
+	f := netaddr.FamilyOf(self)
 	inner := innerEnd(self)
 	l := h.tunnelLink()
 	var v desired.Values
@@ -266,7 +266,7 @@ func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	}
 	desired.TunnelVRF.Route(&v, netaddr.Single(peer), wire.Path{
 		Interface: desired.TunnelObject,
-		NextHop:   kernelEnd(wire.FamilyOf(peer)),
+		NextHop:   kernelEnd(netaddr.FamilyOf(peer)),
 	})
 	return v
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // SavedBlock is the record of a block of this node.
@@ -112,7 +111,7 @@ func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 	for _, b := range ev.Blocks {
 		b = ofNetwork(b)
-		family := wire.FamilyOf(b.Prefix.Addr())
+		family := netaddr.FamilyOf(b.Prefix.Addr())
 		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[blockKey(b)] != "" || n.NodeAddress(family).IsValid() {
 			continue
 		}
@@ -132,7 +131,7 @@ func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 // setOwn makes an address the node's own in its family.
 func (n *Networks) setOwn(a netip.Addr) {
 	own := maps.Clone(*n.own.Load())
-	own[wire.FamilyOf(a)] = a
+	own[netaddr.FamilyOf(a)] = a
 	n.own.Store(&own)
 }
 

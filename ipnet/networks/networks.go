@@ -40,7 +40,7 @@ type Networks struct {
 	customs atomic.Pointer[map[string]*Custom] // by name
 	pools   atomic.Pointer[PoolSet]            // of the network default
 	// the node's addresses in families whose pools are all shared with other nodes
-	own atomic.Pointer[map[wire.Family]netip.Addr]
+	own atomic.Pointer[map[netaddr.Family]netip.Addr]
 	// by network, why it is missing or not as the cluster specifies it
 	refused atomic.Pointer[map[string]string]
 }
@@ -59,7 +59,7 @@ func New(c Config) (*Networks, error) {
 	n := &Networks{Config: c, addresses: addresses, blocks: make(map[string]SavedBlock)}
 	n.customs.Store(&map[string]*Custom{})
 	n.pools.Store(c.pools())
-	n.own.Store(&map[wire.Family]netip.Addr{})
+	n.own.Store(&map[netaddr.Family]netip.Addr{})
 	n.refused.Store(new(map[string]string))
 	return n, nil
 }
@@ -183,7 +183,7 @@ func (c *Custom) Pools() []netaddr.Pool {
 	var pools []netaddr.Pool
 	for _, cidr := range c.Network.CIDRs {
 		pools = append(pools, netaddr.Pool{
-			Name:   desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())),
+			Name:   desired.PoolOfNetwork(c.Network.Name, netaddr.FamilyOf(cidr.Addr())),
 			Prefix: cidr,
 		})
 	}
@@ -284,7 +284,7 @@ func (n *Networks) MTUOf(c *Custom) int {
 }
 
 // FamiliesIn lists the families of the addresses of a network.
-func (n *Networks) FamiliesIn(network string) []wire.Family {
+func (n *Networks) FamiliesIn(network string) []netaddr.Family {
 	if c := n.Custom(network); c != nil {
 		return desired.FamiliesOf(c.Network.CIDRs)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // SavedPools is the record of the pools of the network default.
@@ -101,7 +100,7 @@ func (p *PoolSet) pool(name string) *netaddr.Pool {
 }
 
 // Families lists the families that have pools, IPv4 first.
-func (p *PoolSet) Families() []wire.Family {
+func (p *PoolSet) Families() []netaddr.Family {
 	var prefixes []netip.Prefix
 	for _, pool := range p.All {
 		prefixes = append(prefixes, pool.Prefix)
@@ -171,7 +170,7 @@ func (p *PoolSet) configuredPools(ev *pod.AddPod) ([]string, error) {
 }
 
 // chosen lists the pools of a family in a choice. A choice that names a pool which the pod may not use is an error.
-func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string, error) {
+func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family netaddr.Family) ([]string, error) {
 	var names []string
 	for _, name := range c.names {
 		pool := p.pool(name)
@@ -182,7 +181,7 @@ func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string
 		if err := p.Usable(ev, c.from, pool.Node()); err != nil {
 			return nil, err
 		}
-		if wire.FamilyOf(pool.Prefix.Addr()) == family {
+		if netaddr.FamilyOf(pool.Prefix.Addr()) == family {
 			names = append(names, name)
 		}
 	}
@@ -243,9 +242,9 @@ func (p *PoolSet) Of(a netip.Addr) string {
 
 // NodeAddress returns the node's own address of a family: from the first pool that only this node has, else from a
 // block; not valid if there is none.
-func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
+func (n *Networks) NodeAddress(f netaddr.Family) netip.Addr {
 	for _, p := range n.pools.Load().All {
-		if !p.Blocks && wire.FamilyOf(p.Prefix.Addr()) == f {
+		if !p.Blocks && netaddr.FamilyOf(p.Prefix.Addr()) == f {
 			return p.Node()
 		}
 	}
@@ -255,7 +254,7 @@ func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
 // NodeIn returns the node's own address for its route to a pool; not valid if there is none yet.
 func (n *Networks) NodeIn(p netaddr.Pool) netip.Addr {
 	if p.Blocks {
-		return n.NodeAddress(wire.FamilyOf(p.Prefix.Addr()))
+		return n.NodeAddress(netaddr.FamilyOf(p.Prefix.Addr()))
 	}
 	return p.Node()
 }

@@ -33,11 +33,11 @@ import (
 
 // Cluster is the objects that announcements are validated against.
 type Cluster struct {
-	Nodes    map[string]Node // the Node objects, by name
-	Pools    []blocks.Pool   // the valid IPPools, and the CIDRs of the valid CustomNetworks
-	Blocks   []*v1.IPBlock   // of all nodes
-	Services []netip.Prefix  // the known Service ranges
-	Servers  []netip.Addr    // addresses of the API server
+	Nodes    map[string]Node   // the Node objects, by name
+	Pools    []blocks.PoolCIDR // the valid IPPools, and the CIDRs of the valid CustomNetworks
+	Blocks   []*v1.IPBlock     // of all nodes
+	Services []netip.Prefix    // the known Service ranges
+	Servers  []netip.Addr      // addresses of the API server
 
 	Former Former
 }
@@ -71,7 +71,7 @@ func (r Rejection) String() string {
 // Validator validates announcements against one state of the cluster. It is for one goroutine.
 type Validator struct {
 	cluster  Cluster
-	pools    map[poolName][]blocks.Pool
+	pools    map[poolName][]blocks.PoolCIDR
 	holders  map[place]*v1.IPBlock // the block of each prefix
 	loans    map[place]*v1.IPBlock // the block of each lent address, as a prefix
 	granted  bart.Table[grantees]  // the nodes of each granted prefix of the default network
@@ -91,7 +91,7 @@ type place struct {
 // NewValidator indexes a state of the cluster, which must not change afterwards.
 func NewValidator(c Cluster) *Validator {
 	v := &Validator{
-		cluster: c, pools: make(map[poolName][]blocks.Pool),
+		cluster: c, pools: make(map[poolName][]blocks.PoolCIDR),
 		holders: make(map[place]*v1.IPBlock), loans: make(map[place]*v1.IPBlock),
 	}
 	for _, p := range c.Pools {
@@ -311,10 +311,10 @@ func (v *Validator) grant(node, network string, p netip.Prefix) string {
 func (v *Validator) ofPool(b *v1.IPBlock, prefix netip.Prefix) string {
 	name := poolName{b.Spec.Pool, string(b.Spec.Network)}
 	pools, known := v.pools[name]
-	if slices.ContainsFunc(pools, func(p blocks.Pool) bool { return p.Has(prefix) }) {
+	if slices.ContainsFunc(pools, func(p blocks.PoolCIDR) bool { return p.Has(prefix) }) {
 		return ""
 	}
-	what := blocks.Pool{Name: name.pool, Network: name.network}.String()
+	what := blocks.PoolCIDR{Name: name.pool, Network: name.network}.String()
 	switch {
 	case v.wasBlock(b, prefix):
 		return ""

@@ -38,7 +38,7 @@ type addressKey struct {
 func (l *loan) key() addressKey { return addressKey{l.Network, l.address} }
 
 // isIn reports whether a pool has the address.
-func (l *loan) isIn(p Pool) bool {
+func (l *loan) isIn(p PoolCIDR) bool {
 	return l.pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address)
 }
 
@@ -57,7 +57,7 @@ type loans struct {
 
 // borrow borrows addresses on offer if no block is left for this node. It fails with [ErrNoBlocks] if that is disabled
 // or there is none.
-func (ls *loans) borrow(ctx context.Context, p Pool) error {
+func (ls *loans) borrow(ctx context.Context, p PoolCIDR) error {
 	if !p.Borrowing {
 		return ErrNoBlocks{Pool: p}
 	}
@@ -150,7 +150,7 @@ func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
 
 // repay returns borrowed addresses without a pod: at once if the pool has free addresses without them, or another node
 // requests them, else after the grace. Own is the level of the node's blocks.
-func (ls *loans) repay(ctx context.Context, p Pool, own level, marks Marks) error {
+func (ls *loans) repay(ctx context.Context, p PoolCIDR, own level, marks Marks) error {
 	var errs []error
 	if ls.mayOwe(p) {
 		errs = append(errs, ls.scan(ctx, p))
@@ -194,7 +194,7 @@ func (ls *loans) isDue(loan *loan, claimed, enough bool, grace time.Duration) bo
 
 // mayOwe reports whether to search unknown loans to this node: those of an earlier run, whose state may be lost, and
 // those of writes without an answer.
-func (ls *loans) mayOwe(p Pool) bool {
+func (ls *loans) mayOwe(p PoolCIDR) bool {
 	now := ls.config.Now()
 	if unanswered, is := ls.unanswered[p.Key()]; is {
 		return now.Sub(unanswered) >= requestTime
@@ -203,7 +203,7 @@ func (ls *loans) mayOwe(p Pool) bool {
 }
 
 // scan takes all loans of a pool to this node.
-func (ls *loans) scan(ctx context.Context, p Pool) error {
+func (ls *loans) scan(ctx context.Context, p PoolCIDR) error {
 	list, err := ls.config.Store.List(ctx, p, true)
 	if err != nil {
 		return fmt.Errorf("list blocks to find loans: %w", err)
@@ -244,7 +244,7 @@ func (ls *loans) giveBack(ctx context.Context, l *loan) error {
 }
 
 // of lists the loans of a pool.
-func (ls *loans) of(p Pool) []*loan {
+func (ls *loans) of(p PoolCIDR) []*loan {
 	return slices.DeleteFunc(ls.sorted(), func(l *loan) bool { return !l.isIn(p) })
 }
 
@@ -266,7 +266,7 @@ func (ls *loans) used(b *v1.IPBlock) *v1.IPBlock {
 }
 
 // free counts the borrowed addresses of a pool that can be allocated.
-func (ls *loans) free(p Pool) int {
+func (ls *loans) free(p PoolCIDR) int {
 	free := 0
 	for _, l := range ls.of(p) {
 		if l.isOurs() {

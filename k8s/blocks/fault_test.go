@@ -18,7 +18,7 @@ import (
 )
 
 // need runs the keeper until it answers a pod.
-func need(t *testing.T, n *node, p blocks.Pool) error {
+func need(t *testing.T, n *node, p blocks.PoolCIDR) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -324,7 +324,7 @@ func TestNamesAndNumbersOfBlocks(t *testing.T) {
 		{"blue", "10.1.0.0/16", 26, 1023, "10.1.255.192/26", "blue.10.1.255.192-26"},
 		{"", "fd00:1::/48", 122, 1 << 31, "fd00:1::20:0:0/122", "fd00-0001-0000-0000-0000-0020-0000-0000-122"},
 	} {
-		p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix(tt.prefix), Bits: tt.bits}
+		p := blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix(tt.prefix), Bits: tt.bits}
 		got := p.Block(tt.number)
 		if got.String() != tt.block || blocks.Name(tt.network, got) != tt.name || !p.Has(got) {
 			t.Errorf("block %d of %s: %s named %s, want %s named %s", tt.number, tt.prefix, got,

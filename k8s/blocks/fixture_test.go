@@ -19,13 +19,13 @@ type lab struct {
 	store *blockstest.Store
 	judge *blockstest.Judge
 	now   time.Time
-	pools []blocks.Pool
+	pools []blocks.PoolCIDR
 	marks blocks.Marks
 
 	unknown bool // what is not in pools may be there
 }
 
-func newLab(t *testing.T, pools ...blocks.Pool) *lab {
+func newLab(t *testing.T, pools ...blocks.PoolCIDR) *lab {
 	return &lab{
 		t:     t,
 		store: blockstest.NewStore(),
@@ -72,7 +72,7 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 			}
 			return n.said
 		},
-		Pools: func() []blocks.Pool { return l.pools },
+		Pools: func() []blocks.PoolCIDR { return l.pools },
 		All:   func() bool { return !l.unknown },
 		Marks: func() blocks.Marks { return l.marks },
 		Now:   l.clock,
@@ -123,7 +123,7 @@ func (w wire) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
 	return w.Store.Get(ctx, name)
 }
 
-func (w wire) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
+func (w wire) List(ctx context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error) {
 	if w.of.cut {
 		return nil, errCut
 	}
@@ -219,6 +219,6 @@ func (l *lab) sound(nodes ...*node) {
 	}
 }
 
-func pool(prefix string, bits int) blocks.Pool {
-	return blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), Bits: bits}
+func pool(prefix string, bits int) blocks.PoolCIDR {
+	return blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix(prefix), Bits: bits}
 }

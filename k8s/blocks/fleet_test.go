@@ -56,7 +56,7 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 	}
 	t.Logf("-fleet.seed %d -fleet.steps %d", seed, *fleetSteps)
 	f := &fleet{
-		lab: newLab(t, pool("10.1.0.0/22", 28), blocks.Pool{
+		lab: newLab(t, pool("10.1.0.0/22", 28), blocks.PoolCIDR{
 			Name:   "more",
 			Prefix: netip.MustParsePrefix("10.2.0.0/24"),
 			Bits:   28,
@@ -68,7 +68,7 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 		f.machines = append(f.machines, f.machine(fmt.Sprintf("n%02d", i)))
 	}
 	f.collector = &blocks.Collector{
-		Store: f.store, Pools: func() []blocks.Pool { return f.pools }, Now: f.clock,
+		Store: f.store, Pools: func() []blocks.PoolCIDR { return f.pools }, Now: f.clock,
 		NodeUID: func(_ context.Context, name string) (string, error) { return f.named(name).uid, nil },
 	}
 	actions := slices.Concat(
@@ -267,7 +267,7 @@ func (f *fleet) removePool(*machine) {
 	if len(f.pools) == 2 {
 		f.pools = f.pools[:1]
 	} else {
-		f.pools = append(f.pools[:1:1], blocks.Pool{
+		f.pools = append(f.pools[:1:1], blocks.PoolCIDR{
 			Name:   "more",
 			Prefix: netip.MustParsePrefix("10.2.0.0/24"),
 			Bits:   28,

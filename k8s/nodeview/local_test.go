@@ -33,8 +33,8 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 			}
 			return nil
 		}},
-		Pools: func() []blocks.Pool {
-			return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}
+		Pools: func() []blocks.PoolCIDR {
+			return []blocks.PoolCIDR{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}
 		},
 		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
 		Foreign:  func(string) *v1.IPBlock { return nil },
@@ -73,7 +73,8 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	if n := len(store.All()); n != 1 {
 		t.Errorf("%d blocks without pods, want one warm block", n)
 	}
-	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{
+	pools := []blocks.PoolCIDR{{Name: "pods", Prefix: prefix, Bits: 26}}
+	for _, v := range blocks.Check(pools, store.All(), blocks.Nodes{
 		"n1": "1",
 	}) {
 		t.Error(v)

@@ -31,7 +31,7 @@ type View struct {
 	Switches Switches      `json:"switches,omitzero"`
 	Node     Node          `json:"node"`
 	Networks []pod.Network `json:"networks,omitempty"` // by age: the older one of two conflicting networks is used
-	Pools    []Pool        `json:"pools,omitempty"`    // by age
+	Pools    []PoolView    `json:"pools,omitempty"`    // by age
 
 	// by namespace, the pools in its annotation
 	NamespacePools map[string][]string     `json:"namespacePools,omitempty"`
@@ -54,8 +54,8 @@ type Switches struct {
 	PodInterfaces bool         `json:"podInterfaces,omitempty"`
 }
 
-// Pool is an IPPool with its restrictions for this node.
-type Pool struct {
+// PoolView is an IPPool with its restrictions for this node.
+type PoolView struct {
 	netaddr.Pool        // the whole prefix; the node allocates from its blocks
 	Bits         int    `json:"bits"`             // of its blocks
 	Strict       bool   `json:"strict,omitempty"` // never borrow
@@ -125,11 +125,11 @@ func (c *Cluster) networksAndPools() View {
 
 // ClaimedFrom lists the pools that blocks are claimed from: the IPPools of this node, and the CIDRs of networks, whose
 // blocks are claimed on demand.
-func (v *View) ClaimedFrom() []blocks.Pool {
-	var pools []blocks.Pool
+func (v *View) ClaimedFrom() []blocks.PoolCIDR {
+	var pools []blocks.PoolCIDR
 	for _, p := range v.Pools {
 		if p.Why == "" {
-			pools = append(pools, blocks.Pool{
+			pools = append(pools, blocks.PoolCIDR{
 				Name:      p.Name,
 				Prefix:    p.Prefix,
 				Bits:      p.Bits,
@@ -140,7 +140,7 @@ func (v *View) ClaimedFrom() []blocks.Pool {
 	}
 	for _, n := range v.Networks {
 		for _, p := range n.CIDRs {
-			pools = append(pools, blocks.Pool{
+			pools = append(pools, blocks.PoolCIDR{
 				Network:  n.Name,
 				Prefix:   p,
 				Bits:     v.BlockSizes[n.Name].Of(p),

@@ -20,7 +20,7 @@ import (
 // Backend is where a cluster keeps its blocks.
 type Backend interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
-	List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error)
+	List(ctx context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error)
 	Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 	Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 	Delete(ctx context.Context, b *v1.IPBlock) error
@@ -133,7 +133,7 @@ func conformLists(t *testing.T, s Backend) {
 			t.Fatal(err)
 		}
 	}
-	for name, p := range map[string]blocks.Pool{
+	for name, p := range map[string]blocks.PoolCIDR{
 		"10.2.0.0-26 10.2.0.64-26": {Name: "listed"},
 		"blue.10.2.0.0-26":         {Network: "blue"},
 		"":                         {Name: "none"},
