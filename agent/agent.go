@@ -159,7 +159,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 		Member:     a.member,
 	}
 	if a.enforces() {
-		a.telemetry.source.Policies = measure.NewPolicies(a.scheduler.View, a.dataplane.Client.ACLMatches)
+		a.telemetry.source.Policies = measure.NewPolicyCounters(a.scheduler.View, a.dataplane.Client.ACLMatches)
 	}
 	return a, nil
 }

@@ -49,9 +49,9 @@ type Member struct {
 	announcer *Announcer
 	follower  *Follower
 	report    *PodReport
-	policies  *Policies       // nil: NetworkPolicies are not reported
-	enforcer  *Enforcer       // nil: policies are not enforced
-	annotator *pods.Annotator // of the annotation network-status; nil: none
+	policies  *UnenforcedPolicies // nil: NetworkPolicies are not reported
+	enforcer  *Enforcer           // nil: policies are not enforced
+	annotator *pods.Annotator     // of the annotation network-status; nil: none
 }
 
 // MemberConfig is what a member works with from the start.
@@ -198,7 +198,7 @@ func (m *Member) Join(p Parts) (err error) {
 		}
 	case c.ReportPolicies:
 		m.Health.Advise(health.Policies)
-		m.policies = &Policies{
+		m.policies = &UnenforcedPolicies{
 			Count:       m.client.CountPolicies,
 			Health:      m.Health,
 			Log:         m.Log,

@@ -80,13 +80,13 @@ const (
 	ofAll = "NetworkPolicy shop/a, NetworkPolicy shop/b ingress deny"
 )
 
-func (n *node) policies() *Policies {
-	return NewPolicies(func() kvscheduler.View { return n },
+func (n *node) policies() *PolicyCounters {
+	return NewPolicyCounters(func() kvscheduler.View { return n },
 		func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error) { return n.matches, n.err })
 }
 
 // checkTotals compares the totals of the two series.
-func checkTotals(t *testing.T, p *Policies, condition string, want map[string]uint64) {
+func checkTotals(t *testing.T, p *PolicyCounters, condition string, want map[string]uint64) {
 	t.Helper()
 	all, err := p.Read(t.Context())
 	if err != nil {
