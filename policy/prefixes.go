@@ -3,8 +3,6 @@ package policy
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // everywhere lists the prefixes of all addresses.
@@ -14,15 +12,6 @@ var everywhere = []netip.Prefix{
 
 // isEverywhere reports whether prefixes are those of all addresses.
 func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, everywhere) }
-
-// singles returns a prefix for each address.
-func singles(list []netip.Addr) []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, a := range list {
-		prefixes = append(prefixes, netaddr.Single(a))
-	}
-	return prefixes
-}
 
 // subtract returns the prefixes of what is in p and in none of the others.
 func subtract(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
