@@ -8,9 +8,9 @@ import (
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/wire"
 )
 
 // admission decides whether pods are served.
@@ -48,14 +48,14 @@ func (d *admission) Exhausted() string {
 	if !d.exhaustedIsUnavailable {
 		return ""
 	}
-	byFamily := make(map[wire.Family][]ipam.Stats)
+	byFamily := make(map[netaddr.Family][]ipam.Stats)
 	for _, s := range d.network.Networks.Allocator("").Stats() {
 		if !s.Disabled {
-			family := wire.FamilyOf(s.Prefix.Addr())
+			family := netaddr.FamilyOf(s.Prefix.Addr())
 			byFamily[family] = append(byFamily[family], s)
 		}
 	}
-	for _, family := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, family := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		stats := byFamily[family]
 		if len(stats) > 0 && !slices.ContainsFunc(stats, d.hasMore) {
 			return "pool exhausted: " + heldOf(stats) + "; delete pods, or add a pool"

@@ -44,7 +44,6 @@ import (
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/dra"
 	"github.com/weftnet/weft/kvscheduler"
@@ -160,7 +159,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 		Member:     a.member,
 	}
 	if a.enforces() {
-		a.telemetry.source.Policies = measure.NewPolicies(a.scheduler.View, a.dataplane.Client.ACLMatches)
+		a.telemetry.source.Policies = measure.NewPolicyCounters(a.scheduler.View, a.dataplane.Client.ACLMatches)
 	}
 	return a, nil
 }
@@ -541,14 +540,6 @@ func (a *Agent) observe(o podmanager.Outcome) {
 	for _, tell := range a.observers {
 		tell(o)
 	}
-}
-
-func ipamPools(pools []config.Pool) []ipam.Pool {
-	out := make([]ipam.Pool, len(pools))
-	for i, p := range pools {
-		out[i] = ipam.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}
-	}
-	return out
 }
 
 // orNone converts 0, which means "none" in the configuration, to -1: other packages take 0 as "default".

@@ -22,7 +22,7 @@ func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
 	}
 	n := ipnet.Config{
 		Networks: networks.Config{
-			Pools:          ipamPools(pools),
+			Pools:          pools,
 			NamespacePools: c.Addresses.NamespacePools,
 			NodePools:      c.Addresses.NodePools,
 			CoolDown:       orNone(c.Addresses.CoolDown),

@@ -18,6 +18,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/must"
@@ -67,7 +68,7 @@ func ingressFrom(name string, addresses ...netip.Addr) *networkingv1.NetworkPoli
 		Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
 	}
 	for _, a := range addresses {
-		block := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()).String()}
+		block := &networkingv1.IPBlock{CIDR: netaddr.Single(a).String()}
 		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
 			From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}},
 		})

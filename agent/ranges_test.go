@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
@@ -50,7 +51,7 @@ func announces(server *k8stest.Server, prefixes []v1.CIDR) bool {
 // singles are the prefixes of single addresses.
 func singles(addresses []netip.Addr) (prefixes []v1.CIDR) {
 	for _, a := range addresses {
-		prefixes = append(prefixes, v1.CIDR(netip.PrefixFrom(a, a.BitLen()).String()))
+		prefixes = append(prefixes, v1.CIDR(netaddr.Single(a).String()))
 	}
 	return prefixes
 }

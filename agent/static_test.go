@@ -19,7 +19,7 @@ import (
 )
 
 // secondNode simulates another node: it keeps its blocks and allocates their addresses.
-func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.Pool) *blockstest.Node {
+func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.PoolCIDR) *blockstest.Node {
 	t.Helper()
 	client, err := client.New(server.Connection())
 	if err != nil {
@@ -38,7 +38,7 @@ func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.P
 	}
 	k, err := blocks.New(blocks.Config{
 		Node: name, Owner: func() string { return "uid" }, Store: store, Local: local, Interval: 50 * time.Millisecond,
-		Pools:    func() []blocks.Pool { return []blocks.Pool{pool} },
+		Pools:    func() []blocks.PoolCIDR { return []blocks.PoolCIDR{pool} },
 		Keep:     func([]v1.IPBlock) error { return nil },
 		Observed: func() ([]*v1.IPBlock, bool) { list, err := listed(true); return list, err == nil },
 		Foreign: func(name string) *v1.IPBlock {
@@ -80,8 +80,8 @@ func TestStaticAddressIsAllocatedFromTheBlockOfAnyNode(t *testing.T) {
 	}
 	theirs("10.9.0.64-26", "10.9.0.64/26", v1.IPBlockSpec{Pool: "pods"})
 	theirs("blue.10.5.0.0-26", "10.5.0.0/26", v1.IPBlockSpec{Network: "blue"})
-	secondNode(t, server, "n2", blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Bits: 26})
-	secondNode(t, server, "n2", blocks.Pool{
+	secondNode(t, server, "n2", blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Bits: 26})
+	secondNode(t, server, "n2", blocks.PoolCIDR{
 		Network:  "blue",
 		Prefix:   netip.MustParsePrefix("10.5.0.0/24"),
 		Bits:     26,
@@ -137,7 +137,7 @@ func TestErrorOfAStaticAddressInUseNamesPodAndNode(t *testing.T) {
 			},
 		}},
 	})
-	local := secondNode(t, server, "n2", blocks.Pool{
+	local := secondNode(t, server, "n2", blocks.PoolCIDR{
 		Name:   "pods",
 		Prefix: netip.MustParsePrefix("10.9.0.0/24"),
 		Bits:   26,

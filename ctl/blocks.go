@@ -114,7 +114,7 @@ func poolName(pool, network string) string {
 	return orDash(pool)
 }
 
-func poolRows(pools []blocks.Pool, shares []blocks.Share) []poolRow {
+func poolRows(pools []blocks.PoolCIDR, shares []blocks.Share) []poolRow {
 	rows := []poolRow{}
 	for _, p := range pools {
 		row := poolRow{Pool: p.Name, Network: p.Network, Prefix: prefixText(p), BlockLength: p.Bits}
@@ -146,7 +146,7 @@ func nodeRows(shares []blocks.Share) []nodeRow {
 	return rows
 }
 
-func prefixText(p blocks.Pool) string {
+func prefixText(p blocks.PoolCIDR) string {
 	if !p.Prefix.IsValid() {
 		return ""
 	}

@@ -11,28 +11,28 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 var (
-	cluster4 = ipam.Pool{Name: "cluster4", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
-	cluster6 = ipam.Pool{Name: "cluster6", Prefix: netip.MustParsePrefix("2001:db8:1::/64"), Blocks: true}
+	cluster4 = netaddr.Pool{Name: "cluster4", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
+	cluster6 = netaddr.Pool{Name: "cluster6", Prefix: netip.MustParsePrefix("2001:db8:1::/64"), Blocks: true}
 )
 
 // inCluster is the configuration of a node that allocates addresses of blocks.
-func inCluster(pools ...ipam.Pool) ipnet.Config {
+func inCluster(pools ...netaddr.Pool) ipnet.Config {
 	return ipnet.Config{Networks: networks.Config{Pools: pools, Blocks: true, Tunnel: networks.TunnelVXLAN4}}
 }
 
-func block(network, prefix string, withheld ...string) pod.Block {
-	return pod.Block{Network: network, Prefix: netip.MustParsePrefix(prefix), Withheld: addrs(withheld...)}
+func block(network, prefix string, withheld ...string) netaddr.Block {
+	return netaddr.Block{Network: network, Prefix: netip.MustParsePrefix(prefix), Withheld: addrs(withheld...)}
 }
 
-func (n *node) give(t rapid.TB, blocks ...pod.Block) *pod.SetBlocks {
+func (n *node) give(t rapid.TB, blocks ...netaddr.Block) *pod.SetBlocks {
 	t.Helper()
 	ev := &pod.SetBlocks{Blocks: blocks, From: "test"}
 	if _, err := n.loop.Do(context.Background(), ev); err != nil {
@@ -94,7 +94,7 @@ func TestBlockIsReleasedWhenNoAddressOfItIsInUse(t *testing.T) {
 	own := block("", "10.1.5.0/30")
 	drains := func(want bool) {
 		t.Helper()
-		if got := n.give(t, own).Draining; (len(got) == 1) != want || want && got[0].String() != "default/10.1.6.0/30" {
+		if got := n.give(t, own).Draining; (len(got) == 1) != want || want && got[0].Prefix.String() != "10.1.6.0/30" {
 			t.Errorf("draining %v, want %t", got, want)
 		}
 		n = n.restarted(t)
@@ -130,7 +130,7 @@ func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 	for _, kind := range []pod.NetworkType{pod.L2, pod.L3} {
 		t.Run(string(kind), func(t *testing.T) {
 			n := nodeOf(t, inCluster(cluster4)).run(t)
-			blocks := []pod.Block{block("", "10.1.5.0/26"), block("blue", "10.5.0.128/26")}
+			blocks := []netaddr.Block{block("", "10.1.5.0/26"), block("blue", "10.5.0.128/26")}
 			if got := n.give(t, blocks...).Refused["blue/10.5.0.128/26"]; !strings.Contains(got,
 				`there is no network "blue"`) {
 				t.Errorf("refused %q", got)
@@ -158,7 +158,7 @@ func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 }
 
 func TestRefusedBlocksAreNamed(t *testing.T) {
-	n := nodeOf(t, inCluster(cluster4, ipam.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
+	n := nodeOf(t, inCluster(cluster4, netaddr.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
 	ev := n.give(t, block("", "10.1.5.0/26"), block("", "10.1.5.0/28"), block("", "10.9.0.0/26"),
 		block("", "10.7.0.0/26"))
 	want := map[string]string{
@@ -215,7 +215,7 @@ func TestChangesOfBlocksAndNodesAreKeptWhenTheDurableStepFails(t *testing.T) {
 	n.saver.Before(func(context.Context, []eventloop.Saved) error { return errors.New("the disk is full") })
 	for _, ev := range []eventloop.Event{
 		&pod.SetBlocks{
-			Blocks: []pod.Block{
+			Blocks: []netaddr.Block{
 				block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"), block("blue", "10.5.0.0/26"),
 			},
 		},

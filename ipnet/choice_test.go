@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -18,12 +19,12 @@ import (
 // choosing is the configuration of a node with pools for different pods.
 func choosing(t *testing.T) *node {
 	t.Helper()
-	pool := func(name, prefix string) ipam.Pool {
-		return ipam.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
+	pool := func(name, prefix string) netaddr.Pool {
+		return netaddr.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
 	}
 	config := ipnet.Config{
 		Networks: networks.Config{
-			Pools: []ipam.Pool{
+			Pools: []netaddr.Pool{
 				pool("all", "10.1.0.0/28"), pool("asked", "10.2.0.0/28"), pool("space", "10.3.0.0/28"),
 				pool("node", "10.4.0.0/28"),
 				pool("off", "10.5.0.0/28"), pool("theirs", "10.6.0.0/28"), pool("six", "fd00:1::/64"),
@@ -116,7 +117,7 @@ func TestErrorOfAnUnusablePoolNamesIt(t *testing.T) {
 
 func TestAddFailsWithoutAnEnabledPool(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}},
+		Networks: networks.Config{Pools: []netaddr.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}},
 	}).run(t)
 	checkRefusal(t, n.refuses(t, sandbox("a")), pod.CodeUnknownNetwork,
 		`no pool of the node is enabled for namespace "default"`)
@@ -324,16 +325,16 @@ func TestForeignAddressObeysItsPool(t *testing.T) {
 		disabled = "pool other is disabled, or not for this node"
 	)
 	for name, tt := range map[string]struct {
-		pool         ipam.Pool
+		pool         netaddr.Pool
 		prefix, want string
 		isPermitted  bool // to the plugin; never to the pod's annotation
 	}{
-		"for another namespace":            {ipam.Pool{Namespaces: []string{"payments"}}, plain, notFor, false},
-		"for another namespace, delegated": {ipam.Pool{Namespaces: []string{"payments"}}, permitted, notFor, false},
-		"disabled":                         {ipam.Pool{Disabled: true}, plain, disabled, false},
-		"disabled, delegated":              {ipam.Pool{Disabled: true}, permitted, disabled, true},
+		"for another namespace":            {netaddr.Pool{Namespaces: []string{"payments"}}, plain, notFor, false},
+		"for another namespace, delegated": {netaddr.Pool{Namespaces: []string{"payments"}}, permitted, notFor, false},
+		"disabled":                         {netaddr.Pool{Disabled: true}, plain, disabled, false},
+		"disabled, delegated":              {netaddr.Pool{Disabled: true}, permitted, disabled, true},
 		"disabled, delegated, for another": {
-			ipam.Pool{Disabled: true, Namespaces: []string{"payments"}}, permitted, notFor, false,
+			netaddr.Pool{Disabled: true, Namespaces: []string{"payments"}}, permitted, notFor, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +357,7 @@ func TestForeignAddressObeysItsPool(t *testing.T) {
 				"address "+address.String()+" of the IPAM plugin: "+tt.want)
 		})
 	}
-	n := newNode(t, four, ipam.Pool{
+	n := newNode(t, four, netaddr.Pool{
 		Name:       "ours",
 		Prefix:     netip.MustParsePrefix("10.2.0.0/28"),
 		Namespaces: []string{"default"},
@@ -389,8 +390,8 @@ func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 }
 
 func TestIPAMConfigurationChoosesThePools(t *testing.T) {
-	pool := func(name, prefix string) ipam.Pool {
-		return ipam.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
+	pool := func(name, prefix string) netaddr.Pool {
+		return netaddr.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
 	}
 	off := pool("off", "10.4.0.0/24")
 	off.Disabled = true

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -47,7 +48,7 @@ func TestClientAddressesOfServices(t *testing.T) {
 		"100.65.3.0/26":    "", "100.65.4.0/26": "", "100.65.1.7/32": "",
 	} {
 		p := netip.MustParsePrefix(prefix)
-		route, there := n.committer.Values()[wire.RouteKey(wire.VRFName("weft:pods", wire.FamilyOf(p.Addr())),
+		route, there := n.committer.Values()[wire.RouteKey(wire.VRFName("weft:pods", netaddr.FamilyOf(p.Addr())),
 			p)].(wire.Route)
 		behind := ""
 		if there {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/internal/netaddr"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -130,7 +129,7 @@ func TestGatewaysMACIsRefused(t *testing.T) {
 }
 
 func TestErrorOfAnExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
-	small := ipam.Pool{Name: "small", Prefix: netip.MustParsePrefix("10.2.0.0/30")}
+	small := netaddr.Pool{Name: "small", Prefix: netip.MustParsePrefix("10.2.0.0/30")}
 	n := newNode(t, small).run(t)
 	first := sandbox("first")
 	second := sandbox("second")

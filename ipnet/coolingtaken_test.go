@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -22,7 +22,7 @@ func podOf(namespace, name, uid, address string) *pod.AddPod {
 // cool-down is for. A pod of another namespace must not have it meanwhile by asking for it.
 func TestAPodOfAnotherNamespaceDoesNotGetAnAddressThatCoolsDown(t *testing.T) {
 	const message = "address 10.2.0.2 was released by a pod of another namespace and cools down for 30s; try again then, or request another one or none"
-	n := newNode(t, ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")}).run(t)
+	n := newNode(t, netaddr.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")}).run(t)
 	victim := podOf("bank", "db-0", "1", "")
 	address := mainAddress(n.add(t, victim))
 	n.delete(t, victim)
@@ -55,13 +55,13 @@ func TestAPodOfAnotherNamespaceDoesNotGetAnAddressThatCoolsDown(t *testing.T) {
 
 // The state file of an earlier version has no namespaces of leases.
 func TestTheNamespaceOfALeaseOfAnEarlierVersionIsThatOfItsAttachment(t *testing.T) {
-	n := newNode(t, ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")}).run(t)
+	n := newNode(t, netaddr.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")}).run(t)
 	n.add(t, podOf("bank", "db-0", "1", ""))
 	saved := n.kept()
 	for i := range saved.Leases {
 		saved.Leases[i].Namespace = ""
 	}
-	again := newNode(t, ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")})
+	again := newNode(t, netaddr.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.2.0.0/24")})
 	again.Restore(saved)
 	again.run(t)
 	again.delete(t, podOf("bank", "db-0", "1", ""))

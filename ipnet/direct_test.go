@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -23,7 +23,7 @@ func direct(name, options string) *pod.AddPod {
 const server = `"role":"server"`
 
 func directNode(t *testing.T, r *ruler) *node {
-	c := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}
+	c := ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}}
 	if r != nil {
 		c.Pods = attach.Config{Policies: r}
 	}

@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -45,7 +45,7 @@ func (n *node) open(t rapid.TB, externals ...pod.External) map[string]string {
 func outsideNode(t *testing.T) *node {
 	t.Helper()
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{four, six}},
+		Networks: networks.Config{Pools: []netaddr.Pool{four, six}},
 		Mesh:     mesh.Config{Uplink: "eth9", HostLink: "host0"},
 	}).run(t)
 	if refused := n.set(t, custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24", "2001:db8:6::/64")); len(
@@ -207,7 +207,7 @@ func TestInvalidExternalInterfacesDoNotAffectOthers(t *testing.T) {
 }
 
 func TestMissingFamilyIsReported(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}}).run(t)
 	if refused := n.open(t,
 		external("x", "default", "eth3", "2001:db8:2::1/64")); refused["x"] != "network default has no ip6" {
 		t.Errorf("refused %v", refused)
@@ -227,7 +227,7 @@ func TestDuplicateExternalInterfaceIsRefused(t *testing.T) {
 }
 
 func TestExternalInterfaceFollowsItsNetwork(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}}).run(t)
 	bare := list(t, n.committer.Values())
 	out := external("out", "red", "eth1", "192.0.2.1/24")
 	if refused := n.open(t, out); !strings.Contains(refused["out"], "no network") {
@@ -293,7 +293,7 @@ func chosen[T any](of []T, which []int) (some []T) {
 // Networks, pods and interfaces change in any order; the result equals that of a new node with the final state.
 func TestExternalsDoNotDependOnTheOrderOfChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
+		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four, six}}}).run(t)
 		networks := []pod.Network{
 			custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24"), custom("pink", pod.L3, "2001:db8:6::/64"),
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -271,7 +271,7 @@ func TestAddressesOnlyForAnotherPluginsInterface(t *testing.T) {
 
 // The networks have the same addresses.
 func TestValuesOfANetworkNameOnlyItsOwnObjects(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four, six}}}).run(t)
 	networks := []pod.Network{
 		custom("blue", pod.L3, "10.5.0.0/24", "fd00:5::/64"), custom("red", pod.L3, "10.5.0.0/24", "fd00:5::/64"),
 		custom("bridge", pod.L2, "10.5.0.0/24", "fd00:5::/64"),

@@ -3,6 +3,7 @@ package ipnet_test
 import (
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -11,7 +12,7 @@ func TestUnnumberedInterfaceIsInAllVRFsOfItsDonor(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	a := n.add(t, foreign("a", "10.7.0.5/32"))
 	object := a.Interfaces[0].Object
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		if n.committer.Values()[wire.InterfaceVRFKey(object, f)] == nil {
 			t.Errorf("%s is not in the VRF for %s", object, f)
 		}

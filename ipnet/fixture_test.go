@@ -16,6 +16,7 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -25,10 +26,10 @@ import (
 )
 
 var (
-	four = ipam.Pool{Name: "default4", Prefix: netip.MustParsePrefix("10.1.0.0/28")}
-	six  = ipam.Pool{Name: "default6", Prefix: netip.MustParsePrefix("2001:db8:1::/64")}
+	four = netaddr.Pool{Name: "default4", Prefix: netip.MustParsePrefix("10.1.0.0/28")}
+	six  = netaddr.Pool{Name: "default6", Prefix: netip.MustParsePrefix("2001:db8:1::/64")}
 
-	families = map[string][]ipam.Pool{"ip4": {four}, "ip6": {six}, "dual": {four, six}}
+	families = map[string][]netaddr.Pool{"ip4": {four}, "ip6": {six}, "dual": {four, six}}
 )
 
 const coolDown = 30 * time.Second
@@ -46,7 +47,7 @@ type node struct {
 	fail      bool // the handler after the network fails
 }
 
-func newNode(t testing.TB, pools ...ipam.Pool) *node {
+func newNode(t testing.TB, pools ...netaddr.Pool) *node {
 	t.Helper()
 	return nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: pools}})
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -79,7 +79,7 @@ func FuzzRestore(f *testing.F) {
 				return // the agent skips null entries
 			}
 		}
-		n := newNode(t, []ipam.Pool{four, six}...)
+		n := newNode(t, []netaddr.Pool{four, six}...)
 		n.Restore(saved)
 		n.Restore(saved)
 	})

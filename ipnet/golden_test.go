@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -114,7 +114,7 @@ func TestValuesOfExtraInterfaces(t *testing.T) {
 	}
 }
 
-func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.Network) {
+func extraIsAsGolden(t *testing.T, name string, pools []netaddr.Pool, network pod.Network) {
 	n := newNode(t, pools...).run(t)
 	on := network.Name
 	if network.Type != pod.L2 && network.Type != pod.L3 {
@@ -149,7 +149,7 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{four, six}},
+		Networks: networks.Config{Pools: []netaddr.Pool{four, six}},
 		Mesh:     mesh.Config{LinkTypes: mesh.LinkTypes{Pod: pod.TypeVeth}},
 	}).run(t)
 	before := n.committer.Values()
@@ -169,7 +169,7 @@ func addressesOf(values map[string]any) []netip.Prefix {
 	var addresses []netip.Prefix
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if a, ok := values[key].(wire.LinuxAddress); ok && a.Link == "eth0" {
-			addresses = append(addresses, netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen()))
+			addresses = append(addresses, netaddr.Single(a.Prefix.Addr()))
 		}
 	}
 	return addresses

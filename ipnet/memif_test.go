@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -179,7 +179,7 @@ func TestClaimAboveTheCapsIsRefusedByItsName(t *testing.T) {
 
 func TestErrorOfANodeWithoutMemifsNamesTheSetting(t *testing.T) {
 	n := newNode(t, four)
-	config := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}
+	config := ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}}
 	var err error
 	if n.Network, err = ipnet.New(config); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestNoSecretIsStored(t *testing.T) {
 
 // A CHECK reads the objects of a pod in its own goroutine.
 func TestObjectsOfAPodWithMemifsCanBeListedWhileOtherPodsChange(t *testing.T) {
-	n := newNode(t, ipam.Pool{Name: "large", Prefix: netip.MustParsePrefix("10.1.0.0/24")}).run(t)
+	n := newNode(t, netaddr.Pool{Name: "large", Prefix: netip.MustParsePrefix("10.1.0.0/24")}).run(t)
 	a := n.add(t, asking("a", "m1/memif", ""))
 	want := n.Pods.Objects(a)
 	var checks sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -20,7 +20,7 @@ import (
 )
 
 // meshed is the configuration of a cluster's node with tunnels.
-func meshed(tunnel string, pools ...ipam.Pool) ipnet.Config {
+func meshed(tunnel string, pools ...netaddr.Pool) ipnet.Config {
 	return ipnet.Config{Networks: networks.Config{Pools: pools, Tunnel: tunnel}, Mesh: mesh.Config{Uplink: "eth9"}}
 }
 
@@ -247,7 +247,7 @@ func withNode(value any, n pod.Node) any {
 	case wire.Masquerade:
 		v.Guard.Nodes = slices.Clone(v.Guard.Nodes)
 		for _, a := range n.Addresses {
-			v.Guard.Nodes = append(v.Guard.Nodes, netip.PrefixFrom(a, a.BitLen()))
+			v.Guard.Nodes = append(v.Guard.Nodes, netaddr.Single(a))
 		}
 		slices.SortFunc(v.Guard.Nodes, netip.Prefix.Compare)
 		return v
@@ -379,7 +379,7 @@ func TestErrorNamesThisNodeWhenItReachesNoOtherNode(t *testing.T) {
 			pod.Node{ID: 1, Name: "self", Addresses: addrs("192.0.2.1")}, "that vxlan6 needs",
 		},
 		{
-			"no uplink", ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}, self(),
+			"no uplink", ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}}, self(),
 			"neither tunnels nor an uplink",
 		},
 	}

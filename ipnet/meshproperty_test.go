@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -91,12 +92,12 @@ func anyNetworks(r *rapid.T) []pod.Network {
 	return networks
 }
 
-func anyBlocks(r *rapid.T) []pod.Block {
-	var blocks []pod.Block
-	for _, b := range []pod.Block{
+func anyBlocks(r *rapid.T) []netaddr.Block {
+	var blocks []netaddr.Block
+	for _, b := range []netaddr.Block{
 		block("", "10.1.1.0/30"), block("", "10.1.2.0/30"), block("", "2001:db8:1::40/126"), block("a", "10.5.0.8/30"),
 	} {
-		if rapid.Bool().Draw(r, b.String()) {
+		if rapid.Bool().Draw(r, b.Prefix.String()) {
 			blocks = append(blocks, b)
 		}
 	}

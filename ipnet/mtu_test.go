@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
@@ -42,7 +42,7 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			config := ipnet.Config{
 				Networks: networks.Config{
-					Pools:     []ipam.Pool{four, six},
+					Pools:     []netaddr.Pool{four, six},
 					Tunnel:    tt.tunnel,
 					UplinkMTU: tt.uplink,
 					MTU:       tt.mtu,
@@ -63,7 +63,7 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 
 func TestMTUOfAClusterNetworkFitsIntoTunnels(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{four}, Tunnel: networks.TunnelVXLAN4},
+		Networks: networks.Config{Pools: []netaddr.Pool{four}, Tunnel: networks.TunnelVXLAN4},
 	}).run(t)
 	mtu := func(n pod.Network, mtu int) pod.Network { n.MTU = mtu; return n }
 	ours := custom("ours", pod.L2)

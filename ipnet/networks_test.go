@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -75,7 +76,7 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.config.Networks.Pools = []ipam.Pool{four}
+			tt.config.Networks.Pools = []netaddr.Pool{four}
 			n := nodeOf(t, tt.config).run(t)
 			a := custom("a", pod.L3, "10.5.0.0/24")
 			b := custom("b", pod.L2)
@@ -91,7 +92,7 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 }
 
 func TestTableOfPodsIsNotAssignedToANetwork(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, PodVRFTable: 100}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}, PodVRFTable: 100}}).run(t)
 	n.set(t, custom("a", pod.L3, "10.5.0.0/24"))
 	n.checkNumbers(t, map[string][3]uint32{"a": {101, 0, 100}})
 }

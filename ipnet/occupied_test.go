@@ -4,13 +4,13 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
 func TestAddressOfAnotherNodeOrOfAnExternalInterfaceIsGivenToNoPod(t *testing.T) {
-	hosts := ipam.Pool{Name: "hosts", Prefix: netip.MustParsePrefix("192.0.2.0/28")}
+	hosts := netaddr.Pool{Name: "hosts", Prefix: netip.MustParsePrefix("192.0.2.0/28")}
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, hosts)).run(t)
 	if refused := n.join(t, self(), other(2), other(4)); len(refused) > 0 {
 		t.Fatal(refused)

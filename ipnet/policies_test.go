@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -78,7 +78,7 @@ func listsFrom(name, remote string) policy.Lists {
 
 func policedNode(t *testing.T, r *ruler) *node {
 	return nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{four}},
+		Networks: networks.Config{Pools: []netaddr.Pool{four}},
 		Pods:     attach.Config{Policies: r},
 	})
 }

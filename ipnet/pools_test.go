@@ -6,18 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
-func poolOf(p ipam.Pool) pod.Pool {
-	return pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces}
-}
-
 // setPools replaces the pools of the node and returns the refused changes with reasons.
-func (n *node) setPools(t testing.TB, pools ...pod.Pool) map[string]string {
+func (n *node) setPools(t testing.TB, pools ...netaddr.Pool) map[string]string {
 	t.Helper()
 	ev := &pod.SetPools{Pools: pools, From: "test"}
 	if _, err := n.loop.Do(context.Background(), ev); err != nil {
@@ -33,12 +29,12 @@ func TestPoolsThatAreSetEqualThoseOfTheConfiguration(t *testing.T) {
 	if err := n.refuses(t, sandbox("a")); !strings.Contains(err.Error(), "no pool of the node") {
 		t.Errorf("without pools: %v", err)
 	}
-	if refused := n.setPools(t, poolOf(cluster4)); len(refused) > 0 {
+	if refused := n.setPools(t, cluster4); len(refused) > 0 {
 		t.Fatal(refused)
 	}
 	n.give(t, block("", "10.1.5.0/26"))
 	n.add(t, sandbox("a"))
-	if refused := n.setPools(t, poolOf(cluster4), poolOf(cluster6)); len(refused) > 0 {
+	if refused := n.setPools(t, cluster4, cluster6); len(refused) > 0 {
 		t.Fatal(refused)
 	}
 	n.give(t, block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"))
@@ -58,13 +54,13 @@ func TestPoolsThatAreSetEqualThoseOfTheConfiguration(t *testing.T) {
 }
 
 func TestPoolIsRemovedWhenNoAddressOfItIsInUse(t *testing.T) {
-	next := ipam.Pool{Name: "next", Prefix: netip.MustParsePrefix("10.9.0.0/28")}
+	next := netaddr.Pool{Name: "next", Prefix: netip.MustParsePrefix("10.9.0.0/28")}
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
 	a := n.add(t, ev)
-	moved := poolOf(four)
+	moved := four
 	moved.Prefix = netip.MustParsePrefix("10.8.0.0/28")
-	for _, wanted := range [][]pod.Pool{{poolOf(next)}, {poolOf(next), moved}} {
+	for _, wanted := range [][]netaddr.Pool{{next}, {next, moved}} {
 		refused := n.setPools(t, wanted...)
 		if !strings.Contains(refused["default4"], "addresses are in use: the pool stays 10.1.0.0/28") ||
 			len(refused) != 1 {
@@ -83,7 +79,7 @@ func TestPoolIsRemovedWhenNoAddressOfItIsInUse(t *testing.T) {
 	n.delete(t, ev)
 	n.delete(t, sandbox("b"))
 	n.now = n.now.Add(coolDown)
-	if refused := n.setPools(t, poolOf(next)); len(refused) > 0 {
+	if refused := n.setPools(t, next); len(refused) > 0 {
 		t.Errorf("refused %v", refused)
 	}
 	if got, want := list(t, n.committer.Values()), list(t, newNode(t, next).run(t).committer.Values()); got != want {
@@ -92,9 +88,11 @@ func TestPoolIsRemovedWhenNoAddressOfItIsInUse(t *testing.T) {
 }
 
 func TestInvalidPoolsAreNamed(t *testing.T) {
-	pool := func(name, prefix string) pod.Pool { return pod.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)} }
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, MTU: 1000}}).run(t)
-	refused := n.setPools(t, poolOf(four), pool("within", "10.1.0.0/30"), pool("a:b", "10.2.0.0/24"),
+	pool := func(name, prefix string) netaddr.Pool {
+		return netaddr.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
+	}
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}, MTU: 1000}}).run(t)
+	refused := n.setPools(t, four, pool("within", "10.1.0.0/30"), pool("a:b", "10.2.0.0/24"),
 		pool("bits", "10.2.0.1/24"),
 		pool("default4", "10.3.0.0/24"), pool("six", "fd00::/64"), pool("good", "10.4.0.0/24"))
 	want := map[string]string{
@@ -119,7 +117,7 @@ func TestInvalidPoolsAreNamed(t *testing.T) {
 	}
 	closed := pool("good", "10.4.0.0/24")
 	closed.Disabled = true
-	if refused := n.setPools(t, poolOf(four), closed); len(refused) > 0 {
+	if refused := n.setPools(t, four, closed); len(refused) > 0 {
 		t.Errorf("refused %v", refused)
 	}
 	again := sandbox("b")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
@@ -41,7 +42,7 @@ func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 		w := &world{
 			config: ipnet.Config{
 				Networks: networks.Config{
-					Pools:         []ipam.Pool{four, six},
+					Pools:         []netaddr.Pool{four, six},
 					Tables:        networks.IDs{First: 100, Last: 102},
 					BridgeDomains: networks.IDs{First: 1, Last: 2},
 				},
@@ -237,7 +238,7 @@ func addressesAt(a *pod.Attachment) []string {
 // checkApart fails if a value of an interface names an object of another network.
 func (w *world) checkApart(r *rapid.T, a *pod.Attachment, i pod.Interface) {
 	values := w.committer.Values()
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		if m, ok := values[wire.InterfaceVRFKey(i.Object, f)].(wire.InterfaceVRF); ok &&
 			m.VRF != wire.VRFName("weft:"+networkOr(i, "pods"), f) {
 			r.Fatalf("%s of %s is in %s", i.Object, a.Key, m.VRF)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -43,7 +43,7 @@ func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
 		3: {"eth0: 3", "t0: 3", "t1: 2", "t2: 4", "v1: 2/4, 4/2", "v2: 0/3, 3/0"},
 	} {
 		n := nodeOf(t, ipnet.Config{
-			Networks: networks.Config{Pools: []ipam.Pool{four}},
+			Networks: networks.Config{Pools: []netaddr.Pool{four}},
 			Pods:     attach.Config{PodQueues: given},
 		}).run(t)
 		a := n.add(t, asking("a", "t0/tap,t1/tap,t2/tap,v1/veth,v2/veth", options))
@@ -55,7 +55,7 @@ func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
 		if got := queuesOf(n); !slices.Equal(got, want) {
 			t.Errorf("after a restart: %v, want %v", got, want)
 		}
-		fresh := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}})
+		fresh := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}})
 		again, err := reconstruct(fresh,
 			foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
 		if err != nil || !reflect.DeepEqual(again.Interfaces, a.Interfaces[:1]) {

@@ -11,7 +11,6 @@ import (
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -182,7 +181,7 @@ func TestWithheldAddressesAreNotAllocatedByNetworksEither(t *testing.T) {
 func TestOnlyAddressOutsideOfAllPoolsIsReconstructed(t *testing.T) {
 	n := newNode(t, four).run(t)
 	f := foundOf(t, n, n.add(t, sandbox("a")))
-	other := newNode(t, ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")})
+	other := newNode(t, netaddr.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")})
 	a, err := reconstruct(other, f)
 	if err != nil || len(a.Interfaces[0].Addresses) != 1 || a.Interfaces[0].Pools[0] != "" {
 		t.Errorf("got %+v, error %v", a, err)

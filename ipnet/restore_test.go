@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -21,7 +22,7 @@ import (
 )
 
 // restarted returns a new node with only the saved state of the old one, as JSON.
-func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
+func (n *node) restarted(t testing.TB, pools ...netaddr.Pool) *node {
 	t.Helper()
 	config := n.config
 	if len(pools) > 0 {
@@ -80,7 +81,7 @@ func TestAttachmentsTakePrecedenceOverLeases(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	network, err := ipnet.New(ipnet.Config{
 		Networks: networks.Config{
-			Pools:    []ipam.Pool{four},
+			Pools:    []netaddr.Pool{four},
 			CoolDown: coolDown,
 			Now:      func() time.Time { return now },
 			Log:      slog.New(slog.NewTextHandler(log, nil)),
@@ -139,7 +140,7 @@ func TestAttachmentsTakePrecedenceOverLeases(t *testing.T) {
 func TestPodWithoutItsPoolKeepsItsInterface(t *testing.T) {
 	n := newNode(t, four).run(t)
 	a := n.add(t, sandbox("a"))
-	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")}
+	other := netaddr.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")}
 	again := n.restarted(t, other)
 	for _, key := range again.Pods.Objects(a) {
 		if again.committer.Values()[key] == nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/wire"
 )
@@ -35,7 +34,7 @@ func card() *wire.Card {
 	}
 }
 
-func owning(tunnel string, pools ...ipam.Pool) ipnet.Config {
+func owning(tunnel string, pools ...netaddr.Pool) ipnet.Config {
 	c := meshed(tunnel, pools...)
 	c.Mesh.Card = card()
 	return c
@@ -115,10 +114,10 @@ func TestUplinkDependsOnAllObjectsThatServeIt(t *testing.T) {
 // Replies to pods come from the dataplane's card by this link; the setting of all links does not cover it for good.
 func TestTheKernelForwardsFromTheLinkToTheCardOfTheDataplane(t *testing.T) {
 	values := nodeOf(t, owning(networks.TunnelNone, four)).run(t).committer.Values()
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		key := wire.SysctlKey(wire.VethKey("weft-punt"), desired.ForwardingFrom(desired.UplinkLink, f))
 		v, is := values[key].(wire.Sysctl)
-		if wants := f == wire.IP4; is != wants || wants && v.Value != "1" {
+		if wants := f == netaddr.IP4; is != wants || wants && v.Value != "1" {
 			t.Errorf("%s is %+v with pools of IPv4", key, v)
 		}
 	}

@@ -441,7 +441,7 @@ func ParseAddress(text string) (netip.Prefix, error) {
 	if err != nil {
 		var a netip.Addr
 		a, err = netip.ParseAddr(text)
-		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
+		p = netaddr.Single(a.WithZone(""))
 		if a.Zone() != "" {
 			err = errors.New("it has a zone")
 		}

@@ -167,20 +167,11 @@ func (n *Network) invalidCIDR() string {
 	return ""
 }
 
-// Pool is a range of addresses of the network default, of one family.
-type Pool struct {
-	Name       string       `json:"name"`
-	Prefix     netip.Prefix `json:"prefix"`
-	Blocks     bool         `json:"blocks,omitempty"`     // shared by nodes: this one allocates from its blocks only
-	Disabled   bool         `json:"disabled,omitempty"`   // no new allocations
-	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
-}
-
 // SetPools replaces the pools of the network default. A pool with allocated addresses stays unchanged; if it is
 // removed, it has no new allocations.
 type SetPools struct {
 	Partial
-	Pools          []Pool              // in the order of allocation
+	Pools          []netaddr.Pool      // in the order of allocation
 	NamespacePools map[string][]string // names of pools by the namespace of the pods that use them
 	NodePools      []string            // names of pools for pods of other namespaces
 	From           string              // source: configuration, CRDs
@@ -197,27 +188,16 @@ func (e *SetPools) String() string {
 // Key makes a newer event replace a queued one.
 func (e *SetPools) Key() string { return "pools" }
 
-// Block is a part of a pool, or of a custom network's addresses, that this node allocates from; or a single address
-// that another node lends.
-type Block struct {
-	Network  string       `json:"network,omitempty"` // custom network; "" or "default": the block is of a pool
-	Prefix   netip.Prefix `json:"prefix"`
-	Withheld []netip.Addr `json:"withheld,omitempty"` // addresses that other nodes may allocate
-}
-
-// String returns the key of the block.
-func (b Block) String() string { return cmp.Or(b.Network, DefaultNetwork) + "/" + b.Prefix.String() }
-
 // SetBlocks replaces the blocks of this node. A block with addresses that are in use or cool down has no new
 // allocations and stays until a later event removes it.
 type SetBlocks struct {
 	Partial
-	Blocks []Block
+	Blocks []netaddr.Block
 	From   string // source: configuration, CRDs
 
 	// Refused and Draining are set by the handlers: by block, why it is not used; the removed blocks that stay.
 	Refused  map[string]string
-	Draining []Block
+	Draining []netaddr.Block
 }
 
 // String returns the name of the event in logs and records.

@@ -281,7 +281,7 @@ func (n *Network) checkGateway() error {
 
 // isHostIn reports whether an address of a prefix can be a host's.
 func isHostIn(a netip.Addr, in netip.Prefix) bool {
-	isBroadcast := a.Is4() && a == netaddr.LastOf(in)
+	isBroadcast := a.Is4() && a == netaddr.Last(in)
 	return in.Contains(a) && a != in.Masked().Addr() && !isBroadcast
 }
 

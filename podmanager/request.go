@@ -163,7 +163,7 @@ func parseAddress(text string) (netip.Prefix, error) {
 	mapped, _ := netip.ParsePrefix(text)
 	if !mapped.IsValid() {
 		address, _ := netip.ParseAddr(text)
-		mapped = netip.PrefixFrom(address, address.BitLen())
+		mapped = netaddr.Single(address)
 	}
 	if a := mapped.Addr(); a.Is4In6() && a.Zone() == "" && mapped.Bits() >= 96 {
 		return netip.PrefixFrom(a.Unmap(), mapped.Bits()-96), nil

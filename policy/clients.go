@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // A node translates a connection of a pod to a Service twice: its destination to an endpoint, and its source, so that
@@ -143,7 +145,7 @@ func (m ClientMap) Of(a netip.Addr) (netip.Addr, bool) {
 	if !contain(m.pods, a) {
 		return netip.Addr{}, false
 	}
-	c, ok := m.ranges.Of(single(a))
+	c, ok := m.ranges.Of(netaddr.Single(a))
 	return c.Addr(), ok
 }
 
@@ -151,9 +153,9 @@ func (m ClientMap) Of(a netip.Addr) (netip.Addr, bool) {
 func (m ClientMap) sourcesOf(i *Interface) []netip.Prefix {
 	var all []netip.Prefix
 	for _, a := range i.Addresses {
-		all = append(all, single(a))
+		all = append(all, netaddr.Single(a))
 		if client, has := m.Of(a); has {
-			all = append(all, single(client))
+			all = append(all, netaddr.Single(client))
 		}
 	}
 	return all
@@ -164,7 +166,7 @@ func (m ClientMap) PodOf(client netip.Addr) (netip.Addr, bool) {
 	for i, c := range m.clients {
 		if c.Contains(client) { // the bits behind the prefix are the same
 			of, _ := NewClientRanges([]netip.Prefix{m.pods[i]})
-			p, _ := of.Of(single(client))
+			p, _ := of.Of(netaddr.Single(client))
 			return p.Addr(), true
 		}
 	}
@@ -173,7 +175,7 @@ func (m ClientMap) PodOf(client netip.Addr) (netip.Addr, bool) {
 
 // contain reports whether one of the sorted prefixes, none of which overlaps another, contains an address.
 func contain(prefixes []netip.Prefix, a netip.Addr) bool {
-	at, exact := slices.BinarySearchFunc(prefixes, single(a), netip.Prefix.Compare)
+	at, exact := slices.BinarySearchFunc(prefixes, netaddr.Single(a), netip.Prefix.Compare)
 	// a prefix that begins with the address is shorter, and so before it
 	return exact || at > 0 && prefixes[at-1].Contains(a)
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Two Services have an address and port, so both must be permitted. One is over the limit, and one of its endpoints is
@@ -75,7 +77,8 @@ egress: [{to: [{ipBlock: {cidr: 10.0.0.2/32}}, {ipBlock: {cidr: 203.0.113.0/24}}
 // closed one keep what denies.
 func TestServicesWithoutRoomKeepNoRuleThatAClosedOneContradicts(t *testing.T) {
 	rule := func(a Action, ip string) Rule {
-		return Rule{Action: a, Remotes: []netip.Prefix{single(address(ip))}, Ports: rangesOf(TCP, Range{80, 80})}
+		remotes := []netip.Prefix{netaddr.Single(address(ip))}
+		return Rule{Action: a, Remotes: remotes, Ports: rangesOf(TCP, Range{80, 80})}
 	}
 	at := func(name, ip string) *Service {
 		return &Service{

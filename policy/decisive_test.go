@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // The dataplane keeps a list as long as its name is the same, so each part of a rule is part of the name.
@@ -84,7 +86,7 @@ func TestJoinedPortsKeepWhyTheyAreDenied(t *testing.T) {
 	for port := range uint16(6) {
 		sets.add(Rule{
 			Action:  Deny,
-			Remotes: []netip.Prefix{single(address("10.96.0.1"))},
+			Remotes: []netip.Prefix{netaddr.Single(address("10.96.0.1"))},
 			Ports:   rangesOf(TCP, Range{port, port}),
 			Origin:  fmt.Sprint("policy ", port%2),
 		})

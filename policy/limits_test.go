@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 func TestIndexDecidesLikeTheList(t *testing.T) {
@@ -484,7 +486,7 @@ func TestDeniedDestinationsOfManyNodesAreBounded(t *testing.T) {
 	for n := range 20_000 {
 		denied = append(denied, Denied{
 			Name:     "agents",
-			Prefix:   single(netip.AddrFrom4([4]byte{172, 16, byte(n >> 7), byte(n << 1)})),
+			Prefix:   netaddr.Single(netip.AddrFrom4([4]byte{172, 16, byte(n >> 7), byte(n << 1)})),
 			Protocol: TCP,
 			Ports:    Range{9465, 9465},
 		})
@@ -574,7 +576,7 @@ func TestLargeRulesOfAdminNetworkPoliciesAreClosed(t *testing.T) {
 	rule := func(a Action, n int) Rule {
 		var remotes []netip.Prefix
 		for i := range n {
-			remotes = append(remotes, single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
+			remotes = append(remotes, netaddr.Single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
 		}
 		return Rule{
 			Action:  a,

@@ -13,16 +13,6 @@ var everywhere = []netip.Prefix{
 // isEverywhere reports whether prefixes contain all addresses.
 func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, everywhere) }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-func singles(list []netip.Addr) []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, a := range list {
-		prefixes = append(prefixes, single(a))
-	}
-	return prefixes
-}
-
 // subtract returns the prefixes of the addresses in p that none of the others contains.
 func subtract(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	var rest []netip.Prefix

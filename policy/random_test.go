@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 var (
@@ -338,7 +340,7 @@ func (d dice) baseline() *adminv1.BaselineAdminNetworkPolicy {
 func (d dice) node(w *world, n int) {
 	name := fmt.Sprintf("node%d", n)
 	w.nodes[name] = d.labels()
-	w.nodeAt[name] = several(d, 0, 2, func() netip.Prefix { return single(d.address()) })
+	w.nodeAt[name] = several(d, 0, 2, func() netip.Prefix { return netaddr.Single(d.address()) })
 }
 
 func newWorld() *world {

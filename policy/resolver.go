@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // fragmentKey has the inputs, besides a policy and its peers, that the addresses in its rules depend on.
@@ -183,7 +185,9 @@ func addressesOf(policy *policyState, p *podState, i *Interface, clients ClientM
 		}
 		all = append(all, clients.sourcesOf(x)...)
 		if policy.Namespace == p.Namespace {
-			all = append(all, singles(x.Claimed)...)
+			for _, a := range x.Claimed {
+				all = append(all, netaddr.Single(a))
+			}
 		}
 	}
 	return all

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Service is a Service with cluster addresses that pods contact. The node translates them behind the dataplane, so the
@@ -446,7 +448,7 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 		}
 		// Of Services with the same address no rule is left out: the rule of another one would decide.
 		if contain(d.denied, a) || d.plan.shared[a] || d.own.decide(a, f.Protocol, f.Port).Action != action {
-			r.Remotes = append(r.Remotes, single(a))
+			r.Remotes = append(r.Remotes, netaddr.Single(a))
 		}
 	}
 	r.Remotes = aggregate(r.Remotes)
@@ -507,7 +509,7 @@ func (d *decider) deniedBy(closed []*Service) map[string][]netip.Prefix {
 		for _, external := range []bool{false, true} {
 			for a := range s.addresses(external) {
 				if d.own.mayAllow(a) && !(external && d.addresses[a] > 0) {
-					by[s.namespace()] = append(by[s.namespace()], single(a))
+					by[s.namespace()] = append(by[s.namespace()], netaddr.Single(a))
 				}
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // A rule that denies more because of the limit denies as little more as fits: a cluster with thousands of selected pods
@@ -11,7 +13,7 @@ import (
 func TestWidenedRulesDenyPrefixesAroundTheirAddresses(t *testing.T) {
 	var remotes []netip.Prefix
 	for i := range 300 {
-		remotes = append(remotes, single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
+		remotes = append(remotes, netaddr.Single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
 	}
 	ports := func(n int) (list []PortRange) {
 		for i := range n {

@@ -25,7 +25,7 @@ type ACLRule struct {
 	// Reflect makes a permitted packet open a session of the interface (VPP: permit+reflect). Until the session ages
 	// out, the interface permits its packets in both directions, whatever its lists say then.
 	Reflect bool           `json:"reflect,omitempty"`
-	Family  Family         `json:"family"`
+	Family  netaddr.Family `json:"family"`
 	From    []netip.Prefix `json:"from,omitempty"`  // masked, of the family; none: any address
 	To      []netip.Prefix `json:"to,omitempty"`    // likewise
 	Ports   []ACLPorts     `json:"ports,omitempty"` // none: any protocol

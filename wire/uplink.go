@@ -12,17 +12,17 @@ import (
 // handles, to a neighbour on another interface. Kind vpp.punt-redirect. While one exists, the dataplane also punts
 // datagrams to UDP ports without a listener; VPP has one setting for all interfaces.
 type PuntRedirect struct {
-	Interface string     `json:"interface"` // name of the vpp.interface that receives
-	Family    Family     `json:"family"`
-	Via       string     `json:"via"`     // name of the vpp.interface that sends
-	NextHop   netip.Addr `json:"nextHop"` // a vpp.neighbour there
+	Interface string         `json:"interface"` // name of the vpp.interface that receives
+	Family    netaddr.Family `json:"family"`
+	Via       string         `json:"via"`     // name of the vpp.interface that sends
+	NextHop   netip.Addr     `json:"nextHop"` // a vpp.neighbour there
 }
 
 // PuntRedirectName returns the name of the redirect of one family of an interface.
-func PuntRedirectName(iface string, f Family) string { return iface + "/" + string(f) }
+func PuntRedirectName(iface string, f netaddr.Family) string { return iface + "/" + string(f) }
 
 // PuntRedirectKey returns the key of PuntRedirectName(iface, f).
-func PuntRedirectKey(iface string, f Family) string {
+func PuntRedirectKey(iface string, f netaddr.Family) string {
 	return Key(KindPuntRedirect, PuntRedirectName(iface, f))
 }
 
@@ -51,9 +51,9 @@ func (u Uplink) Equal(o Uplink) bool {
 }
 
 // Gateway returns the dataplane's address of a family; invalid if there is none.
-func (u Uplink) Gateway(f Family) netip.Addr {
+func (u Uplink) Gateway(f netaddr.Family) netip.Addr {
 	for _, a := range u.Gateways {
-		if FamilyOf(a) == f {
+		if netaddr.FamilyOf(a) == f {
 			return a
 		}
 	}
@@ -83,9 +83,9 @@ func (c Card) Equal(o Card) bool {
 }
 
 // Address returns the first address of a family; invalid if there is none.
-func (c Card) Address(f Family) netip.Addr {
+func (c Card) Address(f netaddr.Family) netip.Addr {
 	for _, a := range c.Addresses {
-		if FamilyOf(a.Prefix.Addr()) == f {
+		if netaddr.FamilyOf(a.Prefix.Addr()) == f {
 			return a.Prefix.Addr()
 		}
 	}
@@ -93,9 +93,9 @@ func (c Card) Address(f Family) netip.Addr {
 }
 
 // Families returns the families of the card's addresses, IPv4 first.
-func (c Card) Families() []Family {
-	var families []Family
-	for _, f := range []Family{IP4, IP6} {
+func (c Card) Families() []netaddr.Family {
+	var families []netaddr.Family
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		if c.Address(f).IsValid() {
 			families = append(families, f)
 		}

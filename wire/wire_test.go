@@ -12,18 +12,6 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestFamilyOfAMappedAddressIsIPv6(t *testing.T) {
-	for text, want := range map[string]wire.Family{
-		"10.0.0.1":        wire.IP4,
-		"fd00::1":         wire.IP6,
-		"::ffff:10.0.0.1": wire.IP6,
-	} {
-		if got := wire.FamilyOf(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %s", text, got)
-		}
-	}
-}
-
 // equals are the Equal methods of the types that == cannot compare.
 var equals = map[string]any{
 	"ACL": wire.ACL.Equal, "InterfaceACL": wire.InterfaceACL.Equal, "Card": wire.Card.Equal, "MACIP": wire.MACIP.Equal,
@@ -115,15 +103,15 @@ func TestKeysOfDifferentObjectsDiffer(t *testing.T) {
 	a4 := p4.Addr()
 	a6 := p6.Addr()
 	keys := []string{
-		wire.VRFKey("pods", wire.IP4), wire.VRFKey("pods", wire.IP6), wire.InterfaceVRFKey("tap", wire.IP4),
-		wire.InterfaceVRFKey("tap", wire.IP6),
+		wire.VRFKey("pods", netaddr.IP4), wire.VRFKey("pods", netaddr.IP6), wire.InterfaceVRFKey("tap", netaddr.IP4),
+		wire.InterfaceVRFKey("tap", netaddr.IP6),
 		wire.AddressKey("tap", p4), wire.AddressKey("tap", p6), wire.RouteKey("pods/ip4", p4),
 		wire.RouteKey("pods/ip6", p6), wire.NeighbourKey("tap", a4),
 		wire.NeighbourKey("tap", a6), wire.LinuxAddressKey("tap", p4), wire.LinuxRouteKey("tap", p4),
 		wire.LinuxNeighbourKey("tap", a4), wire.InterfaceKey("tap"),
 		wire.TapPeerKey("tap"), wire.VethKey("tap"), wire.VLANKey("tap"), wire.LinkKey("tap"), wire.HardeningKey("tap"),
 		wire.SysctlKey("tap", "net/x"),
-		wire.PuntRedirectKey("tap", wire.IP4), wire.PuntRedirectKey("tap", wire.IP6), wire.MasqueradeKey(),
+		wire.PuntRedirectKey("tap", netaddr.IP4), wire.PuntRedirectKey("tap", netaddr.IP6), wire.MasqueradeKey(),
 		wire.TunnelNATKey(), wire.UplinkKey("eth0"),
 		wire.L2FIBKey("blue", netaddr.MAC{2}), wire.L2FIBKey("blue", netaddr.MAC{4}), wire.BridgeDomainKey("blue"),
 		wire.BridgeMemberKey("tap"), wire.ACLKey("tap"), wire.InterfaceACLKey("tap"), wire.MACIPKey("tap"),
@@ -159,16 +147,16 @@ func TestFamiliesOfACardAreThoseOfItsAddresses(t *testing.T) {
 	six := wire.CardAddress{Prefix: netip.MustParsePrefix("2001:db8::1/64")}
 	for _, tt := range []struct {
 		addresses []wire.CardAddress
-		want      []wire.Family
-	}{{nil, nil}, {[]wire.CardAddress{six}, []wire.Family{wire.IP6}}, {
-		[]wire.CardAddress{six, four, four}, []wire.Family{wire.IP4, wire.IP6},
+		want      []netaddr.Family
+	}{{nil, nil}, {[]wire.CardAddress{six}, []netaddr.Family{netaddr.IP6}}, {
+		[]wire.CardAddress{six, four, four}, []netaddr.Family{netaddr.IP4, netaddr.IP6},
 	}} {
 		card := wire.Card{Addresses: tt.addresses}
 		if got := card.Families(); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v", tt.addresses, got)
 		}
 	}
-	if got := (wire.Card{Addresses: []wire.CardAddress{six}}).Address(wire.IP4); got.IsValid() {
+	if got := (wire.Card{Addresses: []wire.CardAddress{six}}).Address(netaddr.IP4); got.IsValid() {
 		t.Errorf("an IPv4 address %s", got)
 	}
 }
@@ -176,10 +164,10 @@ func TestFamiliesOfACardAreThoseOfItsAddresses(t *testing.T) {
 func TestGatewayOfAnUplinkIsInvalidWithoutOneOfTheFamily(t *testing.T) {
 	four := netip.MustParseAddr("169.254.43.2")
 	u := wire.Uplink{Gateways: []netip.Addr{four}}
-	if got := u.Gateway(wire.IP4); got != four {
+	if got := u.Gateway(netaddr.IP4); got != four {
 		t.Errorf("IPv4 gateway %s", got)
 	}
-	if got := u.Gateway(wire.IP6); got.IsValid() {
+	if got := u.Gateway(netaddr.IP6); got.IsValid() {
 		t.Errorf("IPv6 gateway %s", got)
 	}
 }
@@ -194,7 +182,7 @@ func TestACLsOfEarlierVersionsAreRead(t *testing.T) {
 		{
 			Permit:  true,
 			Reflect: true,
-			Family:  wire.IP4,
+			Family:  netaddr.IP4,
 			From:    []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")},
 			Origin:  "o",
 			Ports: []wire.ACLPorts{
@@ -205,7 +193,7 @@ func TestACLsOfEarlierVersionsAreRead(t *testing.T) {
 				},
 			},
 		},
-		{Family: wire.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
+		{Family: netaddr.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
 	}}
 	var got wire.ACL
 	if err := json.Unmarshal([]byte(text), &got); err != nil || !got.Equal(want) {

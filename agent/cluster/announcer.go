@@ -87,7 +87,7 @@ const announceAgain = 5 * time.Minute
 
 // Run writes the node's announcement, and retries.
 func (a *Announcer) Run(ctx context.Context) error {
-	announcer := announcement.Announcer{Client: a.Client, Node: a.Node, Log: a.Log.With("component", "k8s")}
+	writer := announcement.Writer{Client: a.Client, Node: a.Node, Log: a.Log.With("component", "k8s")}
 	pause := retry.Pauses(100*time.Millisecond, 30*time.Second)
 	var said, written announcement.Announcement
 	var told string // UID of the announced Node
@@ -106,7 +106,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 		}
 		timer.Stop()
 		question, cancel := context.WithTimeout(ctx, oneQuestion)
-		err := announcer.Announce(question, said)
+		err := writer.Announce(question, said)
 		cancel()
 		if err != nil {
 			next := pause.NextBackOff()

@@ -16,6 +16,7 @@ import (
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -27,7 +28,6 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
-	"github.com/weftnet/weft/wire"
 )
 
 // Blocks claims and releases the address blocks of this node, claims another one for an ADD without a free address, and
@@ -109,7 +109,7 @@ func (bs *Blocks) Publish(ctx context.Context) error { return bs.publisher.Run(c
 
 // Know makes the node ready when it has a block. Later it stays ready, even if all addresses are in use: then each ADD
 // fails.
-func (bs *Blocks) Know(held []pod.Block) {
+func (bs *Blocks) Know(held []netaddr.Block) {
 	if len(blocksOf("", held)) > 0 {
 		bs.Health.Set(health.Addresses, true, "")
 	}
@@ -124,7 +124,7 @@ type givesOut struct {
 }
 
 // Add makes the addresses of a block available.
-func (g givesOut) Add(b blocks.Block) error {
+func (g givesOut) Add(b netaddr.Block) error {
 	if g.noPools && b.Network == "" {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
 		prefix, err := blocks.Parse(&b)
 		if err == nil {
-			err = local.Add(blocks.Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix})
+			err = local.Add(netaddr.Block{Network: string(b.Spec.Network), Prefix: prefix})
 		}
 		if err != nil {
 			bs.Log.Warn("block of an earlier run left out", "block", b.Name, "err", err)
@@ -158,9 +158,9 @@ func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 
 // claimedFrom lists the pools that the node claims blocks of. If its addresses do not come from pools, these are
 // closed, but not deleted.
-func (bs *Blocks) claimedFrom() []blocks.Pool {
+func (bs *Blocks) claimedFrom() []blocks.PoolCIDR {
 	view := bs.Cluster.View()
-	var list []blocks.Pool
+	var list []blocks.PoolCIDR
 	for _, p := range view.ClaimedFrom() {
 		if p.Network == "" && !bs.OfPools {
 			p.Closed = true
@@ -188,7 +188,7 @@ func (bs *Blocks) keep(held []v1.IPBlock) error {
 }
 
 // allocations lists the addresses of a block in use by pods.
-func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
+func (bs *Blocks) allocations(b netaddr.Block) []v1.Allocation {
 	addresses := bs.Networks.Allocator(b.Network)
 	if addresses == nil {
 		return nil
@@ -250,7 +250,7 @@ const awayWait = 3 * time.Second
 // refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the
 // ADD.
 func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
-	var wanted []blocks.Pool
+	var wanted []blocks.PoolCIDR
 	for _, p := range bs.claimedFrom() {
 		for _, tried := range exhausted.Pools() {
 			if !p.Closed && nameOfPool(p) == tried {
@@ -284,7 +284,7 @@ func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam
 
 // need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it.
 // The pods that wait share one claim.
-func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) error {
+func (bs *Blocks) need(ctx context.Context, wanted []blocks.PoolCIDR, once bool) error {
 	limit := bs.Wait
 	if bs.Cluster.Failure() != nil {
 		limit = min(limit, awayWait)
@@ -304,17 +304,17 @@ func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) err
 }
 
 // isFull reports whether this node may have no further block of the pools: to wait for one is in vain.
-func (bs *Blocks) isFull(wanted []blocks.Pool) bool {
-	return !slices.ContainsFunc(wanted, func(p blocks.Pool) bool { return !bs.keeper.IsFull(p) })
+func (bs *Blocks) isFull(wanted []blocks.PoolCIDR) bool {
+	return !slices.ContainsFunc(wanted, func(p blocks.PoolCIDR) bool { return !bs.keeper.IsFull(p) })
 }
 
 // isExhausted reports whether no block of the pools is left for this node.
-func (bs *Blocks) isExhausted(wanted []blocks.Pool) bool {
-	return !slices.ContainsFunc(wanted, func(p blocks.Pool) bool { return !bs.keeper.Exhausted(p) })
+func (bs *Blocks) isExhausted(wanted []blocks.PoolCIDR) bool {
+	return !slices.ContainsFunc(wanted, func(p blocks.PoolCIDR) bool { return !bs.keeper.Exhausted(p) })
 }
 
 // sizesOf lists pools with the number of their blocks and addresses.
-func sizesOf(pools []blocks.Pool) string {
+func sizesOf(pools []blocks.PoolCIDR) string {
 	var texts []string
 	for _, p := range pools {
 		block := p.Block(0)
@@ -326,17 +326,17 @@ func sizesOf(pools []blocks.Pool) string {
 }
 
 // nameOfPool returns the name of a pool in allocators.
-func nameOfPool(p blocks.Pool) string {
+func nameOfPool(p blocks.PoolCIDR) string {
 	if p.Network == "" {
 		return p.Name
 	}
-	return desired.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
+	return desired.PoolOfNetwork(p.Network, netaddr.FamilyOf(p.Prefix.Addr()))
 }
 
 // claimStatic claims the static address that a pod requests.
 func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOutside, refused error) error {
 	pools := bs.claimedFrom()
-	at := slices.IndexFunc(pools, func(p blocks.Pool) bool {
+	at := slices.IndexFunc(pools, func(p blocks.PoolCIDR) bool {
 		return !p.Closed && nameOfPool(p) == e.Pool && p.Prefix.Contains(e.Address)
 	})
 	if at < 0 {
@@ -362,13 +362,13 @@ func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOut
 }
 
 // Held returns the blocks that the node allocates addresses from.
-func (bs *Blocks) Held() []pod.Block {
+func (bs *Blocks) Held() []netaddr.Block {
 	held := nodeview.PodBlocks(bs.Node, bs.keeper.Blocks())
-	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && !bs.OfPools })
+	return slices.DeleteFunc(held, func(b netaddr.Block) bool { return b.Network == "" && !bs.OfPools })
 }
 
 // blocksOf returns the prefixes of a network's blocks.
-func blocksOf(network string, held []pod.Block) []netip.Prefix {
+func blocksOf(network string, held []netaddr.Block) []netip.Prefix {
 	var list []netip.Prefix
 	for _, b := range held {
 		if b.Network == network {
@@ -380,7 +380,7 @@ func blocksOf(network string, held []pod.Block) []netip.Prefix {
 
 // onTaken queues a block of another node for [Blocks.isolate]. It reports whether the pods that use the block are
 // isolated already, durably. The keeper calls it at each step until then.
-func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
+func (bs *Blocks) onTaken(b netaddr.Block, by string) (isolated bool) {
 	t := recovery.Taken{Network: b.Network, Prefix: b.Prefix, By: by}
 	if len(bs.Replayer.Exposed(t)) == 0 && bs.Quarantine.IsDurable() &&
 		!bs.Wiring.WithholdsOthers(bs.Quarantine.Keys()) {
@@ -415,7 +415,7 @@ func (bs *Blocks) isolate(ctx context.Context) error {
 
 // CanGrow reports whether the node can claim another block of a pool.
 func (bs *Blocks) CanGrow(s ipam.Stats) bool {
-	return s.Blocks && !slices.ContainsFunc(bs.claimedFrom(), func(p blocks.Pool) bool {
+	return s.Blocks && !slices.ContainsFunc(bs.claimedFrom(), func(p blocks.PoolCIDR) bool {
 		return nameOfPool(p) == s.Name && p.Prefix == s.Prefix && bs.keeper.Exhausted(p)
 	})
 }

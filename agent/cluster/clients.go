@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/policies"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -19,7 +20,7 @@ type clients struct {
 	known bool // the others are set
 	self  pod.Node
 	nodes []pod.Node
-	pools []pod.Pool
+	pools []netaddr.Pool
 	now   policy.ClientMap
 	told  []string        // the reasons for families and nodes without client addresses, as logged
 	apart map[string]bool // names of nodes that are left out

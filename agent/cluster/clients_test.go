@@ -14,6 +14,7 @@ import (
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/k8s/policies"
@@ -52,17 +53,17 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		other pod.Node
-		pools []pod.Pool
+		pools []netaddr.Pool
 		want  string
 	}{
 		{"one range of pods", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), nil, both},
 		{
 			"a pool", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"),
-			[]pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.244.0.0/16")}}, both,
+			[]netaddr.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.244.0.0/16")}}, both,
 		},
 		{
 			"another pool with the same client addresses", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"),
-			[]pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("172.52.0.0/16")}}, onlyIPv6,
+			[]netaddr.Pool{{Name: "p", Prefix: netip.MustParsePrefix("172.52.0.0/16")}}, onlyIPv6,
 		},
 		{"as at first", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), nil, both},
 	} {

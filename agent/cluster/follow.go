@@ -21,6 +21,7 @@ import (
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -194,20 +195,15 @@ func (f *Follower) followPools(ctx context.Context, now *followed) {
 func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 	switch {
 	case f.Config.Kubernetes.Addresses == config.OfPools:
-		next := &pod.SetPools{NamespacePools: view.NamespacePools, NodePools: view.Node.Pools, From: "cluster"}
-		for _, p := range view.AllocatorPools() {
-			next.Pools = append(next.Pools, pod.Pool{
-				Name:       p.Name,
-				Prefix:     p.Prefix,
-				Blocks:     p.Blocks,
-				Disabled:   p.Disabled,
-				Namespaces: p.Namespaces,
-			})
+		return &pod.SetPools{
+			Pools:          view.AllocatorPools(),
+			NamespacePools: view.NamespacePools,
+			NodePools:      view.Node.Pools,
+			From:           "cluster",
 		}
-		return next
 	case f.Config.HasRanges() && len(view.Node.PodCIDRs) > 0:
 		return &pod.SetPools{
-			Pools:          podPools(RangesOf(view.Node)),
+			Pools:          RangesOf(view.Node),
 			NamespacePools: f.Config.Addresses.NamespacePools,
 			NodePools:      f.Config.Addresses.NodePools,
 			From:           "cluster",
@@ -300,7 +296,7 @@ func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) boo
 
 // parts returns this node's address blocks by network. Other nodes route packets for them to this node.
 func (f *Follower) parts(now *followed) []pod.NodePart {
-	var held []pod.Block
+	var held []netaddr.Block
 	if now.blocks != nil {
 		held = now.blocks.Blocks
 	}
@@ -454,7 +450,7 @@ func (f *Follower) inRanges() []netip.Prefix {
 	for _, l := range addresses.Leases() {
 		isClosed := slices.ContainsFunc(closed, func(p netip.Prefix) bool { return p.Contains(l.Address) })
 		if isClosed && (l.State == ipam.Used || l.State == ipam.Leased) {
-			list = append(list, netip.PrefixFrom(l.Address, l.Address.BitLen()))
+			list = append(list, netaddr.Single(l.Address))
 		}
 	}
 	return list

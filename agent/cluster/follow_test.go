@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/kvscheduler"
@@ -77,7 +77,7 @@ func newRefuser(t *testing.T) *refuser {
 	})
 	eventlooptest.Ready(t, loop)
 	network, err := ipnet.New(ipnet.Config{
-		Networks: networks.Config{Pools: []ipam.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}},
+		Networks: networks.Config{Pools: []netaddr.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}},
 	})
 	if err != nil {
 		t.Fatal(err)

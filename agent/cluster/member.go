@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/dra"
@@ -37,7 +38,7 @@ import (
 type Member struct {
 	View   *nodeview.Cluster // the API server's objects
 	Uplink Uplink
-	Ranges []config.Pool // the ranges of the node at the start of the agent, if pools are its ranges
+	Ranges []netaddr.Pool // the ranges of the node at the start of the agent, if pools are its ranges
 	Events *PodEvents
 	Blocks *Blocks // nil before Join
 
@@ -48,9 +49,9 @@ type Member struct {
 	announcer *Announcer
 	follower  *Follower
 	report    *PodReport
-	policies  *Policies       // nil: NetworkPolicies are not reported
-	enforcer  *Enforcer       // nil: policies are not enforced
-	annotator *pods.Annotator // of the annotation network-status; nil: none
+	policies  *UnenforcedPolicies // nil: NetworkPolicies are not reported
+	enforcer  *Enforcer           // nil: policies are not enforced
+	annotator *pods.Annotator     // of the annotation network-status; nil: none
 }
 
 // MemberConfig has the dependencies of a member that exist from the start.
@@ -127,7 +128,11 @@ func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
 		return nil
 	}
 	m.Ranges = RangesOf(node)
-	m.Log.Info("pools are the node's ranges", "node", m.Config.Kubernetes.Node, "pools", fmt.Sprint(m.Ranges))
+	var texts []string
+	for _, p := range m.Ranges {
+		texts = append(texts, config.PoolText(p))
+	}
+	m.Log.Info("pools are the node's ranges", "node", m.Config.Kubernetes.Node, "pools", fmt.Sprint(texts))
 	return config.ValidatePools(m.Ranges)
 }
 
@@ -193,7 +198,7 @@ func (m *Member) Join(p Parts) (err error) {
 		}
 	case c.ReportPolicies:
 		m.Health.Advise(health.Policies)
-		m.policies = &Policies{
+		m.policies = &UnenforcedPolicies{
 			Count:       m.client.CountPolicies,
 			Health:      m.Health,
 			Log:         m.Log,

@@ -18,9 +18,9 @@ const policiesPoll = 10 * time.Minute
 // mainInterface is how container runtimes name the interface that NetworkPolicies are about.
 const mainInterface = "eth0"
 
-// Policies sets the condition that no NetworkPolicy is left unenforced, for agents that enforce none. The condition
-// matters only if Weft makes the main interfaces of pods: otherwise another CNI plugin may enforce them.
-type Policies struct {
+// UnenforcedPolicies sets the condition that no NetworkPolicy is left unenforced, for agents that enforce none. The
+// condition matters only if Weft makes the main interfaces of pods: otherwise another CNI plugin may enforce them.
+type UnenforcedPolicies struct {
 	Count       func(ctx context.Context) (int, error) // asks the API server
 	Attachments func() []pod.Attachment
 	Health      *health.Conditions
@@ -28,7 +28,7 @@ type Policies struct {
 }
 
 // Run polls until ctx ends.
-func (p *Policies) Run(ctx context.Context) error {
+func (p *UnenforcedPolicies) Run(ctx context.Context) error {
 	for {
 		p.poll(ctx)
 		// Agents that start at the same time spread their requests.
@@ -43,7 +43,7 @@ func (p *Policies) Run(ctx context.Context) error {
 }
 
 // poll sets the condition. While the API server does not answer, the condition stays.
-func (p *Policies) poll(ctx context.Context) {
+func (p *UnenforcedPolicies) poll(ctx context.Context) {
 	if !slices.ContainsFunc(p.Attachments(), isMain) {
 		p.Health.Set(health.Policies, true, "")
 		return

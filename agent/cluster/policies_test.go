@@ -39,11 +39,12 @@ func TestNetworkPoliciesAreReportedOnlyWhereMainInterfacesAreWefts(t *testing.T)
 	}
 }
 
-func policiesOf(count func(context.Context) (int, error), attachments ...pod.Attachment) *Policies {
+func policiesOf(count func(context.Context) (int, error), attachments ...pod.Attachment) *UnenforcedPolicies {
 	log := slog.New(slog.DiscardHandler)
 	h := health.New("", log)
 	h.Advise(health.Policies)
-	return &Policies{Count: count, Health: h, Log: log, Attachments: func() []pod.Attachment { return attachments }}
+	list := func() []pod.Attachment { return attachments }
+	return &UnenforcedPolicies{Count: count, Health: h, Log: log, Attachments: list}
 }
 
 func TestTheConditionPoliciesFollowsTheirNumber(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/internal/statssocket"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -151,7 +152,7 @@ func (c *Config) validateMTU() error {
 	if c.Pods.MTU == 0 {
 		return nil
 	}
-	ipv6 := slices.ContainsFunc(c.Addresses.Pools, func(p Pool) bool { return p.Prefix.Addr().Is6() })
+	ipv6 := slices.ContainsFunc(c.Addresses.Pools, func(p netaddr.Pool) bool { return p.Prefix.Addr().Is6() })
 	return between("mtu", c.Pods.MTU, pod.MinMTU(ipv6), pod.MaxMTU)
 }
 
@@ -283,7 +284,7 @@ func (d *Dataplane) Rings() vpp.Rings {
 
 // Addresses configures pools and custom networks.
 type Addresses struct {
-	Pools          []Pool
+	Pools          []netaddr.Pool
 	Networks       []pod.Network
 	NamespacePools map[string][]string // names of pools by namespace
 	NodePools      []string            // names of pools for pods of other namespaces
@@ -323,19 +324,8 @@ func (a *Addresses) validate() error {
 	return errors.Join(errs...)
 }
 
-// Pool is a range of addresses for pods.
-type Pool struct {
-	Name       string       `json:"name"`
-	Prefix     netip.Prefix `json:"prefix"`
-	Disabled   bool         `json:"disabled,omitempty"`   // no new addresses; pods keep theirs
-	Namespaces []string     `json:"namespaces,omitempty"` // namespaces whose pods may use the pool; empty: all
-}
-
-// String returns NAME=PREFIX, the form of the flag.
-func (p Pool) String() string { return p.Name + "=" + p.Prefix.String() }
-
 // ValidatePools rejects duplicate names, overlapping pools and pools that are too small.
-func ValidatePools(pools []Pool) error {
+func ValidatePools(pools []netaddr.Pool) error {
 	var errs []error
 	names := map[string]bool{}
 	for i, p := range pools {
@@ -345,11 +335,11 @@ func ValidatePools(pools []Pool) error {
 		names[p.Name] = true
 		for _, other := range pools[:i] {
 			if other.Prefix.Overlaps(p.Prefix) {
-				errs = append(errs, fmt.Errorf("pools[%d]: %s and %s overlap", i, other, p))
+				errs = append(errs, fmt.Errorf("pools[%d]: %s and %s overlap", i, PoolText(other), PoolText(p)))
 			}
 		}
 		if p.Prefix.Bits() > p.Prefix.Addr().BitLen()-2 {
-			errs = append(errs, fmt.Errorf("pools[%d]: %s is too small: a pool has at least 4 addresses", i, p))
+			errs = append(errs, fmt.Errorf("pools[%d]: %s is too small: a pool has at least 4 addresses", i, PoolText(p)))
 		}
 	}
 	return errors.Join(errs...)

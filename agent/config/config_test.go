@@ -207,10 +207,11 @@ func TestErrorsOfTheFileSpeakYAML(t *testing.T) {
 			"networks: {a: L2}": "agent.yaml:4: networks: expected a list, not keys and values",
 		minimal +
 			"networks: L2": `agent.yaml:4: networks: expected a list, not the text "L2"`,
-		"pools: [{name: a, cidr: 10.0.0.0/8}]": "agent.yaml:1: pools[0].cidr: unknown key; did you mean prefix?",
-		"pools: [{name: a, prefix: 10}]":       "agent.yaml:1: pools[0].prefix: expected a prefix such as 10.1.0.0/16, not 10",
-		"pools: [7]":                           "agent.yaml:1: pools[0]: expected keys and values, not 7",
-		"pools: [a=ten]":                       `agent.yaml:1: pools: pool a: "ten" is not a prefix such as 10.1.0.0/16`,
+		"pools: [{name: a, cidr: 10.0.0.0/8}]":                 "agent.yaml:1: pools[0].cidr: unknown key; did you mean prefix?",
+		"pools: [{name: a, prefix: 10}]":                       "agent.yaml:1: pools[0].prefix: expected a prefix such as 10.1.0.0/16, not 10",
+		"pools: [{name: a, prefix: 10.0.0.0/8, blocks: true}]": "agent.yaml:1: pools[0].blocks: unknown key",
+		"pools: [7]":     "agent.yaml:1: pools[0]: expected keys and values, not 7",
+		"pools: [a=ten]": `agent.yaml:1: pools: pool a: "ten" is not a prefix such as 10.1.0.0/16`,
 		minimal +
 			"namespacePools: {shop: a}": `agent.yaml:4: namespacePools.shop: expected a list, not the text "a"`,
 		minimal +

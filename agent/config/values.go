@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/pod"
 )
@@ -114,18 +115,38 @@ func (p *Prefixes) Set(text string) error {
 func (p *Prefixes) Type() string { return "prefixes" }
 
 // poolsValue is the flag of pools: NAME=PREFIX, comma separated, or a YAML list for pools with more fields.
-type poolsValue []Pool
+type poolsValue []netaddr.Pool
+
+// poolFields are the fields of a pool in the YAML list.
+type poolFields struct {
+	Name       string       `json:"name"`
+	Prefix     netip.Prefix `json:"prefix"`
+	Disabled   bool         `json:"disabled,omitempty"`   // no new addresses; pods keep theirs
+	Namespaces []string     `json:"namespaces,omitempty"` // namespaces whose pods may use the pool; empty: all
+}
+
+// PoolText returns NAME=PREFIX, the form of the flag.
+func PoolText(p netaddr.Pool) string { return p.Name + "=" + p.Prefix.String() }
 
 // String returns the form that Set accepts.
 func (v *poolsValue) String() string {
-	if slices.ContainsFunc(*v, func(p Pool) bool { return p.Disabled || len(p.Namespaces) > 0 }) {
-		return (&structured[[]Pool]{(*[]Pool)(v), "pools"}).String()
+	if slices.ContainsFunc(*v, func(p netaddr.Pool) bool { return p.Disabled || len(p.Namespaces) > 0 }) {
+		return v.list()
 	}
 	parts := make([]string, len(*v))
 	for i, p := range *v {
-		parts[i] = p.String()
+		parts[i] = PoolText(p)
 	}
 	return strings.Join(parts, ",")
+}
+
+// list returns the pools as a list with all fields.
+func (v *poolsValue) list() string {
+	list := make([]poolFields, len(*v))
+	for i, p := range *v {
+		list[i] = poolFields{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}
+	}
+	return (&structured[[]poolFields]{&list, "pools"}).String()
 }
 
 // Set replaces the pools.
@@ -148,11 +169,15 @@ func (v *poolsValue) Set(s string) error {
 }
 
 func (v *poolsValue) setList(s string) error {
-	if err := (&structured[[]Pool]{(*[]Pool)(v), "pools"}).Set(s); err != nil {
+	var list []poolFields
+	if err := (&structured[[]poolFields]{&list, "pools"}).Set(s); err != nil {
 		return err
 	}
+	for _, f := range list {
+		*v = append(*v, netaddr.Pool{Name: f.Name, Prefix: f.Prefix, Disabled: f.Disabled, Namespaces: f.Namespaces})
+	}
 	for _, p := range *v {
-		if err := p.validate(); err != nil {
+		if err := validatePool(p); err != nil {
 			return err
 		}
 	}
@@ -167,7 +192,7 @@ func (v *poolsValue) problems(value any, at yamltext.Path) []yamltext.Problem {
 		isList && !slices.ContainsFunc(list, func(item any) bool { return !isText(item) }) {
 		return nil
 	}
-	return checker.Check(value, reflect.TypeFor[[]Pool](), at)
+	return checker.Check(value, reflect.TypeFor[[]poolFields](), at)
 }
 
 // Type returns the type for the help text.
@@ -210,20 +235,20 @@ func (v *networksValue) problems(value any, at yamltext.Path) []yamltext.Problem
 // Type returns the type for the help text.
 func (v *networksValue) Type() string { return v.structured().Type() }
 
-func parsePool(item string) (Pool, error) {
+func parsePool(item string) (netaddr.Pool, error) {
 	name, text, ok := strings.Cut(strings.TrimSpace(item), "=")
 	if !ok {
-		return Pool{}, fmt.Errorf("pool %q must be NAME=PREFIX", item)
+		return netaddr.Pool{}, fmt.Errorf("pool %q must be NAME=PREFIX", item)
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return Pool{}, fmt.Errorf("pool %s: %.80q is not a prefix such as 10.1.0.0/16", name, text)
+		return netaddr.Pool{}, fmt.Errorf("pool %s: %.80q is not a prefix such as 10.1.0.0/16", name, text)
 	}
-	p := Pool{Name: name, Prefix: prefix}
-	return p, p.validate()
+	p := netaddr.Pool{Name: name, Prefix: prefix}
+	return p, validatePool(p)
 }
 
-func (p Pool) validate() error {
+func validatePool(p netaddr.Pool) error {
 	switch {
 	case p.Name == "" || strings.ContainsAny(p.Name, "/ "):
 		return fmt.Errorf("pool %q: invalid name: it must not be empty or contain slashes or blanks", p.Name)

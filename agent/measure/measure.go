@@ -136,7 +136,7 @@ type Source struct {
 	Queue      *deletequeue.Queue
 	Devices    *devicemanager.Manager // nil without devices
 	Member     *cluster.Member        // nil without a cluster
-	Policies   *Policies              // nil: policies are not enforced
+	Policies   *PolicyCounters        // nil: policies are not enforced
 }
 
 // Read returns the state.

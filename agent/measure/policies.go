@@ -15,9 +15,9 @@ import (
 // maxPolicyTotals bounds the totals of policies that no ACL has any more.
 const maxPolicyTotals = 1024
 
-// Policies counts packets by policy. The dataplane counts by ACL, from 0 for each new one, and a change of a policy
-// replaces ACLs; the totals only grow.
-type Policies struct {
+// PolicyCounters counts packets by policy. The dataplane counts by ACL, from 0 for each new one, and a change of a
+// policy replaces ACLs; the totals only grow.
+type PolicyCounters struct {
 	view    func() kvscheduler.View
 	matches func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error)
 
@@ -32,15 +32,15 @@ type countedACL struct {
 	index vpp.ACLIndex
 }
 
-// NewPolicies returns totals of 0. matches is Client.ACLMatches.
-func NewPolicies(
+// NewPolicyCounters returns totals of 0. matches is Client.ACLMatches.
+func NewPolicyCounters(
 	view func() kvscheduler.View, matches func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error),
-) *Policies {
-	return &Policies{view: view, matches: matches, totals: make(map[metrics.PolicySeries]uint64)}
+) *PolicyCounters {
+	return &PolicyCounters{view: view, matches: matches, totals: make(map[metrics.PolicySeries]uint64)}
 }
 
 // Read returns the totals. It fails if the dataplane's counters cannot be read.
-func (p *Policies) Read(ctx context.Context) ([]metrics.PolicyCount, error) {
+func (p *PolicyCounters) Read(ctx context.Context) ([]metrics.PolicyCount, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	matches, err := p.matches(ctx)
@@ -75,7 +75,7 @@ func (p *Policies) Read(ctx context.Context) ([]metrics.PolicyCount, error) {
 }
 
 // forgetLocked removes the totals of policies that no ACL has if there are too many: policies may come and go for ever.
-func (p *Policies) forgetLocked(inUse map[metrics.PolicySeries]bool) {
+func (p *PolicyCounters) forgetLocked(inUse map[metrics.PolicySeries]bool) {
 	if len(p.totals) <= maxPolicyTotals {
 		return
 	}

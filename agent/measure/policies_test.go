@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
 	"github.com/weftnet/weft/wire"
@@ -54,13 +55,13 @@ func (n *node) counts(index vpp.ACLIndex, packets ...uint64) {
 // rest.
 func shared() *node {
 	rules := []wire.ACLRule{
-		{Family: wire.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[0]"}, {
-			Family: wire.IP4,
+		{Family: netaddr.IP4, Permit: true, Origin: "NetworkPolicy shop/a ingress[0]"}, {
+			Family: netaddr.IP4,
 			Permit: true,
 			Origin: "NetworkPolicy shop/a ingress[1]",
 		},
-		{Family: wire.IP4, Origin: "NetworkPolicy shop/a, NetworkPolicy shop/b ingress: no rule allows it"}, {
-			Family: wire.IP4,
+		{Family: netaddr.IP4, Origin: "NetworkPolicy shop/a, NetworkPolicy shop/b ingress: no rule allows it"}, {
+			Family: netaddr.IP4,
 			Permit: true,
 		},
 	}
@@ -79,13 +80,13 @@ const (
 	ofAll = "NetworkPolicy shop/a, NetworkPolicy shop/b ingress deny"
 )
 
-func (n *node) policies() *Policies {
-	return NewPolicies(func() kvscheduler.View { return n },
+func (n *node) policies() *PolicyCounters {
+	return NewPolicyCounters(func() kvscheduler.View { return n },
 		func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error) { return n.matches, n.err })
 }
 
 // checkTotals compares the totals of the two series.
-func checkTotals(t *testing.T, p *Policies, condition string, want map[string]uint64) {
+func checkTotals(t *testing.T, p *PolicyCounters, condition string, want map[string]uint64) {
 	t.Helper()
 	all, err := p.Read(t.Context())
 	if err != nil {

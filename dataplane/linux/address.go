@@ -88,7 +88,7 @@ const localRouteTimeout = 2 * time.Second
 // awaitLocalRoute waits for the local route of an IPv6 address, or until the timeout. The kernel confirms a new address
 // earlier, and drops packets to it until it has the route: a pod would lose its first replies.
 func (h *handle) awaitLocalRoute(a netip.Addr) {
-	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netaddr.Single(a))}
 	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(
 		deadline); <-time.After(100 * time.Microsecond) {
 		routes, err := h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
@@ -256,7 +256,7 @@ func rangesOf(prefixes []netip.Prefix, is4 bool) []addressRange {
 	var all []addressRange
 	for _, p := range prefixes {
 		if p.Addr().Is4() == is4 {
-			all = append(all, addressRange{p.Addr(), lastAddress(p)})
+			all = append(all, addressRange{p.Addr(), netaddr.Last(p)})
 		}
 	}
 	slices.SortFunc(all, func(a, b addressRange) int {
@@ -274,16 +274,6 @@ func rangesOf(prefixes []netip.Prefix, is4 bool) []addressRange {
 	return merged
 }
 
-// lastAddress returns the highest address of a prefix.
-func lastAddress(p netip.Prefix) netip.Addr {
-	raw := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
-		raw[bit/8] |= 0x80 >> (bit % 8)
-	}
-	last, _ := netip.AddrFromSlice(raw) // it has the length of an address
-	return last
-}
-
 func prefixesOf(ranges []addressRange) (list []netip.Prefix) {
 	for _, r := range ranges {
 		list = append(list, r.prefixes()...)
@@ -294,16 +284,16 @@ func prefixesOf(ranges []addressRange) (list []netip.Prefix) {
 // prefixes returns the fewest prefixes that cover exactly the range.
 func (r addressRange) prefixes() (list []netip.Prefix) {
 	for at := r.first; at.IsValid() && !r.last.Less(at); {
-		p := netip.PrefixFrom(at, at.BitLen())
+		p := netaddr.Single(at)
 		for p.Bits() > 0 {
 			wider := netip.PrefixFrom(at, p.Bits()-1)
-			if wider.Masked().Addr() != at || r.last.Less(lastAddress(wider)) {
+			if wider.Masked().Addr() != at || r.last.Less(netaddr.Last(wider)) {
 				break
 			}
 			p = wider
 		}
 		list = append(list, p)
-		at = lastAddress(p).Next()
+		at = netaddr.Last(p).Next()
 	}
 	return list
 }

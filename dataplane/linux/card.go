@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -136,7 +137,7 @@ func cardRoutes(h *handle, l netlink.Link, card wire.Card) ([]wire.CardRoute, er
 				"route to %s through %s cannot be moved: it has several paths, a gateway of the other family, an encapsulation or a type",
 				to, name)
 		}
-		if !card.Address(wire.FamilyOf(to.Addr())).IsValid() {
+		if !card.Address(netaddr.FamilyOf(to.Addr())).IsValid() {
 			continue // the family stays with the kernel
 		}
 		routes = append(routes, wire.CardRoute{

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -160,7 +161,7 @@ func tablesOf(h *handle, l netlink.Link, is4 bool) ([]int, error) {
 	var tables []int
 	for _, r := range rules {
 		isSource := func(p netip.Prefix) bool {
-			return prefixOf(r.Src) == netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+			return prefixOf(r.Src) == netaddr.Single(p.Addr())
 		}
 		if !slices.Contains(kernelTables, r.Table) && slices.ContainsFunc(addresses, isSource) {
 			tables = append(tables, r.Table)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -187,7 +188,7 @@ func sourceInto(r netip.Prefix) []expr.Any {
 		&expr.Counter{},
 		&expr.Immediate{Register: register1, Data: r.Addr().AsSlice()}, &expr.Immediate{
 			Register: register2,
-			Data:     lastAddress(r).AsSlice(),
+			Data:     netaddr.Last(r).AsSlice(),
 		},
 		&expr.NAT{
 			Type:       expr.NATTypeSourceNAT,
@@ -338,7 +339,7 @@ func rangesIn(elements []nftables.SetElement) (ranges []addressRange, valid bool
 		if e.IntervalEnd {
 			ranges[len(ranges)-1].last = a.Prev()
 		} else {
-			ranges = append(ranges, addressRange{a, lastAddress(netip.PrefixFrom(a, 0))})
+			ranges = append(ranges, addressRange{a, netaddr.Last(netip.PrefixFrom(a, 0))})
 		}
 		open = !open
 	}

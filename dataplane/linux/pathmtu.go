@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // ForgetPathMTU makes the kernel forget the MTU of the path to an address, which it learned from ICMP errors. With IPv6
@@ -16,7 +18,7 @@ func ForgetPathMTU(to netip.Addr) error {
 	if to.Is4() {
 		return nil
 	}
-	err := netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.PrefixFrom(to, to.BitLen())), Flags: unix.RTM_F_CLONED})
+	err := netlink.RouteDel(&netlink.Route{Dst: ipNet(netaddr.Single(to)), Flags: unix.RTM_F_CLONED})
 	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("forget the MTU of the path to %s: %w", to, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/wire"
 )
@@ -175,8 +176,7 @@ func TestNodeForwardsForeignTunnelsButRedirectsNothingIntoThem(t *testing.T) {
 	for family, e := range families {
 		far := guardAddresses[family].chained
 		v := cluster()
-		v.Guard.Nodes = append(v.Guard.Nodes,
-			netip.PrefixFrom(netip.MustParseAddr(far), netip.MustParseAddr(far).BitLen()))
+		v.Guard.Nodes = append(v.Guard.Nodes, netaddr.Single(netip.MustParseAddr(far)))
 		s.mustCommit(masqueradeObject(v))
 		near := s.socket(s.world, e.outside, tunnelPort, true)
 		end := s.socket(chained, far, tunnelPort, true)

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -261,7 +262,7 @@ func prepareCard(h *handle, l netlink.Link, card wire.Card) error {
 
 // hostPrefix returns an address without its subnet, which is behind the dataplane.
 func hostPrefix(a wire.CardAddress) netip.Prefix {
-	return netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen())
+	return netaddr.Single(a.Prefix.Addr())
 }
 
 // movedProtocol identifies the routes of moved cards in the kernel, which are not objects of kind linux.route.
@@ -269,7 +270,7 @@ const movedProtocol = 202
 
 // movedRoute returns a route of the card through the link to the dataplane, with the same metric.
 func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route {
-	family := wire.FamilyOf(r.Destination.Addr())
+	family := netaddr.FamilyOf(r.Destination.Addr())
 	moved := &netlink.Route{
 		LinkIndex: to.Attrs().Index,
 		Dst:       ipNet(r.Destination),
@@ -295,7 +296,7 @@ func movedSource(v wire.Uplink, r wire.CardRoute) netip.Addr {
 			return a.Prefix.Addr()
 		}
 	}
-	return v.Card.Address(wire.IP4)
+	return v.Card.Address(netaddr.IP4)
 }
 
 // gateways returns the neighbour entries for the dataplane's end of the link.

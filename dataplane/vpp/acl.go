@@ -13,6 +13,7 @@ import (
 	"go.fd.io/govpp/binapi/acl_types"
 	"go.fd.io/govpp/codec"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -68,11 +69,11 @@ func validateACL(name string, v wire.ACL) error {
 const maxACLRules = 80_000
 
 func validateACLRule(r wire.ACLRule) error {
-	if r.Family != wire.IP4 && r.Family != wire.IP6 {
+	if r.Family != netaddr.IP4 && r.Family != netaddr.IP6 {
 		return fmt.Errorf("unknown family %q", r.Family)
 	}
 	for _, p := range slices.Concat(r.From, r.To) {
-		if p != p.Masked() || wire.FamilyOf(p.Addr()) != r.Family {
+		if p != p.Masked() || netaddr.FamilyOf(p.Addr()) != r.Family {
 			return fmt.Errorf("prefix %s is not masked or not of family %s", p, r.Family)
 		}
 	}

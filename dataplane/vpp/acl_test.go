@@ -13,6 +13,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -23,7 +24,7 @@ func rule(permit bool, first, last uint16) wire.ACLRule {
 		Sources:      wire.Range{Last: 65535},
 		Destinations: wire.Range{First: first, Last: last},
 	}
-	return wire.ACLRule{Permit: permit, Family: wire.IP4, Ports: []wire.ACLPorts{ports}}
+	return wire.ACLRule{Permit: permit, Family: netaddr.IP4, Ports: []wire.ACLPorts{ports}}
 }
 
 func aclOf(label string, rules ...wire.ACLRule) object {
@@ -106,8 +107,8 @@ func plannedACL(t *testing.T) object {
 }
 
 func TestACLsAreMadeReadBackChangedAndRemoved(t *testing.T) {
-	any4 := wire.ACLRule{Permit: true, Family: wire.IP4}
-	manyProtocols := wire.ACLRule{Permit: true, Family: wire.IP6, Ports: []wire.ACLPorts{
+	any4 := wire.ACLRule{Permit: true, Family: netaddr.IP4}
+	manyProtocols := wire.ACLRule{Permit: true, Family: netaddr.IP6, Ports: []wire.ACLPorts{
 		{
 			Protocols:    wire.Range{First: 1, Last: 255},
 			Sources:      wire.Range{Last: 255},
@@ -255,14 +256,14 @@ func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 		"no family":      {Label: "x", Rules: []wire.ACLRule{{Permit: true}}},
 		"ports of any protocol": {
 			Label: "x",
-			Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Sources: wire.Single(7)}}}},
+			Rules: []wire.ACLRule{{Family: netaddr.IP4, Ports: []wire.ACLPorts{{Sources: wire.Single(7)}}}},
 		},
 		"too many combinations":  {Label: "x", Rules: []wire.ACLRule{combinations(300, 267)}},
 		"protocol 256":           {Label: "x", Rules: []wire.ACLRule{long}},
 		"range without a number": {Label: "x", Rules: []wire.ACLRule{empty}},
 		"protocol 0 among several": {
 			Label: "x",
-			Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Protocols: wire.Range{Last: 3}}}}},
+			Rules: []wire.ACLRule{{Family: netaddr.IP4, Ports: []wire.ACLPorts{{Protocols: wire.Range{Last: 3}}}}},
 		},
 	} {
 		if err := validateACL("x", v); err == nil {
@@ -291,10 +292,10 @@ func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
 		{Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: wire.Single(80)},
 	}
 	for _, r := range []wire.ACLRule{
-		{Permit: true, Reflect: true, Family: wire.IP4, From: source, Ports: port},
-		{Permit: true, Reflect: true, Family: wire.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
-		{Family: wire.IP4, From: source, To: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}},
-		{Permit: true, Family: wire.IP6},
+		{Permit: true, Reflect: true, Family: netaddr.IP4, From: source, Ports: port},
+		{Permit: true, Reflect: true, Family: netaddr.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
+		{Family: netaddr.IP4, From: source, To: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}},
+		{Permit: true, Family: netaddr.IP6},
 	} {
 		if err := validateACLRule(r); err != nil {
 			t.Errorf("%+v: %v", r, err)
@@ -306,9 +307,9 @@ func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
 		}
 	}
 	for what, r := range map[string]wire.ACLRule{
-		"a prefix of another family": {Family: wire.IP6, From: source},
-		"host bits":                  {Family: wire.IP4, To: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/16")}},
-		"a session of a denial":      {Family: wire.IP4, Reflect: true},
+		"a prefix of another family": {Family: netaddr.IP6, From: source},
+		"host bits":                  {Family: netaddr.IP4, To: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/16")}},
+		"a session of a denial":      {Family: netaddr.IP4, Reflect: true},
 	} {
 		if validateACLRule(r) == nil {
 			t.Errorf("%s: no error", what)

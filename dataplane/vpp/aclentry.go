@@ -9,6 +9,7 @@ import (
 	"go.fd.io/govpp/binapi/acl_types"
 	"go.fd.io/govpp/binapi/ip_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -16,7 +17,7 @@ import (
 // rule of a value is the product of its sets.
 type aclEntry struct {
 	permit, reflect bool
-	family          wire.Family
+	family          netaddr.Family
 	from, to        netip.Prefix // invalid: any address
 	protocol        uint16       // 0: any
 	sources         wire.Range
@@ -150,8 +151,9 @@ func hashEntries(rules []wire.ACLRule) uint64 {
 }
 
 // everywhere is the prefix of all addresses of a family.
-var everywhere = map[wire.Family]netip.Prefix{
-	wire.IP4: netip.PrefixFrom(netip.IPv4Unspecified(), 0), wire.IP6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+var everywhere = map[netaddr.Family]netip.Prefix{
+	netaddr.IP4: netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+	netaddr.IP6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 }
 
 // apiACLRule converts an entry to the API.
@@ -178,7 +180,7 @@ func apiACLRule(e aclEntry) acl_types.ACLRule {
 
 // aclEntryOf is the inverse of apiACLRule; false: there is no such entry.
 func aclEntryOf(d acl_types.ACLRule) (aclEntry, bool) {
-	family := wire.FamilyOf(prefix(d.SrcPrefix).Addr())
+	family := netaddr.FamilyOf(prefix(d.SrcPrefix).Addr())
 	some := func(p netip.Prefix) netip.Prefix {
 		if p == everywhere[family] {
 			return netip.Prefix{}

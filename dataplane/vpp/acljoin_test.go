@@ -9,6 +9,7 @@ import (
 
 	"go.fd.io/govpp/binapi/acl_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -18,7 +19,7 @@ func randomEntries(random *rand.Rand) []aclEntry {
 		{}, netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"),
 		netip.MustParsePrefix("10.1.0.0/16"),
 	}
-	e := aclEntry{permit: true, family: wire.IP4}
+	e := aclEntry{permit: true, family: netaddr.IP4}
 	var list []aclEntry
 	for range 40 {
 		switch random.IntN(12) {
@@ -89,7 +90,7 @@ func TestListsOfPoliciesAndServicesAreReadAsOneRule(t *testing.T) {
 
 // What is no entry is not joined with others, and differs from each desired rule.
 func TestRulesThatWeftCannotWriteAreReadAsInvalid(t *testing.T) {
-	good := apiACLRule(aclEntry{permit: true, family: wire.IP4, protocol: 6, destinations: wire.Single(1)})
+	good := apiACLRule(aclEntry{permit: true, family: netaddr.IP4, protocol: 6, destinations: wire.Single(1)})
 	bad := good
 	bad.TCPFlagsMask = 2
 	rules := aclRulesOf([]acl_types.ACLRule{good, bad, good, good})
@@ -140,8 +141,8 @@ func TestNamedACLsAreReadAlone(t *testing.T) {
 
 // One more or one less at the end is a difference, whichever of both has it.
 func TestListsOfOtherLengthsAreNotTheSame(t *testing.T) {
-	one := wire.ACLRule{Permit: true, Family: wire.IP4}
-	two := wire.ACLRule{Family: wire.IP4}
+	one := wire.ACLRule{Permit: true, Family: netaddr.IP4}
+	two := wire.ACLRule{Family: netaddr.IP4}
 	for _, lists := range [][2][]wire.ACLRule{
 		{{one}, {one, two}}, {{one, two}, {one}}, {nil, {one}}, {{one}, nil}, {{one}, {two}},
 	} {

@@ -4,12 +4,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
 func TestMatchesByOriginSumsTheRulesOfAPolicy(t *testing.T) {
 	rule := func(permit bool, first, last uint16, origin string) wire.ACLRule {
-		r := wire.ACLRule{Permit: permit, Family: wire.IP4, Origin: origin}
+		r := wire.ACLRule{Permit: permit, Family: netaddr.IP4, Origin: origin}
 		if first > 0 {
 			r.Ports = []wire.ACLPorts{{Protocols: wire.Range{First: first, Last: last}}}
 		}

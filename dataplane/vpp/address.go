@@ -35,7 +35,7 @@ func addressDescriptor(c *Client) kvscheduler.Descriptor[wire.Address, Index] {
 				{
 					Label: "VRF of the interface",
 					On: ref(wire.KindInterfaceVRF,
-						wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Prefix.Addr()))),
+						wire.InterfaceVRFName(v.Interface, netaddr.FamilyOf(v.Prefix.Addr()))),
 				},
 			}
 		},
@@ -79,7 +79,7 @@ func (b addresses) Create(ctx context.Context, batch []addressItem) {
 }
 
 func (b addresses) present(ctx context.Context, it *addressItem) bool {
-	r := dumpAddresses(it.NewMeta, wire.FamilyOf(it.Want.Prefix.Addr()))
+	r := dumpAddresses(it.NewMeta, netaddr.FamilyOf(it.Want.Prefix.Addr()))
 	b.c.exchange(ctx, r)
 	for _, d := range listOf[*ip.IPAddressDetails](r) {
 		if r.fault() == nil && interfacePrefix(d.Prefix) == it.Want.Prefix {
@@ -137,8 +137,8 @@ func setLinkLocal(name string, i Index, a ip_types.IP6Address) *request {
 		}, &ip.SwInterfaceIP6SetLinkLocalAddressReply{})
 }
 
-func dumpAddresses(i Index, f wire.Family) *request {
-	return askAll(&ip.IPAddressDump{SwIfIndex: i.api(), IsIPv6: f == wire.IP6}, &ip.IPAddressDetails{})
+func dumpAddresses(i Index, f netaddr.Family) *request {
+	return askAll(&ip.IPAddressDump{SwIfIndex: i.api(), IsIPv6: f == netaddr.IP6}, &ip.IPAddressDetails{})
 }
 
 func (b addresses) Dump(
@@ -167,7 +167,7 @@ func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actu
 		requests = append(requests, linkLocal)
 		owners = append(owners, name)
 		if _, borrows := borrowings[i]; !borrows { // a borrower has the addresses of the donor
-			requests = append(requests, dumpAddresses(i, wire.IP4), dumpAddresses(i, wire.IP6))
+			requests = append(requests, dumpAddresses(i, netaddr.IP4), dumpAddresses(i, netaddr.IP6))
 			owners = append(owners, name, name)
 		}
 	}
@@ -246,8 +246,8 @@ func unnumberedDeps(_ string, v wire.Unnumbered) []kvscheduler.Dep {
 		{Label: "donor", On: ref(wire.KindInterface, v.Donor)},
 	}
 	for _, family := range families {
-		if family == wire.IP4 && v.IP4 || family == wire.IP6 && v.IP6 {
-			isOf := func(_ string, a any) bool { return wire.FamilyOf(a.(wire.Address).Prefix.Addr()) == family }
+		if family == netaddr.IP4 && v.IP4 || family == netaddr.IP6 && v.IP6 {
+			isOf := func(_ string, a any) bool { return netaddr.FamilyOf(a.(wire.Address).Prefix.Addr()) == family }
 			deps = append(deps,
 				kvscheduler.Dep{
 					Label: "address of the donor",
@@ -311,7 +311,7 @@ func neighbourDescriptor(c *Client) kvscheduler.Descriptor[wire.Neighbour, Index
 				{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				{
 					Label: "VRF of the interface",
-					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Address))),
+					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, netaddr.FamilyOf(v.Address))),
 				},
 			}
 		},

@@ -23,7 +23,7 @@ var (
 	mac3 = netaddr.MAC{0x02, 0, 0, 0, 0, 3}
 )
 
-func vrf(f wire.Family, id uint32) object {
+func vrf(f netaddr.Family, id uint32) object {
 	return object{wire.VRFKey("pods", f), wire.VRF{ID: id, Family: f, Label: "pods"}}
 }
 
@@ -32,7 +32,7 @@ func loopback(name string, v wire.Interface) object {
 	return object{wire.InterfaceKey(name), v}
 }
 
-func member(name string, f wire.Family) object {
+func member(name string, f netaddr.Family) object {
 	return object{
 		wire.InterfaceVRFKey(name, f), wire.InterfaceVRF{Interface: name, Family: f, VRF: wire.VRFName("pods", f)},
 	}
@@ -45,7 +45,7 @@ func addressOn(name, prefix string) object {
 
 func routeTo(prefix string, paths ...wire.Path) object {
 	p := netip.MustParsePrefix(prefix)
-	vrf := wire.VRFName("pods", wire.FamilyOf(p.Addr()))
+	vrf := wire.VRFName("pods", netaddr.FamilyOf(p.Addr()))
 	return object{wire.RouteKey(vrf, p), wire.Route{VRF: vrf, Prefix: p, Paths: paths}}
 }
 
@@ -58,10 +58,10 @@ func neighbourOn(name, a string, m netaddr.MAC) object {
 func ground() []object {
 	up := wire.Interface{MAC: mac1, Up: true}
 	return []object{
-		vrf(wire.IP4, 100), vrf(wire.IP6, 100),
-		loopback("gate", up), member("gate", wire.IP4), member("gate", wire.IP6),
+		vrf(netaddr.IP4, 100), vrf(netaddr.IP6, 100),
+		loopback("gate", up), member("gate", netaddr.IP4), member("gate", netaddr.IP6),
 		addressOn("gate", "169.254.1.1/32"), addressOn("gate", "fd00::1/128"),
-		loopback("far", wire.Interface{MAC: mac2, Up: true}), member("far", wire.IP4), member("far", wire.IP6),
+		loopback("far", wire.Interface{MAC: mac2, Up: true}), member("far", netaddr.IP4), member("far", netaddr.IP6),
 		// of punt redirects
 		neighbourOn("gate", "10.0.0.9", mac3), neighbourOn("gate", "fd00::9", mac3),
 		neighbourOn("gate", "fd00::8", mac1),
@@ -80,18 +80,18 @@ func trials() map[string]trial {
 	}
 	return map[string]trial{
 		"VRF of IPv4": {backendOf(vrfDescriptor),
-			object{wire.VRFKey("blue", wire.IP4), wire.VRF{ID: 7, Family: wire.IP4, Label: "blue"}},
-			object{wire.VRFKey("blue", wire.IP4), wire.VRF{ID: 8, Family: wire.IP4, Label: "blue"}}},
+			object{wire.VRFKey("blue", netaddr.IP4), wire.VRF{ID: 7, Family: netaddr.IP4, Label: "blue"}},
+			object{wire.VRFKey("blue", netaddr.IP4), wire.VRF{ID: 8, Family: netaddr.IP4, Label: "blue"}}},
 		"VRF of IPv6": {backendOf(vrfDescriptor),
-			object{wire.VRFKey("blue", wire.IP6), wire.VRF{ID: 7, Family: wire.IP6, Label: "blue"}},
-			object{wire.VRFKey("blue", wire.IP6), wire.VRF{ID: 9, Family: wire.IP6, Label: "blue"}}},
+			object{wire.VRFKey("blue", netaddr.IP6), wire.VRF{ID: 7, Family: netaddr.IP6, Label: "blue"}},
+			object{wire.VRFKey("blue", netaddr.IP6), wire.VRF{ID: 9, Family: netaddr.IP6, Label: "blue"}}},
 		"loopback": {backendOf(interfaceDescriptor),
 			loopback("loop", wire.Interface{MAC: mac3, MTU: 1400, Up: true}),
 			loopback("loop", wire.Interface{MAC: mac3, MTU: 1300})},
 		"loopback that chooses its MAC": {backendOf(interfaceDescriptor),
 			loopback("loop", wire.Interface{}), loopback("loop", wire.Interface{MAC: mac3, Up: true})},
-		"membership of IPv4": {backendOf(membershipDescriptor), member("far", wire.IP4), object{}},
-		"membership of IPv6": {backendOf(membershipDescriptor), member("far", wire.IP6), object{}},
+		"membership of IPv4": {backendOf(membershipDescriptor), member("far", netaddr.IP4), object{}},
+		"membership of IPv6": {backendOf(membershipDescriptor), member("far", netaddr.IP6), object{}},
 		"address of IPv4":    {backendOf(addressDescriptor), addressOn("far", "10.9.0.1/24"), object{}},
 		"address of IPv6":    {backendOf(addressDescriptor), addressOn("far", "fd09::1/64"), object{}},
 		"link-local address": {backendOf(addressDescriptor), addressOn("far", "fe80::1/128"), object{}},
@@ -116,9 +116,9 @@ func trials() map[string]trial {
 				wire.Path{Interface: "far"}),
 			routeTo("fd07::/64", wire.Path{Interface: "far"})},
 		"punt redirect of IPv4": {backendOf(puntRedirectDescriptor),
-			redirectOf(wire.IP4, "10.0.0.9"), object{}},
+			redirectOf(netaddr.IP4, "10.0.0.9"), object{}},
 		"punt redirect of IPv6": {backendOf(puntRedirectDescriptor),
-			redirectOf(wire.IP6, "fd00::9"), redirectOf(wire.IP6, "fd00::8")},
+			redirectOf(netaddr.IP6, "fd00::9"), redirectOf(netaddr.IP6, "fd00::8")},
 		"neighbour of IPv4": {
 			backendOf(neighbourDescriptor), neighbourOn("far", "10.1.0.1", mac3), neighbourOn("far", "10.1.0.1", mac1),
 		},
@@ -134,7 +134,7 @@ func TestEveryKindIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	}
 }
 
-func redirectOf(f wire.Family, nextHop string) object {
+func redirectOf(f netaddr.Family, nextHop string) object {
 	return object{wire.PuntRedirectKey("far", f), wire.PuntRedirect{
 		Interface: "far", Family: f, Via: "gate", NextHop: netip.MustParseAddr(nextHop),
 	}}

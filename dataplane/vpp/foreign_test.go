@@ -14,6 +14,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/test/dataplane"
@@ -87,10 +88,10 @@ func TestForeignObjectsAreNeverTouched(t *testing.T) {
 	if after := l.there(); !slices.Equal(after, before) {
 		t.Errorf("interfaces %v, want %v", after, before)
 	}
-	if owners, err := l.client.tableOwners(t.Context()); err != nil || owners[Table{55, wire.IP4}] != "theirs" {
+	if owners, err := l.client.tableOwners(t.Context()); err != nil || owners[Table{55, netaddr.IP4}] != "theirs" {
 		t.Errorf("tables %v, %v", owners, err)
 	}
-	blue := object{wire.VRFKey("blue", wire.IP4), wire.VRF{ID: 55, Family: wire.IP4, Label: "blue"}}
+	blue := object{wire.VRFKey("blue", netaddr.IP4), wire.VRF{ID: 55, Family: netaddr.IP4, Label: "blue"}}
 	if err := l.commit(blue); err == nil || !strings.Contains(err.Error(), `belongs to "theirs"`) {
 		t.Errorf("a table of others is taken: %v", err)
 	}
@@ -137,8 +138,8 @@ func TestDuplicateInterfaceLosesItsAddresses(t *testing.T) {
 	gate := loopback("gate", wire.Interface{MAC: mac1, Up: true})
 	address := wire.Address{Interface: "gate", Prefix: prefix}
 	held := object{wire.AddressKey("gate", prefix), address}
-	pods := object{wire.VRFKey("pods", wire.IP4), wire.VRF{ID: 100, Family: wire.IP4, Label: "pods"}}
-	l.mustCommit(pods, gate, member("gate", wire.IP4), held)
+	pods := object{wire.VRFKey("pods", netaddr.IP4), wire.VRF{ID: 100, Family: netaddr.IP4, Label: "pods"}}
+	l.mustCommit(pods, gate, member("gate", netaddr.IP4), held)
 	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "gate"))
 	first := meta.(Index)
 	second := l.looped(firstInstance+3, interfaceTag("gate", gate.value.(wire.Interface)))
@@ -150,7 +151,7 @@ func TestDuplicateInterfaceLosesItsAddresses(t *testing.T) {
 	}
 	l.resync()
 	l.quiet()
-	l.mustCommit(object{held.key, nil}, object{member("gate", wire.IP4).key, nil}, object{gate.key, nil}, object{
+	l.mustCommit(object{held.key, nil}, object{member("gate", netaddr.IP4).key, nil}, object{gate.key, nil}, object{
 		pods.key, nil,
 	})
 	if after := l.there(); !slices.Equal(after, before) {

@@ -288,7 +288,7 @@ func tableOf(v wire.VXLAN) []kvscheduler.Dep {
 	if v.Table == 0 {
 		return nil // table 0 always exists
 	}
-	vrf := tableBucket(wire.VRF{ID: v.Table, Family: wire.FamilyOf(v.Source)})
+	vrf := tableBucket(wire.VRF{ID: v.Table, Family: netaddr.FamilyOf(v.Source)})
 	return []kvscheduler.Dep{{Label: "VRF of the tunnel", Any: &kvscheduler.Select{Kind: wire.KindVRF, Bucket: vrf}}}
 }
 

@@ -166,7 +166,7 @@ func (v Inventory) FIB(ctx context.Context, keep func(vrf string) bool) ([]Route
 		vrf := vrfName(table, owner)
 		if keep(vrf) {
 			requests = append(requests,
-				askAll(&ip.IPRouteDump{Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == wire.IP6}},
+				askAll(&ip.IPRouteDump{Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == netaddr.IP6}},
 					&ip.IPRouteDetails{}))
 			vrfs = append(vrfs, vrf)
 		}

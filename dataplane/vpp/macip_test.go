@@ -160,13 +160,13 @@ func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 // and deleted after them.
 func TestSourceRulesPrecedeForwarding(t *testing.T) {
 	l := newMemifLab(t)
-	routed := member("m1", wire.IP4).value.(wire.InterfaceVRF)
+	routed := member("m1", netaddr.IP4).value.(wire.InterfaceVRF)
 	routed.AntiSpoofed = true
 	bridged := inBridge("weft:blue", "m2").value.(wire.BridgeMember)
 	bridged.AntiSpoofed = true
-	lets := []object{{wire.InterfaceVRFKey("m1", wire.IP4), routed}, {wire.BridgeMemberKey("m2"), bridged}}
+	lets := []object{{wire.InterfaceVRFKey("m1", netaddr.IP4), routed}, {wire.BridgeMemberKey("m2"), bridged}}
 	rules := []object{macipOn("m1", "10.0.0.1/32"), macipOn("m2", "10.0.0.2/32")}
-	l.mustCommit(append(l.allocation("a", 5), vrf(wire.IP4, 100), bridge("weft:blue", learning(7)),
+	l.mustCommit(append(l.allocation("a", 5), vrf(netaddr.IP4, 100), bridge("weft:blue", learning(7)),
 		memifOn("m1", "a", 1), memifOn("m2", "a", 2))...)
 	if err := l.commit(lets...); err == nil || !strings.Contains(err.Error(), wire.MACIPKey("m1")) {
 		t.Errorf("without rules: %v", err)

@@ -9,6 +9,7 @@ import (
 
 	"go.fd.io/govpp/binapi/tapv2"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
@@ -22,7 +23,7 @@ func TestOwnPortsAreThoseWithOurTag(t *testing.T) {
 	end := wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450}
 	pod := object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Tap: end}}
 	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod,
-		member("pod-a", wire.IP4), member("pod-a", wire.IP6),
+		member("pod-a", netaddr.IP4), member("pod-a", netaddr.IP6),
 		neighbourOn("pod-a", "10.1.0.5", mac2), neighbourOn("pod-a", "fd00::5", mac2),
 		neighbourOn("far", "10.1.0.6", mac2))...)
 	l.strangersTap(path)
@@ -94,7 +95,7 @@ func TestPortsHaveLabelsOfTheirNetworks(t *testing.T) {
 	a := netnstest.New(t)
 	b := netnstest.New(t)
 	routed := append(append(ground(), vethOf(t, b, "b")...), afPacket("b", wire.Interface{MTU: 1500}),
-		member("b", wire.IP4), member("b", wire.IP6))
+		member("b", netaddr.IP4), member("b", netaddr.IP6))
 	l.mustCommit(append(append(routed, bridge("weft:blue", learning(7))), bridgedPodOf(t, a, "a", "10.7.0.1/24")...)...)
 	ports, err := l.client.OwnPorts(t.Context())
 	if err != nil || len(ports) != 2 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -66,7 +67,7 @@ func routedPod(name string, at wire.LinuxAddress) []object {
 	gate4 := netip.MustParseAddr("169.254.1.1")
 	gate6 := netip.MustParseAddr("fe80::1")
 	objects := []object{
-		member(name, wire.IP4), member(name, wire.IP6),
+		member(name, netaddr.IP4), member(name, netaddr.IP6),
 		{wire.UnnumberedKey(name), wire.Unnumbered{Interface: name, Donor: "gate", IP4: true, IP6: true}},
 		addressOn(name, "fe80::1/128"),
 		neighbourOn(name, own4.Addr().String(), mac2), neighbourOn(name, own6.Addr().String(), mac2),

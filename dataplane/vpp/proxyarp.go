@@ -11,6 +11,7 @@ import (
 	"go.fd.io/govpp/binapi/arp"
 	"go.fd.io/govpp/binapi/ip_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -47,7 +48,7 @@ func proxyARPDescriptor(c *Client) kvscheduler.Descriptor[wire.ProxyARP, Proxy] 
 				{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
 				{
 					Label: "VRF of the interface",
-					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.IP4)),
+					On:    ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, netaddr.IP4)),
 				},
 			}
 		},
@@ -159,7 +160,7 @@ func (b proxyARPs) unclaimed(
 ) []kvscheduler.Actual[wire.ProxyARP, Proxy] {
 	var found []kvscheduler.Actual[wire.ProxyARP, Proxy]
 	for r := range there.ranges {
-		vrf, ours := vrfs[Table{r.Table, wire.IP4}]
+		vrf, ours := vrfs[Table{r.Table, netaddr.IP4}]
 		if needed, _ := b.claims.need(Proxy{r, noIndex}); ours && !needed {
 			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{
 				Name: fmt.Sprintf("#%s/%s-%s", vrf, r.First, r.Last),

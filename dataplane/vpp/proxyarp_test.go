@@ -9,13 +9,14 @@ import (
 	"go.fd.io/govpp/binapi/arp"
 	"go.fd.io/govpp/binapi/ip"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
 func proxyOn(name, first, last string) object {
 	v := wire.ProxyARP{
 		Interface: name,
-		VRF:       wire.VRFName("pods", wire.IP4),
+		VRF:       wire.VRFName("pods", netaddr.IP4),
 		First:     netip.MustParseAddr(first),
 		Last:      netip.MustParseAddr(last),
 	}

@@ -11,6 +11,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/punt"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -48,12 +49,12 @@ func puntRedirectDescriptor(c *Client) kvscheduler.Descriptor[wire.PuntRedirect,
 
 func validatePuntRedirect(name string, v wire.PuntRedirect) error {
 	switch {
-	case v.Family != wire.IP4 && v.Family != wire.IP6:
+	case v.Family != netaddr.IP4 && v.Family != netaddr.IP6:
 		return fmt.Errorf("family %q is neither ip4 nor ip6", v.Family)
 	case v.Interface == "" || v.Via == "" || v.Interface == v.Via:
 		return fmt.Errorf("interface %q and interface %q of the next hop: both are needed, and they differ",
 			v.Interface, v.Via)
-	case !v.NextHop.IsValid() || wire.FamilyOf(v.NextHop) != v.Family:
+	case !v.NextHop.IsValid() || netaddr.FamilyOf(v.NextHop) != v.Family:
 		return fmt.Errorf("next hop %s is not of family %s", v.NextHop, v.Family)
 	case name != wire.PuntRedirectName(v.Interface, v.Family):
 		return fmt.Errorf("interface and family make the name %s", wire.PuntRedirectName(v.Interface, v.Family))
@@ -79,14 +80,14 @@ func (b puntRedirects) Delete(ctx context.Context, batch []puntRedirectItem) {
 	})
 }
 
-func addressFamily(f wire.Family) ip_types.AddressFamily {
-	if f == wire.IP4 {
+func addressFamily(f netaddr.Family) ip_types.AddressFamily {
+	if f == netaddr.IP4 {
 		return ip_types.ADDRESS_IP4
 	}
 	return ip_types.ADDRESS_IP6
 }
 
-func puntUDP(f wire.Family, add bool) *request {
+func puntUDP(f netaddr.Family, add bool) *request {
 	return ask(fmt.Sprintf("set_punt: UDP of %s to all unused ports %v", f, add), &punt.SetPunt{
 		IsAdd: add,
 		Punt: punt.Punt{
@@ -105,7 +106,7 @@ func redirect(v wire.PuntRedirect, rx Index, via []Index) *request {
 	r := ip.PuntRedirectV2{RxSwIfIndex: rx.api(), Af: addressFamily(v.Family)}
 	for _, i := range via {
 		path := fib_types.FibPath{SwIfIndex: uint32(i), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
-		if v.Family == wire.IP6 {
+		if v.Family == netaddr.IP6 {
 			path.Proto = fib_types.FIB_API_PATH_NH_PROTO_IP6
 		}
 		path.Nh.Address = apiAddress(v.NextHop).Un

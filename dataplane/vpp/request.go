@@ -22,7 +22,6 @@ import (
 	"go.fd.io/govpp/codec"
 
 	"github.com/weftnet/weft/internal/netaddr"
-	"github.com/weftnet/weft/wire"
 )
 
 // request is a message to the dataplane with its answers.
@@ -339,7 +338,7 @@ func prefix(p ip_types.Prefix) netip.Prefix {
 func interfacePrefix(p ip_types.AddressWithPrefix) netip.Prefix { return prefix(ip_types.Prefix(p)) }
 
 // families in the order of the dumps.
-var families = []wire.Family{wire.IP4, wire.IP6}
+var families = []netaddr.Family{netaddr.IP4, netaddr.IP6}
 
 // isLinkLocal reports whether an address is the link-local address, which has messages of its own.
 func isLinkLocal(p netip.Prefix) bool {
@@ -368,7 +367,7 @@ func prefixesOf(r *request, own netip.Addr) []netip.Prefix {
 	if reply, ok := r.reply.(*ip.SwInterfaceIP6GetLinkLocalAddressReply); ok {
 		a := netip.AddrFrom16(reply.IP)
 		if r.retval() == 0 && a.IsLinkLocalUnicast() && a != own {
-			found = append(found, netip.PrefixFrom(a, 128))
+			found = append(found, netaddr.Single(a))
 		}
 		return found
 	}

@@ -14,6 +14,7 @@ import (
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_types"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -196,7 +197,7 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 	for vrf, table := range tables.byName {
 		if len(names) == 0 || concerns(vrf, names) {
 			requests = append(requests, askAll(&ip.IPRouteV2Dump{
-				Src: source, Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == wire.IP6},
+				Src: source, Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == netaddr.IP6},
 			}, &ip.IPRouteV2Details{}))
 			vrfs = append(vrfs, vrf)
 		}

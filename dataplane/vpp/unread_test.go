@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 	"github.com/weftnet/weft/wire"
 )
@@ -12,9 +13,10 @@ import (
 // follow, although no operation is needed: otherwise a pod is disconnected when its last policy ends, or a replay
 // connects it without its ACL.
 func TestDependenciesFollowFieldsThatTheDataplaneDoesNotReport(t *testing.T) {
-	member := wire.InterfaceVRF{Interface: "pod", VRF: "pods/ip4", Family: wire.IP4}
+	member := wire.InterfaceVRF{Interface: "pod", VRF: "pods/ip4", Family: netaddr.IP4}
 	port := wire.BridgeMember{Interface: "pod", BridgeDomain: "blue", LinuxEnd: wire.VethKey("pod")}
-	got := kvschedulertest.FollowsUnread(t, membershipDescriptor(nil), wire.InterfaceVRFName("pod", wire.IP4), member)
+	name := wire.InterfaceVRFName("pod", netaddr.IP4)
+	got := kvschedulertest.FollowsUnread(t, membershipDescriptor(nil), name, member)
 	if want := []string{"AntiSpoofed", "Filtered"}; !slices.Equal(got, want) {
 		t.Errorf("members of VRFs: the fields are %q, want %q", got, want)
 	}
@@ -29,7 +31,7 @@ func TestOtherKindsReportWhatTheirDependenciesAreOf(t *testing.T) {
 	for kind, got := range map[string][]string{
 		wire.KindVRF: kvschedulertest.FollowsUnread(t, vrfDescriptor(nil), "a/ip4", wire.VRF{
 			ID:     1,
-			Family: wire.IP4,
+			Family: netaddr.IP4,
 			Label:  "a",
 		}),
 		wire.KindInterface: kvschedulertest.FollowsUnread(t, interfaceDescriptor(nil), "a", wire.Interface{

@@ -73,16 +73,17 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 			AFPacket: wire.AFPacket{Link: "weft0", On: wire.VethKey("a"), TxQueues: -1}}), "-1 queues are not within"},
 		{"a small MTU", tap(func(v *wire.Interface) { v.MTU = 60 }), "not within"},
 		{
-			"the dataplane's own table", fault(validateVRF, "a/ip4", wire.VRF{Family: wire.IP4, Label: "a"}),
+			"the dataplane's own table", fault(validateVRF, "a/ip4", wire.VRF{Family: netaddr.IP4, Label: "a"}),
 			"belongs to the dataplane",
 		},
 		{
-			"a long label", fault(validateVRF, "x", wire.VRF{ID: 1, Family: wire.IP4, Label: strings.Repeat("l", 59)}),
+			"a long label",
+			fault(validateVRF, "x", wire.VRF{ID: 1, Family: netaddr.IP4, Label: strings.Repeat("l", 59)}),
 			"1 to 58 bytes",
 		},
 		{"a VRF of no family", fault(validateVRF, "a/", wire.VRF{ID: 1, Label: "a"}), "neither ip4 nor ip6"},
 		{
-			"a VRF of another name", fault(validateVRF, "b/ip4", wire.VRF{ID: 1, Family: wire.IP4, Label: "a"}),
+			"a VRF of another name", fault(validateVRF, "b/ip4", wire.VRF{ID: 1, Family: netaddr.IP4, Label: "a"}),
 			"make the name a/ip4",
 		},
 		{

@@ -10,6 +10,7 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -17,7 +18,7 @@ import (
 // Table identifies the table of an applied VRF.
 type Table struct {
 	ID     uint32
-	Family wire.Family
+	Family netaddr.Family
 }
 
 // vrfPrefix starts the names of our tables in the dataplane.
@@ -46,7 +47,7 @@ func tableBucket(v wire.VRF) string { return fmt.Sprintf("%s table %d", v.Family
 
 func validateVRF(name string, v wire.VRF) error {
 	switch {
-	case v.Family != wire.IP4 && v.Family != wire.IP6:
+	case v.Family != netaddr.IP4 && v.Family != netaddr.IP6:
 		return fmt.Errorf("family %q is neither ip4 nor ip6", v.Family)
 	case v.ID == 0 || v.ID == ^uint32(0):
 		return fmt.Errorf("table %d belongs to the dataplane", v.ID)
@@ -90,7 +91,7 @@ func (b vrfs) Delete(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Tab
 }
 
 func addDelTable(verb string, v wire.VRF) *request {
-	table := ip.IPTable{TableID: v.ID, IsIP6: v.Family == wire.IP6, Name: vrfPrefix + v.Label}
+	table := ip.IPTable{TableID: v.ID, IsIP6: v.Family == netaddr.IP6, Name: vrfPrefix + v.Label}
 	return ask(fmt.Sprintf("ip_table_add_del_v2: %s %s table %d %q", verb, v.Family, v.ID, table.Name),
 		&ip.IPTableAddDelV2{
 			Table: table, CreateMfib: true, IsAdd: verb == "create",
@@ -117,9 +118,9 @@ func (c *Client) tableOwners(ctx context.Context) (map[Table]string, error) {
 		return nil, err
 	}
 	return mapOf(r, func(d *ip.IPTableDetails) (Table, string) {
-		family := wire.IP4
+		family := netaddr.IP4
 		if d.Table.IsIP6 {
-			family = wire.IP6
+			family = netaddr.IP6
 		}
 		return Table{d.Table.TableID, family}, d.Table.Name
 	}), nil
@@ -191,7 +192,7 @@ func sameMembership(want, have wire.InterfaceVRF) bool {
 }
 
 func validateMembership(name string, v wire.InterfaceVRF) error {
-	if v.Family != wire.IP4 && v.Family != wire.IP6 {
+	if v.Family != netaddr.IP4 && v.Family != netaddr.IP6 {
 		return fmt.Errorf("family %q is neither ip4 nor ip6", v.Family)
 	}
 	if name != wire.InterfaceVRFName(v.Interface, v.Family) {
@@ -203,7 +204,7 @@ func validateMembership(name string, v wire.InterfaceVRF) error {
 func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 	what := fmt.Sprintf("sw_interface_set_table: %s into %s table %d", v.Interface, v.Family, table)
 	return ask(what, &interfaces.SwInterfaceSetTable{
-		SwIfIndex: i.api(), IsIPv6: v.Family == wire.IP6, VrfID: table,
+		SwIfIndex: i.api(), IsIPv6: v.Family == netaddr.IP6, VrfID: table,
 	}, &interfaces.SwInterfaceSetTableReply{})
 }
 
@@ -221,7 +222,7 @@ func (c *Client) memberships(
 	for name, index := range p.named(names) {
 		for _, family := range families {
 			requests = append(requests, ask("sw_interface_get_table "+name, &interfaces.SwInterfaceGetTable{
-				SwIfIndex: index.api(), IsIPv6: family == wire.IP6,
+				SwIfIndex: index.api(), IsIPv6: family == netaddr.IP6,
 			}, &interfaces.SwInterfaceGetTableReply{}))
 			asked = append(asked, kvscheduler.Actual[wire.InterfaceVRF, Index]{
 				Name: wire.InterfaceVRFName(name, family),

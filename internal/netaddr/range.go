@@ -19,7 +19,7 @@ func ParseRange(text string) (Range, error) {
 		if p != p.Masked() {
 			return Range{}, fmt.Errorf("%s has host bits set, did you mean %s?", p, p.Masked())
 		}
-		return Range{First: p.Addr(), Last: LastOf(p)}, nil
+		return Range{First: p.Addr(), Last: Last(p)}, nil
 	}
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -38,18 +38,6 @@ func ParseRange(text string) (Range, error) {
 		return Range{}, fmt.Errorf("%.80q ends before it begins", text)
 	}
 	return r, nil
-}
-
-// LastOf returns the highest address of a prefix.
-func LastOf(p netip.Prefix) netip.Addr {
-	octets := p.Addr().AsSlice()
-	for i := range octets {
-		if free := 8*(i+1) - p.Bits(); free > 0 {
-			octets[i] |= byte(1<<min(free, 8) - 1)
-		}
-	}
-	last, _ := netip.AddrFromSlice(octets)
-	return last
 }
 
 // Contains reports whether an address is in the range.

@@ -14,7 +14,6 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // leasing allocates the addresses of the specs of one AddPod event. The pod has them once the event is durable.
@@ -107,7 +106,7 @@ func (l *leasing) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	r.Pools = []string{}
 	var leases []ipam.Lease
 	for _, a := range s.addresses.wanted {
-		family := wire.FamilyOf(a)
+		family := netaddr.FamilyOf(a)
 		if !l.networks.NodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork,
 				"%s: the IPAM plugin returned %s, but the node has no pool of %s, so no route to it", l.ev, a, family)
@@ -248,8 +247,8 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 	}
 	wanted := slices.Clone(ev.Requested.Addresses)
 	for _, a := range annotated {
-		if !desired.HasFamily(wanted, wire.FamilyOf(a)) {
-			wanted = append(wanted, desired.Single(a))
+		if !desired.HasFamily(wanted, netaddr.FamilyOf(a)) {
+			wanted = append(wanted, netaddr.Single(a))
 		}
 	}
 	return wanted, nil
@@ -257,18 +256,18 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 
 // checkDelegated rejects addresses of another plugin that are invalid for a pod.
 func checkDelegated(ev fmt.Stringer, r *pod.Requested) error {
-	families := make(map[wire.Family]bool)
+	families := make(map[netaddr.Family]bool)
 	for _, p := range r.Delegated {
 		a := p.Addr()
 		if !canBePods(a) {
 			return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin returned %s, which cannot be a pod's address", ev,
 				p)
 		}
-		if families[wire.FamilyOf(a)] {
+		if families[netaddr.FamilyOf(a)] {
 			return pod.Errorf(pod.CodeInvalidConfig,
 				"%s: the IPAM plugin returned several addresses of one family; one is possible", ev)
 		}
-		families[wire.FamilyOf(a)] = true
+		families[netaddr.FamilyOf(a)] = true
 	}
 	return nil
 }
@@ -282,7 +281,7 @@ func canBePods(a netip.Addr) bool {
 // namesSubnet reports whether an address with its prefix length is the address of the subnet or its broadcast address.
 func namesSubnet(p netip.Prefix) bool {
 	a := p.Addr()
-	return a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == netaddr.LastOf(p))
+	return a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == netaddr.Last(p))
 }
 
 func addressesOf(prefixes []netip.Prefix) []netip.Addr {

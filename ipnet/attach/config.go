@@ -19,7 +19,7 @@ type Config struct {
 	PodQueues    int // pairs, of the links of pods that do not ask for a number; default 1
 	MaxPodQueues int // the most that a pod can ask for of a link; default 4
 
-	Policies Policies // nil: the node has no policies
+	Policies RuleSource // nil: the node has no policies
 
 	// DelegatedCIDRs contain the addresses outside of the pools that other IPAM plugins may give to pods.
 	DelegatedCIDRs []netip.Prefix

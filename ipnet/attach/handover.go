@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // attachmentsBucket is the bucket of podmanager, which stores the attachments. Pods writes an attachment there only
@@ -83,7 +83,7 @@ func dropAddress(i *pod.Interface, a netip.Addr) bool {
 		i.Gateways = slices.Delete(slices.Clone(i.Gateways), at, at+1)
 	}
 	i.Routes = slices.DeleteFunc(slices.Clone(i.Routes), func(r pod.Route) bool {
-		return wire.FamilyOf(r.Destination.Addr()) == wire.FamilyOf(a)
+		return netaddr.FamilyOf(r.Destination.Addr()) == netaddr.FamilyOf(a)
 	})
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/mesh"
@@ -197,9 +198,9 @@ func bviToPodNeighbours(p port) desired.Values {
 		return nil
 	}
 	addresses := desired.Singles(p.Addresses)
-	if desired.HasFamily(p.Addresses, wire.IP6) {
+	if desired.HasFamily(p.Addresses, netaddr.IP6) {
 		// the source of neighbour solicitations
-		addresses = append(addresses, desired.Single(desired.LinkLocalOf(p.PeerMAC)))
+		addresses = append(addresses, netaddr.Single(desired.LinkLocalOf(p.PeerMAC)))
 	}
 	var v desired.Values
 	for _, prefix := range addresses {
@@ -248,7 +249,7 @@ func podToBridgeAnnouncements(p port) desired.Values {
 func sourcesOf(p port) []netip.Prefix {
 	switch {
 	case p.network.hasNoCIDRs(): // only the MAC of the pod is known
-		return []netip.Prefix{desired.DefaultOf(wire.IP4), desired.DefaultOf(wire.IP6)}
+		return []netip.Prefix{desired.DefaultOf(netaddr.IP4), desired.DefaultOf(netaddr.IP6)}
 	case p.network.custom != nil:
 		return desired.Singles(p.Addresses)
 	}
@@ -271,10 +272,10 @@ func (c *connectivity) hostToPodRoutes(p port) desired.Values {
 	host := c.host.HostLink()
 	for _, prefix := range p.Addresses {
 		address := prefix.Addr()
-		family := wire.FamilyOf(address)
+		family := netaddr.FamilyOf(address)
 		node := c.networks.NodeAddress(family)
 		if node.IsValid() && c.networks.Pools().Of(address) == "" {
-			host.LinuxRoute(&v, desired.Single(address), desired.GatewayOf(family), node)
+			host.LinuxRoute(&v, netaddr.Single(address), desired.GatewayOf(family), node)
 		}
 	}
 	return v
@@ -337,7 +338,7 @@ func (c *connectivity) podToExternalRoutes(a *pod.Attachment) []part {
 func gatewayTo(i pod.Interface, subnet netip.Prefix) netip.Addr {
 	at := slices.IndexFunc(i.Gateways, func(g netip.Addr) bool { return g.Is4() == subnet.Addr().Is4() })
 	byDefault := slices.ContainsFunc(i.Routes, func(r pod.Route) bool {
-		return r.Destination == desired.DefaultOf(wire.FamilyOf(subnet.Addr()))
+		return r.Destination == desired.DefaultOf(netaddr.FamilyOf(subnet.Addr()))
 	})
 	if at < 0 || byDefault || len(i.Routes) == 0 || i.Memif != nil || i.Type == pod.TypeIPAM {
 		return netip.Addr{}

@@ -14,7 +14,6 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // Found is an interface of the machine without a record.
@@ -220,7 +219,7 @@ func (r *reconstruction) leases(n network, f Found) ([]ipam.Lease, error) {
 }
 
 // onLinkOf lists the addresses of the pod with the prefix length of a pool. A bridge domain has no addresses.
-func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
+func onLinkOf(f Found, p netaddr.Pool) []netip.Addr {
 	var addresses []netip.Addr
 	for _, a := range f.Addresses {
 		if a.Bits() == p.Prefix.Bits() {
@@ -233,7 +232,7 @@ func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
 // leasesOnDefault returns the addresses of the network default that were allocated to an interface, IPv4 first.
 func (r *reconstruction) leasesOnDefault(f Found) ([]ipam.Lease, error) {
 	var leases []ipam.Lease
-	for _, family := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, family := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		address, err := r.given(family, f.whole())
 		if err != nil {
 			return nil, fmt.Errorf("link %s: %w", f.Name, err)
@@ -250,10 +249,10 @@ func (r *reconstruction) leasesOnDefault(f Found) ([]ipam.Lease, error) {
 
 // given returns the one address of a family that Weft can have allocated: an address of a pool, or, since pools change,
 // the only address; not valid if there is no such address.
-func (r *reconstruction) given(family wire.Family, addresses []netip.Addr) (netip.Addr, error) {
+func (r *reconstruction) given(family netaddr.Family, addresses []netip.Addr) (netip.Addr, error) {
 	var ofPools, all []netip.Addr
 	for _, a := range addresses {
-		if wire.FamilyOf(a) != family || a.IsLinkLocalUnicast() || a.IsLoopback() {
+		if netaddr.FamilyOf(a) != family || a.IsLinkLocalUnicast() || a.IsLoopback() {
 			continue
 		}
 		all = append(all, a)

@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // record returns the interface of an attachment: its spec with the allocated addresses. Its objects follow from the
@@ -62,7 +62,7 @@ func (s *spec) keepsMAC() bool {
 }
 
 // addOnLink adds an address with the prefix length of its pool: all other addresses of the pool are neighbours.
-func addOnLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
+func addOnLink(i *pod.Interface, a netip.Addr, p netaddr.Pool) {
 	i.Addresses = append(i.Addresses, netip.PrefixFrom(a, p.Prefix.Bits()))
 	if own := p.Node(); own.IsValid() {
 		i.Gateways = append(i.Gateways, own)
@@ -71,12 +71,12 @@ func addOnLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
 
 // addWithDefaultRoute adds an address with a default route.
 func addWithDefaultRoute(i *pod.Interface, a netip.Addr) {
-	family := wire.FamilyOf(a)
+	family := netaddr.FamilyOf(a)
 	gateway := desired.GatewayOf(family)
-	i.Addresses = append(i.Addresses, desired.Single(a))
+	i.Addresses = append(i.Addresses, netaddr.Single(a))
 	i.Gateways = append(i.Gateways, gateway)
-	if family == wire.IP4 {
-		i.Routes = append(i.Routes, pod.Route{Destination: desired.Single(gateway)})
+	if family == netaddr.IP4 {
+		i.Routes = append(i.Routes, pod.Route{Destination: netaddr.Single(gateway)})
 	}
 	i.Routes = append(i.Routes, pod.Route{Destination: desired.DefaultOf(family), Gateway: gateway})
 }
@@ -84,24 +84,24 @@ func addWithDefaultRoute(i *pod.Interface, a netip.Addr) {
 // addRouted adds an address, with routes to the network if the interface has the network route. The IPv4 gateway
 // differs from the gateway of the main interface: a pod has one route to a gateway.
 func (s *spec) addRouted(i *pod.Interface, l ipam.Lease) {
-	family := wire.FamilyOf(l.Address)
+	family := netaddr.FamilyOf(l.Address)
 	gateway := desired.Gateway6
 	switch {
-	case family == wire.IP4 && s.kind == pod.TypeMemif && s.network.custom == nil:
+	case family == netaddr.IP4 && s.kind == pod.TypeMemif && s.network.custom == nil:
 		gateway = desired.Gateway4 // the kernel does not route for it
-	case family == wire.IP4:
+	case family == netaddr.IP4:
 		gateway = s.network.gatewayOf(l)
 	}
-	i.Addresses = append(i.Addresses, desired.Single(l.Address))
+	i.Addresses = append(i.Addresses, netaddr.Single(l.Address))
 	i.Gateways = append(i.Gateways, gateway)
 	if !s.routes.toNetwork {
 		return
 	}
-	if family == wire.IP4 {
-		i.Routes = append(i.Routes, pod.Route{Destination: desired.Single(gateway)})
+	if family == netaddr.IP4 {
+		i.Routes = append(i.Routes, pod.Route{Destination: netaddr.Single(gateway)})
 	}
 	for _, p := range s.network.pools() {
-		if wire.FamilyOf(p.Prefix.Addr()) == family {
+		if netaddr.FamilyOf(p.Prefix.Addr()) == family {
 			i.Routes = append(i.Routes, pod.Route{Destination: p.Prefix, Gateway: gateway})
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // routing adds the routes that networks and options request to the interfaces of one pod. A route that the pod requests
@@ -236,7 +236,7 @@ func (r *routing) isOfNetwork(at int, route pod.Route) bool {
 }
 
 func hasFamilyOf(i pod.Interface, a netip.Addr) bool {
-	return desired.HasFamily(i.Addresses, wire.FamilyOf(a))
+	return desired.HasFamily(i.Addresses, netaddr.FamilyOf(a))
 }
 
 // gatewayOf returns the gateway of an interface in the family of an address; invalid if it has none.

@@ -7,11 +7,10 @@ import (
 	"sync/atomic"
 
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
-	"github.com/weftnet/weft/wire"
 )
 
 // Buckets of the rules of pods: lists by name, and their names by pod. They hold while the API server cannot be
@@ -25,8 +24,8 @@ const (
 // in it.
 type Rules = map[string]policy.Lists
 
-// Policies has the rules of this node's pods. Handlers call its methods: a call must not wait.
-type Policies interface {
+// RuleSource has the rules of this node's pods. Handlers call its methods: a call must not wait.
+type RuleSource interface {
 	// Admit adds an attachment, or replaces it, and returns the rules of its pod, of all attachments; or of this one
 	// only, which are not the whole, before the cluster is known. node are the addresses by which this node reaches its
 	// pods.
@@ -52,13 +51,13 @@ type SavedRules struct {
 // podRules are the rules of network policies that are applied to the pods of this node. They are durable. The map is
 // replaced, never changed, so any goroutine may read it.
 type podRules struct {
-	policies    Policies // nil: the node has no policies
+	policies    RuleSource // nil: the node has no policies
 	networks    *networks.Networks
 	connections connections
 	byPod       atomic.Pointer[map[string]Rules]
 }
 
-func newPodRules(policies Policies, networks *networks.Networks, connections connections) *podRules {
+func newPodRules(policies RuleSource, networks *networks.Networks, connections connections) *podRules {
 	r := &podRules{policies: policies, networks: networks, connections: connections}
 	r.byPod.Store(&map[string]Rules{})
 	return r
@@ -135,12 +134,12 @@ func (r *podRules) nodePrefixes() []netip.Prefix {
 	var list []netip.Prefix
 	for _, p := range r.networks.Pools().All {
 		if a := r.networks.NodeIn(p); a.IsValid() {
-			list = append(list, desired.Single(a))
+			list = append(list, netaddr.Single(a))
 		}
 	}
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
 		if a := r.networks.NodeAddress(f); a.IsValid() {
-			list = append(list, desired.Single(a))
+			list = append(list, netaddr.Single(a))
 		}
 	}
 	slices.SortFunc(list, netip.Prefix.Compare)

@@ -8,7 +8,6 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // spec is the resolved request for one interface of a pod, before its addresses are allocated.
@@ -96,7 +95,7 @@ func (n network) hasGateway() bool { return !n.hasNoCIDRs() && !n.custom.Network
 func (n network) isGuarded() bool { return n.custom != nil && n.custom.IsGuarded() }
 
 // vrf returns the VRF of a routed network, and its families.
-func (n network) vrf() (desired.VRF, []wire.Family) {
+func (n network) vrf() (desired.VRF, []netaddr.Family) {
 	if n.custom != nil {
 		return n.custom.VRF, desired.FamiliesOf(n.custom.Network.CIDRs)
 	}
@@ -113,7 +112,7 @@ func (n network) mtuLimits(addresses []netip.Prefix) (least, most int) {
 func (n network) allocator() *ipam.Allocator { return n.node.Allocator(n.name) }
 
 // pools lists the pools of the network.
-func (n network) pools() []ipam.Pool {
+func (n network) pools() []netaddr.Pool {
 	if n.custom != nil {
 		return n.custom.Pools()
 	}
@@ -121,13 +120,13 @@ func (n network) pools() []ipam.Pool {
 }
 
 // poolOf returns the pool of a lease.
-func (n network) poolOf(l ipam.Lease) ipam.Pool {
+func (n network) poolOf(l ipam.Lease) netaddr.Pool {
 	for _, p := range n.pools() {
 		if p.Name == l.Pool {
 			return p
 		}
 	}
-	return ipam.Pool{}
+	return netaddr.Pool{}
 }
 
 // gatewayOf returns the node's own address in the pool of a lease, or its first address for a lease outside all pools.
@@ -135,7 +134,7 @@ func (n network) gatewayOf(l ipam.Lease) netip.Addr {
 	p := n.poolOf(l)
 	switch {
 	case !p.Prefix.IsValid():
-		return n.node.NodeAddress(wire.FamilyOf(l.Address))
+		return n.node.NodeAddress(netaddr.FamilyOf(l.Address))
 	case n.custom != nil:
 		return p.Node()
 	}

@@ -119,7 +119,7 @@ func (l Link) LinuxHardening() (string, wire.Hardening) {
 // LinuxSysctls lists the sysctls of the Linux end's namespace.
 func (l Link) LinuxSysctls() Values {
 	var v Values
-	if HasFamily(l.Addresses, wire.IP6) {
+	if HasFamily(l.Addresses, netaddr.IP6) {
 		l.Setting(&v, "net/ipv6/conf/"+l.Name+"/accept_dad", "0") // addresses are known to be unique
 	}
 	if l.Forwards {
@@ -142,7 +142,7 @@ func (l Link) LinuxAddresses() Values {
 }
 
 // Forward adds the settings with which the kernel at the Linux end forwards packets of a family from the link.
-func (l Link) Forward(v *Values, f wire.Family) {
+func (l Link) Forward(v *Values, f netaddr.Family) {
 	l.Setting(v, Forwarding[f], "1")
 	l.Setting(v, ForwardingFrom(l.Name, f), "1")
 }

@@ -79,16 +79,16 @@ var (
 var ErrorSource6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 2, 15: 1})
 
 // GatewayOf is the gateway of every pod for a family.
-func GatewayOf(f wire.Family) netip.Addr {
-	if f == wire.IP4 {
+func GatewayOf(f netaddr.Family) netip.Addr {
+	if f == netaddr.IP4 {
 		return Gateway4
 	}
 	return Gateway6
 }
 
 // DefaultOf is the destination of the default route of a family.
-func DefaultOf(f wire.Family) netip.Prefix {
-	if f == wire.IP4 {
+func DefaultOf(f netaddr.Family) netip.Prefix {
+	if f == netaddr.IP4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
@@ -207,10 +207,10 @@ func MeshMAC(node uint32) netaddr.MAC {
 
 // MeshAddress is the address of a node on the bridge domains of tunnels. It is link-local, so it needs no address of a
 // pool; that of IPv4 only identifies a neighbour. It never equals the gateway of pods.
-func MeshAddress(node uint32, f wire.Family) netip.Addr {
+func MeshAddress(node uint32, f netaddr.Family) netip.Addr {
 	high := byte(node >> 8)
 	low := byte(node)
-	if f == wire.IP6 {
+	if f == netaddr.IP6 {
 		return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 13: 0x2b, 14: high, 15: low})
 	}
 	a := netip.AddrFrom4([4]byte{169, 254, high, low})
@@ -229,7 +229,7 @@ func shortened(prefix, name string, most int) string {
 }
 
 // PoolOfNetwork returns the name of the pool of a custom network. Names of the node's pools contain no colon.
-func PoolOfNetwork(network string, f wire.Family) string { return network + ":" + string(f) }
+func PoolOfNetwork(network string, f netaddr.Family) string { return network + ":" + string(f) }
 
 // NetworkOfPool returns the custom network of a pool; "" for a pool of the node.
 func NetworkOfPool(pool string) string {
@@ -312,14 +312,14 @@ const UplinkLink = "weft-uplink0"
 func UplinkKey() string { return wire.InterfaceKey(UplinkObject) }
 
 // Forwarding holds the sysctl of a namespace that enables the forwarding of a family.
-var Forwarding = map[wire.Family]string{
-	wire.IP4: "net/ipv4/ip_forward",
-	wire.IP6: "net/ipv6/conf/all/forwarding",
+var Forwarding = map[netaddr.Family]string{
+	netaddr.IP4: "net/ipv4/ip_forward",
+	netaddr.IP6: "net/ipv6/conf/all/forwarding",
 }
 
 // ForwardingFrom returns the sysctl that enables the forwarding of a family's packets that come from a link.
-func ForwardingFrom(link string, f wire.Family) string {
-	if f == wire.IP4 {
+func ForwardingFrom(link string, f netaddr.Family) string {
+	if f == netaddr.IP4 {
 		return "net/ipv4/conf/" + link + "/forwarding"
 	}
 	return "net/ipv6/conf/" + link + "/forwarding"

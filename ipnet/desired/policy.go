@@ -3,6 +3,7 @@ package desired
 import (
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
@@ -97,7 +98,7 @@ func policyACL(l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
 }
 
 func permitted(d policy.Direction) []wire.ACLRule {
-	icmp := func(f wire.Family, protocol, first, last uint16) wire.ACLRule {
+	icmp := func(f netaddr.Family, protocol, first, last uint16) wire.ACLRule {
 		return wire.ACLRule{
 			Permit: true, Family: f,
 			Ports: []wire.ACLPorts{
@@ -109,14 +110,14 @@ func permitted(d policy.Direction) []wire.ACLRule {
 			},
 		}
 	}
-	rules := []wire.ACLRule{icmp(wire.IP6, protocolICMPv6, icmpv6Solicitation, icmpv6Advertisement)}
+	rules := []wire.ACLRule{icmp(netaddr.IP6, protocolICMPv6, icmpv6Solicitation, icmpv6Advertisement)}
 	if d == policy.Egress {
 		return rules
 	}
 	return append(rules,
-		icmp(wire.IP4, protocolICMP, icmpUnreachable, icmpUnreachable),
-		icmp(wire.IP4, protocolICMP, icmpTimeExceeded, icmpParameterProblem),
-		icmp(wire.IP6, protocolICMPv6, icmpv6FirstError, icmpv6LastError),
+		icmp(netaddr.IP4, protocolICMP, icmpUnreachable, icmpUnreachable),
+		icmp(netaddr.IP4, protocolICMP, icmpTimeExceeded, icmpParameterProblem),
+		icmp(netaddr.IP6, protocolICMPv6, icmpv6FirstError, icmpv6LastError),
 	)
 }
 
@@ -154,7 +155,7 @@ func rulesOf(r policy.Rule, d policy.Direction, shared portsOf) []wire.ACLRule {
 		out := wire.ACLRule{
 			Permit:  permit,
 			Reflect: permit,
-			Family:  wire.FamilyOf(remotes[0].Addr()),
+			Family:  netaddr.FamilyOf(remotes[0].Addr()),
 			Ports:   ports,
 			Origin:  r.Origin,
 		}

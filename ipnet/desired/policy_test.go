@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
@@ -25,7 +26,7 @@ func decide(rules []wire.ACLRule, k packet) bool {
 	}
 	within := func(r wire.Range, n uint16) bool { return r.First <= n && n <= r.Last }
 	for _, r := range rules {
-		if r.Family != wire.FamilyOf(k.source) || !in(r.From, k.source) || !in(r.To, k.destination) {
+		if r.Family != netaddr.FamilyOf(k.source) || !in(r.From, k.source) || !in(r.To, k.destination) {
 			continue
 		}
 		hasPort := slices.ContainsFunc(r.Ports, func(p wire.ACLPorts) bool {

@@ -8,20 +8,20 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // LeastMTU is the lowest MTU that the families permit.
-func LeastMTU(families []wire.Family) int {
-	return pod.MinMTU(slices.Contains(families, wire.IP6))
+func LeastMTU(families []netaddr.Family) int {
+	return pod.MinMTU(slices.Contains(families, netaddr.IP6))
 }
 
 // FamiliesOf lists the families of prefixes, IPv4 first.
-func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
-	var families []wire.Family
-	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
-		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return wire.FamilyOf(p.Addr()) == f }) {
+func FamiliesOf(prefixes []netip.Prefix) []netaddr.Family {
+	var families []netaddr.Family
+	for _, f := range []netaddr.Family{netaddr.IP4, netaddr.IP6} {
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return netaddr.FamilyOf(p.Addr()) == f }) {
 			families = append(families, f)
 		}
 	}
@@ -32,15 +32,15 @@ func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
 func Singles(prefixes []netip.Prefix) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range prefixes {
-		all = append(all, Single(p.Addr()))
+		all = append(all, netaddr.Single(p.Addr()))
 	}
 	return all
 }
 
 // HasFamily reports whether a prefix is of the family.
-func HasFamily(prefixes []netip.Prefix, f wire.Family) bool {
+func HasFamily(prefixes []netip.Prefix, f netaddr.Family) bool {
 	for _, p := range prefixes {
-		if wire.FamilyOf(p.Addr()) == f {
+		if netaddr.FamilyOf(p.Addr()) == f {
 			return true
 		}
 	}
@@ -70,9 +70,6 @@ func (v Values) Keys() []string {
 	}
 	return keys
 }
-
-// Single is the prefix that contains only a.
-func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Replace adds the difference of two lists to the transaction.
 func Replace(t *eventloop.Txn, was, is Values) {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -17,7 +18,7 @@ type VRF struct {
 var PodsVRF = VRF{Label: PodsLabel, Loopback: GatewayObject}
 
 // InterfaceOf lists the values of the loopback.
-func (r VRF) InterfaceOf(mtu int, families []wire.Family) Values {
+func (r VRF) InterfaceOf(mtu int, families []netaddr.Family) Values {
 	var v Values
 	v.Add(wire.InterfaceKey(r.Loopback), wire.Interface{
 		Type: wire.TypeLoopback, MAC: MACOf(r.Loopback, DataplaneEnd), MTU: mtu, Up: true,
@@ -29,14 +30,14 @@ func (r VRF) InterfaceOf(mtu int, families []wire.Family) Values {
 }
 
 // Membership puts an interface into the VRF of a family.
-func (r VRF) Membership(object string, f wire.Family) wire.InterfaceVRF {
+func (r VRF) Membership(object string, f netaddr.Family) wire.InterfaceVRF {
 	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f)}
 }
 
 // Attach makes the dataplane's end of a link the gateway of the addresses of the Linux end. It lists the addresses that
 // the dataplane's end borrows, its VRFs, its IPv6 gateway address, and for each address of the Linux end the
 // dataplane's static neighbour and route to it. families are the families of the VRF.
-func (r VRF) Attach(l Link, families []wire.Family) Values {
+func (r VRF) Attach(l Link, families []netaddr.Family) Values {
 	var v Values
 	// An unnumbered interface is in all VRFs of its donor, whatever addresses the link has.
 	v.Add(wire.UnnumberedKey(l.Object), r.Borrowed(l.Object, families))
@@ -46,28 +47,29 @@ func (r VRF) Attach(l Link, families []wire.Family) Values {
 		member.Filtered = l.IsFiltered()
 		v.Add(wire.InterfaceVRFKey(l.Object, f), member)
 	}
-	if HasFamily(l.Addresses, wire.IP6) {
-		v.Add(wire.AddressKey(l.Object, Single(Gateway6)), wire.Address{Interface: l.Object, Prefix: Single(Gateway6)})
+	if HasFamily(l.Addresses, netaddr.IP6) {
+		gateway := netaddr.Single(Gateway6)
+		v.Add(wire.AddressKey(l.Object, gateway), wire.Address{Interface: l.Object, Prefix: gateway})
 	}
 	for _, p := range l.Addresses {
 		a := p.Addr()
 		if !l.HasMACs() {
-			r.Route(&v, Single(a), wire.Path{Interface: l.Object})
+			r.Route(&v, netaddr.Single(a), wire.Path{Interface: l.Object})
 			continue
 		}
 		v.Add(wire.NeighbourKey(l.Object, a), wire.Neighbour{Interface: l.Object, Address: a, MAC: l.PeerMAC})
-		r.Route(&v, Single(a), wire.Path{Interface: l.Object, NextHop: a})
+		r.Route(&v, netaddr.Single(a), wire.Path{Interface: l.Object, NextHop: a})
 	}
 	return v
 }
 
 // Borrowed makes an interface use the addresses of the loopback.
-func (r VRF) Borrowed(object string, families []wire.Family) wire.Unnumbered {
+func (r VRF) Borrowed(object string, families []netaddr.Family) wire.Unnumbered {
 	return wire.Unnumbered{
 		Interface: object,
 		Donor:     r.Loopback,
-		IP4:       slices.Contains(families, wire.IP4),
-		IP6:       slices.Contains(families, wire.IP6),
+		IP4:       slices.Contains(families, netaddr.IP4),
+		IP6:       slices.Contains(families, netaddr.IP6),
 	}
 }
 
@@ -79,7 +81,7 @@ func (r VRF) Unreachable(v *Values, p netip.Prefix) {
 
 // Route adds a route of the VRF.
 func (r VRF) Route(v *Values, p netip.Prefix, path wire.Path) {
-	name := wire.VRFName(r.Label, wire.FamilyOf(p.Addr()))
+	name := wire.VRFName(r.Label, netaddr.FamilyOf(p.Addr()))
 	v.Add(wire.RouteKey(name, p), wire.Route{VRF: name, Prefix: p, Paths: []wire.Path{path}})
 }
 
@@ -90,7 +92,7 @@ const MacAge = 5
 // sources or the IPv6 link-local address of the end.
 func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
 	rules := wire.MACIP{Interface: l.Object}
-	for _, p := range append(sources, Single(LinkLocalOf(l.PeerMAC))) {
+	for _, p := range append(sources, netaddr.Single(LinkLocalOf(l.PeerMAC))) {
 		rules.Rules = append(rules.Rules, wire.MACIPRule{MAC: l.PeerMAC, Source: p})
 	}
 	v.Add(wire.MACIPKey(l.Object), rules)
@@ -132,14 +134,14 @@ func Guard() wire.ACL {
 	icmp := wire.Single(protocolICMP)
 	icmpv6 := wire.Single(protocolICMPv6)
 	udp := wire.Single(protocolUDP)
-	types := func(f wire.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
+	types := func(f netaddr.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
 		return wire.ACLRule{
 			Permit: permit,
 			Family: f,
 			Ports:  []wire.ACLPorts{{Protocols: protocol, Sources: types, Destinations: allTypes}},
 		}
 	}
-	ports := func(f wire.Family, protocols, destinations wire.Range, permit bool) wire.ACLRule {
+	ports := func(f netaddr.Family, protocols, destinations wire.Range, permit bool) wire.ACLRule {
 		return wire.ACLRule{
 			Permit: permit,
 			Family: f,
@@ -147,24 +149,24 @@ func Guard() wire.ACL {
 		}
 	}
 	rules := []wire.ACLRule{
-		types(wire.IP4, icmp, above(icmpRedirect, allTypes), true),
-		types(wire.IP4, icmp, below(icmpRedirect), true),
-		types(wire.IP4, icmp, allTypes, false),
-		ports(wire.IP4, udp, above(portDHCPClient, allPorts), true),
-		ports(wire.IP4, udp, below(portDHCPClient), true),
-		ports(wire.IP4, udp, allPorts, false),
-		{Permit: true, Family: wire.IP4},
+		types(netaddr.IP4, icmp, above(icmpRedirect, allTypes), true),
+		types(netaddr.IP4, icmp, below(icmpRedirect), true),
+		types(netaddr.IP4, icmp, allTypes, false),
+		ports(netaddr.IP4, udp, above(portDHCPClient, allPorts), true),
+		ports(netaddr.IP4, udp, below(portDHCPClient), true),
+		ports(netaddr.IP4, udp, allPorts, false),
+		{Permit: true, Family: netaddr.IP4},
 
-		types(wire.IP6, icmpv6, below(icmpv6RouterAdvert), true),
-		types(wire.IP6, icmpv6, wire.Range{First: icmpv6RouterAdvert + 1, Last: icmpv6Redirect - 1}, true),
-		types(wire.IP6, icmpv6, above(icmpv6Redirect, allTypes), true),
-		types(wire.IP6, icmpv6, allTypes, false),
-		ports(wire.IP6, udp, above(portDHCPv6Client, allPorts), true),
-		ports(wire.IP6, udp, below(portDHCPv6Client), true),
-		ports(wire.IP6, udp, allPorts, false),
+		types(netaddr.IP6, icmpv6, below(icmpv6RouterAdvert), true),
+		types(netaddr.IP6, icmpv6, wire.Range{First: icmpv6RouterAdvert + 1, Last: icmpv6Redirect - 1}, true),
+		types(netaddr.IP6, icmpv6, above(icmpv6Redirect, allTypes), true),
+		types(netaddr.IP6, icmpv6, allTypes, false),
+		ports(netaddr.IP6, udp, above(portDHCPv6Client, allPorts), true),
+		ports(netaddr.IP6, udp, below(portDHCPv6Client), true),
+		ports(netaddr.IP6, udp, allPorts, false),
 	}
 	for _, p := range notExtensions {
-		rules = append(rules, ports(wire.IP6, p, allPorts, true))
+		rules = append(rules, ports(netaddr.IP6, p, allPorts, true))
 	}
 	return wire.ACL{Label: GuardACL, Rules: rules}
 }

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // DefaultCoolDown is the time between the release of an address and its reuse: caches of other hosts keep the old
@@ -29,7 +31,7 @@ const DefaultCoolDown = 30 * time.Second
 
 // Config configures an [Allocator].
 type Config struct {
-	Pools    []Pool           // in the order in which they are tried
+	Pools    []netaddr.Pool   // in the order in which they are tried
 	CoolDown time.Duration    // default [DefaultCoolDown]; negative: none
 	Now      func() time.Time // default time.Now
 }
@@ -336,7 +338,7 @@ func (s *poolState) stray(l Lease) error {
 	if held, ok := heldIn(s.blocks, l.Holder); ok {
 		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
 	}
-	b := newBlockState(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()), s.shared)
+	b := newBlockState(s.Pool, netaddr.Single(l.Address), s.shared)
 	b.closed = true
 	b.grant(l)
 	b.commit(l.Holder)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -66,7 +67,7 @@ func TestCoolingAddressIsNotGrantedEvenIfItIsTheOnlyOne(t *testing.T) {
 
 func TestExhaustedPoolIsSkippedAndTheErrorNamesAllPools(t *testing.T) {
 	c := newClock()
-	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.3.0.0/30")}
+	other := netaddr.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.3.0.0/30")}
 	a := newAllocator(t, c, next, other)
 	use(t, a, "a")
 	if got := use(t, a, "b")[0]; got != "10.3.0.2" {
@@ -175,7 +176,7 @@ func TestHolderGetsItsAddressAgain(t *testing.T) {
 }
 
 func TestExhaustedFamilyUndoesTheGrantOfTheOther(t *testing.T) {
-	for _, order := range [][]ipam.Pool{{four, tiny}, {tiny, four}} {
+	for _, order := range [][]netaddr.Pool{{four, tiny}, {tiny, four}} {
 		c := newClock()
 		a := newAllocator(t, c, order...)
 		use(t, a, "a")
@@ -263,7 +264,7 @@ func TestHugePoolReusesReleasedAddresses(t *testing.T) {
 }
 
 func TestWithoutCoolDownAnAddressIsFreeAtOnce(t *testing.T) {
-	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{next}, CoolDown: -1})
+	a, err := ipam.New(ipam.Config{Pools: []netaddr.Pool{next}, CoolDown: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,8 +110,8 @@ func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
 	return true
 }
 
-// Block is a part of a pool from which this node allocates addresses.
-type Block struct {
+// BlockStatus is the state of a part of a pool from which this node allocates addresses.
+type BlockStatus struct {
 	Pool     string
 	Prefix   netip.Prefix
 	Closed   bool       // grants no address
@@ -120,35 +120,35 @@ type Block struct {
 	Stats    Stats      // of pods' addresses
 }
 
-// Block returns a block; false if it does not exist.
-func (a *Allocator) Block(block netip.Prefix) (Block, bool) {
+// Block returns the state of a block; false if it does not exist.
+func (a *Allocator) Block(block netip.Prefix) (BlockStatus, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := a.blockLocked(block)
 	if b == nil {
-		return Block{}, false
+		return BlockStatus{}, false
 	}
-	return b.standing(a.now()), true
+	return b.status(a.now()), true
 }
 
-// Blocks lists the blocks of pools that nodes share, in the order in which they were added.
-func (a *Allocator) Blocks() []Block {
+// Blocks lists the states of the blocks of pools that nodes share, in the order in which they were added.
+func (a *Allocator) Blocks() []BlockStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	var blocks []Block
+	var blocks []BlockStatus
 	for _, s := range a.pools {
 		for _, b := range s.blocks {
 			if s.Blocks {
-				blocks = append(blocks, b.standing(now))
+				blocks = append(blocks, b.status(now))
 			}
 		}
 	}
 	return blocks
 }
 
-func (b *blockState) standing(now time.Time) Block {
-	return Block{
+func (b *blockState) status(now time.Time) BlockStatus {
+	return BlockStatus{
 		Pool:     b.Name,
 		Prefix:   b.block,
 		Closed:   b.closed,

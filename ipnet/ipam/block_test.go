@@ -10,12 +10,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
 // cluster is a pool that nodes share; the blocks are its.
 var (
-	cluster = ipam.Pool{Name: "cluster", Prefix: netip.MustParsePrefix("10.8.0.0/16"), Blocks: true}
+	cluster = netaddr.Pool{Name: "cluster", Prefix: netip.MustParsePrefix("10.8.0.0/16"), Blocks: true}
 	lowest  = netip.MustParsePrefix("10.8.0.0/30")     // pods: .2, .3
 	middle  = netip.MustParsePrefix("10.8.7.0/30")     // pods: all four
 	highest = netip.MustParsePrefix("10.8.255.252/30") // pods: the first three
@@ -152,8 +153,8 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 }
 
 func TestSingleAddressThatCoolsDownCanBeRemoved(t *testing.T) {
-	pool := ipam.Pool{Name: "shared", Prefix: netip.MustParsePrefix("10.8.0.0/24"), Blocks: true}
-	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}})
+	pool := netaddr.Pool{Name: "shared", Prefix: netip.MustParsePrefix("10.8.0.0/24"), Blocks: true}
+	a, err := ipam.New(ipam.Config{Pools: []netaddr.Pool{pool}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ const reuseAfter = 4096
 // blockState has the addresses of one block. Its memory grows with the addresses that were used, not with the size of
 // the block.
 type blockState struct {
-	Pool
+	netaddr.Pool
 	block           netip.Prefix
 	lowest, highest netip.Addr // for pods; if there are none, highest is below lowest
 	closed          bool       // grants no address
@@ -31,7 +31,7 @@ type blockState struct {
 	leased   uint64
 	used     uint64
 	reserved uint64         // internal and withheld, of those for pods
-	unchosen netaddr.Ranges // Pool.unchosen
+	unchosen netaddr.Ranges // Pool.Unchosen
 	*shared
 }
 
@@ -49,16 +49,16 @@ type entry struct {
 	index int    // in released
 }
 
-func newBlockState(p Pool, block netip.Prefix, of *shared) *blockState {
+func newBlockState(p netaddr.Pool, block netip.Prefix, of *shared) *blockState {
 	b := &blockState{
-		Pool: p, block: block, lowest: block.Addr(), highest: netaddr.LastOf(block), unchosen: p.unchosen(),
+		Pool: p, block: block, lowest: block.Addr(), highest: netaddr.Last(block), unchosen: p.Unchosen(),
 		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), shared: of,
 	}
-	if b.lowest.Less(p.first()) {
-		b.lowest = p.first()
+	if b.lowest.Less(p.First()) {
+		b.lowest = p.First()
 	}
-	if p.last().Less(b.highest) {
-		b.highest = p.last()
+	if p.Last().Less(b.highest) {
+		b.highest = p.Last()
 	}
 	b.next = b.lowest
 	return b
@@ -74,14 +74,14 @@ func (b *blockState) reserve(l Lease) {
 }
 
 // setPool takes over the properties of the pool. Addresses that it reserved or excluded before are free again.
-func (b *blockState) setPool(p Pool) {
+func (b *blockState) setPool(p netaddr.Pool) {
 	for _, e := range b.entries {
 		if !e.held() {
 			b.dequeue(e)
 		}
 	}
 	b.Pool = p
-	b.unchosen = p.unchosen()
+	b.unchosen = p.Unchosen()
 	b.next = b.lowest
 	b.returned = nil // they are above next now
 	b.reserved = 0
@@ -102,7 +102,7 @@ func (b *blockState) isForPods(a netip.Addr) bool {
 
 // isGrantable reports whether a pod that requests an address of the block can have it.
 func (b *blockState) isGrantable(a netip.Addr) bool {
-	return !a.Less(b.lowest) && !b.highest.Less(a) && !b.kept().Contain(a)
+	return !a.Less(b.lowest) && !b.highest.Less(a) && !b.Kept().Contain(a)
 }
 
 // pick returns an address that was never used, or the one that is idle longest; never a cooling or an occupied one.

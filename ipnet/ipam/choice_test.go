@@ -6,11 +6,12 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
 func TestAddressesComeFromNamedPools(t *testing.T) {
-	pools := []ipam.Pool{
+	pools := []netaddr.Pool{
 		{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/29")},
 		{Name: "off", Prefix: netip.MustParsePrefix("10.2.0.0/29"), Disabled: true},
 		{Name: "b", Prefix: netip.MustParsePrefix("10.3.0.0/30")},
@@ -54,9 +55,9 @@ func TestAddressesComeFromNamedPools(t *testing.T) {
 // A full pool does not make disabled pools or pools with namespaces eligible.
 func TestPoolsWithNamespacesAreNotUsedUnlessNamed(t *testing.T) {
 	a := newAllocator(t, newClock(),
-		ipam.Pool{Name: "off", Prefix: netip.MustParsePrefix("10.2.0.0/29"), Disabled: true},
-		ipam.Pool{Name: "theirs", Prefix: netip.MustParsePrefix("10.4.0.0/29"), Namespaces: []string{"blue"}},
-		ipam.Pool{Name: "all", Prefix: netip.MustParsePrefix("10.3.0.0/30")},
+		netaddr.Pool{Name: "off", Prefix: netip.MustParsePrefix("10.2.0.0/29"), Disabled: true},
+		netaddr.Pool{Name: "theirs", Prefix: netip.MustParsePrefix("10.4.0.0/29"), Namespaces: []string{"blue"}},
+		netaddr.Pool{Name: "all", Prefix: netip.MustParsePrefix("10.3.0.0/30")},
 	)
 	leases, err := a.Lease(request("x"))
 	if err != nil || len(leases) != 1 || leases[0].Pool != "all" {

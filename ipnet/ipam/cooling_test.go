@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -56,7 +57,7 @@ func TestCoolingAddressIsGrantedInTheNamespaceOfItsLastHolder(t *testing.T) {
 // Another node asks for an address of this node's block for one of its pods.
 func TestCoolingAddressIsWithheldForPodsOfTheNamespaceOfItsLastHolder(t *testing.T) {
 	c := newClock()
-	pool := ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
+	pool := netaddr.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
 	block := netip.MustParsePrefix("10.1.5.0/26")
 	a := newAllocator(t, c, pool)
 	if err := a.AddBlock(block); err != nil {

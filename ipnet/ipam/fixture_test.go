@@ -6,17 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
 const coolDown = 30 * time.Second
 
 var (
-	four = ipam.Pool{Name: "four", Prefix: netip.MustParsePrefix("10.1.0.0/29")}      // pods: .2 to .6
-	six  = ipam.Pool{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/125")}    // pods: ::2 to ::7
-	next = ipam.Pool{Name: "next", Prefix: netip.MustParsePrefix("10.2.0.0/30")}      // pods: .2
-	huge = ipam.Pool{Name: "huge", Prefix: netip.MustParsePrefix("2001:db8:1::/48")}  // pods: 2^80 and some
-	tiny = ipam.Pool{Name: "tiny", Prefix: netip.MustParsePrefix("2001:db8:2::/126")} // pods: ::2, ::3
+	four = netaddr.Pool{Name: "four", Prefix: netip.MustParsePrefix("10.1.0.0/29")}      // pods: .2 to .6
+	six  = netaddr.Pool{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/125")}    // pods: ::2 to ::7
+	next = netaddr.Pool{Name: "next", Prefix: netip.MustParsePrefix("10.2.0.0/30")}      // pods: .2
+	huge = netaddr.Pool{Name: "huge", Prefix: netip.MustParsePrefix("2001:db8:1::/48")}  // pods: 2^80 and some
+	tiny = netaddr.Pool{Name: "tiny", Prefix: netip.MustParsePrefix("2001:db8:2::/126")} // pods: ::2, ::3
 )
 
 // clock is a manual clock.
@@ -33,7 +34,7 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func newAllocator(t fataler, c *clock, pools ...ipam.Pool) *ipam.Allocator {
+func newAllocator(t fataler, c *clock, pools ...netaddr.Pool) *ipam.Allocator {
 	t.Helper()
 	a, err := ipam.New(ipam.Config{Pools: pools, CoolDown: coolDown, Now: c.read})
 	if err != nil {

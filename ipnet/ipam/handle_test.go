@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Faults compares the handles with the holders of the blocks.
@@ -44,7 +46,7 @@ func times(blocks []*blockState, b *blockState) (n int) {
 
 func TestReleaseSearchesOnlyTheBlocksOfItsHolder(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	a, err := New(Config{Now: func() time.Time { return now }, Pools: []Pool{
+	a, err := New(Config{Now: func() time.Time { return now }, Pools: []netaddr.Pool{
 		{Name: "four", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}, {
 			Name:   "six",
 			Prefix: netip.MustParsePrefix("2001:db8::/64"),

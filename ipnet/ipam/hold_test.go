@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -24,8 +25,8 @@ func TestLockIsHeldForAShortTime(t *testing.T) {
 	)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/20")}
-	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}, CoolDown: time.Hour})
+	pool := netaddr.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/20")}
+	a, err := ipam.New(ipam.Config{Pools: []netaddr.Pool{pool}, CoolDown: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

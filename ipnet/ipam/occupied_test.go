@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -114,7 +115,7 @@ func TestRestoredPodKeepsAnAddressThatAMachineHas(t *testing.T) {
 }
 
 func TestBlocksExcludeAddressesOfMachines(t *testing.T) {
-	pool := ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.3.0.0/24"), Blocks: true}
+	pool := netaddr.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.3.0.0/24"), Blocks: true}
 	a := newAllocator(t, newClock(), pool)
 	occupy(a, "10.3.0.64", "10.3.0.65", "10.3.0.67", "10.3.0.68")
 	block := netip.MustParsePrefix("10.3.0.64/28")
@@ -147,7 +148,7 @@ func TestBlocksExcludeAddressesOfMachines(t *testing.T) {
 
 // A node may have thousands of addresses: kube-proxy in mode ipvs adds all cluster IPs to a link.
 func TestLeaseDoesNotSearchTheAddressesOfMachines(t *testing.T) {
-	pool := ipam.Pool{Name: "large", Prefix: netip.MustParsePrefix("10.4.0.0/16")}
+	pool := netaddr.Pool{Name: "large", Prefix: netip.MustParsePrefix("10.4.0.0/16")}
 	a := newAllocator(t, newClock(), pool)
 	by := make(map[netip.Addr]string)
 	for address := pool.Node().Next(); len(by) < 10_000; address = address.Next() {

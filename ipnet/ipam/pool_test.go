@@ -6,40 +6,41 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
 func TestInvalidPoolsAreRefused(t *testing.T) {
-	pool := func(name, prefix string) ipam.Pool {
+	pool := func(name, prefix string) netaddr.Pool {
 		p, _ := netip.ParsePrefix(prefix)
-		return ipam.Pool{Name: name, Prefix: p}
+		return netaddr.Pool{Name: name, Prefix: p}
 	}
 	tests := []struct {
 		name  string
-		pools []ipam.Pool
+		pools []netaddr.Pool
 		want  string // part of the error; "" = taken
 	}{
-		{"a /30 has one address for a pod", []ipam.Pool{pool("a", "10.0.0.0/30")}, ""},
-		{"a /126 has two", []ipam.Pool{pool("a", "2001:db8::/126")}, ""},
-		{"one pool of each family", []ipam.Pool{four, six}, ""},
-		{"the pool needs a name", []ipam.Pool{pool("", "10.0.0.0/24")}, "name"},
-		{"a slash would break the keys of leases", []ipam.Pool{pool("a/b", "10.0.0.0/24")}, "slash"},
-		{"no prefix", []ipam.Pool{pool("a", "")}, "not an IPv4 or IPv6 prefix"},
+		{"a /30 has one address for a pod", []netaddr.Pool{pool("a", "10.0.0.0/30")}, ""},
+		{"a /126 has two", []netaddr.Pool{pool("a", "2001:db8::/126")}, ""},
+		{"one pool of each family", []netaddr.Pool{four, six}, ""},
+		{"the pool needs a name", []netaddr.Pool{pool("", "10.0.0.0/24")}, "name"},
+		{"a slash would break the keys of leases", []netaddr.Pool{pool("a/b", "10.0.0.0/24")}, "slash"},
+		{"no prefix", []netaddr.Pool{pool("a", "")}, "not an IPv4 or IPv6 prefix"},
 		{
-			"an IPv4-mapped prefix is neither family", []ipam.Pool{pool("a", "::ffff:10.0.0.0/120")},
+			"an IPv4-mapped prefix is neither family", []netaddr.Pool{pool("a", "::ffff:10.0.0.0/120")},
 			"not an IPv4 or IPv6 prefix",
 		},
-		{"host bits name the right prefix", []ipam.Pool{pool("a", "10.0.0.5/24")}, "did you mean 10.0.0.0/24?"},
-		{"a /31 has no room for a pod", []ipam.Pool{pool("a", "10.0.0.0/31")}, "too small"},
-		{"a /127 has no room for a pod", []ipam.Pool{pool("a", "2001:db8::/127")}, "too small"},
-		{"multicast", []ipam.Pool{pool("a", "224.0.0.0/24")}, "unicast"},
-		{"loopback", []ipam.Pool{pool("a", "127.0.0.0/24")}, "unicast"},
-		{"link-local of IPv6", []ipam.Pool{pool("a", "fe80::/64")}, "unicast"},
-		{"link-local of IPv4", []ipam.Pool{pool("a", "169.254.0.0/16")}, "unicast"},
-		{"all of IPv4", []ipam.Pool{pool("a", "0.0.0.0/0")}, "unicast"},
-		{"a name twice", []ipam.Pool{pool("a", "10.0.0.0/24"), pool("a", "10.1.0.0/24")}, "two pools"},
+		{"host bits name the right prefix", []netaddr.Pool{pool("a", "10.0.0.5/24")}, "did you mean 10.0.0.0/24?"},
+		{"a /31 has no room for a pod", []netaddr.Pool{pool("a", "10.0.0.0/31")}, "too small"},
+		{"a /127 has no room for a pod", []netaddr.Pool{pool("a", "2001:db8::/127")}, "too small"},
+		{"multicast", []netaddr.Pool{pool("a", "224.0.0.0/24")}, "unicast"},
+		{"loopback", []netaddr.Pool{pool("a", "127.0.0.0/24")}, "unicast"},
+		{"link-local of IPv6", []netaddr.Pool{pool("a", "fe80::/64")}, "unicast"},
+		{"link-local of IPv4", []netaddr.Pool{pool("a", "169.254.0.0/16")}, "unicast"},
+		{"all of IPv4", []netaddr.Pool{pool("a", "0.0.0.0/0")}, "unicast"},
+		{"a name twice", []netaddr.Pool{pool("a", "10.0.0.0/24"), pool("a", "10.1.0.0/24")}, "two pools"},
 		{
-			"an overlap names both", []ipam.Pool{pool("a", "10.0.0.0/16"), pool("b", "10.0.7.0/24")},
+			"an overlap names both", []netaddr.Pool{pool("a", "10.0.0.0/16"), pool("b", "10.0.7.0/24")},
 			"a (10.0.0.0/16) and b (10.0.7.0/24) overlap",
 		},
 	}
@@ -58,7 +59,7 @@ func TestInvalidPoolsAreRefused(t *testing.T) {
 
 func TestNetworkNodeAndBroadcastAddressesAreNotForPods(t *testing.T) {
 	tests := []struct {
-		pool ipam.Pool
+		pool netaddr.Pool
 		node string
 		free uint64
 	}{
@@ -66,7 +67,7 @@ func TestNetworkNodeAndBroadcastAddressesAreNotForPods(t *testing.T) {
 		{next, "10.2.0.1", 1},
 		{six, "2001:db8::1", 6},
 		{tiny, "2001:db8:2::1", 2},
-		{ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("2001:db8::/64")}, "2001:db8::1", math.MaxUint64 - 1},
+		{netaddr.Pool{Name: "p", Prefix: netip.MustParsePrefix("2001:db8::/64")}, "2001:db8::1", math.MaxUint64 - 1},
 		{huge, "2001:db8:1::1", math.MaxUint64},
 	}
 	for _, tt := range tests {
@@ -80,7 +81,7 @@ func TestNetworkNodeAndBroadcastAddressesAreNotForPods(t *testing.T) {
 }
 
 func TestEachAddressForPodsIsGrantedOnce(t *testing.T) {
-	for _, pool := range []ipam.Pool{
+	for _, pool := range []netaddr.Pool{
 		four, six, next, tiny, {Name: "top", Prefix: netip.MustParsePrefix("255.255.255.248/29")},
 	} {
 		a := newAllocator(t, newClock(), pool)

@@ -17,7 +17,7 @@ import (
 // model is the expected state of one pool, in the simplest form.
 type model struct {
 	clock     *clock
-	pool      ipam.Pool
+	pool      netaddr.Pool
 	pods      []netip.Addr // in the pool
 	held      map[netip.Addr]string
 	committed map[string]bool
@@ -205,7 +205,7 @@ func TestAllocatorProperties(t *testing.T) {
 				p := six
 				p.Reserved = draw("reserved")
 				p.Excluded = draw("excluded")
-				if refused := a.SetPools([]ipam.Pool{p}); len(refused) > 0 {
+				if refused := a.SetPools([]netaddr.Pool{p}); len(refused) > 0 {
 					t.Fatal(refused)
 				}
 				m.pool = p

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -29,8 +30,8 @@ func TestConcurrentLeasesNeverShareAnAddress(t *testing.T) {
 		workers = 64
 		rounds  = 10_000
 	)
-	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
-	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}, CoolDown: -1})
+	pool := netaddr.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
+	a, err := ipam.New(ipam.Config{Pools: []netaddr.Pool{pool}, CoolDown: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // Stats has the counts of one pool or block; their sum is the number of its addresses for pods. Free saturates at the
 // largest uint64. An occupied address that a pod has too counts as the pod's.
 type Stats struct {
-	Pool
+	netaddr.Pool
 	Free, Leased, Used, Cooling, Occupied uint64
 }
 
@@ -88,7 +90,7 @@ func (b *blockState) size() (n uint64, counted bool) {
 		return 0, true
 	}
 	n = lower64(b.highest) - lower64(b.lowest) + 1
-	if hostBits(b.block) > 64 || n == 0 {
+	if b.block.Addr().BitLen()-b.block.Bits() > 64 || n == 0 {
 		return math.MaxUint64, false
 	}
 	return n, true
@@ -124,8 +126,8 @@ func (a *Allocator) Held(holder string) []Lease {
 }
 
 // Pools lists the pools in the order of the configuration.
-func (a *Allocator) Pools() []Pool {
-	pools := make([]Pool, 0, len(a.pools))
+func (a *Allocator) Pools() []netaddr.Pool {
+	pools := make([]netaddr.Pool, 0, len(a.pools))
 	for _, s := range a.pools {
 		pools = append(pools, s.Pool)
 	}

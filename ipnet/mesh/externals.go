@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -285,8 +286,8 @@ func (es *Externals) wrongAddresses(e pod.External, c *networks.Custom, others m
 		if !networks.IsHost(a) || a.IsLinkLocalUnicast() {
 			return fmt.Sprintf("%s is not an address that other machines can reach", p)
 		}
-		if !slices.Contains(families, wire.FamilyOf(a)) {
-			return fmt.Sprintf("network %s has no %s", e.Network, wire.FamilyOf(a))
+		if !slices.Contains(families, netaddr.FamilyOf(a)) {
+			return fmt.Sprintf("network %s has no %s", e.Network, netaddr.FamilyOf(a))
 		}
 		for _, r := range slices.SortedFunc(maps.Keys(taken), netip.Prefix.Compare) {
 			if r.Overlaps(p) {

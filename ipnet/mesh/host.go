@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -45,9 +46,9 @@ func (h *Host) Values() desired.Values {
 	v = append(v, desired.PodsVRF.InterfaceOf(h.networks.Config.MTU, families)...)
 	v.Add(wire.ACLKey(desired.GuardACL), desired.Guard())
 	for _, f := range families {
-		own := desired.Single(desired.Gateway4)
-		if f == wire.IP6 { // the gateway's address is on each interface
-			own = desired.Single(desired.ErrorSource6)
+		own := netaddr.Single(desired.Gateway4)
+		if f == netaddr.IP6 { // the gateway's address is on each interface
+			own = netaddr.Single(desired.ErrorSource6)
 		}
 		v.Add(wire.AddressKey(desired.GatewayObject, own), wire.Address{Interface: desired.GatewayObject, Prefix: own})
 	}
@@ -67,7 +68,7 @@ func (h *Host) Values() desired.Values {
 	for _, p := range h.networks.Pools().All {
 		desired.PodsVRF.Unreachable(&v, p.Prefix)
 		if own := h.networks.NodeIn(p); own.IsValid() {
-			host.LinuxRoute(&v, p.Prefix, desired.GatewayOf(wire.FamilyOf(p.Prefix.Addr())), own)
+			host.LinuxRoute(&v, p.Prefix, desired.GatewayOf(netaddr.FamilyOf(p.Prefix.Addr())), own)
 		}
 	}
 	return append(v, h.uplinkValues()...)
@@ -77,8 +78,8 @@ func (h *Host) Values() desired.Values {
 func (h *Host) HostLink() desired.Link {
 	var addresses []netip.Prefix
 	for _, p := range h.networks.Pools().All {
-		if own := h.networks.NodeIn(p); own.IsValid() && !slices.Contains(addresses, desired.Single(own)) {
-			addresses = append(addresses, desired.Single(own))
+		if own := h.networks.NodeIn(p); own.IsValid() && !slices.Contains(addresses, netaddr.Single(own)) {
+			addresses = append(addresses, netaddr.Single(own))
 		}
 	}
 	return desired.Link{
@@ -103,18 +104,18 @@ const puntingAlias = wire.AliasPrefix + "punt"
 
 // The addresses of the link, chosen like those of the link for tunnels.
 var (
-	cardKernelEnd = map[wire.Family]netip.Addr{
-		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}),
-		wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
+	cardKernelEnd = map[netaddr.Family]netip.Addr{
+		netaddr.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}),
+		netaddr.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
 	}
-	cardGateway = map[wire.Family]netip.Addr{
-		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 2}),
-		wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 2}),
+	cardGateway = map[netaddr.Family]netip.Addr{
+		netaddr.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 2}),
+		netaddr.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 2}),
 	}
 )
 
 // uplinkVRFs adds the VRFs of the card and the tunnels, one for each family.
-func (h *Host) uplinkVRFs(v *desired.Values, families []wire.Family) {
+func (h *Host) uplinkVRFs(v *desired.Values, families []netaddr.Family) {
 	for _, f := range families {
 		v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{
 			ID:     h.Config.TunnelVRFTable,
@@ -169,23 +170,23 @@ func (h *Host) uplinkValues() desired.Values {
 	for _, r := range cardRoutes(card) {
 		desired.TunnelVRF.Route(&v, r.Destination, wire.Path{Interface: desired.UplinkObject, NextHop: r.Gateway})
 		uplink.Needs = append(uplink.Needs,
-			wire.RouteKey(wire.VRFName(desired.TunnelLabel, wire.FamilyOf(r.Destination.Addr())), r.Destination))
+			wire.RouteKey(wire.VRFName(desired.TunnelLabel, netaddr.FamilyOf(r.Destination.Addr())), r.Destination))
 	}
 	v.Add(wire.UplinkKey(card.Link), uplink)
 	return v
 }
 
 // cardFamily adds the values of one family between card and kernel.
-func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink) {
+func (h *Host) cardFamily(v *desired.Values, f netaddr.Family, uplink *wire.Uplink) {
 	l := h.cardLink()
 	gateway := cardGateway[f]
 	end := cardKernelEnd[f]
 	for _, object := range []string{desired.UplinkObject, l.Object} {
 		v.Add(wire.InterfaceVRFKey(object, f), desired.TunnelVRF.Membership(object, f))
 	}
-	v.Add(wire.AddressKey(l.Object, desired.Single(gateway)), wire.Address{
+	v.Add(wire.AddressKey(l.Object, netaddr.Single(gateway)), wire.Address{
 		Interface: l.Object,
-		Prefix:    desired.Single(gateway),
+		Prefix:    netaddr.Single(gateway),
 	})
 	v.Add(wire.NeighbourKey(l.Object, end), wire.Neighbour{Interface: l.Object, Address: end, MAC: l.PeerMAC})
 	v.Add(wire.PuntRedirectKey(desired.UplinkObject, f), wire.PuntRedirect{
@@ -198,7 +199,7 @@ func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink)
 		l.Forward(v, f)
 	}
 	uplink.Gateways = append(uplink.Gateways, gateway)
-	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, desired.Single(gateway)),
+	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, netaddr.Single(gateway)),
 		wire.PuntRedirectKey(desired.UplinkObject, f))
 }
 
@@ -227,7 +228,7 @@ func cardRoutes(card wire.Card) []wire.CardRoute {
 
 // cardRoute routes a block of another node from the node's kernel through the dataplane and the card.
 func (h *Host) cardRoute(v *desired.Values, block netip.Prefix, node netip.Addr) {
-	h.cardLink().LinuxRoute(v, block, cardGateway[wire.FamilyOf(block.Addr())], netip.Addr{})
+	h.cardLink().LinuxRoute(v, block, cardGateway[netaddr.FamilyOf(block.Addr())], netip.Addr{})
 	desired.TunnelVRF.Route(v, block, wire.Path{Interface: desired.UplinkObject, NextHop: node})
 }
 
@@ -247,7 +248,7 @@ func (m *Mesh) masquerade() desired.Values {
 		is.Pods = append(is.Pods, m.defaultOverlay().blocksOf(m.nodes.peers[name])...)
 		if !m.networks.Config.HasTunnels() {
 			for _, a := range m.nodes.peers[name].Addresses {
-				is.Exclude = append(is.Exclude, desired.Single(a))
+				is.Exclude = append(is.Exclude, netaddr.Single(a))
 			}
 		}
 	}
@@ -332,7 +333,7 @@ func (m *Mesh) tunnelGuard() wire.TunnelGuard {
 	}
 	for _, a := range addresses {
 		if networks.IsHost(a) {
-			guard.Nodes = append(guard.Nodes, desired.Single(a))
+			guard.Nodes = append(guard.Nodes, netaddr.Single(a))
 		}
 	}
 	slices.SortFunc(guard.Nodes, netip.Prefix.Compare)

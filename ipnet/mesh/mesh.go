@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -215,7 +216,7 @@ func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
 	for _, block := range m.defaultOverlay().blocksOf(node) {
-		family := wire.FamilyOf(block.Addr())
+		family := netaddr.FamilyOf(block.Addr())
 		if own := m.networks.NodeAddress(family); own.IsValid() && m.networks.Pools().Of(block.Addr()) == "" {
 			host.LinuxRoute(&v, block, desired.GatewayOf(family), own)
 		}
@@ -229,7 +230,7 @@ func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
 	for _, block := range m.defaultOverlay().blocksOf(node) {
-		family := wire.FamilyOf(block.Addr())
+		family := netaddr.FamilyOf(block.Addr())
 		own := m.networks.NodeAddress(family)
 		gateway := addressOf(node, family)
 		if !own.IsValid() || !gateway.IsValid() {
@@ -252,7 +253,7 @@ func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 func (m *Mesh) clientRoutes() desired.Values {
 	var v desired.Values
 	for _, p := range m.serviceClients().Addresses {
-		if own := m.networks.NodeAddress(wire.FamilyOf(p.Addr())); own.IsValid() {
+		if own := m.networks.NodeAddress(netaddr.FamilyOf(p.Addr())); own.IsValid() {
 			desired.PodsVRF.Route(&v, p, wire.Path{Interface: m.host.HostLink().Object, NextHop: own})
 		}
 	}
@@ -260,9 +261,9 @@ func (m *Mesh) clientRoutes() desired.Values {
 }
 
 // addressOf returns a node's address of a family; not valid if it has none.
-func addressOf(node pod.Node, f wire.Family) netip.Addr {
+func addressOf(node pod.Node, f netaddr.Family) netip.Addr {
 	for _, a := range node.Addresses {
-		if networks.IsHost(a) && wire.FamilyOf(a) == f {
+		if networks.IsHost(a) && netaddr.FamilyOf(a) == f {
 			return a
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
@@ -76,7 +77,7 @@ func (m *Mesh) carried(mtu int, own []netip.Prefix) int {
 	if m.pathMTU == 0 {
 		return mtu
 	}
-	return min(mtu, max(m.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), wire.IP6))))
+	return min(mtu, max(m.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), netaddr.IP6))))
 }
 
 func (o overlay) isBridged() bool { return o.bvi == "" }
@@ -98,10 +99,10 @@ func (o overlay) enter(self pod.Node) desired.Values {
 	v.Add(wire.UnnumberedKey(o.bvi), o.vrf.Borrowed(o.bvi, families))
 	for _, f := range families {
 		v.Add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.Membership(o.bvi, f))
-		if f == wire.IP4 {
+		if f == netaddr.IP4 {
 			continue
 		}
-		own := desired.Single(desired.MeshAddress(self.ID, f))
+		own := netaddr.Single(desired.MeshAddress(self.ID, f))
 		v.Add(wire.AddressKey(o.bvi, own), wire.Address{Interface: o.bvi, Prefix: own})
 	}
 	v.Add(wire.BridgeMemberKey(o.bvi), wire.BridgeMember{BridgeDomain: o.label, Interface: o.bvi, BVI: true})
@@ -140,7 +141,7 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 
 // route routes a prefix to a node.
 func (o overlay) route(v *desired.Values, p netip.Prefix, node pod.Node) {
-	o.vrf.Route(v, p, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, wire.FamilyOf(p.Addr()))})
+	o.vrf.Route(v, p, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, netaddr.FamilyOf(p.Addr()))})
 }
 
 // blocksOf lists the blocks of the network on a node that can be routed.
@@ -169,7 +170,7 @@ func (o overlay) unroutable(block netip.Prefix) string {
 		}
 	}
 	if !sameFamily {
-		return fmt.Sprintf("this node has no %s there", wire.FamilyOf(block.Addr()))
+		return fmt.Sprintf("this node has no %s there", netaddr.FamilyOf(block.Addr()))
 	}
 	return ""
 }
@@ -198,8 +199,8 @@ func innerEnd(node netip.Addr) netip.Addr {
 }
 
 // kernelEnd is the next hop of the tunnels' VRF.
-func kernelEnd(f wire.Family) netip.Addr {
-	if f == wire.IP4 {
+func kernelEnd(f netaddr.Family) netip.Addr {
+	if f == netaddr.IP4 {
 		return kernelEnd4
 	}
 	return kernelEnd6
@@ -231,7 +232,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return nil
 	}
-	f := wire.FamilyOf(self)
+	f := netaddr.FamilyOf(self)
 	inner := innerEnd(self)
 	l := h.tunnelLink()
 	var v desired.Values
@@ -242,9 +243,9 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	})
 	v = append(v, l.Ends()...)
 	v.Add(wire.InterfaceVRFKey(l.Object, f), desired.TunnelVRF.Membership(l.Object, f))
-	v.Add(wire.AddressKey(l.Object, desired.Single(inner)), wire.Address{
+	v.Add(wire.AddressKey(l.Object, netaddr.Single(inner)), wire.Address{
 		Interface: l.Object,
-		Prefix:    desired.Single(inner),
+		Prefix:    netaddr.Single(inner),
 	})
 	v.Add(wire.NeighbourKey(l.Object, kernelEnd(f)), wire.Neighbour{
 		Interface: l.Object,
@@ -253,7 +254,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	})
 	l.Forward(&v, f)
 	l.LinuxNeighbour(&v, inner)
-	l.LinuxRoute(&v, desired.Single(inner), netip.Addr{}, netip.Addr{})
+	l.LinuxRoute(&v, netaddr.Single(inner), netip.Addr{}, netip.Addr{})
 	return v
 }
 
@@ -263,9 +264,9 @@ func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return v
 	}
-	desired.TunnelVRF.Route(&v, desired.Single(peer), wire.Path{
+	desired.TunnelVRF.Route(&v, netaddr.Single(peer), wire.Path{
 		Interface: desired.TunnelObject,
-		NextHop:   kernelEnd(wire.FamilyOf(peer)),
+		NextHop:   kernelEnd(netaddr.FamilyOf(peer)),
 	})
 	return v
 }

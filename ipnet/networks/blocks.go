@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -8,17 +9,17 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // SavedBlock is the record of a block of this node.
 type SavedBlock struct {
-	Block    pod.Block  `json:"block"`
-	Node     netip.Addr `json:"node,omitzero"`      // the node's own address, if it is from this block
-	Draining bool       `json:"draining,omitempty"` // to be released, but still in use
+	Block    netaddr.Block `json:"block"`
+	Node     netip.Addr    `json:"node,omitzero"`      // the node's own address, if it is from this block
+	Draining bool          `json:"draining,omitempty"` // to be released, but still in use
 }
 
 // SetBlocks replaces the blocks that addresses are allocated from by those of the event. The first block of a family
@@ -32,9 +33,9 @@ func (n *Networks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
 	wanted := make(map[string]bool)
 	for _, b := range ev.Blocks {
 		b = ofNetwork(b)
-		wanted[b.String()] = true
+		wanted[blockKey(b)] = true
 		if err := n.open(b, t); err != nil {
-			ev.Refused[b.String()] = err.Error()
+			ev.Refused[blockKey(b)] = err.Error()
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -46,24 +47,29 @@ func (n *Networks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
 	n.saveBlocks(before, t)
 }
 
+// blockKey returns the name of a block in refusals and records.
+func blockKey(b netaddr.Block) string {
+	return cmp.Or(b.Network, pod.DefaultNetwork) + "/" + b.Prefix.String()
+}
+
 // ofNetwork returns a block with the name of its network as in records.
-func ofNetwork(b pod.Block) pod.Block {
+func ofNetwork(b netaddr.Block) netaddr.Block {
 	b.Network = desired.NetworkOf(b.Network)
 	return b
 }
 
 // open allows the allocation from a block. A block of an unknown network waits for the network.
-func (n *Networks) open(b pod.Block, t *eventloop.Txn) error {
-	was, known := n.blocks[b.String()]
+func (n *Networks) open(b netaddr.Block, t *eventloop.Txn) error {
+	was, known := n.blocks[blockKey(b)]
 	addresses := n.Allocator(b.Network)
 	if addresses == nil {
-		n.blocks[b.String()] = SavedBlock{Block: b}
+		n.blocks[blockKey(b)] = SavedBlock{Block: b}
 		return fmt.Errorf("there is no network %q with addresses yet", b.Network)
 	}
 	if err := addresses.AddBlock(b.Prefix, b.Withheld...); err != nil {
 		return err
 	}
-	n.blocks[b.String()] = SavedBlock{Block: b, Node: was.Node}
+	n.blocks[blockKey(b)] = SavedBlock{Block: b, Node: was.Node}
 	switch {
 	case !known:
 		t.OnRollback(func() error { addresses.RemoveBlock(b.Prefix); return nil })
@@ -105,8 +111,8 @@ func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 	for _, b := range ev.Blocks {
 		b = ofNetwork(b)
-		family := wire.FamilyOf(b.Prefix.Addr())
-		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[b.String()] != "" || n.NodeAddress(family).IsValid() {
+		family := netaddr.FamilyOf(b.Prefix.Addr())
+		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[blockKey(b)] != "" || n.NodeAddress(family).IsValid() {
 			continue
 		}
 		own, err := n.addresses.ClaimInternal(b.Prefix, netip.Addr{})
@@ -115,7 +121,7 @@ func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 			continue
 		}
 		t.OnRollback(func() error { n.addresses.ReturnInternal(own); return nil })
-		n.blocks[b.String()] = SavedBlock{Block: b, Node: own}
+		n.blocks[blockKey(b)] = SavedBlock{Block: b, Node: own}
 		before := n.own.Load()
 		n.setOwn(own)
 		t.OnRollback(func() error { n.own.Store(before); return nil })
@@ -125,7 +131,7 @@ func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 // setOwn makes an address the node's own in its family.
 func (n *Networks) setOwn(a netip.Addr) {
 	own := maps.Clone(*n.own.Load())
-	own[wire.FamilyOf(a)] = a
+	own[netaddr.FamilyOf(a)] = a
 	n.own.Store(&own)
 }
 
@@ -146,7 +152,7 @@ func (n *Networks) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
 // restoreBlocks takes over the blocks of an earlier run, before networks and leases.
 func (n *Networks) restoreBlocks(saved []SavedBlock) {
 	for _, s := range saved {
-		n.blocks[s.Block.String()] = s
+		n.blocks[blockKey(s.Block)] = s
 	}
 	n.blocksOf("", n.addresses)
 	for _, s := range saved {

@@ -11,15 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // Config configures [Networks]. Only Pools are needed, or Blocks: pods then wait for SetPools and SetBlocks.
 type Config struct {
-	Pools          []ipam.Pool         // a pod gets an address of each family that has pools
+	Pools          []netaddr.Pool      // a pod gets an address of each family that has pools
 	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
 	NodePools      []string            // names of the pools for pods whose namespace has none
 	// nodes share the addresses of custom networks, and this node allocates from blocks

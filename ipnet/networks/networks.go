@@ -40,7 +40,7 @@ type Networks struct {
 	customs atomic.Pointer[map[string]*Custom] // by name
 	pools   atomic.Pointer[PoolSet]            // of the network default
 	// the node's addresses in families whose pools are all shared with other nodes
-	own atomic.Pointer[map[wire.Family]netip.Addr]
+	own atomic.Pointer[map[netaddr.Family]netip.Addr]
 	// by network, why it is missing or not as the cluster specifies it
 	refused atomic.Pointer[map[string]string]
 }
@@ -59,7 +59,7 @@ func New(c Config) (*Networks, error) {
 	n := &Networks{Config: c, addresses: addresses, blocks: make(map[string]SavedBlock)}
 	n.customs.Store(&map[string]*Custom{})
 	n.pools.Store(c.pools())
-	n.own.Store(&map[wire.Family]netip.Addr{})
+	n.own.Store(&map[netaddr.Family]netip.Addr{})
 	n.refused.Store(new(map[string]string))
 	return n, nil
 }
@@ -170,7 +170,7 @@ func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
 }
 
 // shared lists the pools; with blocks other nodes share their addresses.
-func (c *Custom) shared(blocks bool) []ipam.Pool {
+func (c *Custom) shared(blocks bool) []netaddr.Pool {
 	pools := c.Pools()
 	for i := range pools {
 		pools[i].Blocks = blocks
@@ -179,11 +179,11 @@ func (c *Custom) shared(blocks bool) []ipam.Pool {
 }
 
 // Pools lists one pool for each CIDR.
-func (c *Custom) Pools() []ipam.Pool {
-	var pools []ipam.Pool
+func (c *Custom) Pools() []netaddr.Pool {
+	var pools []netaddr.Pool
 	for _, cidr := range c.Network.CIDRs {
-		pools = append(pools, ipam.Pool{
-			Name:      desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())),
+		pools = append(pools, netaddr.Pool{
+			Name:      desired.PoolOfNetwork(c.Network.Name, netaddr.FamilyOf(cidr.Addr())),
 			Prefix:    cidr,
 			Gateway:   c.Network.Gateway.Of(cidr.Addr().Is4()),
 			NoGateway: c.Network.Gateway.None,
@@ -229,7 +229,7 @@ func (c *Custom) values(mtu int) desired.Values {
 		})
 	}
 	for _, p := range c.Pools() {
-		own := desired.Single(p.Node())
+		own := netaddr.Single(p.Node())
 		if c.Network.Type == pod.L2 {
 			own = netip.PrefixFrom(p.Node(), p.Prefix.Bits())
 		} else {
@@ -257,7 +257,7 @@ func validate(w pod.Network) error {
 		return err
 	}
 	for _, cidr := range w.CIDRs {
-		if err := (ipam.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {
+		if err := (netaddr.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {
 			return err
 		}
 	}
@@ -298,7 +298,7 @@ func (n *Networks) MTUOf(c *Custom) int {
 }
 
 // FamiliesIn lists the families of the addresses of a network.
-func (n *Networks) FamiliesIn(network string) []wire.Family {
+func (n *Networks) FamiliesIn(network string) []netaddr.Family {
 	if c := n.Custom(network); c != nil {
 		return desired.FamiliesOf(c.Network.CIDRs)
 	}

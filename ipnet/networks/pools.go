@@ -8,15 +8,14 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // SavedPools is the record of the pools of the network default.
 type SavedPools struct {
-	Pools          []pod.Pool          `json:"pools"`
+	Pools          []netaddr.Pool      `json:"pools"`
 	NamespacePools map[string][]string `json:"namespacePools,omitempty"`
 	NodePools      []string            `json:"nodePools,omitempty"`
 }
@@ -24,7 +23,7 @@ type SavedPools struct {
 // PoolSet holds the pools of the network default, and which namespaces use which. It never changes: a new one replaces
 // it.
 type PoolSet struct {
-	All         []ipam.Pool
+	All         []netaddr.Pool
 	ofNamespace map[string][]string // by namespace of Kubernetes, names
 	ofNode      []string            // names
 }
@@ -38,19 +37,13 @@ func (n *Networks) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
 
 // setPools replaces the pools, and returns their record.
 func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
-	var wanted []ipam.Pool
+	var wanted []netaddr.Pool
 	for _, p := range ev.Pools {
 		if err := n.Config.possible(p, wanted); err != nil {
 			ev.Refused[p.Name] = err.Error()
 			continue
 		}
-		wanted = append(wanted, ipam.Pool{
-			Name:       p.Name,
-			Prefix:     p.Prefix,
-			Disabled:   p.Disabled,
-			Namespaces: p.Namespaces,
-			Blocks:     p.Blocks,
-		})
+		wanted = append(wanted, p)
 	}
 	for name, err := range n.addresses.SetPools(wanted) {
 		ev.Refused[name] = err.Error()
@@ -58,25 +51,16 @@ func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
 	set := &PoolSet{All: n.addresses.Pools(), ofNamespace: ev.NamespacePools, ofNode: ev.NodePools}
 	n.pools.Store(set)
 	saved := SavedPools{NamespacePools: set.ofNamespace, NodePools: set.ofNode}
-	for _, p := range set.All {
-		saved.Pools = append(saved.Pools, pod.Pool{
-			Name:       p.Name,
-			Prefix:     p.Prefix,
-			Disabled:   p.Disabled,
-			Namespaces: p.Namespaces,
-			Blocks:     p.Blocks,
-		})
-	}
+	saved.Pools = append(saved.Pools, set.All...)
 	return saved
 }
 
 // possible rejects a pool that is invalid on this node, or beside the others.
-func (c Config) possible(p pod.Pool, others []ipam.Pool) error {
-	pool := ipam.Pool{Name: p.Name, Prefix: p.Prefix}
-	if err := pool.Validate(); err != nil {
+func (c Config) possible(p netaddr.Pool, others []netaddr.Pool) error {
+	if err := p.Validate(); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(others, func(o ipam.Pool) bool { return o.Name == p.Name }) {
+	if slices.ContainsFunc(others, func(o netaddr.Pool) bool { return o.Name == p.Name }) {
 		return errors.New("it is given twice")
 	}
 	if strings.Contains(p.Name, ":") {
@@ -106,7 +90,7 @@ func (n *Networks) restorePools(saved *SavedPools) {
 }
 
 // pool returns the pool of that name; nil if there is none.
-func (p *PoolSet) pool(name string) *ipam.Pool {
+func (p *PoolSet) pool(name string) *netaddr.Pool {
 	for i := range p.All {
 		if p.All[i].Name == name {
 			return &p.All[i]
@@ -116,7 +100,7 @@ func (p *PoolSet) pool(name string) *ipam.Pool {
 }
 
 // Families lists the families that have pools, IPv4 first.
-func (p *PoolSet) Families() []wire.Family {
+func (p *PoolSet) Families() []netaddr.Family {
 	var prefixes []netip.Prefix
 	for _, pool := range p.All {
 		prefixes = append(prefixes, pool.Prefix)
@@ -186,7 +170,7 @@ func (p *PoolSet) configuredPools(ev *pod.AddPod) ([]string, error) {
 }
 
 // chosen lists the pools of a family in a choice. A choice that names a pool which the pod may not use is an error.
-func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string, error) {
+func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family netaddr.Family) ([]string, error) {
 	var names []string
 	for _, name := range c.names {
 		pool := p.pool(name)
@@ -197,7 +181,7 @@ func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string
 		if err := p.Usable(ev, c.from, pool.Node()); err != nil {
 			return nil, err
 		}
-		if wire.FamilyOf(pool.Prefix.Addr()) == family {
+		if netaddr.FamilyOf(pool.Prefix.Addr()) == family {
 			names = append(names, name)
 		}
 	}
@@ -258,9 +242,9 @@ func (p *PoolSet) Of(a netip.Addr) string {
 
 // NodeAddress returns the node's own address of a family: from the first pool that only this node has, else from a
 // block; not valid if there is none.
-func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
+func (n *Networks) NodeAddress(f netaddr.Family) netip.Addr {
 	for _, p := range n.pools.Load().All {
-		if !p.Blocks && wire.FamilyOf(p.Prefix.Addr()) == f {
+		if !p.Blocks && netaddr.FamilyOf(p.Prefix.Addr()) == f {
 			return p.Node()
 		}
 	}
@@ -268,9 +252,9 @@ func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
 }
 
 // NodeIn returns the node's own address for its route to a pool; not valid if there is none yet.
-func (n *Networks) NodeIn(p ipam.Pool) netip.Addr {
+func (n *Networks) NodeIn(p netaddr.Pool) netip.Addr {
 	if p.Blocks {
-		return n.NodeAddress(wire.FamilyOf(p.Prefix.Addr()))
+		return n.NodeAddress(netaddr.FamilyOf(p.Prefix.Addr()))
 	}
 	return p.Node()
 }

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 )
 
 func TestADisabledPoolOfANamespaceIsNotChosen(t *testing.T) {
-	set := &PoolSet{All: []ipam.Pool{
+	set := &PoolSet{All: []netaddr.Pool{
 		{Name: "disabled", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Disabled: true, Namespaces: []string{"shop"}},
 		{Name: "all", Prefix: netip.MustParsePrefix("10.2.0.0/16")},
 	}}

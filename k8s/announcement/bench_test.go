@@ -14,8 +14,8 @@ import (
 
 // BenchmarkCluster measures a change in a cluster of 1000 nodes with 5 blocks each.
 func BenchmarkCluster(b *testing.B) {
-	pool := blocks.Pool{Name: "pods", Prefix: prefix("10.0.0.0/8"), Bits: 26}
-	c := announcement.Cluster{Nodes: make(map[string]announcement.Node), Pools: []blocks.Pool{pool}}
+	pool := blocks.PoolCIDR{Name: "pods", Prefix: prefix("10.0.0.0/8"), Bits: 26}
+	c := announcement.Cluster{Nodes: make(map[string]announcement.Node), Pools: []blocks.PoolCIDR{pool}}
 	var announced []*v1.NodeNetwork
 	for i := range 1000 {
 		name := fmt.Sprint("n", i)

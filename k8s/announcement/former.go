@@ -27,7 +27,7 @@ func (f Former) Learn(c Cluster) Former {
 		if err != nil {
 			continue
 		}
-		isBlock := func(p blocks.Pool) bool { return p.Owns(b, prefix) }
+		isBlock := func(p blocks.PoolCIDR) bool { return p.Owns(b, prefix) }
 		if slices.ContainsFunc(c.Pools, isBlock) || f.Blocks[b.Name] == string(b.UID) {
 			next.Blocks[b.Name] = string(b.UID)
 		}
@@ -93,7 +93,7 @@ func (v *Validator) wasRange(node string, address netip.Prefix) bool {
 
 // isPooled reports whether a prefix overlaps a pool or a network.
 func (v *Validator) isPooled(network string, p netip.Prefix) bool {
-	return slices.ContainsFunc(v.cluster.Pools, func(o blocks.Pool) bool {
+	return slices.ContainsFunc(v.cluster.Pools, func(o blocks.PoolCIDR) bool {
 		return o.Network == network && o.Prefix.Overlaps(p)
 	})
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
@@ -33,11 +34,11 @@ import (
 
 // Cluster is the objects that announcements are validated against.
 type Cluster struct {
-	Nodes    map[string]Node // the Node objects, by name
-	Pools    []blocks.Pool   // the valid IPPools, and the CIDRs of the valid CustomNetworks
-	Blocks   []*v1.IPBlock   // of all nodes
-	Services []netip.Prefix  // the known Service ranges
-	Servers  []netip.Addr    // addresses of the API server
+	Nodes    map[string]Node   // the Node objects, by name
+	Pools    []blocks.PoolCIDR // the valid IPPools, and the CIDRs of the valid CustomNetworks
+	Blocks   []*v1.IPBlock     // of all nodes
+	Services []netip.Prefix    // the known Service ranges
+	Servers  []netip.Addr      // addresses of the API server
 
 	Former Former
 }
@@ -71,7 +72,7 @@ func (r Rejection) String() string {
 // Validator validates announcements against one state of the cluster. It is for one goroutine.
 type Validator struct {
 	cluster  Cluster
-	pools    map[poolName][]blocks.Pool
+	pools    map[poolName][]blocks.PoolCIDR
 	holders  map[place]*v1.IPBlock // the block of each prefix
 	loans    map[place]*v1.IPBlock // the block of each lent address, as a prefix
 	granted  bart.Table[grantees]  // the nodes of each granted prefix of the default network
@@ -91,7 +92,7 @@ type place struct {
 // NewValidator indexes a state of the cluster, which must not change afterwards.
 func NewValidator(c Cluster) *Validator {
 	v := &Validator{
-		cluster: c, pools: make(map[poolName][]blocks.Pool),
+		cluster: c, pools: make(map[poolName][]blocks.PoolCIDR),
 		holders: make(map[place]*v1.IPBlock), loans: make(map[place]*v1.IPBlock),
 	}
 	for _, p := range c.Pools {
@@ -147,9 +148,9 @@ func (v *Validator) indexGrants() {
 func (v *Validator) indexMachines() {
 	for _, name := range slices.Sorted(maps.Keys(v.cluster.Nodes)) {
 		for _, a := range v.cluster.Nodes[name].Addresses {
-			_, isKnown := v.machines.Get(single(a))
+			_, isKnown := v.machines.Get(netaddr.Single(a))
 			if !isKnown && v.ofOther(name, a) == "" {
-				v.machines.Insert(single(a), name)
+				v.machines.Insert(netaddr.Single(a), name)
 			}
 		}
 	}
@@ -158,7 +159,7 @@ func (v *Validator) indexMachines() {
 // ofOther says which prefix of another node has an InternalIP that a node reports; "" if none has. The node is not
 // believed: one kubelet could take the routes of any other node.
 func (v *Validator) ofOther(node string, a netip.Addr) string {
-	for _, nodes := range v.granted.Supernets(single(a)) {
+	for _, nodes := range v.granted.Supernets(netaddr.Single(a)) {
 		for _, other := range slices.Sorted(maps.Keys(nodes)) {
 			if other != node {
 				return fmt.Sprintf("it is in %s of node %s", nodes[other], other)
@@ -179,7 +180,7 @@ func (v *Validator) index(b *v1.IPBlock) {
 	for _, l := range b.Spec.Borrowed {
 		a, err := netip.ParseAddr(string(l.Address))
 		if err == nil && prefix.Contains(a) && slices.Contains(b.Spec.Offered, l.Address) && l.Node != b.Spec.Node {
-			v.loans[place{network, single(a)}] = b
+			v.loans[place{network, netaddr.Single(a)}] = b
 		}
 	}
 }
@@ -234,7 +235,7 @@ func (v *Validator) endpoint(node, text string) (netip.Addr, string) {
 	if err != nil {
 		return a, "it is not an IP address"
 	}
-	if kind := specialIn(single(a)); kind != "" {
+	if kind := specialIn(netaddr.Single(a)); kind != "" {
 		return a, "it is " + kind
 	}
 	if !slices.Contains(v.cluster.Nodes[node].Addresses, a) {
@@ -312,10 +313,10 @@ func (v *Validator) grant(node, network string, p netip.Prefix) string {
 func (v *Validator) ofPool(b *v1.IPBlock, prefix netip.Prefix) string {
 	name := poolName{b.Spec.Pool, string(b.Spec.Network)}
 	pools, known := v.pools[name]
-	if slices.ContainsFunc(pools, func(p blocks.Pool) bool { return p.Has(prefix) }) {
+	if slices.ContainsFunc(pools, func(p blocks.PoolCIDR) bool { return p.Has(prefix) }) {
 		return ""
 	}
-	what := blocks.Pool{Name: name.pool, Network: name.network}.String()
+	what := blocks.PoolCIDR{Name: name.pool, Network: name.network}.String()
 	switch {
 	case v.wasBlock(b, prefix):
 		return ""
@@ -338,8 +339,6 @@ func within(ranges []netip.Prefix, p netip.Prefix) bool {
 		return r.Bits() <= p.Bits() && r.Contains(p.Addr())
 	})
 }
-
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // longest is the length of the longest CIDR that the schema of the API server allows, and of texts of other nodes in
 // logs.

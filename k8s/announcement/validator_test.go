@@ -68,7 +68,7 @@ func known() announcement.Cluster {
 				Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("2001:db8::3")},
 			},
 		},
-		Pools: []blocks.Pool{
+		Pools: []blocks.PoolCIDR{
 			{Name: "pods", Prefix: prefix("10.9.0.0/16"), Bits: 26}, {
 				Name:   "six",
 				Prefix: prefix("fd00:9::/64"),
@@ -313,7 +313,7 @@ func TestBlocksOfADeletedPoolServeUntilTheyGo(t *testing.T) {
 	if accepted, _ := accepts(later, "10.9.2.0/26"); accepted {
 		t.Error("a recreated block is accepted")
 	}
-	c.Pools = append(c.Pools, blocks.Pool{Name: "new", Prefix: prefix("10.9.0.0/16"), Bits: 28})
+	c.Pools = append(c.Pools, blocks.PoolCIDR{Name: "new", Prefix: prefix("10.9.0.0/16"), Bits: 28})
 	if overlapping, _ := accepts(c, "10.9.2.0/26"); overlapping {
 		t.Error("a block of a pool that is gone is accepted in the range of another one")
 	}

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -37,8 +38,8 @@ type addressKey struct {
 func (l *loan) key() addressKey { return addressKey{l.Network, l.address} }
 
 // isIn reports whether a pool has the address.
-func (l *loan) isIn(p Pool) bool {
-	return l.Pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address)
+func (l *loan) isIn(p PoolCIDR) bool {
+	return l.pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address)
 }
 
 // loans are the addresses that other nodes lend this one.
@@ -56,7 +57,7 @@ type loans struct {
 
 // borrow borrows addresses on offer if no block is left for this node. It fails with [ErrNoBlocks] if that is disabled
 // or there is none.
-func (ls *loans) borrow(ctx context.Context, p Pool) error {
+func (ls *loans) borrow(ctx context.Context, p PoolCIDR) error {
 	if !p.Borrowing {
 		return ErrNoBlocks{Pool: p}
 	}
@@ -120,32 +121,36 @@ func (ls *loans) take(b *v1.IPBlock) error {
 }
 
 func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
-	block := Block{
-		Pool:    b.Spec.Pool,
-		Network: string(b.Spec.Network),
-		Prefix:  netip.PrefixFrom(address, address.BitLen()),
-	}
 	around, err := Parse(b)
 	if err != nil {
 		return err
 	}
-	taken := &loan{held: held{Block: block, name: b.Name, object: b}, address: address, around: around}
+	taken := &loan{
+		held: held{
+			Block:  netaddr.Block{Network: string(b.Spec.Network), Prefix: netaddr.Single(address)},
+			pool:   b.Spec.Pool,
+			name:   b.Name,
+			object: b,
+		},
+		address: address,
+		around:  around,
+	}
 	ls.all[taken.key()] = taken
 	if err = ls.keep(); err == nil {
-		err = ls.config.Local.Add(block)
+		err = ls.config.Local.Add(taken.Block)
 		taken.closed = errors.Is(err, ErrNoNetwork) // Step opens it with the network, or returns it after the grace
 	}
 	if err != nil && !taken.closed {
 		delete(ls.all, taken.key())
 		return fmt.Errorf("use address %s of block %s: %w", address, b.Name, err)
 	}
-	taken.count(ls.config.Local.Usage(block), ls.config.Now())
+	taken.count(ls.config.Local.Usage(taken.Block), ls.config.Now())
 	return nil
 }
 
 // repay returns borrowed addresses without a pod: at once if the pool has free addresses without them, or another node
 // requests them, else after the grace. Own is the level of the node's blocks.
-func (ls *loans) repay(ctx context.Context, p Pool, own level, marks Marks) error {
+func (ls *loans) repay(ctx context.Context, p PoolCIDR, own level, marks Marks) error {
 	var errs []error
 	if ls.mayOwe(p) {
 		errs = append(errs, ls.scan(ctx, p))
@@ -189,7 +194,7 @@ func (ls *loans) isDue(loan *loan, claimed, enough bool, grace time.Duration) bo
 
 // mayOwe reports whether to search unknown loans to this node: those of an earlier run, whose state may be lost, and
 // those of writes without an answer.
-func (ls *loans) mayOwe(p Pool) bool {
+func (ls *loans) mayOwe(p PoolCIDR) bool {
 	now := ls.config.Now()
 	if unanswered, is := ls.unanswered[p.Key()]; is {
 		return now.Sub(unanswered) >= requestTime
@@ -198,7 +203,7 @@ func (ls *loans) mayOwe(p Pool) bool {
 }
 
 // scan takes all loans of a pool to this node.
-func (ls *loans) scan(ctx context.Context, p Pool) error {
+func (ls *loans) scan(ctx context.Context, p PoolCIDR) error {
 	list, err := ls.config.Store.List(ctx, p, true)
 	if err != nil {
 		return fmt.Errorf("list blocks to find loans: %w", err)
@@ -239,7 +244,7 @@ func (ls *loans) giveBack(ctx context.Context, l *loan) error {
 }
 
 // of lists the loans of a pool.
-func (ls *loans) of(p Pool) []*loan {
+func (ls *loans) of(p PoolCIDR) []*loan {
 	return slices.DeleteFunc(ls.sorted(), func(l *loan) bool { return !l.isIn(p) })
 }
 
@@ -261,7 +266,7 @@ func (ls *loans) used(b *v1.IPBlock) *v1.IPBlock {
 }
 
 // free counts the borrowed addresses of a pool that can be allocated.
-func (ls *loans) free(p Pool) int {
+func (ls *loans) free(p PoolCIDR) int {
 	free := 0
 	for _, l := range ls.of(p) {
 		if l.isOurs() {

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-func borrowable(prefix string, bits int) blocks.Pool {
+func borrowable(prefix string, bits int) blocks.PoolCIDR {
 	p := pool(prefix, bits)
 	p.Borrowing = true
 	return p

@@ -46,7 +46,7 @@ type Nodes map[string]string
 
 // Check returns the violations in the cluster's addresses; nil: all are valid. It does no I/O. A claim or a release in
 // progress is no violation if the lists were read in the order blocks, nodes.
-func Check(pools []Pool, blocks []v1.IPBlock, nodes Nodes) []Violation {
+func Check(pools []PoolCIDR, blocks []v1.IPBlock, nodes Nodes) []Violation {
 	c := checker{pools: pools, nodes: nodes, holders: make(map[addressKey]string)}
 	c.overlappingPools()
 	for i := range blocks {
@@ -62,7 +62,7 @@ type placed struct {
 }
 
 type checker struct {
-	pools   []Pool
+	pools   []PoolCIDR
 	nodes   Nodes
 	placed  []placed
 	holders map[addressKey]string // name of the block that lists it
@@ -96,8 +96,9 @@ func (c *checker) block(b *v1.IPBlock) {
 		}
 	}
 	c.placed = append(c.placed, placed{b.Name, string(b.Spec.Network), prefix.Masked()})
-	if !slices.ContainsFunc(c.pools, func(p Pool) bool { return p.Owns(b, prefix) }) {
-		c.add(RulePool, object, "%s has no block %s", Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}, prefix)
+	if !slices.ContainsFunc(c.pools, func(p PoolCIDR) bool { return p.Owns(b, prefix) }) {
+		named := PoolCIDR{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
+		c.add(RulePool, object, "%s has no block %s", named, prefix)
 	}
 	c.node(b, object)
 	c.loans(b, object, prefix)
@@ -183,10 +184,10 @@ type Lease struct {
 
 // CheckLeases returns the leases of a node that are neither in its blocks nor lent to it: another node could allocate
 // them too. Leases must be read before the blocks. Addresses outside of the pools need no block.
-func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) []Violation {
+func CheckLeases(pools []PoolCIDR, list []v1.IPBlock, node string, leases []Lease) []Violation {
 	var found []Violation
 	for _, l := range leases {
-		inBlocks := slices.ContainsFunc(pools, func(p Pool) bool {
+		inBlocks := slices.ContainsFunc(pools, func(p PoolCIDR) bool {
 			return p.Name == l.Pool && p.Network == l.Network && p.Prefix.Contains(l.Address)
 		})
 		has := func(b v1.IPBlock) bool { return string(b.Spec.Network) == l.Network && gives(&b, node, l.Address) }
@@ -213,7 +214,7 @@ func gives(b *v1.IPBlock, node string, address netip.Addr) bool {
 
 // Share is the part of a pool that a node has, as last published.
 type Share struct {
-	Pool Pool // for a block without a pool: the names in the block, and no prefix
+	Pool PoolCIDR // for a block without a pool: the names in the block, and no prefix
 	Node string
 
 	Blocks              int
@@ -224,9 +225,9 @@ type Share struct {
 
 // Shares lists the shares of all nodes, in the order of the pools and by the nodes' names. Blocks without an owner
 // belong to the node "".
-func Shares(pools []Pool, list []v1.IPBlock) []Share {
+func Shares(pools []PoolCIDR, list []v1.IPBlock) []Share {
 	found := make(map[Share]*Share) // by a share with pool and node only
-	of := func(p Pool, node string) *Share {
+	of := func(p PoolCIDR, node string) *Share {
 		key := Share{Pool: p, Node: node}
 		if found[key] == nil {
 			found[key] = &Share{Pool: p, Node: node}
@@ -250,7 +251,7 @@ func Shares(pools []Pool, list []v1.IPBlock) []Share {
 	for _, s := range found {
 		shares = append(shares, *s)
 	}
-	rank := func(p Pool) int { // other pools come last
+	rank := func(p PoolCIDR) int { // other pools come last
 		return cmp.Or(slices.Index(pools, p)+1, len(pools)+1)
 	}
 	slices.SortFunc(shares, func(x, y Share) int {
@@ -261,10 +262,10 @@ func Shares(pools []Pool, list []v1.IPBlock) []Share {
 }
 
 // poolOf returns the pool of a block.
-func poolOf(b *v1.IPBlock, pools []Pool) Pool {
-	owns := func(p Pool) bool { return p.Owns(b, b.Spec.CIDR.Prefix()) } // false for an invalid prefix
+func poolOf(b *v1.IPBlock, pools []PoolCIDR) PoolCIDR {
+	owns := func(p PoolCIDR) bool { return p.Owns(b, b.Spec.CIDR.Prefix()) } // false for an invalid prefix
 	if i := slices.IndexFunc(pools, owns); i >= 0 {
 		return pools[i]
 	}
-	return Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
+	return PoolCIDR{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // sound is a valid cluster; each case of the test breaks one thing.
-func sound() ([]blocks.Pool, []v1.IPBlock) {
+func sound() ([]blocks.PoolCIDR, []v1.IPBlock) {
 	block := v1.IPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-26"},
 		Spec: v1.IPBlockSpec{
@@ -30,50 +30,53 @@ func sound() ([]blocks.Pool, []v1.IPBlock) {
 	other.Spec.Offered = nil
 	other.Spec.Borrowed = nil
 	other.Status = v1.IPBlockStatus{}
-	return []blocks.Pool{pool("10.1.0.0/16", 26)}, []v1.IPBlock{block, other}
+	return []blocks.PoolCIDR{pool("10.1.0.0/16", 26)}, []v1.IPBlock{block, other}
 }
 
 func TestEachViolationIsFound(t *testing.T) {
 	for _, tt := range []struct {
 		rule    blocks.Rule
-		destroy func(*[]blocks.Pool, *v1.IPBlock, *v1.IPBlock)
+		destroy func(*[]blocks.PoolCIDR, *v1.IPBlock, *v1.IPBlock)
 	}{
-		{"", func(*[]blocks.Pool, *v1.IPBlock, *v1.IPBlock) {}},
-		{blocks.RuleOverlap, func(p *[]blocks.Pool, _, b *v1.IPBlock) {
+		{"", func(*[]blocks.PoolCIDR, *v1.IPBlock, *v1.IPBlock) {}},
+		{blocks.RuleOverlap, func(p *[]blocks.PoolCIDR, _, b *v1.IPBlock) {
 			b.Name = "10.1.0.0-24"
 			b.Spec.CIDR = "10.1.0.0/24"
-			*p = append(*p, blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 24})
+			*p = append(*p, blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 24})
 		}},
-		{blocks.RuleTwice, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) {
+		{blocks.RuleTwice, func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) {
 			a.Status.Used = 2
 			a.Status.Allocations = append(a.Status.Allocations, a.Status.Allocations[0])
 		}},
-		{blocks.RuleTwice, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.9" }},
+		{
+			blocks.RuleTwice,
+			func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.9" },
+		},
 		{
 			blocks.RuleOutside,
-			func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.64" },
+			func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.64" },
 		},
-		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Offered = nil }},
-		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n1" }},
-		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) {
+		{blocks.RuleLoan, func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) { a.Spec.Offered = nil }},
+		{blocks.RuleLoan, func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n1" }},
+		{blocks.RuleLoan, func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) {
 			a.Spec.Offered[0] = "10.9.0.9"
 			a.Spec.Borrowed[0].Address = "10.9.0.9"
 		}},
-		{blocks.RuleNamed, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Name = "mine" }},
-		{blocks.RulePools, func(p *[]blocks.Pool, _, _ *v1.IPBlock) {
-			*p = append(*p, blocks.Pool{Name: "more", Prefix: netip.MustParsePrefix("10.1.128.0/17"), Bits: 26})
+		{blocks.RuleNamed, func(_ *[]blocks.PoolCIDR, _, b *v1.IPBlock) { b.Name = "mine" }},
+		{blocks.RulePools, func(p *[]blocks.PoolCIDR, _, _ *v1.IPBlock) {
+			*p = append(*p, blocks.PoolCIDR{Name: "more", Prefix: netip.MustParsePrefix("10.1.128.0/17"), Bits: 26})
 		}},
-		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Pool = "gone" }},
-		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) {
+		{blocks.RulePool, func(_ *[]blocks.PoolCIDR, _, b *v1.IPBlock) { b.Spec.Pool = "gone" }},
+		{blocks.RulePool, func(_ *[]blocks.PoolCIDR, _, b *v1.IPBlock) {
 			b.Name = "10.1.0.64-27"
 			b.Spec.CIDR = "10.1.0.64/27"
 		}},
-		{blocks.RuleNode, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Node = "n3" }},
-		{blocks.RuleOwner, func(_ *[]blocks.Pool, _, b *v1.IPBlock) {
+		{blocks.RuleNode, func(_ *[]blocks.PoolCIDR, _, b *v1.IPBlock) { b.Spec.Node = "n3" }},
+		{blocks.RuleOwner, func(_ *[]blocks.PoolCIDR, _, b *v1.IPBlock) {
 			b.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1"}}
 		}},
-		{blocks.RuleBorrower, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n3" }},
-		{blocks.RuleAccounting, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Used = 5 }},
+		{blocks.RuleBorrower, func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n3" }},
+		{blocks.RuleAccounting, func(_ *[]blocks.PoolCIDR, a, _ *v1.IPBlock) { a.Status.Used = 5 }},
 	} {
 		t.Run(string(tt.rule), func(t *testing.T) {
 			pools, list := sound()
@@ -92,7 +95,7 @@ func TestEachViolationIsFound(t *testing.T) {
 
 func TestNetworksMayUseTheSameAddresses(t *testing.T) {
 	pools, list := sound()
-	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 26})
+	pools = append(pools, blocks.PoolCIDR{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 26})
 	blue := *list[1].DeepCopy()
 	blue.Name = "blue.10.1.0.64-26"
 	blue.Spec.Network = "blue"
@@ -104,7 +107,7 @@ func TestNetworksMayUseTheSameAddresses(t *testing.T) {
 
 func TestALeaseWithoutABlockIsFound(t *testing.T) {
 	pools, list := sound()
-	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26})
+	pools = append(pools, blocks.PoolCIDR{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26})
 	other := *list[1].DeepCopy()
 	other.Name = "10.1.0.128-26"
 	other.Spec.CIDR = "10.1.0.128/26"
@@ -153,14 +156,14 @@ func TestSharesAreInTheOrderOfThePools(t *testing.T) {
 	lost.Spec.CIDR = "10.9.0.0/26"
 	lost.Spec.Pool = "gone"
 	lost.Spec.Node = ""
-	pools = append(pools, blocks.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.2.0.0/16"), Bits: 26})
+	pools = append(pools, blocks.PoolCIDR{Name: "a", Prefix: netip.MustParsePrefix("10.2.0.0/16"), Bits: 26})
 	of := *list[1].DeepCopy()
 	of.Name = "10.2.0.0-26"
 	of.Spec.CIDR = "10.2.0.0/26"
 	of.Spec.Pool = "a"
 	want := []blocks.Share{
 		{Pool: pools[0], Node: "n1", Blocks: 2, Used: 1, Offered: 1}, {Pool: pools[0], Node: "n2", Borrowed: 1},
-		{Pool: pools[1], Node: "n1", Blocks: 1}, {Pool: blocks.Pool{Name: "gone"}, Blocks: 1},
+		{Pool: pools[1], Node: "n1", Blocks: 1}, {Pool: blocks.PoolCIDR{Name: "gone"}, Blocks: 1},
 	}
 	if got := blocks.Shares(pools, append([]v1.IPBlock{lost, of}, list...)); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

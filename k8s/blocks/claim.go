@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -24,7 +25,7 @@ const probes = 4
 const tries = 8
 
 // ErrNoBlocks means that other nodes have all blocks of a pool.
-type ErrNoBlocks struct{ Pool Pool }
+type ErrNoBlocks struct{ Pool PoolCIDR }
 
 // Error names the pool.
 func (e ErrNoBlocks) Error() string { return fmt.Sprintf("%s: all of its blocks are claimed", e.Pool) }
@@ -42,7 +43,7 @@ type claimer struct {
 
 // claim claims one more block of a pool. Creating the object is the claim: its name is the block's, so the API server
 // lets only one node create it.
-func (c *claimer) claim(ctx context.Context, p Pool) (*v1.IPBlock, error) {
+func (c *claimer) claim(ctx context.Context, p PoolCIDR) (*v1.IPBlock, error) {
 	for i := range probes {
 		// The first one is the same each time, so that nodes tend to get their earlier blocks.
 		number := c.seed % p.Blocks()
@@ -65,7 +66,7 @@ func (c *claimer) claim(ctx context.Context, p Pool) (*v1.IPBlock, error) {
 	return nil, ErrNoBlocks{Pool: p}
 }
 
-func (c *claimer) create(ctx context.Context, p Pool, block netip.Prefix) (*v1.IPBlock, error) {
+func (c *claimer) create(ctx context.Context, p PoolCIDR, block netip.Prefix) (*v1.IPBlock, error) {
 	name := Name(p.Network, block)
 	if c.held[name] != nil {
 		return nil, nil
@@ -91,7 +92,7 @@ func ignoring(is func(error) bool, err error) error {
 func isOvertaken(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // claimFree claims a block without an owner, or one that is not in the pool's list.
-func (c *claimer) claimFree(ctx context.Context, p Pool, list []v1.IPBlock) (*v1.IPBlock, error) {
+func (c *claimer) claimFree(ctx context.Context, p PoolCIDR, list []v1.IPBlock) (*v1.IPBlock, error) {
 	taken := make(map[netip.Prefix]bool, len(list))
 	for i := range list {
 		b := &list[i]
@@ -118,7 +119,7 @@ func (c *claimer) claimFree(ctx context.Context, p Pool, list []v1.IPBlock) (*v1
 }
 
 // untaken iterates over the blocks of a pool that are not taken, from a random one on.
-func (c *claimer) untaken(p Pool, taken map[netip.Prefix]bool) iter.Seq[netip.Prefix] {
+func (c *claimer) untaken(p PoolCIDR, taken map[netip.Prefix]bool) iter.Seq[netip.Prefix] {
 	start := c.random.Uint64N(p.Blocks())
 	return func(yield func(netip.Prefix) bool) {
 		for i := range p.Blocks() {
@@ -161,13 +162,14 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 		return err
 	}
 	h := &held{
-		Block: Block{
-			Pool:     b.Spec.Pool,
+		Block: netaddr.Block{
 			Network:  string(b.Spec.Network),
 			Prefix:   prefix,
 			Withheld: v1.Addresses(b.Spec.Offered),
 		},
-		name: b.Name, object: b,
+		pool:   b.Spec.Pool,
+		name:   b.Name,
+		object: b,
 	}
 	k.held[b.Name] = h
 	// Addresses of the block that were lent to this node are its own now.

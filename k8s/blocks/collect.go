@@ -22,7 +22,7 @@ const DefaultLeakGrace = 15 * time.Minute
 // Collector frees blocks and loans of deleted nodes. It writes objects of all nodes, so it runs in the controller.
 type Collector struct {
 	Store store
-	Pools func() []Pool
+	Pools func() []PoolCIDR
 	// NodeUID reads a node's UID from the API server; "": the node does not exist.
 	NodeUID func(ctx context.Context, name string) (string, error)
 	Grace   time.Duration // default [DefaultLeakGrace]

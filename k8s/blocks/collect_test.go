@@ -11,7 +11,7 @@ import (
 
 func (l *lab) collector(alive map[string]string) *blocks.Collector {
 	return &blocks.Collector{
-		Store: l.store, Pools: func() []blocks.Pool { return l.pools }, Now: l.clock,
+		Store: l.store, Pools: func() []blocks.PoolCIDR { return l.pools }, Now: l.clock,
 		NodeUID: func(_ context.Context, name string) (string, error) { return alive[name], nil },
 	}
 }

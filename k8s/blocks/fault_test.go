@@ -11,13 +11,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
 // need runs the keeper until it answers a pod.
-func need(t *testing.T, n *node, p blocks.Pool) error {
+func need(t *testing.T, n *node, p blocks.PoolCIDR) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -162,7 +163,7 @@ func TestBlocksOfAnEarlierNodeOfTheSameName(t *testing.T) {
 func TestABlockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
-	n.taken = func(_ blocks.Block, by string) bool { t.Errorf("taken by %s", by); return true }
+	n.taken = func(_ netaddr.Block, by string) bool { t.Errorf("taken by %s", by); return true }
 	l.restart(n)
 	l.step(n)
 	l.lease(n, 2)
@@ -197,7 +198,7 @@ func TestATakenBlockIsReportedAsLongAsPodsUseIt(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	told := 0
-	n.taken = func(_ blocks.Block, by string) bool {
+	n.taken = func(_ netaddr.Block, by string) bool {
 		if told++; by != "n2" {
 			t.Errorf("taken by %s", by)
 		}
@@ -323,7 +324,7 @@ func TestNamesAndNumbersOfBlocks(t *testing.T) {
 		{"blue", "10.1.0.0/16", 26, 1023, "10.1.255.192/26", "blue.10.1.255.192-26"},
 		{"", "fd00:1::/48", 122, 1 << 31, "fd00:1::20:0:0/122", "fd00-0001-0000-0000-0000-0020-0000-0000-122"},
 	} {
-		p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix(tt.prefix), Bits: tt.bits}
+		p := blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix(tt.prefix), Bits: tt.bits}
 		got := p.Block(tt.number)
 		if got.String() != tt.block || blocks.Name(tt.network, got) != tt.name || !p.Has(got) {
 			t.Errorf("block %d of %s: %s named %s, want %s named %s", tt.number, tt.prefix, got,

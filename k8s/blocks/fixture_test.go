@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
@@ -18,13 +19,13 @@ type lab struct {
 	store *blockstest.Store
 	judge *blockstest.Judge
 	now   time.Time
-	pools []blocks.Pool
+	pools []blocks.PoolCIDR
 	marks blocks.Marks
 
 	unknown bool // what is not in pools may be there
 }
 
-func newLab(t *testing.T, pools ...blocks.Pool) *lab {
+func newLab(t *testing.T, pools ...blocks.PoolCIDR) *lab {
 	return &lab{
 		t:     t,
 		store: blockstest.NewStore(),
@@ -42,7 +43,7 @@ type node struct {
 	uid   string
 	away  bool // its watch has not seen anything yet
 	kept  []v1.IPBlock
-	taken func(b blocks.Block, by string) bool
+	taken func(b netaddr.Block, by string) bool
 
 	cut  bool // from the API server, of which the node then knows what it saw last:
 	seen []*v1.IPBlock
@@ -71,7 +72,7 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 			}
 			return n.said
 		},
-		Pools: func() []blocks.Pool { return l.pools },
+		Pools: func() []blocks.PoolCIDR { return l.pools },
 		All:   func() bool { return !l.unknown },
 		Marks: func() blocks.Marks { return l.marks },
 		Now:   l.clock,
@@ -122,7 +123,7 @@ func (w wire) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
 	return w.Store.Get(ctx, name)
 }
 
-func (w wire) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
+func (w wire) List(ctx context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error) {
 	if w.of.cut {
 		return nil, errCut
 	}
@@ -218,6 +219,6 @@ func (l *lab) sound(nodes ...*node) {
 	}
 }
 
-func pool(prefix string, bits int) blocks.Pool {
-	return blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), Bits: bits}
+func pool(prefix string, bits int) blocks.PoolCIDR {
+	return blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix(prefix), Bits: bits}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
@@ -55,7 +56,7 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 	}
 	t.Logf("-fleet.seed %d -fleet.steps %d", seed, *fleetSteps)
 	f := &fleet{
-		lab: newLab(t, pool("10.1.0.0/22", 28), blocks.Pool{
+		lab: newLab(t, pool("10.1.0.0/22", 28), blocks.PoolCIDR{
 			Name:   "more",
 			Prefix: netip.MustParsePrefix("10.2.0.0/24"),
 			Bits:   28,
@@ -67,7 +68,7 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 		f.machines = append(f.machines, f.machine(fmt.Sprintf("n%02d", i)))
 	}
 	f.collector = &blocks.Collector{
-		Store: f.store, Pools: func() []blocks.Pool { return f.pools }, Now: f.clock,
+		Store: f.store, Pools: func() []blocks.PoolCIDR { return f.pools }, Now: f.clock,
 		NodeUID: func(_ context.Context, name string) (string, error) { return f.named(name).uid, nil },
 	}
 	actions := slices.Concat(
@@ -97,7 +98,7 @@ func (f *fleet) machine(name string) *machine {
 	m.node = &node{
 		local: &blockstest.Node{Name: name, Judge: blockstest.NewJudge(), Now: f.clock, Rest: 30 * time.Second},
 		uid:   "first",
-		taken: func(b blocks.Block, _ string) bool { f.isolate(m, b); return true },
+		taken: func(b netaddr.Block, _ string) bool { f.isolate(m, b); return true },
 	}
 	f.restart(m.node)
 	return m
@@ -228,7 +229,7 @@ func (f *fleet) remove(m *machine, a netip.Addr) {
 }
 
 // isolate isolates pods of the machine.
-func (f *fleet) isolate(m *machine, b blocks.Block) {
+func (f *fleet) isolate(m *machine, b netaddr.Block) {
 	for a := range m.pods {
 		if !b.Prefix.Contains(a) || m.isolated[a] {
 			continue
@@ -266,7 +267,7 @@ func (f *fleet) removePool(*machine) {
 	if len(f.pools) == 2 {
 		f.pools = f.pools[:1]
 	} else {
-		f.pools = append(f.pools[:1:1], blocks.Pool{
+		f.pools = append(f.pools[:1:1], blocks.PoolCIDR{
 			Name:   "more",
 			Prefix: netip.MustParsePrefix("10.2.0.0/24"),
 			Bits:   28,

@@ -20,7 +20,7 @@ func FuzzCheck(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	pools := []blocks.Pool{
+	pools := []blocks.PoolCIDR{
 		{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/16"), Bits: 26},
 		{Network: "blue", Prefix: netip.MustParsePrefix("fd00::/112"), Bits: 122},
 	}

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/weftnet/weft/internal/retry"
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -35,7 +36,7 @@ import (
 type store interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
 	// List lists the blocks of a pool: their current state if fresh, else one that may be a little old.
-	List(ctx context.Context, p Pool, fresh bool) ([]v1.IPBlock, error)
+	List(ctx context.Context, p PoolCIDR, fresh bool) ([]v1.IPBlock, error)
 	Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 	// Update writes b if the object still has its resource version.
 	Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
@@ -47,16 +48,16 @@ type store interface {
 type local interface {
 	// Add allows the allocation of the block's addresses except those withheld, also after Remove. The error is an
 	// [ErrNoNetwork] if the node does not have the network.
-	Add(b Block) error
+	Add(b netaddr.Block) error
 	// Remove stops the allocation of the block's addresses. If none is held or cooling it forgets the block and returns
 	// true; else the block stays, closed. A single address may be cooling: it rests with its lender.
-	Remove(b Block) bool
-	Usage(b Block) Usage
+	Remove(b netaddr.Block) bool
+	Usage(b netaddr.Block) Usage
 	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling after a pod of
 	// the namespace, or any free one if wanted is invalid. It returns an invalid address if there is none.
-	Withhold(b Block, wanted netip.Addr, namespace string) netip.Addr
+	Withhold(b netaddr.Block, wanted netip.Addr, namespace string) netip.Addr
 	// Return allows the allocation of a withheld address again.
-	Return(b Block, address netip.Addr)
+	Return(b netaddr.Block, address netip.Addr)
 }
 
 // ErrNoNetwork means that a block belongs to a network that the node does not have: it is deleted, or not known yet.
@@ -68,9 +69,9 @@ type Config struct {
 	Owner func() string // UID of the Node object; "": it is missing; no block is claimed and no address allocated
 	Store store
 	Local local
-	Pools func() []Pool // in the order of their use
-	All   func() bool   // whether a pool that Pools omits is deleted, and not just unknown yet; default always
-	Marks func() Marks  // default [DefaultMarks]
+	Pools func() []PoolCIDR // in the order of their use
+	All   func() bool       // whether a pool that Pools omits is deleted, and not just unknown yet; default always
+	Marks func() Marks      // default [DefaultMarks]
 
 	// Observed returns the blocks of this node that a watch shows; false: it has not shown all yet.
 	Observed func() ([]*v1.IPBlock, bool)
@@ -79,7 +80,7 @@ type Config struct {
 	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It
 	// reports whether these pods are isolated durably. Until then the keeper stores the block, so that a restarted
 	// keeper calls Taken too. Optional.
-	Taken func(b Block, by string) (isolated bool)
+	Taken func(b netaddr.Block, by string) (isolated bool)
 	// Known is what an earlier run stored: addresses are allocated from it before the API server answers.
 	Known []v1.IPBlock
 	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a
@@ -99,7 +100,7 @@ func (c Config) withDefaults() Config {
 		c.All = func() bool { return true }
 	}
 	if c.Taken == nil {
-		c.Taken = func(Block, string) bool { return true }
+		c.Taken = func(netaddr.Block, string) bool { return true }
 	}
 	c.Interval = cmp.Or(c.Interval, 5*time.Second)
 	if c.Now == nil {
@@ -275,7 +276,7 @@ func (k *Keeper) count() {
 }
 
 // level claims or releases blocks of a pool until it is between the water marks.
-func (k *Keeper) level(ctx context.Context, p Pool) error {
+func (k *Keeper) level(ctx context.Context, p PoolCIDR) error {
 	marks := k.marks()
 	for marks.short(p, k.levelOf(p)) && k.hopeful(p) {
 		_, err := k.holdClaimed(k.claims.claim(ctx, p))
@@ -313,7 +314,7 @@ func (k *Keeper) marks() Marks {
 const relook = 30 * time.Second
 
 // hopeful reports whether to try to claim a block of the pool. A closed block means that none can be used now.
-func (k *Keeper) hopeful(p Pool) bool {
+func (k *Keeper) hopeful(p PoolCIDR) bool {
 	if slices.ContainsFunc(k.levelOf(p).blocks, func(h *held) bool { return h.closed }) {
 		return false
 	}
@@ -321,7 +322,7 @@ func (k *Keeper) hopeful(p Pool) bool {
 	return !empty || k.wanted[p.Key()] || k.config.Now().Sub(since) >= relook
 }
 
-func (k *Keeper) levelOf(p Pool) level {
+func (k *Keeper) levelOf(p PoolCIDR) level {
 	notOf := func(h *held) bool { return !h.isOurs() || !h.isOf(p) }
 	return level{wanted: k.wanted[p.Key()], borrowed: k.loans.free(p), blocks: slices.DeleteFunc(k.sortedHeld(), notOf)}
 }
@@ -329,7 +330,7 @@ func (k *Keeper) levelOf(p Pool) level {
 // leave releases the empty blocks of deleted pools, returns addresses borrowed from such pools, and continues pending
 // releases. If the list of pools is complete, a block of an IPPool does not wait for the grace: no pod gets an address
 // of it any more. A network may be unknown for a moment only.
-func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
+func (k *Keeper) leave(ctx context.Context, pools []PoolCIDR, all bool) error {
 	var errs []error
 	for _, h := range k.sortedHeld() {
 		switch known := slices.ContainsFunc(pools, h.isOf); {
@@ -425,7 +426,7 @@ func (k *Keeper) want(pools []string, wanted bool) {
 
 // Need claims a block of one of the pools for a pod without a free address, and returns when there is one. Only this
 // call makes a pod wait for the API server.
-func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
+func (k *Keeper) Need(ctx context.Context, pools ...PoolCIDR) error {
 	done := make(chan error, 1)
 	a := ask{done: done}
 	for _, p := range pools {
@@ -446,7 +447,7 @@ func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 
 // Exhausted reports whether a pool had no block left for this node when it last needed one, and this node has no free
 // address.
-func (k *Keeper) Exhausted(p Pool) bool {
+func (k *Keeper) Exhausted(p PoolCIDR) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, exhausted := k.exhausted[p.Key()]
@@ -454,19 +455,19 @@ func (k *Keeper) Exhausted(p Pool) bool {
 }
 
 // IsFull reports whether this node has as many blocks of a pool as it may have, and no free address.
-func (k *Keeper) IsFull(p Pool) bool {
+func (k *Keeper) IsFull(p PoolCIDR) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.isFullLocked(p)
 }
 
-func (k *Keeper) isFullLocked(p Pool) bool {
+func (k *Keeper) isFullLocked(p PoolCIDR) bool {
 	l := k.levelOf(p)
 	return len(l.blocks) >= k.marks().MaxBlocks && l.free() == 0
 }
 
 // answer returns nil if one of the pools has a free address, whatever failed for other pools.
-func (k *Keeper) answer(err error, pools []Pool) error {
+func (k *Keeper) answer(err error, pools []PoolCIDR) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range pools {
@@ -477,7 +478,7 @@ func (k *Keeper) answer(err error, pools []Pool) error {
 	switch {
 	case err != nil:
 		return err
-	case !slices.ContainsFunc(pools, func(p Pool) bool { return !k.isFullLocked(p) }):
+	case !slices.ContainsFunc(pools, func(p PoolCIDR) bool { return !k.isFullLocked(p) }):
 		return fmt.Errorf("no address is free, and this node has the most blocks that it may have, %d",
 			k.marks().MaxBlocks)
 	}

@@ -175,7 +175,7 @@ func TestAnUnknownPoolKeepsItsBlocksForTheGrace(t *testing.T) {
 
 // A network may be unknown for a moment while its pods run.
 func TestADeletedNetworkKeepsItsBlocksForTheGrace(t *testing.T) {
-	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
+	p := blocks.PoolCIDR{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
 	l := newLab(t, p)
 	n := l.node("n1")
 	l.step(n)
@@ -191,7 +191,7 @@ func TestADeletedNetworkKeepsItsBlocksForTheGrace(t *testing.T) {
 // The node may find a block of a network that it does not have: the network was deleted during the claim, or while the
 // agent was not running.
 func TestABlockOfANetworkThatTheNodeDoesNotHave(t *testing.T) {
-	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
+	p := blocks.PoolCIDR{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
 	found := func(t *testing.T, known bool) (*lab, *node) {
 		l := newLab(t, p)
 		n := l.node("n1")
@@ -221,7 +221,7 @@ func TestABlockOfANetworkThatTheNodeDoesNotHave(t *testing.T) {
 		t.Run("is used when the network is back, "+when, func(t *testing.T) {
 			l, n := found(t, known)
 			l.step(n)
-			l.pools = []blocks.Pool{p} // before the node has it
+			l.pools = []blocks.PoolCIDR{p} // before the node has it
 			l.step(n)
 			l.want(n, 1, "while it cannot use a block")
 			n.local.Lacks = ""
@@ -313,7 +313,7 @@ func TestAContendedPoolIsNotExhausted(t *testing.T) {
 }
 
 func TestAPoolOnDemandClaimsNoBlockUntilAPodNeedsIt(t *testing.T) {
-	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("fd00:5::/64"), Bits: 122, OnDemand: true}
+	p := blocks.PoolCIDR{Network: "blue", Prefix: netip.MustParsePrefix("fd00:5::/64"), Bits: 122, OnDemand: true}
 	l := newLab(t, p)
 	n := l.node("n1")
 	l.step(n)

@@ -16,7 +16,7 @@ const offers = 8
 // lend offers addresses of this node to nodes that get no block, and to nodes that requested them, or takes back those
 // that no node borrowed. An offered address is withheld here before a node can see the offer, and until no node can
 // borrow it.
-func (k *Keeper) lend(ctx context.Context, p Pool) error {
+func (k *Keeper) lend(ctx context.Context, p PoolCIDR) error {
 	l := k.levelOf(p)
 	for i, h := range l.blocks {
 		wanted := 0

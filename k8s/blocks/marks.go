@@ -63,7 +63,7 @@ func (l level) free() int {
 }
 
 // of returns the marks for a pool.
-func (m Marks) of(p Pool) (low, high int) {
+func (m Marks) of(p PoolCIDR) (low, high int) {
 	if m.WarmBlocks == 0 {
 		return m.Low, m.High
 	}
@@ -73,7 +73,7 @@ func (m Marks) of(p Pool) (low, high int) {
 
 // short reports whether to claim a block. It excludes surplus: a claim needs fewer free addresses than the low mark, a
 // release leaves at least the high mark.
-func (m Marks) short(p Pool, l level) bool {
+func (m Marks) short(p PoolCIDR, l level) bool {
 	switch {
 	case p.Closed || len(l.blocks) >= m.MaxBlocks:
 		return false
@@ -87,7 +87,7 @@ func (m Marks) short(p Pool, l level) bool {
 }
 
 // surplus returns the block to release, the one that has been empty longest, or nil.
-func (m Marks) surplus(p Pool, l level, now time.Time) *held {
+func (m Marks) surplus(p PoolCIDR, l level, now time.Time) *held {
 	_, high := m.of(p)
 	idle := slices.DeleteFunc(slices.Clone(l.blocks), func(b *held) bool {
 		return !b.usage.empty() || now.Sub(b.emptySince) < m.Grace || b.lent()

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -43,8 +44,8 @@ func BitsOf(p *v1.IPPool, prefix netip.Prefix) int {
 	return int(ptr.Deref(p.Spec.BlockSize, int32(Sizes{}.Of(prefix))))
 }
 
-// Pool is a prefix that is cut into blocks.
-type Pool struct {
+// PoolCIDR is the CIDR of an IPPool, or one of a custom network, that is cut into blocks.
+type PoolCIDR struct {
 	Name    string // of the IPPool; "" for the addresses of a custom network
 	Network string // the custom network; "" for an IPPool
 	Prefix  netip.Prefix
@@ -60,10 +61,10 @@ type Pool struct {
 }
 
 // Key identifies a pool, also of a custom network.
-func (p Pool) Key() string { return p.Network + "/" + p.Name + "/" + p.Prefix.String() }
+func (p PoolCIDR) Key() string { return p.Network + "/" + p.Name + "/" + p.Prefix.String() }
 
 // String names the pool for users.
-func (p Pool) String() string {
+func (p PoolCIDR) String() string {
 	if p.Network == "" {
 		return "pool " + p.Name
 	}
@@ -71,7 +72,7 @@ func (p Pool) String() string {
 }
 
 // Validate refuses a pool without blocks.
-func (p Pool) Validate() error {
+func (p PoolCIDR) Validate() error {
 	width := p.Prefix.Addr().BitLen()
 	switch {
 	case !p.Prefix.IsValid() || p.Prefix != p.Prefix.Masked():
@@ -90,7 +91,7 @@ func (p Pool) Validate() error {
 const most = 1 << 32
 
 // Blocks returns the number of blocks, at most 2^32.
-func (p Pool) Blocks() uint64 {
+func (p PoolCIDR) Blocks() uint64 {
 	if bits := p.Bits - p.Prefix.Bits(); bits < 32 {
 		return 1 << bits
 	}
@@ -98,7 +99,7 @@ func (p Pool) Blocks() uint64 {
 }
 
 // Block returns block number i, from 0.
-func (p Pool) Block(i uint64) netip.Prefix {
+func (p PoolCIDR) Block(i uint64) netip.Prefix {
 	base := p.Prefix.Addr()
 	offset := new(big.Int).Lsh(new(big.Int).SetUint64(i), uint(base.BitLen()-p.Bits))
 	sum := offset.Add(offset, new(big.Int).SetBytes(base.AsSlice()))
@@ -107,12 +108,12 @@ func (p Pool) Block(i uint64) netip.Prefix {
 }
 
 // Owns reports whether an IPBlock with this prefix names the pool and is one of its blocks.
-func (p Pool) Owns(b *v1.IPBlock, prefix netip.Prefix) bool {
+func (p PoolCIDR) Owns(b *v1.IPBlock, prefix netip.Prefix) bool {
 	return p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix)
 }
 
 // Has reports whether a prefix is a block of the pool.
-func (p Pool) Has(block netip.Prefix) bool {
+func (p PoolCIDR) Has(block netip.Prefix) bool {
 	return block.Bits() == p.Bits && block == block.Masked() && p.Prefix.Contains(block.Addr())
 }
 
@@ -139,17 +140,10 @@ func Parse(b *v1.IPBlock) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// Block is a block of this node, or a single address that another node lends it.
-type Block struct {
-	Pool     string // of an IPPool
-	Network  string // of a custom network
-	Prefix   netip.Prefix
-	Withheld []netip.Addr // addresses that are lent or offered to other nodes
-}
-
 // held is a block of this node with its state.
 type held struct {
-	Block
+	netaddr.Block
+	pool       string // of an IPPool; "" for a block of a custom network
 	name       string
 	object     *v1.IPBlock // its last known state in the API server
 	usage      Usage
@@ -169,8 +163,8 @@ func (h *held) isOurs() bool { return !h.leaving && !h.taken }
 // lent reports whether other nodes use addresses of the block, or may borrow them.
 func (h *held) lent() bool { return len(h.object.Spec.Offered)+len(h.object.Spec.Borrowed) > 0 }
 
-func (h *held) isOf(p Pool) bool {
-	return h.Pool == p.Name && h.Network == p.Network && p.Has(h.Prefix)
+func (h *held) isOf(p PoolCIDR) bool {
+	return h.pool == p.Name && h.Network == p.Network && p.Has(h.Prefix)
 }
 
 func (h *held) count(u Usage, now time.Time) {

@@ -25,7 +25,7 @@ type world struct {
 // TestNoAddressIsEverTwoNodes is the promise of the package.
 func TestNoAddressIsEverTwoNodes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		p := blocks.Pool{
+		p := blocks.PoolCIDR{
 			Name:      "pods",
 			Prefix:    netip.MustParsePrefix("10.1.0.0/27"),
 			Bits:      29,

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -30,8 +31,8 @@ type Publisher struct {
 	Blocks func() []v1.IPBlock // of this node: those of [Keeper.Blocks]
 	// Allocations returns the allocations of a block, and Usage its counts. They are complete: run it after the node
 	// has restored its state.
-	Allocations func(b Block) []v1.Allocation
-	Usage       func(b Block) Usage
+	Allocations func(b netaddr.Block) []v1.Allocation
+	Usage       func(b netaddr.Block) Usage
 	Node        string
 	Every       time.Duration // default 1 s
 	Log         *slog.Logger
@@ -72,7 +73,7 @@ func (p *Publisher) Publish(ctx context.Context) error {
 		if err != nil || string(b.Spec.Node) != p.Node {
 			continue // this node only borrows from it
 		}
-		wanted := p.status(Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix}, b.Status)
+		wanted := p.status(netaddr.Block{Network: string(b.Spec.Network), Prefix: prefix}, b.Status)
 		if last, known := p.written[string(b.UID)]; known && equality.Semantic.DeepEqual(last, wanted) {
 			next[string(b.UID)] = last
 			continue
@@ -87,7 +88,7 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (p *Publisher) status(b Block, there v1.IPBlockStatus) v1.IPBlockStatus {
+func (p *Publisher) status(b netaddr.Block, there v1.IPBlockStatus) v1.IPBlockStatus {
 	usage := p.Usage(b)
 	byAddress := make(map[netip.Addr]v1.Allocation)
 	for _, a := range p.Allocations(b) {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 )
@@ -61,8 +62,8 @@ func publisher(s *statuses) *blocks.Publisher {
 	s.blocks = []v1.IPBlock{b}
 	return &blocks.Publisher{
 		Store: s, Node: "n1", Blocks: func() []v1.IPBlock { return s.blocks },
-		Allocations: func(blocks.Block) []v1.Allocation { _, pods := s.now(); return pods },
-		Usage:       func(blocks.Block) blocks.Usage { _, pods := s.now(); return blocks.Usage{Free: 60 - len(pods)} },
+		Allocations: func(netaddr.Block) []v1.Allocation { _, pods := s.now(); return pods },
+		Usage:       func(netaddr.Block) blocks.Usage { _, pods := s.now(); return blocks.Usage{Free: 60 - len(pods)} },
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 
 // Static is a pod that needs one particular address.
 type Static struct {
-	Pool           Pool
+	Pool           PoolCIDR
 	Address        netip.Addr
 	Namespace, Pod string // empty for a container without a pod
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
@@ -253,7 +254,7 @@ func TestNodeThatLostABorrowedAddressIsolatesItsPod(t *testing.T) {
 	n := &node{
 		local: &blockstest.Node{Name: "n2", Judge: blockstest.NewJudge(), Now: l.clock},
 		uid:   "uid of n2",
-		taken: func(b blocks.Block, by string) bool {
+		taken: func(b netaddr.Block, by string) bool {
 			if by != "n1" {
 				t.Errorf("taken by %q", by)
 			}
@@ -315,7 +316,7 @@ func TestBlockOfADeletedNodeStaysWhileOtherNodesBorrowFromIt(t *testing.T) {
 	l.step(owner)
 	c := &blocks.Collector{
 		Store: l.store,
-		Pools: func() []blocks.Pool { return l.pools },
+		Pools: func() []blocks.PoolCIDR { return l.pools },
 		Now:   l.clock,
 		NodeUID: func(_ context.Context, name string) (string, error) {
 			return map[string]string{"n1": owner.uid, "n2": n.uid, "n3": heir.uid}[name], nil
@@ -341,8 +342,8 @@ func TestBlockOfADeletedNodeStaysWhileOtherNodesBorrowFromIt(t *testing.T) {
 }
 
 func TestLoansOfNetworksWithTheSameAddressesAreSeparate(t *testing.T) {
-	of := func(network string) blocks.Pool {
-		return blocks.Pool{Network: network, Prefix: netip.MustParsePrefix("10.1.0.0/26"), Bits: 26}
+	of := func(network string) blocks.PoolCIDR {
+		return blocks.PoolCIDR{Network: network, Prefix: netip.MustParsePrefix("10.1.0.0/26"), Bits: 26}
 	}
 	l := newLab(t, of("blue"), of("red"))
 	owner := l.node("n1")
@@ -438,7 +439,7 @@ func TestStaticAddressThatAnotherNodeBorrowsWithoutAPodReturnsToItsOwner(t *test
 
 // The borrower returns addresses of a deleted network, and so their block can be released.
 func TestBlockOfADeletedNetworkIsReleasedAfterItsLoan(t *testing.T) {
-	blue := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/26"), Bits: 26}
+	blue := blocks.PoolCIDR{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/26"), Bits: 26}
 	for when, restart := range map[string]bool{"in one run": false, "after a restart": true} {
 		t.Run(when, func(t *testing.T) {
 			l := newLab(t, blue)

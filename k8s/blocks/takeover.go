@@ -187,7 +187,7 @@ func (k *Keeper) loseLoan(ctx context.Context, l *loan, b *v1.IPBlock) error {
 		_, err := k.holdClaimed(k.claims.adopt(ctx, b))
 		return err
 	}
-	_, err := k.holdClaimed(k.claims.create(ctx, Pool{Name: l.Pool, Network: l.Network}, l.around))
+	_, err := k.holdClaimed(k.claims.create(ctx, PoolCIDR{Name: l.pool, Network: l.Network}, l.around))
 	return err
 }
 

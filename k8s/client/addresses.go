@@ -19,7 +19,7 @@ import (
 
 // Addresses is the state of the cluster's addresses.
 type Addresses struct {
-	Pools  []blocks.Pool // all, including pools that no node may use
+	Pools  []blocks.PoolCIDR // all, including pools that no node may use
 	Blocks []v1.IPBlock
 	Nodes  blocks.Nodes
 	Taken  map[string]string // by node, its pods with addresses that another node owns
@@ -82,17 +82,17 @@ func IsReady(n *corev1.Node) bool {
 
 // poolsOf lists all pools and networks that blocks are claimed from. The prefix of an unreadable CIDR is invalid; the
 // check reports it.
-func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
-	var all []blocks.Pool
+func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.PoolCIDR {
+	var all []blocks.PoolCIDR
 	for i := range pools {
 		prefix := pools[i].Spec.CIDR.Prefix()
-		all = append(all, blocks.Pool{Name: pools[i].Name, Prefix: prefix, Bits: blocks.BitsOf(&pools[i], prefix)})
+		all = append(all, blocks.PoolCIDR{Name: pools[i].Name, Prefix: prefix, Bits: blocks.BitsOf(&pools[i], prefix)})
 	}
 	for i := range networks {
 		sizes := blocks.SizesOf(&networks[i])
 		for _, text := range networks[i].Spec.CIDRs {
 			prefix := text.Prefix()
-			all = append(all, blocks.Pool{Network: networks[i].Name, Prefix: prefix, Bits: sizes.Of(prefix)})
+			all = append(all, blocks.PoolCIDR{Network: networks[i].Name, Prefix: prefix, Bits: sizes.Of(prefix)})
 		}
 	}
 	return all

@@ -35,7 +35,7 @@ func (s *BlockStore) Get(ctx context.Context, name string) (*v1.IPBlock, error) 
 }
 
 // List lists the blocks of a pool: their current state if fresh, else that of the API server's cache.
-func (s *BlockStore) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
+func (s *BlockStore) List(ctx context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	o := metav1.ListOptions{

@@ -40,7 +40,7 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 			Local:    n,
 			Observed: c.Blocks,
 			Foreign:  c.ForeignBlock,
-			Pools:    func() []blocks.Pool { v := c.View(); return v.ClaimedFrom() },
+			Pools:    func() []blocks.PoolCIDR { v := c.View(); return v.ClaimedFrom() },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 	for i := range 4 {
 		l.Eventually("each node has a block", func() bool { return nodes[i].Lease().IsValid() })
 	}
-	list, err := l.Client().BlockStore().List(t.Context(), blocks.Pool{Name: "pods"}, true)
+	list, err := l.Client().BlockStore().List(t.Context(), blocks.PoolCIDR{Name: "pods"}, true)
 	if err != nil || len(list) != 4 {
 		t.Fatalf("%d blocks, error %v", len(list), err)
 	}
@@ -59,8 +59,8 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 	for _, n := range nodes {
 		there[n.Name] = "uid of " + n.Name
 	}
-	p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Bits: 26}
-	for _, v := range blocks.Check([]blocks.Pool{p}, list, there) {
+	p := blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Bits: 26}
+	for _, v := range blocks.Check([]blocks.PoolCIDR{p}, list, there) {
 		t.Error(v)
 	}
 	for _, fault := range judge.Faults() {
@@ -102,7 +102,7 @@ func TestABlockIsFoundByItsAddressesItsNodeAndItsPool(t *testing.T) {
 	l := newLab(t)
 	s := l.Client().BlockStore()
 	for i, node := range []v1.NodeName{"n1", "n2", "n1"} {
-		p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 26}
+		p := blocks.PoolCIDR{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 26}
 		b := &v1.IPBlock{ObjectMeta: named(blocks.Name("", p.Block(uint64(i))))}
 		b.Spec = v1.IPBlockSpec{CIDR: v1.CIDR(p.Block(uint64(i)).String()), Pool: "pods", Node: node}
 		if _, err := s.Create(t.Context(), b); err != nil {

@@ -32,10 +32,10 @@ func (c *Controller) keepCollecting(ctx context.Context) error {
 }
 
 // claimSources lists all pools and networks that own blocks, including deleted ones.
-func (c *Controller) claimSources() []blocks.Pool {
-	var pools []blocks.Pool
+func (c *Controller) claimSources() []blocks.PoolCIDR {
+	var pools []blocks.PoolCIDR
 	for _, b := range c.overview.blocks.All() {
-		p := blocks.Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
+		p := blocks.PoolCIDR{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
 		if !slices.Contains(pools, p) {
 			pools = append(pools, p)
 		}

@@ -117,7 +117,7 @@ func customNetwork(o *object) bool {
 		return true
 	}
 	for i, p := range network.CIDRs {
-		if err := (blocks.Pool{Network: n.Name, Prefix: p, Bits: blocks.SizesOf(&n).Of(p)}).Validate(); err != nil {
+		if err := (blocks.PoolCIDR{Network: n.Name, Prefix: p, Bits: blocks.SizesOf(&n).Of(p)}).Validate(); err != nil {
 			o.say(spec("cidrs", i), err)
 		}
 	}

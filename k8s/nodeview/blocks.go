@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
-	"github.com/weftnet/weft/pod"
 )
 
 // PodBlocks converts a keeper's blocks: the node's own, and of other nodes' blocks the addresses that it borrows.
-func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
-	var list []pod.Block
+func PodBlocks(node string, held []v1.IPBlock) []netaddr.Block {
+	var list []netaddr.Block
 	for i := range held {
 		b := &held[i]
 		prefix, err := blocks.Parse(b)
@@ -20,7 +20,7 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 			continue
 		}
 		if string(b.Spec.Node) == node {
-			list = append(list, pod.Block{
+			list = append(list, netaddr.Block{
 				Network:  string(b.Spec.Network),
 				Prefix:   prefix,
 				Withheld: v1.Addresses(b.Spec.Offered),
@@ -29,7 +29,7 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 		}
 		for _, l := range b.Spec.Borrowed {
 			if a, err := netip.ParseAddr(string(l.Address)); err == nil && string(l.Node) == node {
-				list = append(list, pod.Block{Network: string(b.Spec.Network), Prefix: netip.PrefixFrom(a, a.BitLen())})
+				list = append(list, netaddr.Block{Network: string(b.Spec.Network), Prefix: netaddr.Single(a)})
 			}
 		}
 	}
@@ -43,7 +43,7 @@ type Local struct {
 }
 
 // Add allows the allocation of the block's addresses except those withheld.
-func (l Local) Add(b blocks.Block) error {
+func (l Local) Add(b netaddr.Block) error {
 	a := l.Allocator(b.Network)
 	if a == nil {
 		return fmt.Errorf("network %q: %w", b.Network, blocks.ErrNoNetwork)
@@ -52,13 +52,13 @@ func (l Local) Add(b blocks.Block) error {
 }
 
 // Remove closes a block for new addresses, and removes it if none is in use.
-func (l Local) Remove(b blocks.Block) bool {
+func (l Local) Remove(b netaddr.Block) bool {
 	a := l.Allocator(b.Network)
 	return a == nil || a.RemoveBlock(b.Prefix)
 }
 
 // Usage counts the block's addresses. The node's own address counts as held.
-func (l Local) Usage(b blocks.Block) blocks.Usage {
+func (l Local) Usage(b netaddr.Block) blocks.Usage {
 	a := l.Allocator(b.Network)
 	if a == nil {
 		return blocks.Usage{}
@@ -76,7 +76,7 @@ func (l Local) Usage(b blocks.Block) blocks.Usage {
 
 // Withhold reserves an address to be lent: the wanted one if no pod has it, and none of another namespace had it a
 // moment ago, or any free one if wanted is invalid. It returns an invalid address if there is none.
-func (l Local) Withhold(b blocks.Block, wanted netip.Addr, namespace string) netip.Addr {
+func (l Local) Withhold(b netaddr.Block, wanted netip.Addr, namespace string) netip.Addr {
 	if a := l.Allocator(b.Network); a != nil {
 		return a.Withhold(b.Prefix, wanted, namespace)
 	}
@@ -84,7 +84,7 @@ func (l Local) Withhold(b blocks.Block, wanted netip.Addr, namespace string) net
 }
 
 // Return allows the allocation of a withheld address again, after its cooling time.
-func (l Local) Return(b blocks.Block, address netip.Addr) {
+func (l Local) Return(b netaddr.Block, address netip.Addr) {
 	if a := l.Allocator(b.Network); a != nil {
 		a.Return(address)
 	}

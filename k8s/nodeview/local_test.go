@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -19,7 +20,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
 	prefix := netip.MustParsePrefix("10.1.0.0/16")
-	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "pods", Prefix: prefix, Blocks: true}}, Now: clock})
+	a, err := ipam.New(ipam.Config{Pools: []netaddr.Pool{{Name: "pods", Prefix: prefix, Blocks: true}}, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,8 +33,8 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 			}
 			return nil
 		}},
-		Pools: func() []blocks.Pool {
-			return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}
+		Pools: func() []blocks.PoolCIDR {
+			return []blocks.PoolCIDR{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}
 		},
 		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
 		Foreign:  func(string) *v1.IPBlock { return nil },
@@ -72,7 +73,8 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	if n := len(store.All()); n != 1 {
 		t.Errorf("%d blocks without pods, want one warm block", n)
 	}
-	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{
+	pools := []blocks.PoolCIDR{{Name: "pods", Prefix: prefix, Bits: 26}}
+	for _, v := range blocks.Check(pools, store.All(), blocks.Nodes{
 		"n1": "1",
 	}) {
 		t.Error(v)
@@ -81,7 +83,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 
 func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 	l := nodeview.Local{Allocator: func(string) *ipam.Allocator { return nil }}
-	b := blocks.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
+	b := netaddr.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
 	if err := l.Add(b); err == nil {
 		t.Error("it was added")
 	}
@@ -93,7 +95,7 @@ func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 func TestTheAllocatorConforms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := ipam.New(ipam.Config{
-		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}},
+		Pools: []netaddr.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}},
 		Now:   func() time.Time { return now },
 	})
 	if err != nil {

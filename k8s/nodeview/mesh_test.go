@@ -264,8 +264,8 @@ func TestTheMeshHasTheAnnouncedNodes(t *testing.T) {
 		n.CreationTimestamp = metav1.NewTime(created)
 	})
 	c := l.Known(nil)
-	announcer := func(node string) *announcement.Announcer {
-		return &announcement.Announcer{Client: l.Client(), Node: node, Log: slog.New(slog.DiscardHandler)}
+	announcer := func(node string) *announcement.Writer {
+		return &announcement.Writer{Client: l.Client(), Node: node, Log: slog.New(slog.DiscardHandler)}
 	}
 	if err := announcer("n1").Announce(t.Context(), announcement.Announcement{UID: "uid of n1"}); err != nil {
 		t.Fatal(err)

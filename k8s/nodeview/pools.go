@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
@@ -38,7 +38,7 @@ func (c *Cluster) ipPools(v *View) {
 }
 
 // outside refuses a pool that is not within the clusterCIDRs, or only reports it, as the WeftConfig demands.
-func (c *Cluster) outside(v *View, p Pool) error {
+func (c *Cluster) outside(v *View, p PoolView) error {
 	config, exists := c.configs.One(v1.WeftConfigName)
 	if !exists {
 		return nil
@@ -64,7 +64,7 @@ func (c *Cluster) outside(v *View, p Pool) error {
 }
 
 // pool converts an IPPool with its selectors.
-func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
+func (c *Cluster) pool(o *v1.IPPool, node Node) (PoolView, error) {
 	p, err := PoolOf(o)
 	if !p.Prefix.IsValid() {
 		return p, err
@@ -76,14 +76,17 @@ func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
 }
 
 // PoolOf converts and validates an IPPool without its selectors.
-func PoolOf(o *v1.IPPool) (Pool, error) {
+func PoolOf(o *v1.IPPool) (PoolView, error) {
 	prefix, err := netip.ParsePrefix(string(o.Spec.CIDR))
 	if err != nil {
-		return Pool{}, fmt.Errorf("cidr: %w", notPrefix(string(o.Spec.CIDR)))
+		return PoolView{}, fmt.Errorf("cidr: %w", notPrefix(string(o.Spec.CIDR)))
 	}
-	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix)}
+	p := PoolView{
+		Pool: netaddr.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled},
+		Bits: blocks.BitsOf(o, prefix),
+	}
 	p.Strict = ptr.Deref(o.Spec.StrictAffinity, true)
-	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate())
+	return p, errors.Join(p.Validate(), blocks.PoolCIDR{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate())
 }
 
 // isForeign reports whether a pool's selector excludes the node.

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -31,7 +31,7 @@ type View struct {
 	Switches Switches      `json:"switches,omitzero"`
 	Node     Node          `json:"node"`
 	Networks []pod.Network `json:"networks,omitempty"` // by age: the older one of two conflicting networks is used
-	Pools    []Pool        `json:"pools,omitempty"`    // by age
+	Pools    []PoolView    `json:"pools,omitempty"`    // by age
 
 	// by namespace, the pools in its annotation
 	NamespacePools map[string][]string     `json:"namespacePools,omitempty"`
@@ -54,13 +54,13 @@ type Switches struct {
 	PodInterfaces bool         `json:"podInterfaces,omitempty"`
 }
 
-// Pool is an IPPool with its restrictions for this node.
-type Pool struct {
-	ipam.Pool        // the whole prefix; the node allocates from its blocks
-	Bits      int    `json:"bits"`             // of its blocks
-	Strict    bool   `json:"strict,omitempty"` // never borrow
-	Foreign   bool   `json:"foreign,omitempty"`
-	Why       string `json:"why,omitempty"` // why it is not used; "": it is
+// PoolView is an IPPool with its restrictions for this node.
+type PoolView struct {
+	netaddr.Pool        // the whole prefix; the node allocates from its blocks
+	Bits         int    `json:"bits"`             // of its blocks
+	Strict       bool   `json:"strict,omitempty"` // never borrow
+	Foreign      bool   `json:"foreign,omitempty"`
+	Why          string `json:"why,omitempty"` // why it is not used; "": it is
 }
 
 // Node is this node.
@@ -125,11 +125,11 @@ func (c *Cluster) networksAndPools() View {
 
 // ClaimedFrom lists the pools that blocks are claimed from: the IPPools of this node, and the CIDRs of networks, whose
 // blocks are claimed on demand.
-func (v *View) ClaimedFrom() []blocks.Pool {
-	var pools []blocks.Pool
+func (v *View) ClaimedFrom() []blocks.PoolCIDR {
+	var pools []blocks.PoolCIDR
 	for _, p := range v.Pools {
 		if p.Why == "" {
-			pools = append(pools, blocks.Pool{
+			pools = append(pools, blocks.PoolCIDR{
 				Name:      p.Name,
 				Prefix:    p.Prefix,
 				Bits:      p.Bits,
@@ -140,7 +140,7 @@ func (v *View) ClaimedFrom() []blocks.Pool {
 	}
 	for _, n := range v.Networks {
 		for _, p := range n.CIDRs {
-			pools = append(pools, blocks.Pool{
+			pools = append(pools, blocks.PoolCIDR{
 				Network:  n.Name,
 				Prefix:   p,
 				Bits:     v.BlockSizes[n.Name].Of(p),
@@ -153,8 +153,8 @@ func (v *View) ClaimedFrom() []blocks.Pool {
 
 // AllocatorPools lists the pools of the node's allocator in the order of their use. Their addresses come with blocks,
 // see [Local].
-func (v *View) AllocatorPools() []ipam.Pool {
-	var pools []ipam.Pool
+func (v *View) AllocatorPools() []netaddr.Pool {
+	var pools []netaddr.Pool
 	for _, p := range v.Pools {
 		if p.Why == "" {
 			pool := p.Pool

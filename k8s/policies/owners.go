@@ -7,6 +7,7 @@ import (
 	"github.com/gaissmai/bart"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
 )
@@ -64,7 +65,7 @@ func (p *Policies) addressesOf(n *corev1.Node) []netip.Prefix {
 	var list []netip.Prefix
 	for _, a := range nodeAddresses(n) {
 		if !p.owners.isOther(n.Name, a) {
-			list = append(list, netip.PrefixFrom(a, a.BitLen()))
+			list = append(list, netaddr.Single(a))
 		}
 	}
 	return list

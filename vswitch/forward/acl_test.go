@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/wire"
 )
@@ -40,7 +41,7 @@ func guardRules(tb testing.TB) []ACLRule {
 	var rules []ACLRule
 	for _, r := range a.Rules {
 		all := netip.MustParsePrefix("0.0.0.0/0")
-		if r.Family == wire.IP6 {
+		if r.Family == netaddr.IP6 {
 			all = netip.MustParsePrefix("::/0")
 		}
 		if len(r.Ports) == 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/port"
 )
@@ -163,7 +164,7 @@ func (s *segment) routeTo(e egress) {
 	for _, to := range []string{"10.2.0.9", "fd02::9"} {
 		a := netip.MustParseAddr(to)
 		must(s.tb,
-			s.engine.SetRoute(TableKey{Family: FamilyOf(a)}, netip.PrefixFrom(a, a.BitLen()), Route{
+			s.engine.SetRoute(TableKey{Family: FamilyOf(a)}, netaddr.Single(a), Route{
 				Paths: []Path{{Interface: 3}},
 			}))
 		must(s.tb, s.engine.SetNeighbour(3, a, podMAC, true))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
@@ -182,7 +183,7 @@ func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bo
 		return nil
 	}
 	next := *i
-	next.neighbours = i.neighbours.InsertPersist(hostPrefix(a), &neighbour{mac: m, static: static})
+	next.neighbours = i.neighbours.InsertPersist(netaddr.Single(a), &neighbour{mac: m, static: static})
 	d.put(&next)
 	return nil
 }
@@ -192,11 +193,9 @@ func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
 	d := e.edit()
 	if i := d.iface(index); i != nil {
 		next := *i
-		next.neighbours = i.neighbours.DeletePersist(hostPrefix(a))
+		next.neighbours = i.neighbours.DeletePersist(netaddr.Single(a))
 		d.put(&next)
 	}
 }
 
 func (i *iface) neighbour(a netip.Addr) (*neighbour, bool) { return i.neighbours.Lookup(a) }
-
-func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
@@ -115,7 +116,7 @@ func (l *lab) configure(p *pod) {
 	attached := forward.Route{Paths: []forward.Path{{Interface: p.index}}}
 	for _, a := range []netip.Addr{p.v4, p.v6} {
 		table := forward.TableKey{Family: forward.FamilyOf(a)}
-		ok(e.SetRoute(table, netip.PrefixFrom(a, a.BitLen()), attached))
+		ok(e.SetRoute(table, netaddr.Single(a), attached))
 		if p.static {
 			ok(e.SetNeighbour(p.index, a, p.info.HostMAC, true))
 		}
@@ -163,7 +164,7 @@ func (p *pod) addRoutes(t *testing.T) {
 		}
 		for _, g := range []netip.Addr{gateway4, gateway6} {
 			for _, r := range []netlink.Route{
-				{Dst: network(netip.PrefixFrom(g, g.BitLen())), Scope: netlink.SCOPE_LINK},
+				{Dst: network(netaddr.Single(g)), Scope: netlink.SCOPE_LINK},
 				{Dst: network(netip.PrefixFrom(everywhere(g), 0)), Gw: g.AsSlice(), Flags: int(netlink.FLAG_ONLINK)},
 			} {
 				r.LinkIndex = link.Attrs().Index

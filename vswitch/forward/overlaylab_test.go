@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/memif/kerneltap"
@@ -166,7 +167,7 @@ func (l *lab) join(self, peer byte) {
 	for pod, next := range map[netip.Addr]netip.Addr{netip.AddrFrom4([4]byte{10, 1, 1, peer}): inner4(peer),
 		netip.MustParseAddr(fmt.Sprintf("fd00::%d", peer)): inner6(peer)} {
 		ok(e.SetNeighbour(nodeBVI, next, mac(3, peer), true))
-		ok(e.SetRoute(forward.TableKey{Family: forward.FamilyOf(pod)}, netip.PrefixFrom(pod, pod.BitLen()),
+		ok(e.SetRoute(forward.TableKey{Family: forward.FamilyOf(pod)}, netaddr.Single(pod),
 			forward.Route{Paths: []forward.Path{{Interface: nodeBVI, NextHop: next}}}))
 	}
 	e.Publish()

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// Family is an address family.
+// Family is an address family, as a byte of a TableKey.
 type Family uint8
 
 // The address families.

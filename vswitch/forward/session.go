@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
@@ -457,7 +458,7 @@ func (s *sessionShard) unlink(n uint16) {
 
 // addrWords returns an address as words; an IPv4 address is in the low word.
 func addrWords(a netip.Addr) (high, low uint64) {
-	p := compilePrefix(netip.PrefixFrom(a, a.BitLen()))
+	p := compilePrefix(netaddr.Single(a))
 	return p.high, p.low
 }
 

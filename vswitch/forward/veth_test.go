@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/port"
@@ -90,7 +91,7 @@ func (l *lab) addVethPair(p *pod, c cable) {
 			asTheAgentDoes(t, p.info.Name, c.sctpChecksum)
 		}
 		for _, a := range []netip.Addr{p.v4, p.v6} {
-			own := &netlink.Addr{IPNet: network(netip.PrefixFrom(a, a.BitLen())), Flags: unix.IFA_F_NODAD}
+			own := &netlink.Addr{IPNet: network(netaddr.Single(a)), Flags: unix.IFA_F_NODAD}
 			if err := netlink.AddrAdd(link, own); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
 )
@@ -303,7 +304,7 @@ func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 		}
 	}
 	for _, p := range i.addresses {
-		host := netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+		host := netaddr.Single(p.Addr())
 		local := Path{Kind: PathLocal, Interface: i.Index, NextHop: p.Addr(), Weight: 1}
 		routes[routeKey{i.table(forward.FamilyOf(p.Addr())), host}] = fibRoute{paths: []Path{local}}
 	}
@@ -326,28 +327,19 @@ func (i *iface) writtenPrefix(address netip.Prefix) netip.Prefix {
 
 // addEnds adds drop routes for the first and the last address of an IPv4 prefix. For a /31 it adds the peer's address.
 func (i *iface) addEnds(routes map[routeKey]fibRoute, table forward.TableKey, p netip.Prefix) {
-	first, last := ends(p)
+	first := p.Masked().Addr()
+	last := netaddr.Last(p)
 	switch {
 	case p.Bits() <= 30:
 		for _, a := range []netip.Addr{first, last} {
-			routes[routeKey{table, netip.PrefixFrom(a, 32)}] = fibRoute{paths: []Path{dropPath}}
+			routes[routeKey{table, netaddr.Single(a)}] = fibRoute{paths: []Path{dropPath}}
 		}
 	case p.Bits() == 31:
 		other := first
 		if p.Addr() == first {
 			other = last
 		}
-		routes[routeKey{table, netip.PrefixFrom(other, 32)}] = fibRoute{
+		routes[routeKey{table, netaddr.Single(other)}] = fibRoute{
 			paths: []Path{{Interface: i.Index, NextHop: other, Weight: 1}}, attached: true}
 	}
-}
-
-// ends returns the first and the last address of an IPv4 prefix.
-func ends(p netip.Prefix) (first, last netip.Addr) {
-	first = p.Masked().Addr()
-	b := first.As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 1 << (7 - bit%8)
-	}
-	return first, netip.AddrFrom4(b)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
 )
@@ -175,7 +176,7 @@ func (fb *fib) deleteHostRoute(i *iface, a netip.Addr) {
 }
 
 func adjacencyKey(i *iface, a netip.Addr) routeKey {
-	return routeKey{i.table(forward.FamilyOf(a)), netip.PrefixFrom(a, a.BitLen())}
+	return routeKey{i.table(forward.FamilyOf(a)), netaddr.Single(a)}
 }
 
 // attached reports whether the longest prefix that covers a neighbour of i is attached to i or its donor.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
@@ -119,7 +120,7 @@ func (m *Model) proxyHostsLocked() []forward.ProxyHost {
 
 // updateProxyRouteLocked updates the route to a proxied host, which has a path over each interface of the host.
 func (m *Model) updateProxyRouteLocked(table forward.TableKey, a netip.Addr) {
-	k := routeKey{table, netip.PrefixFrom(a, a.BitLen())}
+	k := routeKey{table, netaddr.Single(a)}
 	var paths []Path
 	for _, n := range m.indexesLocked() {
 		if in, ok := m.interfaces[n].proxyHosts[a]; ok && in == table {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 )
@@ -19,7 +20,7 @@ import (
 // Backend is where a cluster keeps its blocks.
 type Backend interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
-	List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error)
+	List(ctx context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error)
 	Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 	Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 	Delete(ctx context.Context, b *v1.IPBlock) error
@@ -132,7 +133,7 @@ func conformLists(t *testing.T, s Backend) {
 			t.Fatal(err)
 		}
 	}
-	for name, p := range map[string]blocks.Pool{
+	for name, p := range map[string]blocks.PoolCIDR{
 		"10.2.0.0-26 10.2.0.64-26": {Name: "listed"},
 		"blue.10.2.0.0-26":         {Network: "blue"},
 		"":                         {Name: "none"},
@@ -157,11 +158,11 @@ func names(list []v1.IPBlock) string {
 // Giver allocates addresses of blocks on one node.
 type Giver struct {
 	Local interface {
-		Add(b blocks.Block) error
-		Remove(b blocks.Block) bool
-		Usage(b blocks.Block) blocks.Usage
-		Withhold(b blocks.Block, wanted netip.Addr, namespace string) netip.Addr
-		Return(b blocks.Block, address netip.Addr)
+		Add(b netaddr.Block) error
+		Remove(b netaddr.Block) bool
+		Usage(b netaddr.Block) blocks.Usage
+		Withhold(b netaddr.Block, wanted netip.Addr, namespace string) netip.Addr
+		Return(b netaddr.Block, address netip.Addr)
 	}
 	Lease   func() netip.Addr  // for a pod; not valid: none is free
 	Release func(a netip.Addr) // of a pod
@@ -170,7 +171,7 @@ type Giver struct {
 
 // ConformGiver tests an implementation without allocated addresses, with a block of the pool pods.
 func ConformGiver(t *testing.T, g Giver) {
-	b := blocks.Block{Pool: "pods", Prefix: netip.MustParsePrefix("10.1.0.64/29")}
+	b := netaddr.Block{Prefix: netip.MustParsePrefix("10.1.0.64/29")}
 	counts := func(when string, held, cooling, free int) {
 		t.Helper()
 		if u := g.Local.Usage(b); u != (blocks.Usage{Held: held, Cooling: cooling, Free: free}) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
@@ -79,7 +80,7 @@ type block struct {
 	used     map[netip.Addr]time.Time // until when: zero is for as long as the pod lives
 }
 
-func keyOf(b blocks.Block) key { return key{b.Network, b.Prefix} }
+func keyOf(b netaddr.Block) key { return key{b.Network, b.Prefix} }
 
 func (n *Node) now() time.Time {
 	if n.Now == nil {
@@ -115,7 +116,7 @@ func (n *Node) Crash() {
 }
 
 // Add opens a block.
-func (n *Node) Add(b blocks.Block) error {
+func (n *Node) Add(b netaddr.Block) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if b.Network != "" && b.Network == n.Lacks {
@@ -149,7 +150,7 @@ func (n *Node) Add(b blocks.Block) error {
 }
 
 // adoptLocked moves what is known of single addresses into the block around them.
-func (n *Node) adoptLocked(b blocks.Block, into *block) error {
+func (n *Node) adoptLocked(b netaddr.Block, into *block) error {
 	for k, o := range n.known {
 		switch {
 		case k.network != b.Network || !k.prefix.Overlaps(b.Prefix):
@@ -164,7 +165,7 @@ func (n *Node) adoptLocked(b blocks.Block, into *block) error {
 }
 
 // Remove closes a block and forgets it if it is empty.
-func (n *Node) Remove(b blocks.Block) bool {
+func (n *Node) Remove(b netaddr.Block) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	there := n.known[keyOf(b)]
@@ -194,7 +195,7 @@ func (n *Node) livingLocked(b *block) map[netip.Addr]time.Time {
 }
 
 // Usage counts.
-func (n *Node) Usage(b blocks.Block) blocks.Usage {
+func (n *Node) Usage(b netaddr.Block) blocks.Usage {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	there := n.known[keyOf(b)]
@@ -216,7 +217,7 @@ func (n *Node) Usage(b blocks.Block) blocks.Usage {
 }
 
 // Withhold takes the wanted address out, or any free one. Its pods have no namespaces.
-func (n *Node) Withhold(b blocks.Block, wanted netip.Addr, _ string) netip.Addr {
+func (n *Node) Withhold(b netaddr.Block, wanted netip.Addr, _ string) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	there := n.known[keyOf(b)]
@@ -240,7 +241,7 @@ func (n *Node) Withhold(b blocks.Block, wanted netip.Addr, _ string) netip.Addr 
 }
 
 // Return puts an address back that was taken out.
-func (n *Node) Return(b blocks.Block, address netip.Addr) {
+func (n *Node) Return(b netaddr.Block, address netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if there := n.known[keyOf(b)]; there != nil && there.withheld[address] {

@@ -151,7 +151,7 @@ func (s *Store) Get(_ context.Context, name string) (*v1.IPBlock, error) {
 }
 
 // List lists the blocks of a pool.
-func (s *Store) List(_ context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
+func (s *Store) List(_ context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls["list"]++

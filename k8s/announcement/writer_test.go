@@ -14,8 +14,8 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-func (l *lab) announcer(node string) *announcement.Announcer {
-	return &announcement.Announcer{Client: l.Client(), Node: node, Log: slog.New(slog.DiscardHandler)}
+func (l *lab) announcer(node string) *announcement.Writer {
+	return &announcement.Writer{Client: l.Client(), Node: node, Log: slog.New(slog.DiscardHandler)}
 }
 
 func (l *lab) nodeNetwork(node string) v1.NodeNetwork {

@@ -32,10 +32,10 @@ type Announcement struct {
 	NotReady  string // why the node does not serve pods; "": it does
 }
 
-// Announcer is the only writer of the NodeNetwork of its node. It chooses the node's number by a write and a read: if
+// Writer is the only writer of the NodeNetwork of its node. It chooses the node's number by a write and a read: if
 // two nodes write the same number, at least one of them reads the other's, because it reads after both writes, and
 // chooses another one. A confirmed number is final.
-type Announcer struct {
+type Writer struct {
 	Client *client.Client
 	Node   string
 	Log    *slog.Logger
@@ -45,35 +45,35 @@ type Announcer struct {
 var errYield = errors.New("another node has the number")
 
 // Announce writes the NodeNetwork if it differs. Call it again after an error.
-func (a *Announcer) Announce(ctx context.Context, content Announcement) error {
+func (w *Writer) Announce(ctx context.Context, content Announcement) error {
 	if content.UID == "" {
-		return fmt.Errorf("announce node %s: the API server has no such node", a.Node)
+		return fmt.Errorf("announce node %s: the API server has no such node", w.Node)
 	}
 	for {
-		there, err := a.write(ctx, content)
+		there, err := w.write(ctx, content)
 		if err == nil && !there.Spec.NodeIDConfirmed {
-			there, err = a.confirm(ctx, there)
+			there, err = w.confirm(ctx, there)
 		}
 		if errors.Is(err, errYield) {
 			continue
 		}
 		if err == nil {
-			err = a.writeStatus(ctx, there, content)
+			err = w.writeStatus(ctx, there, content)
 		}
 		if err != nil {
-			return fmt.Errorf("announce node %s: %w", a.Node, client.OneLine(err))
+			return fmt.Errorf("announce node %s: %w", w.Node, client.OneLine(err))
 		}
 		return nil
 	}
 }
 
 // write writes the spec, with the number that the node has or tries to get.
-func (a *Announcer) write(ctx context.Context, content Announcement) (*v1.NodeNetwork, error) {
-	there, err := a.Client.NodeNetworks().Get(ctx, a.Node, metav1.GetOptions{})
+func (w *Writer) write(ctx context.Context, content Announcement) (*v1.NodeNetwork, error) {
+	there, err := w.Client.NodeNetworks().Get(ctx, w.Node, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	next := &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: a.Node}}
+	next := &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: w.Node}}
 	exists := err == nil
 	if exists {
 		next = there.DeepCopy()
@@ -81,32 +81,32 @@ func (a *Announcer) write(ctx context.Context, content Announcement) (*v1.NodeNe
 	id := next.Spec.NodeID
 	confirmed := next.Spec.NodeIDConfirmed
 	next.OwnerReferences = []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(content.UID)},
+		{APIVersion: "v1", Kind: "Node", Name: w.Node, UID: types.UID(content.UID)},
 	}
 	next.Spec = *content.Spec.DeepCopy()
 	next.Spec.NodeID = id
 	next.Spec.NodeIDConfirmed = confirmed
 	if id == 0 {
-		if next.Spec.NodeID, err = a.choose(ctx); err != nil {
+		if next.Spec.NodeID, err = w.choose(ctx); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case !exists:
-		return a.Client.NodeNetworks().Create(ctx, next, metav1.CreateOptions{})
+		return w.Client.NodeNetworks().Create(ctx, next, metav1.CreateOptions{})
 	case equality.Semantic.DeepEqual(there.Spec, next.Spec) &&
 		equality.Semantic.DeepEqual(there.OwnerReferences, next.OwnerReferences):
 		return there, nil
 	}
-	return a.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
+	return w.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
 }
 
 // choices is the number of lowest free numbers to choose from, so that nodes that join together rarely choose the same.
 const choices = 64
 
 // choose returns a free number.
-func (a *Announcer) choose(ctx context.Context) (int32, error) {
-	taken, err := a.taken(ctx)
+func (w *Writer) choose(ctx context.Context) (int32, error) {
+	taken, err := w.taken(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -123,14 +123,14 @@ func (a *Announcer) choose(ctx context.Context) (int32, error) {
 }
 
 // taken reads the numbers of the other nodes.
-func (a *Announcer) taken(ctx context.Context) (map[int32]string, error) {
-	list, err := a.Client.NodeNetworks().List(ctx, metav1.ListOptions{})
+func (w *Writer) taken(ctx context.Context) (map[int32]string, error) {
+	list, err := w.Client.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	taken := make(map[int32]string)
 	for i := range list.Items {
-		if n := &list.Items[i]; n.Name != a.Node && n.Spec.NodeID != 0 {
+		if n := &list.Items[i]; n.Name != w.Node && n.Spec.NodeID != 0 {
 			taken[n.Spec.NodeID] = n.Name
 		}
 	}
@@ -138,8 +138,8 @@ func (a *Announcer) taken(ctx context.Context) (map[int32]string, error) {
 }
 
 // confirm confirms the written number, or writes another one.
-func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.NodeNetwork, error) {
-	taken, err := a.taken(ctx)
+func (w *Writer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.NodeNetwork, error) {
+	taken, err := w.taken(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -147,21 +147,21 @@ func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.Nod
 	other := taken[there.Spec.NodeID]
 	if other == "" {
 		next.Spec.NodeIDConfirmed = true
-		a.Log.Info("number of the node confirmed", "node", a.Node, "id", next.Spec.NodeID)
-		return a.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
+		w.Log.Info("number of the node confirmed", "node", w.Node, "id", next.Spec.NodeID)
+		return w.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
 	}
-	a.Log.Info("another node has the number, trying the next", "id", there.Spec.NodeID, "node", other)
-	if next.Spec.NodeID, err = a.choose(ctx); err != nil {
+	w.Log.Info("another node has the number, trying the next", "id", there.Spec.NodeID, "node", other)
+	if next.Spec.NodeID, err = w.choose(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := a.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return nil, err
 	}
 	return nil, errYield
 }
 
 // writeStatus writes the status if it differs.
-func (a *Announcer) writeStatus(ctx context.Context, there *v1.NodeNetwork, content Announcement) error {
+func (w *Writer) writeStatus(ctx context.Context, there *v1.NodeNetwork, content Announcement) error {
 	next := there.DeepCopy()
 	next.Status.Version = content.Version
 	next.Status.Refused = content.Refused
@@ -193,6 +193,6 @@ func (a *Announcer) writeStatus(ctx context.Context, there *v1.NodeNetwork, cont
 	if equality.Semantic.DeepEqual(there.Status, next.Status) {
 		return nil
 	}
-	_, err := a.Client.NodeNetworks().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	_, err := w.Client.NodeNetworks().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return err
 }
