@@ -111,6 +111,7 @@ func TestContradictoryRoutesAreRefused(t *testing.T) {
 	for options, want := range map[string]string{
 		`{"t1": {"routes": [{"to": "10.2.0.0/16", "via": "10.9.0.1"}]}}`: "interface t1: routes: 10.2.0.0/16 via 10.9.0.1: " +
 			"via is not the address of a host in the cidrs of network left",
+		`{"t1": {"ips": ["192.0.2.5/24"], "gateway": "198.51.100.1"}}`:     "198.51.100.1 is not on the link of interface t1",
 		`{"t1": {"routes": [{"to": "10.78.0.0/24"}]}}`:                     "this is the network itself",
 		`{"t1": {"routes": [{"to": "10.79.0.0/24", "via": "10.78.0.9"}]}}`: "the pod is connected to it by interface t2",
 		`{"t1": {"routes": [{"to": "10.2.0.0/16", "interface": "t9"}]}}`:   "the pod has no interface t9 that Weft connects",
@@ -124,7 +125,11 @@ func TestContradictoryRoutesAreRefused(t *testing.T) {
 		n := newNode(t, four).run(t)
 		n.set(t, sites()...)
 		before := n.state(t)
-		err := n.refuses(t, asking("a", "t1/tap/left, t2/veth/right", options))
+		interfaces := "t1/tap/left, t2/veth/right"
+		if strings.Contains(options, "192.0.2.5") {
+			interfaces = "t1/tap/bare"
+		}
+		err := n.refuses(t, asking("a", interfaces, options))
 		checkRefusal(t, err, pod.CodeInvalidAnnotation, want)
 		if after := n.state(t); after != before {
 			t.Errorf("%s left\n%s\nbefore\n%s", options, after, before)
