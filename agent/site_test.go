@@ -183,6 +183,9 @@ func TestTheDefaultRouteLeadsThroughACustomNetwork(t *testing.T) {
 		!strings.HasPrefix(defaults[1], "default via 10.76.0.1 dev t2") || !strings.Contains(defaults[1], "metric 100") {
 		t.Errorf("default routes: %q", defaults)
 	}
+	if !strings.Contains(string(result), `"priority": 100`) {
+		t.Errorf("the result has no priority of the second default route: %s", result)
+	}
 	for _, a := range l.addresses(otherResult) {
 		l.mustReach(p, a)
 	}
