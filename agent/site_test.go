@@ -180,7 +180,8 @@ func TestTheDefaultRouteLeadsThroughACustomNetwork(t *testing.T) {
 	l.wantRoute(p, "10.60.0.0/16", "10.60.0.0/16 via 10.76.0.1 dev t2")
 	defaults := l.routesOf(p, "default")
 	if len(defaults) != 2 || !strings.HasPrefix(defaults[0], "default via 10.77.0.9 dev t1") ||
-		!strings.HasPrefix(defaults[1], "default via 10.76.0.1 dev t2") || !strings.Contains(defaults[1], "metric 100") {
+		!strings.HasPrefix(defaults[1], "default via 10.76.0.1 dev t2") ||
+		!strings.Contains(defaults[1], "metric 100") {
 		t.Errorf("default routes: %q", defaults)
 	}
 	if !strings.Contains(string(result), `"priority": 100`) {

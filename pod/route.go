@@ -166,8 +166,8 @@ func parseAddr(raw json.RawMessage) (netip.Addr, error) {
 	return a, nil
 }
 
-// Gateway is the dataplane's address on a network, or the next hop of a pod's default route: at most one address of each
-// family. The zero value leaves the choice to Weft.
+// Gateway is the dataplane's address on a network, or the next hop of a pod's default route: at most one address of
+// each family. The zero value leaves the choice to Weft.
 type Gateway struct {
 	None      bool         // the dataplane has no address on the network
 	Addresses []netip.Addr // IPv4 first

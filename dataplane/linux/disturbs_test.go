@@ -23,7 +23,8 @@ func TestOnlyTheMTUOfALinkChangesWithoutItsDependents(t *testing.T) {
 		{have: 1500, want: 1400, disturbs: true},
 	} {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
-			if got := tap(wire.TapPeer{MTU: tt.have, Up: true}, wire.TapPeer{MTU: tt.want, Up: tt.up}); got != tt.disturbs {
+			got := tap(wire.TapPeer{MTU: tt.have, Up: true}, wire.TapPeer{MTU: tt.want, Up: tt.up})
+			if got != tt.disturbs {
 				t.Errorf("a tap: %t", got)
 			}
 			if got := veth(wire.Veth{MTU: tt.have, Up: true}, wire.Veth{MTU: tt.want, Up: tt.up}); got != tt.disturbs {

@@ -174,8 +174,8 @@ func metricOf(r netlink.Route) int {
 	return r.Priority
 }
 
-// standsBeside reports whether the kernel has a route to the destination of v beside v: that of another object, or one of
-// another metric that the pod's network or options ask for.
+// standsBeside reports whether the kernel has a route to the destination of v beside v: that of another object, or one
+// of another metric that the pod's network or options ask for.
 func standsBeside(r netlink.Route, v wire.LinuxRoute) bool {
 	return metricOf(r) != v.Metric && (r.Protocol == protocol || v.Metric != 0)
 }

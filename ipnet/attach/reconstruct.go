@@ -164,8 +164,8 @@ func (r *reconstruction) add(f Found, a *pod.Attachment, others []*pod.Attachmen
 	return nil
 }
 
-// addNetworkRoutes adds the routes of the networks of an attachment. The routes that its options requested are not known
-// any more.
+// addNetworkRoutes adds the routes of the networks of an attachment. The routes that its options requested are not
+// known any more.
 func (r *reconstruction) addNetworkRoutes(a *pod.Attachment) {
 	routing := &routing{interfaces: a.Interfaces, pods: networkNamed(pod.DefaultNetwork, r.networks)}
 	for _, i := range a.Interfaces {

@@ -26,8 +26,8 @@ func (r *routing) add() error {
 	for at, s := range r.specs {
 		for _, q := range r.requestedBy(at, s) {
 			if err := r.addRequested(at, q); err != nil {
-				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %s: interface %s: route %s: %w", r.ev, s.source.options, s.name,
-					q, err)
+				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %s: interface %s: route %s: %w",
+					r.ev, s.source.options, s.name, q, err)
 			}
 		}
 	}
@@ -74,8 +74,9 @@ func (r *routing) addRequested(at int, q pod.RouteRequest) error {
 	return r.put(through, route)
 }
 
-// addOfNetwork adds a route of the network of an interface. It is left out if the options of the pod have a route to its
-// destination, if the pod is connected to the destination or is the next hop itself, or has no address of the family.
+// addOfNetwork adds a route of the network of an interface. It is left out if the options of the pod have a route to
+// its destination, if the pod is connected to the destination or is the next hop itself, or has no address of the
+// family.
 func (r *routing) addOfNetwork(at int, q pod.RouteRequest) error {
 	through := at
 	if q.Interface != "" {
@@ -156,7 +157,8 @@ func (r *routing) put(through int, route pod.Route) error {
 		case other.Routes[has] == route && at == through:
 			return nil
 		case !r.isChosenByWeft(at, route):
-			return fmt.Errorf("interface %s has a route to this destination; give one of them another metric", other.Name)
+			return fmt.Errorf("interface %s has a route to this destination; give one of them another metric",
+				other.Name)
 		default:
 			other.Routes = slices.Delete(other.Routes, has, has+1)
 			if at != through {
@@ -168,8 +170,8 @@ func (r *routing) put(through int, route pod.Route) error {
 	return nil
 }
 
-// isChosenByWeft reports whether the route of an interface to a destination is not requested, but one that Weft gives to
-// each pod.
+// isChosenByWeft reports whether the route of an interface to a destination is not requested, but one that Weft gives
+// to each pod.
 func (r *routing) isChosenByWeft(at int, route pod.Route) bool {
 	return r.specs[at].routes.isDefault && route.Destination.Bits() == 0 && route.Metric == 0 &&
 		!slices.ContainsFunc(r.specs[at].routes.foreign, func(f pod.Route) bool { return f.Destination == route.Destination })
@@ -185,8 +187,8 @@ func (r *routing) leadToPods(i *pod.Interface, lost netip.Prefix) {
 	}
 }
 
-// siblingWith returns the interface of another attachment of the sandbox that has a route to the same destination; "" if
-// there is none.
+// siblingWith returns the interface of another attachment of the sandbox that has a route to the same destination; ""
+// if there is none.
 func (r *routing) siblingWith(route pod.Route) string {
 	for _, a := range r.siblings {
 		for _, i := range a.Interfaces {

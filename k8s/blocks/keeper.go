@@ -26,8 +26,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/internal/retry"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
