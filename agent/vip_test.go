@@ -6,52 +6,25 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/keepalived"
 	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
 
-// virtual is an instance of VRRP with its address on the network of the test.
-type virtual struct {
-	version, router int
-	address         netip.Prefix
-	mac             string // of the virtual router; "": the instance uses the MAC of its interface
-}
+// permitted lets an interface have the addresses and MACs of keepalived.Instances.
+const permitted = `{"t1": ` + keepalived.Options + `}`
 
-// virtuals has both versions, both families, and both kinds of MACs.
-func virtuals() []virtual {
-	return []virtual{
-		{2, 51, netip.MustParsePrefix("10.5.0.100/24"), ""},
-		{3, 52, netip.MustParsePrefix("10.5.0.101/24"), ""},
-		{3, 53, netip.MustParsePrefix("fd05::100/64"), ""},
-		{2, 54, netip.MustParsePrefix("10.5.0.102/24"), "00:00:5e:00:01:36"},
-		{3, 55, netip.MustParsePrefix("fd05::101/64"), "00:00:5e:00:02:37"},
-	}
-}
-
-// permitted are the options of an interface that may have the addresses and MACs of virtuals.
-const permitted = `{"t1": {"allowedAddresses": ["10.5.0.100", "10.5.0.101", "10.5.0.102", "fd05::100/127"],
-	"virtualRouters": [54, 55]}}`
-
-// newVIPLab is a lab whose network blue permits the addresses of virtuals.
+// newVIPLab is a lab whose network blue permits the addresses of keepalived.Instances.
 func newVIPLab(t *testing.T) *lab {
 	t.Helper()
-	if _, err := exec.LookPath("keepalived"); err != nil {
-		if strings.Contains(os.Getenv("WEFT_REQUIRE"), "keepalived") {
-			t.Fatal(err)
-		}
-		t.Skip("keepalived is required:", err)
-	}
+	keepalived.Require(t)
 	l := newLabWith(t, programs.Build(t), node.Options{Embedded: true})
 	must.Succeed(t, l.SetNetworks([]node.Network{{
 		Name: "blue", Type: "L2", AntiSpoof: true,
@@ -75,79 +48,19 @@ func (l *lab) member(name, kind, options string) *node.Pod {
 	return p
 }
 
-// daemon is a keepalived in a pod.
-type daemon struct {
-	cmd *exec.Cmd
-	log string
-}
-
-// stop ends the daemon as an init system does; it may be repeated.
-func (d *daemon) stop() {
-	if d.cmd.ProcessState == nil {
-		_ = d.cmd.Process.Signal(syscall.SIGTERM)
-		_ = d.cmd.Wait()
-	}
-}
-
-// announced reports whether the daemon told the neighbours that it has an address.
-func (d *daemon) announced(a netip.Addr) bool {
-	said, _ := os.ReadFile(d.log)
-	for line := range strings.Lines(string(said)) {
-		isAnnouncement := strings.Contains(line, "ending gratuitous ARP") || strings.Contains(line, "eighbour Advert")
-		if isAnnouncement && strings.HasSuffix(strings.TrimSpace(line), " "+a.String()) {
-			return true
-		}
-	}
-	return false
-}
-
-// keepalived runs keepalived in a pod with these instances.
-func (l *lab) keepalived(p *node.Pod, priority int, instances []virtual) *daemon {
-	l.Helper()
-	dir := l.TempDir()
-	var text strings.Builder
-	text.WriteString("global_defs {\n router_id weft\n}\n")
-	for _, v := range instances {
-		fmt.Fprintf(&text, "vrrp_instance v%d {\n version %d\n state BACKUP\n interface t1\n virtual_router_id %d\n"+
-			" priority %d\n advert_int 1\n", v.router, v.version, v.router, priority)
-		if v.mac != "" {
-			fmt.Fprintf(&text, " use_vmac vrrp.%d\n", v.router)
-		}
-		fmt.Fprintf(&text, " virtual_ipaddress {\n  %s\n }\n}\n", v.address)
-	}
-	file := filepath.Join(dir, "keepalived.conf")
-	must.Succeed(l.T, os.WriteFile(file, []byte(text.String()), 0o600))
-	log, err := os.Create(filepath.Join(dir, "log"))
-	must.Succeed(l.T, err)
-	cmd := exec.CommandContext(l.Context(), "keepalived", "--dont-fork", "--log-console", "--log-detail", "--vrrp",
-		"--use-file", file, "--pid", filepath.Join(dir, "pid"), "--vrrp_pid", filepath.Join(dir, "vrrp.pid"))
-	cmd.Stdout = log
-	cmd.Stderr = log
-	netnstest.Do(l, p.Netns, func() { err = cmd.Start() })
-	must.Succeed(l.T, errors.Join(err, log.Close()))
-	d := &daemon{cmd, log.Name()}
-	l.Cleanup(func() {
-		d.stop()
-		if said, err := os.ReadFile(d.log); l.Failed() && err == nil {
-			l.Logf("keepalived of %s:\n%s", p.Name, said)
-		}
-	})
-	return d
-}
-
 // mustServe waits until the client knows the MAC of each virtual address on its own, as that of the pod where the
 // instance uses the MAC of its interface, and reaches the address.
-func (l *lab) mustServe(client, by *node.Pod, instances []virtual) {
+func (l *lab) mustServe(client, by *node.Pod, instances []keepalived.Instance) {
 	l.Helper()
 	for _, v := range instances {
-		if v.mac == "" {
-			l.knows(client, v.address.Addr(), by)
+		if v.MAC == "" {
+			l.knows(client, v.Address.Addr(), by)
 		}
 	}
 	for _, v := range instances {
-		l.mustReach(client, v.address.Addr())
-		if v.mac != "" && l.neighbour(client, v.address.Addr()) != v.mac {
-			l.Errorf("the client has MAC %s for %s, want %s", l.neighbour(client, v.address.Addr()), v.address, v.mac)
+		l.mustReach(client, v.Address.Addr())
+		if v.MAC != "" && l.neighbour(client, v.Address.Addr()) != v.MAC {
+			l.Errorf("the client has MAC %s for %s, want %s", l.neighbour(client, v.Address.Addr()), v.Address, v.MAC)
 		}
 	}
 }
@@ -167,24 +80,11 @@ func (l *lab) neighbour(p *node.Pod, address netip.Addr) (mac string) {
 	return mac
 }
 
-// has reports whether a link of a pod has an address.
-func (l *lab) has(p *node.Pod, address netip.Addr) (has bool) {
-	l.Helper()
-	netnstest.Do(l, p.Netns, func() {
-		list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-		must.Succeed(l.T, err)
-		for _, a := range list {
-			has = has || a.IP.Equal(net.IP(address.AsSlice()))
-		}
-	})
-	return has
-}
-
 // awaitMaster waits until a pod has the addresses of all instances.
-func (l *lab) awaitMaster(p *node.Pod, instances []virtual) {
+func (l *lab) awaitMaster(p *node.Pod, instances []keepalived.Instance) {
 	l.Helper()
 	for _, v := range instances {
-		l.await(func() bool { return l.has(p, v.address.Addr()) }, p.Name+" is master of "+v.address.String())
+		l.await(func() bool { return keepalived.Has(l, p.Netns, v.Address.Addr()) }, p.Name+" is master of "+v.Address.String())
 	}
 }
 
@@ -197,25 +97,29 @@ func TestVirtualAddressesMoveBetweenPods(t *testing.T) {
 			client := l.member("client", kind, "")
 			one := l.member("one", kind, permitted)
 			two := l.member("two", kind, permitted)
-			first := l.keepalived(one, 200, virtuals())
-			l.awaitMaster(one, virtuals())
-			l.keepalived(two, 100, virtuals())
-			for _, v := range virtuals() {
-				l.mustReach(client, v.address.Addr())
+			first := keepalived.Start(l, one.Netns, 200, keepalived.Instances())
+			l.awaitMaster(one, keepalived.Instances())
+			keepalived.Start(l, two.Netns, 100, keepalived.Instances())
+			for _, v := range keepalived.Instances() {
+				l.mustReach(client, v.Address.Addr())
 			}
-			l.mustServe(client, one, virtuals())
+			l.mustServe(client, one, keepalived.Instances())
 
-			first.stop()
-			l.awaitMaster(two, virtuals())
-			l.mustServe(client, two, virtuals())
+			began := time.Now()
+			first.Stop()
+			l.awaitMaster(two, keepalived.Instances())
+			l.mustServe(client, two, keepalived.Instances())
+			t.Logf("the client reaches all addresses %v after the master stopped", time.Since(began))
 
-			l.keepalived(one, 200, virtuals())
-			l.awaitMaster(one, virtuals())
-			l.mustServe(client, one, virtuals())
+			keepalived.Start(l, one.Netns, 200, keepalived.Instances())
+			l.awaitMaster(one, keepalived.Instances())
+			l.mustServe(client, one, keepalived.Instances())
 
+			began = time.Now()
 			l.cni("DEL", one, nil) // without a word to the other one
-			l.awaitMaster(two, virtuals())
-			l.mustServe(client, two, virtuals())
+			l.awaitMaster(two, keepalived.Instances())
+			l.mustServe(client, two, keepalived.Instances())
+			t.Logf("the client reaches all addresses %v after the pod of the master was deleted", time.Since(began))
 		})
 	}
 }
@@ -226,27 +130,27 @@ func TestAPodWithoutPermissionCannotTakeAVirtualAddress(t *testing.T) {
 	l := newVIPLab(t)
 	client := l.member("client", "tap", "")
 	owner := l.member("owner", "tap", permitted)
-	l.keepalived(owner, 200, virtuals())
-	l.awaitMaster(owner, virtuals())
-	for _, v := range virtuals() {
-		l.mustReach(client, v.address.Addr())
+	keepalived.Start(l, owner.Netns, 200, keepalived.Instances())
+	l.awaitMaster(owner, keepalived.Instances())
+	for _, v := range keepalived.Instances() {
+		l.mustReach(client, v.Address.Addr())
 	}
-	l.mustServe(client, owner, virtuals())
+	l.mustServe(client, owner, keepalived.Instances())
 
-	var stolen []virtual // by other virtual routers, so that the owner stays master
-	for _, v := range virtuals() {
-		if v.mac == "" {
-			v.router += 100
+	var stolen []keepalived.Instance // by other virtual routers, so that the owner stays master
+	for _, v := range keepalived.Instances() {
+		if v.MAC == "" {
+			v.Router += 100
 			stolen = append(stolen, v)
 		}
 	}
 	for _, options := range []string{"", permitted} {
 		thief := l.member("thief"+fmt.Sprint(len(options)), "tap", options)
-		taker := l.keepalived(thief, 250, stolen)
+		taker := keepalived.Start(l, thief.Netns, 250, stolen)
 		l.awaitMaster(thief, stolen)
 		for _, v := range stolen {
-			a := v.address.Addr()
-			l.await(func() bool { return taker.announced(a) }, "announcement of "+a.String()+" by "+thief.Name)
+			a := v.Address.Addr()
+			l.await(func() bool { return taker.Announced(a) }, "announcement of "+a.String()+" by "+thief.Name)
 			if options != "" {
 				l.knows(client, a, thief)
 				continue
@@ -254,7 +158,7 @@ func TestAPodWithoutPermissionCannotTakeAVirtualAddress(t *testing.T) {
 			l.mustReach(client, a)
 			l.knows(client, a, owner)
 		}
-		taker.stop()
+		taker.Stop()
 		l.cni("DEL", thief, nil)
 	}
 }
