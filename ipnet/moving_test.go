@@ -2,6 +2,8 @@ package ipnet_test
 
 import (
 	"fmt"
+	"net/netip"
+	"reflect"
 	"testing"
 
 	"github.com/weftnet/weft/internal/netaddr"
@@ -97,4 +99,23 @@ func TestAnAddressThatMovesIsNotBrought(t *testing.T) {
 	brought := asking("a", "t1/tap/blue", `{"t1": {"ips": ["10.5.0.5/24"]}}`)
 	checkRefusal(t, n.refuses(t, brought), pod.CodeAddressInUse, "allowedAddresses of network blue, which move between pods")
 	n.add(t, asking("b", "t1/tap/blue", `{"t1": {"ips": ["10.5.0.9/24"]}}`))
+}
+
+// A program in the pod added the address of its virtual router to the link.
+func TestAnAddressThatMovesIsNotReconstructedAsThatOfAPod(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, moving(t, "10.5.0.0/28"))
+	was := n.add(t, asking("a", "t1/tap/blue", ""))
+	numbers, found := everything(t, n, was)
+	for i, f := range found {
+		if f.Name == "t1" {
+			found[i].Addresses = append(f.Addresses, netip.MustParsePrefix("10.5.0.6/28"))
+		}
+	}
+	again := newNode(t, four)
+	again.Networks.Recognise([]pod.Network{moving(t, "10.5.0.0/28")}, numbers)
+	attachments, refused := again.Pods.Reconstruct(found, nil)
+	if len(refused) > 0 || len(attachments) != 1 || !reflect.DeepEqual(attachments[0].Interfaces, was.Interfaces) {
+		t.Errorf("got %+v, refused %v, want %+v", attachments, refused, was.Interfaces)
+	}
 }
