@@ -108,6 +108,8 @@ type InterfaceOptions struct {
 	Gateway      Gateway        // next hop of that default route; zero: the network's gateway
 	IPForwarding bool           // the pod's kernel forwards packets from the interface
 
+	Moving Moving // addresses that others may have too
+
 	Memif MemifOptions // of type memif only
 }
 
@@ -116,6 +118,9 @@ func (o InterfaceOptions) IsDefault() bool { return o.DefaultRoute || !o.Gateway
 
 // ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
 func (o InterfaceOptions) ValidateFor(kind string) error {
+	if err := o.Moving.Validate(); err != nil {
+		return err
+	}
 	switch {
 	case kind == TypeMemif && o.IPForwarding:
 		return errors.New("ipForwarding: the kernel does not forward packets of a memif; its program does")
@@ -338,7 +343,8 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
-	"defaultRoute", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues", "txQueues",
+	"allowedAddresses", "defaultRoute", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues", "txQueues",
+	"virtualRouters",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -359,6 +365,10 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.setGateway(raw)
 	case "ipForwarding":
 		return parseBool(&o.IPForwarding, raw)
+	case "allowedAddresses":
+		return o.Moving.parseAllowed(raw)
+	case "virtualRouters":
+		return o.Moving.parseVirtualRouters(raw)
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":

@@ -103,6 +103,9 @@ type Interface struct {
 
 	Forwarding bool `json:"forwarding,omitempty"` // requested: the pod's kernel forwards packets from the interface
 
+	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too, permitted at the ADD
+	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
+
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name
 }
 

@@ -57,6 +57,12 @@ type Network struct {
 	Reserved   netaddr.Ranges `json:"reserved,omitempty"`   // addresses that no pod gets
 	Excluded   netaddr.Ranges `json:"excluded,omitempty"`   // addresses that pods get on request only
 	Routes     []RouteRequest `json:"routes,omitempty"`     // of all interfaces of the network
+
+	// AllowedAddresses and VirtualRouters are what pods may request as Moving, on a network of type L2. No pod gets one
+	// of these addresses as its own.
+	AllowedAddresses netaddr.Ranges `json:"allowedAddresses,omitempty"`
+	VirtualRouters   []int          `json:"virtualRouters,omitempty"`
+
 	// of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Direct bool `json:"direct,omitempty"`
 	// no new pods: its object is deleted or invalid, and pods still use it
@@ -74,6 +80,9 @@ func (n *Network) Admits(namespace string) bool {
 
 // Suits rejects an interface that the network cannot have on any node.
 func (n *Network) Suits(r InterfaceRequest) error {
+	if err := n.permits(r.Options.Moving); err != nil {
+		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
+	}
 	switch o := r.Options.Memif; {
 	case n.Direct && r.Type != TypeMemif:
 		return Errorf(CodeInvalidAnnotation,

@@ -51,6 +51,9 @@ func (r *Requested) Validate() error {
 	if err := validateRoutes(r.Options.Routes); err != nil {
 		return Errorf(CodeInvalidConfig, "options: routes: %w", err)
 	}
+	if err := r.Options.Moving.Validate(); err != nil {
+		return Errorf(CodeInvalidConfig, "options: %w", err)
+	}
 	return r.Delegation.Validate()
 }
 

@@ -26,6 +26,19 @@ var longLists = map[string]struct {
 			}
 		},
 	},
+	"Options.Moving.Addresses": {
+		maxAllowed, func(r *Requested, count int) {
+			r.Options.Moving.Addresses = slices.Repeat([]netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, count)
+		},
+	},
+	"Options.Moving.VirtualRouters": {
+		maxAllowed, func(r *Requested, count int) {
+			r.Options.Moving.VirtualRouters = nil
+			for id := range count {
+				r.Options.Moving.VirtualRouters = append(r.Options.Moving.VirtualRouters, id+1)
+			}
+		},
+	},
 	"Delegation.Routes": {
 		MaxRoutes, func(r *Requested, count int) { r.Delegation.Routes = make([]Route, count) },
 	},

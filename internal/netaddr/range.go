@@ -19,7 +19,7 @@ func ParseRange(text string) (Range, error) {
 		if p != p.Masked() {
 			return Range{}, fmt.Errorf("%s has host bits set, did you mean %s?", p, p.Masked())
 		}
-		return Range{First: p.Addr(), Last: Last(p)}, nil
+		return RangeOf(p), nil
 	}
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -40,6 +40,9 @@ func ParseRange(text string) (Range, error) {
 	return r, nil
 }
 
+// RangeOf returns the addresses of a prefix.
+func RangeOf(p netip.Prefix) Range { return Range{First: p.Masked().Addr(), Last: Last(p)} }
+
 // Contains reports whether an address is in the range.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.Is4() == r.First.Is4() && !a.Less(r.First) && !r.Last.Less(a)
@@ -47,6 +50,11 @@ func (r Range) Contains(a netip.Addr) bool {
 
 // Within reports whether all addresses of the range are in a prefix.
 func (r Range) Within(p netip.Prefix) bool { return p.Contains(r.First) && p.Contains(r.Last) }
+
+// Overlaps reports whether an address of the range is in a prefix.
+func (r Range) Overlaps(p netip.Prefix) bool {
+	return r.Contains(p.Masked().Addr()) || p.Contains(r.First)
+}
 
 // String returns the form that ParseRange accepts.
 func (r Range) String() string {
@@ -83,6 +91,12 @@ func (s Ranges) Containing(a netip.Addr) (found Range, ok bool) {
 func (s Ranges) Contain(a netip.Addr) bool {
 	_, ok := s.Containing(a)
 	return ok
+}
+
+// Cover reports whether one of the ranges contains all addresses of a prefix.
+func (s Ranges) Cover(p netip.Prefix) bool {
+	all := RangeOf(p)
+	return slices.ContainsFunc(s, func(r Range) bool { return r.Contains(all.First) && r.Contains(all.Last) })
 }
 
 // CountIn counts the addresses from first to last that are in one of the ranges; at most math.MaxUint64.

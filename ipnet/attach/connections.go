@@ -154,17 +154,26 @@ func (cs connections) holderOn(network string, a netip.Addr) *connection {
 // otherHolder returns the holder of an address on a network: an interface of this node, except the interfaces of older
 // sandboxes of the pod id, because the sandbox of key may take over their addresses; "" if there is no such interface.
 func (cs connections) otherHolder(network string, a netip.Addr, id pod.ID, key pod.Key) string {
-	for _, c := range cs {
+	_, holder := cs.otherHolderIn(network, netaddr.Single(a), id, key)
+	return holder
+}
+
+// otherHolderIn is otherHolder for the addresses of a prefix, and returns the address that is held.
+func (cs connections) otherHolderIn(network string, p netip.Prefix, id pod.ID, key pod.Key) (netip.Addr, string) {
+	for _, c := range cs.inOrder() {
 		if c.isOlderSandbox(id, key) {
 			continue
 		}
 		for _, i := range c.Interfaces {
-			if i.Network == network && indexOfAddress(i, a) >= 0 {
-				return desired.HolderOf(c.Key, i.Name)
+			if i.Network != network {
+				continue
+			}
+			if at := slices.IndexFunc(i.Addresses, func(a netip.Prefix) bool { return p.Contains(a.Addr()) }); at >= 0 {
+				return i.Addresses[at].Addr(), desired.HolderOf(c.Key, i.Name)
 			}
 		}
 	}
-	return ""
+	return netip.Addr{}, ""
 }
 
 // indexOfAddress returns the index of an address of an interface; -1 if the interface does not have it.

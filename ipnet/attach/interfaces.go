@@ -175,7 +175,7 @@ func dataplaneToPod(p port) desired.Values {
 		v = append(v, vrf.Attach(p.Link, families)...)
 	}
 	if p.AntiSpoofed {
-		p.OnlyFrom(&v, sourcesOf(p)...)
+		p.OnlyFrom(&v, sourcesOf(p), virtualMACsOf(p.record))
 	}
 	return v
 }
@@ -251,7 +251,7 @@ func sourcesOf(p port) []netip.Prefix {
 	case p.network.hasNoCIDRs(): // only the MAC of the pod is known
 		return []netip.Prefix{desired.DefaultOf(netaddr.IP4), desired.DefaultOf(netaddr.IP6)}
 	case p.network.custom != nil:
-		return desired.Singles(p.Addresses)
+		return append(desired.Singles(p.Addresses), p.record.AllowedAddresses...)
 	}
 	var sources []netip.Prefix
 	for _, i := range p.of.Interfaces {
@@ -260,6 +260,15 @@ func sourcesOf(p port) []netip.Prefix {
 		}
 	}
 	return sources
+}
+
+// virtualMACsOf lists the MACs of the virtual routers of an interface.
+func virtualMACsOf(i pod.Interface) []netaddr.MAC {
+	var macs []netaddr.MAC
+	for _, id := range i.VirtualRouters {
+		macs = append(macs, pod.MACsOfVirtualRouter(id)...)
+	}
+	return macs
 }
 
 // hostToPodRoutes lists the routes of the node's kernel to addresses on the network default that are outside of its

@@ -30,6 +30,8 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 		i.Object = "" // the dataplane has no such interface
 	}
 	i.Forwarding = s.routes.forwarding
+	i.AllowedAddresses = s.moving.Addresses
+	i.VirtualRouters = s.moving.VirtualRouters
 	if s.network.custom != nil {
 		i.AntiSpoof = s.network.custom.Network.AntiSpoof
 	}

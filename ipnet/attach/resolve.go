@@ -180,6 +180,9 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	if s.addresses, err = r.addresses(s, q.Options.IPs); err != nil {
 		return s, err
 	}
+	if s.moving, err = r.moving(s, q.Options.Moving); err != nil {
+		return s, err
+	}
 	if s.mtu, err = r.mtu(s, q); err != nil {
 		return s, err
 	}
@@ -373,6 +376,10 @@ func (r *resolver) addresses(s spec, ips []netip.Prefix) (addressChoice, error) 
 		case !canBePods(a) || namesSubnet(p):
 			return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: interface %s: %s cannot be a pod's address", r.ev, s.name, p)
+		case s.network.custom.Network.AllowedAddresses.Contain(a):
+			return addressChoice{}, pod.Errorf(pod.CodeAddressInUse,
+				"%s: interface %s: address %s is one of the allowedAddresses of network %s, which move between pods; "+
+					"request it by the option allowedAddresses, or another one", r.ev, s.name, a, s.network.name)
 		}
 		if holder := r.connections.otherHolder(s.network.name, a, r.ev.ID, r.ev.Key); holder != "" {
 			inUse := ipam.ErrInUse{Address: a, Holder: holder}
@@ -380,6 +387,18 @@ func (r *resolver) addresses(s spec, ips []netip.Prefix) (addressChoice, error) 
 		}
 	}
 	return addressChoice{brought: ips}, nil
+}
+
+// moving accepts the addresses that the network permits, unless another interface on this node has one of them as its
+// own: the network permitted it later than the interface got it.
+func (r *resolver) moving(s spec, m pod.Moving) (pod.Moving, error) {
+	for _, p := range m.Addresses {
+		if a, holder := r.connections.otherHolderIn(s.network.name, p, r.ev.ID, r.ev.Key); holder != "" {
+			inUse := ipam.ErrInUse{Address: a, Holder: holder}
+			return pod.Moving{}, r.connections.inUse(subject(r.ev, s.name), r.ev.ID, inUse)
+		}
+	}
+	return m, nil
 }
 
 // subject names an interface of an event in errors; the main interface is the event itself.

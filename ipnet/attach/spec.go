@@ -21,6 +21,7 @@ type spec struct {
 	network   network
 	addresses addressChoice
 	routes    routeChoice
+	moving    pod.Moving // permitted by the network
 	memif     memifChoice
 	source    source
 }

@@ -88,12 +88,19 @@ func (r VRF) Route(v *Values, p netip.Prefix, path wire.Path) {
 // MacAge is the number of minutes without a frame after which a bridge domain forgets a learned MAC.
 const MacAge = 5
 
-// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end, and one of these
-// sources or the IPv6 link-local address of the end.
-func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
+// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end or a virtual one, and
+// one of these sources or the IPv6 link-local address of the end. A virtual MAC sends from all of them: a virtual router
+// announces itself from the addresses of the end.
+func (l Link) OnlyFrom(v *Values, sources []netip.Prefix, virtual []netaddr.MAC) {
 	rules := wire.MACIP{Interface: l.Object}
-	for _, p := range append(sources, netaddr.Single(LinkLocalOf(l.PeerMAC))) {
-		rules.Rules = append(rules.Rules, wire.MACIPRule{MAC: l.PeerMAC, Source: p})
+	sources = append(sources, netaddr.Single(LinkLocalOf(l.PeerMAC)))
+	for _, mac := range append([]netaddr.MAC{l.PeerMAC}, virtual...) {
+		for _, p := range sources {
+			r := wire.MACIPRule{MAC: mac, Source: p}
+			if !slices.Contains(rules.Rules, r) {
+				rules.Rules = append(rules.Rules, r)
+			}
+		}
 	}
 	v.Add(wire.MACIPKey(l.Object), rules)
 }

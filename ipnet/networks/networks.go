@@ -187,7 +187,7 @@ func (c *Custom) Pools() []netaddr.Pool {
 			Prefix:    cidr,
 			Gateway:   c.Network.Gateway.Of(cidr.Addr().Is4()),
 			NoGateway: c.Network.Gateway.None,
-			Reserved:  within(cidr, c.Network.Reserved),
+			Reserved:  within(cidr, slices.Concat(c.Network.Reserved, c.Network.AllowedAddresses)),
 			Excluded:  within(cidr, c.Network.Excluded),
 		})
 	}

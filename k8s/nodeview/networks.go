@@ -97,7 +97,7 @@ func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	return n, n.Validate()
 }
 
-// siteOf sets the gateway, the ranges and the routes of a network.
+// siteOf sets the gateway, the ranges, the permissions and the routes of a network.
 func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	var err error
 	if n.Gateway, err = pod.ParseGateway(spec.Gateway); err != nil {
@@ -108,6 +108,12 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	}
 	if n.Excluded, err = parseRanges(spec.Excluded); err != nil {
 		return fmt.Errorf("excluded: %w", err)
+	}
+	if n.AllowedAddresses, err = parseRanges(spec.AllowedAddresses); err != nil {
+		return fmt.Errorf("allowedAddresses: %w", err)
+	}
+	for _, id := range spec.VirtualRouters {
+		n.VirtualRouters = append(n.VirtualRouters, int(id))
 	}
 	for _, r := range spec.Routes {
 		route := pod.RouteRequest{Interface: r.Interface, Metric: int(r.Metric)}

@@ -80,6 +80,9 @@ func TestNetworksAreConverted(t *testing.T) {
 		AntiSpoof:         ptr(true),
 		NamespaceSelector: selects("team", "x"),
 	})
+	l.Network("shared", v1.CustomNetworkSpec{
+		Type: v1.L2, AllowedAddresses: []v1.AddressRange{"10.9.0.7", "fd09::/120"}, VirtualRouters: []int32{51},
+	})
 	l.Network("open", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: &metav1.LabelSelector{}})
 	l.Network("shut", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: selects("team", "z")})
 	l.Network("wrong", v1.CustomNetworkSpec{Type: v1.L3})
@@ -91,9 +94,13 @@ func TestNetworksAreConverted(t *testing.T) {
 		byName[n.Name] = n
 	}
 	blue := byName["blue"]
-	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] false false}"
+	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] [] [] false false}"
 	if got := fmt.Sprint(blue); got != want || v.Generations["blue"] != 3 {
 		t.Errorf("got %s of generation %d, want %s of 3", got, v.Generations["blue"], want)
+	}
+	shared := byName["shared"]
+	if got := fmt.Sprint(shared.AllowedAddresses, shared.VirtualRouters); got != "[10.9.0.7 fd09::-fd09::ff] [51]" {
+		t.Errorf("what moves on shared: %s", got)
 	}
 	open := byName["open"]
 	shut := byName["shut"]

@@ -144,6 +144,9 @@ type Network struct {
 	Reserved  []string       `json:"reserved,omitempty"`
 	Excluded  []string       `json:"excluded,omitempty"`
 	Routes    []Route        `json:"routes,omitempty"`
+
+	AllowedAddresses []string `json:"allowedAddresses,omitempty"` // that move between pods
+	VirtualRouters   []int    `json:"virtualRouters,omitempty"`   // whose MACs pods may use
 }
 
 // Route is a route of the pods of a network.

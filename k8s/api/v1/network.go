@@ -52,6 +52,7 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway != 'none' || self.type == 'L2'",message="a network of type L3 needs a gateway: the dataplane routes between its pods"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway == ” || has(self.cidrs) && self.cidrs.size() > 0",message="only a network with cidrs has a gateway"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.direct) || !self.direct",message="pods of a direct network have routes of their own"
+// +kubebuilder:validation:XValidation:rule="!has(self.allowedAddresses) && !has(self.virtualRouters) || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="only a network of type L2 that is not direct has allowedAddresses and virtualRouters"
 // +kubebuilder:validation:XValidation:rule="(has(self.direct) && self.direct) == (has(oldSelf.direct) && oldSelf.direct)",message="direct cannot be changed"
 type CustomNetworkSpec struct {
 	// How its interfaces are connected. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
@@ -111,6 +112,22 @@ type CustomNetworkSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Routes []Route `json:"routes,omitempty"`
+
+	// Addresses that move between pods, such as the virtual addresses of VRRP: addresses, prefixes and ranges, within the
+	// CIDRs or outside of them. No pod gets one as its own, and pods that request it by the option allowedAddresses may
+	// send from it. Running pods keep what they have.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	AllowedAddresses []AddressRange `json:"allowedAddresses,omitempty"`
+
+	// IDs of virtual routers (VRRP, CARP) whose MACs pods may use, if they request it by the option virtualRouters.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=255
+	// +kubebuilder:validation:items:Minimum=1
+	// +kubebuilder:validation:items:Maximum=255
+	VirtualRouters []int32 `json:"virtualRouters,omitempty"`
 
 	// MTU of the network in bytes. Unset: the node's MTU minus the overhead of the tunnel.
 	// +optional

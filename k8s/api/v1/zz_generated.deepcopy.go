@@ -187,6 +187,16 @@ func (in *CustomNetworkSpec) DeepCopyInto(out *CustomNetworkSpec) {
 		*out = make([]Route, len(*in))
 		copy(*out, *in)
 	}
+	if in.AllowedAddresses != nil {
+		in, out := &in.AllowedAddresses, &out.AllowedAddresses
+		*out = make([]AddressRange, len(*in))
+		copy(*out, *in)
+	}
+	if in.VirtualRouters != nil {
+		in, out := &in.VirtualRouters, &out.VirtualRouters
+		*out = make([]int32, len(*in))
+		copy(*out, *in)
+	}
 	if in.MTU != nil {
 		in, out := &in.MTU, &out.MTU
 		*out = new(int32)
