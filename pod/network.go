@@ -16,8 +16,8 @@ const (
 	StubNetwork    = "stub"    // isolated interfaces without addresses
 )
 
-// MaxMTU is the maximum MTU of pods' interfaces in bytes.
-const MaxMTU = 9000
+// MaxMTU is the maximum MTU of pods' interfaces in bytes: the jumbo frames of common network cards and switches.
+const MaxMTU = 9600
 
 // MinMTU returns the minimum MTU in bytes of an interface with or without IPv6.
 func MinMTU(ipv6 bool) int {

@@ -136,7 +136,7 @@ var podCases = []struct {
 	{
 		"valid options",
 		withOptions("m1/memif, t1/tap",
-			`{"m1": {"container": "vnf", "ringSize": 1024, "mode": "ip", "uid": 0}, "t1": {"mtu": 9000, "ips": ["fd00::1", "10.1.1.1/24"]}, "t1x": {}}`),
+			`{"m1": {"container": "vnf", "ringSize": 1024, "mode": "ip", "uid": 0}, "t1": {"mtu": 9600, "ips": ["fd00::1", "10.1.1.1/24"]}, "t1x": {}}`),
 		`"t1x" is not an interface of contivpp.io/custom-if`,
 	},
 	{
@@ -155,14 +155,14 @@ var podCases = []struct {
 		"an unknown option", withOptions("t1/tap", `{"t1": {"mac": "02:00:00:00:00:01", "mtuu": 1400}}`),
 		`"t1": mtuu: unknown option; known are defaultRoute, gateway, ipForwarding, ips, mac, mtu`,
 	},
-	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9000 bytes, not "575"`},
+	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9600 bytes, not "575"`},
 	{
 		"an MTU as text", withOptions("t1/tap", `{"t1": {"mtu": "1400"}}`),
-		`"t1": mtu: expected 576 to 9000 bytes, not "\"1400\""`,
+		`"t1": mtu: expected 576 to 9600 bytes, not "\"1400\""`,
 	},
 	{
 		"an MTU with a fraction", withOptions("t1/tap", `{"t1": {"mtu": 1400.5}}`),
-		`"t1": mtu: expected 576 to 9000 bytes, not "1400.5"`,
+		`"t1": mtu: expected 576 to 9600 bytes, not "1400.5"`,
 	},
 	{
 		"a large ring", withOptions("m1/memif", `{"m1": {"ringSize":32768 }}`),

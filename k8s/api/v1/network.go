@@ -115,7 +115,7 @@ type CustomNetworkSpec struct {
 	// MTU of the network in bytes. Unset: the node's MTU minus the overhead of the tunnel.
 	// +optional
 	// +kubebuilder:validation:Minimum=576
-	// +kubebuilder:validation:Maximum=9000
+	// +kubebuilder:validation:Maximum=9600
 	MTU *int32 `json:"mtu,omitempty"`
 
 	// VXLAN network identifier. Unset: the controller allocates one, see status.vni.
