@@ -103,6 +103,8 @@ type Interface struct {
 
 	Forwarding bool `json:"forwarding,omitempty"` // requested: the pod's kernel forwards packets from the interface
 
+	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
+
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name
 }
 
@@ -160,19 +162,6 @@ type Delegation struct {
 
 // IsZero reports whether the result has only addresses.
 func (d Delegation) IsZero() bool { return len(d.Routes) == 0 && d.DNS.IsZero() }
-
-// DNS is the resolver configuration of a CNI result.
-type DNS struct {
-	Nameservers []string `json:"nameservers,omitempty"`
-	Domain      string   `json:"domain,omitempty"`
-	Search      []string `json:"search,omitempty"`
-	Options     []string `json:"options,omitempty"`
-}
-
-// IsZero reports whether all fields are empty.
-func (d DNS) IsZero() bool {
-	return len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
-}
 
 // AddressPod adds addresses to the main interface of an attachment that awaits them: Requested has the result of the
 // foreign IPAM plugin only. After a failure the attachment still awaits addresses.

@@ -57,6 +57,7 @@ type Network struct {
 	Reserved   netaddr.Ranges `json:"reserved,omitempty"`   // addresses that no pod gets
 	Excluded   netaddr.Ranges `json:"excluded,omitempty"`   // addresses that pods get on request only
 	Routes     []RouteRequest `json:"routes,omitempty"`     // of all interfaces of the network
+	DNS        DNS            `json:"dns,omitzero"`         // for interfaces that request it
 	// of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Direct bool `json:"direct,omitempty"`
 	// no new pods: its object is deleted or invalid, and pods still use it
@@ -75,6 +76,8 @@ func (n *Network) Admits(namespace string) bool {
 // Suits rejects an interface that the network cannot have on any node.
 func (n *Network) Suits(r InterfaceRequest) error {
 	switch o := r.Options.Memif; {
+	case r.Options.DNS && n.DNS.IsZero():
+		return Errorf(CodeInvalidAnnotation, "interface %s: dns: network %s has no dns; remove the option", r.Name, n.Name)
 	case n.Direct && r.Type != TypeMemif:
 		return Errorf(CodeInvalidAnnotation,
 			"interface %s: network %s is direct: it connects memifs only; request a memif, or another network", r.Name,

@@ -30,6 +30,7 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 		i.Object = "" // the dataplane has no such interface
 	}
 	i.Forwarding = s.routes.forwarding
+	i.DNS = s.dns
 	if s.network.custom != nil {
 		i.AntiSpoof = s.network.custom.Network.AntiSpoof
 	}

@@ -97,7 +97,7 @@ func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	return n, n.Validate()
 }
 
-// siteOf sets the gateway, the ranges and the routes of a network.
+// siteOf sets the gateway, the ranges, the routes and the DNS of a network.
 func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	var err error
 	if n.Gateway, err = pod.ParseGateway(spec.Gateway); err != nil {
@@ -108,6 +108,9 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	}
 	if n.Excluded, err = parseRanges(spec.Excluded); err != nil {
 		return fmt.Errorf("excluded: %w", err)
+	}
+	if spec.DNS != nil {
+		n.DNS = dnsOf(spec.DNS)
 	}
 	for _, r := range spec.Routes {
 		route := pod.RouteRequest{Interface: r.Interface, Metric: int(r.Metric)}
@@ -122,6 +125,22 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 		n.Routes = append(n.Routes, route)
 	}
 	return nil
+}
+
+func dnsOf(d *v1.DNS) pod.DNS {
+	return pod.DNS{
+		Nameservers: texts(d.Nameservers),
+		Domain:      string(d.Domain),
+		Search:      texts(d.Search),
+		Options:     texts(d.Options),
+	}
+}
+
+func texts[T ~string](list []T) (plain []string) {
+	for _, text := range list {
+		plain = append(plain, string(text))
+	}
+	return plain
 }
 
 func parseRanges(list []v1.AddressRange) (ranges netaddr.Ranges, err error) {

@@ -153,7 +153,7 @@ var podCases = []struct {
 	{"an interface twice", withOptions("t1/tap", `{"t1": {}, "t1": {}}`), `"t1" occurs twice`},
 	{
 		"an unknown option", withOptions("t1/tap", `{"t1": {"mac": "02:00:00:00:00:01", "mtuu": 1400}}`),
-		`"t1": mtuu: unknown option; known are defaultRoute, gateway, ipForwarding, ips, mac, mtu`,
+		`"t1": mtuu: unknown option; known are defaultRoute, dns, gateway, ipForwarding, ips, mac, mtu`,
 	},
 	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9600 bytes, not "575"`},
 	{
@@ -201,12 +201,20 @@ var podCases = []struct {
 	{
 		"an unknown option beside routes",
 		withOptions("t1/tap", `{"t1": {"routes": [{"to": "10.2.0.0/16"}], "route": "10.2.0.0/16"}}`),
-		`"t1": route: unknown option; known are defaultRoute, gateway`,
+		`"t1": route: unknown option; known are defaultRoute, dns, gateway`,
 	},
 	{
 		"a switch as text", withOptions("t1/tap", `{"t1": {"defaultRoute": "yes"}}`),
 		`"t1": defaultRoute: expected true or false, not "\"yes\""`,
 	},
+	{
+		"the DNS of a network", withOptions("t1/tap, m1/memif", `{"t1": {"dns": true}, "m1": {"dns": false}}`), "",
+	},
+	{
+		"the DNS of two networks", withOptions("t1/tap, m1/memif", `{"m1": {"dns": true}, "t1": {"mtu": 1400, "dns" : true}}`),
+		`"m1": dns: interface t1 has this option, and a CNI result has one DNS; remove one of both`,
+	},
+	{"DNS as text", withOptions("t1/tap", `{"t1": {"dns": "no"}}`), `"t1": dns: expected true or false, not "\"no\""`},
 	{"escaped options", withOptions("t1/tap", `{"t\u0031": {"mt\u0075": 1400}}`), ""},
 	{"pools", map[string]string{pod.AnnotationPools: `["a", "b"]`}, ""},
 	{

@@ -144,6 +144,15 @@ type Network struct {
 	Reserved  []string       `json:"reserved,omitempty"`
 	Excluded  []string       `json:"excluded,omitempty"`
 	Routes    []Route        `json:"routes,omitempty"`
+	DNS       *DNS           `json:"dns,omitempty"`
+}
+
+// DNS is what the CNI result of a pod has that asks for the DNS of its network.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
 }
 
 // Route is a route of the pods of a network.
