@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -199,4 +200,33 @@ func TestTheDefaultRouteLeadsThroughACustomNetwork(t *testing.T) {
 	}
 	l.cni("DEL", p, nil)
 	l.cni("DEL", other, nil)
+}
+
+// The CNI result of a pod has the DNS of a network for which the pod asks.
+func TestTheResultHasTheDNSOfANetwork(t *testing.T) {
+	dns := node.DNS{
+		Nameservers: []string{"10.77.0.53", "fd77::35"},
+		Domain:      "site.example",
+		Search:      []string{"site.example", "example"},
+		Options:     []string{"ndots:2"},
+	}
+	l := newSite(t, node.Network{Name: "site", Type: "L2", CIDRs: prefixes("10.77.0.0/24", "fd77::/64"), DNS: &dns})
+	of := func(result []byte) (d node.DNS) {
+		var reply struct{ DNS node.DNS }
+		must.Succeed(t, json.Unmarshal(result, &reply))
+		return reply.DNS
+	}
+	for _, kind := range []string{"tap", "veth"} {
+		p, result := l.add(kind, "t1/"+kind+"/site", `{"t1": {"dns": true}}`)
+		if got := of(result); !reflect.DeepEqual(got, dns) {
+			t.Errorf("%s: the result has the DNS %+v, want %+v", kind, got, dns)
+		}
+		l.check(p, result)
+		l.cni("DEL", p, nil)
+	}
+	p, result := l.add("silent", "t1/tap/site", "")
+	if got := of(result); !reflect.DeepEqual(got, node.DNS{}) {
+		t.Errorf("a pod that does not ask has the DNS %+v", got)
+	}
+	l.cni("DEL", p, nil)
 }

@@ -107,10 +107,13 @@ func withGateways(routes []*types.Route, ips []*types100.IPConfig) []*types.Rout
 	return routes
 }
 
-// dnsOf keeps the DNS of an earlier plugin. The configuration takes precedence over a third-party IPAM plugin.
+// dnsOf returns the DNS of the network for which the pod asks. Otherwise it keeps the DNS of an earlier plugin. The
+// configuration takes precedence over a third-party IPAM plugin.
 func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
 	d := reply.GetDns()
 	switch {
+	case reply.GetNetworkDns() != nil:
+		d = reply.GetNetworkDns()
 	case prev != nil && (c.mode() == modeChained || !prev.DNS.IsEmpty()):
 		return prev.DNS
 	case !c.ipam && !c.conf.DNS.IsEmpty():

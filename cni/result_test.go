@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -129,6 +130,16 @@ func TestPrecedenceOfDNS(t *testing.T) {
 		})
 		if got := strings.Join(c.dnsOf(tt.prev, reply).Nameservers, ","); got != tt.wantText {
 			t.Errorf("%s: %q, want %q", name, got, tt.wantText)
+		}
+		asked := &weftv1.AddReply{Dns: reply.GetDns(), NetworkDns: &weftv1.DNS{
+			Nameservers: []string{"network"},
+			Domain:      "a",
+			Search:      []string{"b"},
+			Options:     []string{"c"},
+		}}
+		want := types.DNS{Nameservers: []string{"network"}, Domain: "a", Search: []string{"b"}, Options: []string{"c"}}
+		if got := c.dnsOf(tt.prev, asked); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, although the pod asks for the DNS of a network", name, got)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 		{
 			"an MTU below IPv6's minimum",
 			ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{six}, MTU: 1000}},
-			"MTU 1000 is not within 1280 to 65535",
+			"MTU 1000 is not within 1280 to 9600",
 		},
 		{
 			"an MTU above the maximum",

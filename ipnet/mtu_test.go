@@ -1,6 +1,7 @@
 package ipnet_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
@@ -25,6 +27,8 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 		{"over IPv4", networks.TunnelVXLAN4, 0, 0, 1450, ""},
 		{"over IPv6", networks.TunnelVXLAN6, 0, 0, 1430, ""},
 		{"over IPv4 on jumbo frames", networks.TunnelVXLAN4, 9000, 0, 8950, ""},
+		{"over IPv4 on frames above the largest MTU", networks.TunnelVXLAN4, 9700, 0, 9600, ""},
+		{"over IPv4 on a loopback's MTU", networks.TunnelVXLAN4, 65536, 0, 9600, ""},
 		{"less than the maximum", networks.TunnelVXLAN4, 1500, 1400, 1400, ""},
 		{"the maximum", networks.TunnelVXLAN6, 1500, 1430, 1430, ""},
 		{
@@ -36,6 +40,7 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 			"above 1430, which is what vxlan6 leaves",
 		},
 		{"too little for IPv6", networks.TunnelVXLAN4, 1300, 0, 0, "MTU 1250 is not within 1280"},
+		{"too much for any path", "", 0, 9601, 0, "MTU 9601 is not within 1280 to 9600"},
 		{"another tunnel", "geneve", 1500, 0, 0, `tunnel "geneve" must be vxlan4, vxlan6 or none`},
 	}
 	for _, tt := range tests {
@@ -81,5 +86,30 @@ func TestMTUOfAClusterNetworkFitsIntoTunnels(t *testing.T) {
 	if got := n.add(t, asking("a", "x1/tap/ours,x2/tap/carried", "")).Interfaces; got[1].MTU != 9000 ||
 		got[2].MTU != 1450 {
 		t.Errorf("interfaces %+v", got)
+	}
+}
+
+// The dataplane gives a new tunnel an MTU of 9000, and drops longer packets.
+func TestTunnelsCarryTheMTUOfTheirNetwork(t *testing.T) {
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Pools: []netaddr.Pool{four}, Tunnel: networks.TunnelVXLAN4, UplinkMTU: 9700},
+	}).run(t)
+	small := vni(custom("small", pod.L2), 500)
+	small.MTU = 1500
+	if refused := n.set(t, small, vni(custom("large", pod.L2), 600)); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	if refused := n.join(t, self(), other(2, "10.2.2.0/26")); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	got := map[uint32]int{}
+	for _, value := range n.committer.Values() {
+		if v, is := value.(wire.Interface); is && v.Type == wire.TypeVXLAN {
+			got[v.VXLAN.VNI] = v.MTU
+		}
+	}
+	want := map[uint32]int{networks.DefaultVNI: pod.MaxMTU, 500: 0, 600: pod.MaxMTU}
+	if !maps.Equal(got, want) {
+		t.Errorf("MTUs of tunnels by VNI %v, want %v", got, want)
 	}
 }

@@ -107,6 +107,7 @@ type InterfaceOptions struct {
 	DefaultRoute bool           // the default route of the pod leads through the interface
 	Gateway      Gateway        // next hop of that default route; zero: the network's gateway
 	IPForwarding bool           // the pod's kernel forwards packets from the interface
+	DNS          bool           // the CNI result has the DNS of the network
 
 	Moving Moving // addresses that others may have too
 
@@ -180,6 +181,9 @@ func interfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 			continue
 		}
 		requests[i].Options = o
+	}
+	if err := atMostOneDNS(requests); err != nil {
+		problems = append(problems, problemOf(AnnotationOptions, "%w", err))
 	}
 	for _, name := range sortedKeys(options) {
 		problems = append(problems,
@@ -343,8 +347,8 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
-	"allowedAddresses", "defaultRoute", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues", "txQueues",
-	"virtualRouters",
+	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues",
+	"txQueues", "virtualRouters",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -361,6 +365,8 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return err
 	case "defaultRoute":
 		return parseBool(&o.DefaultRoute, raw)
+	case "dns":
+		return parseBool(&o.DNS, raw)
 	case "gateway":
 		return o.setGateway(raw)
 	case "ipForwarding":

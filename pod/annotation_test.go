@@ -20,7 +20,7 @@ func TestInterfaceRequestsKeepTheirOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{t1 tap default {1400 {02:00:00:00:00:01 [10.5.0.7/32 fd00::7/128]} 2 0 [] false  false {[] []} { 0 0   <nil> <nil>}}   } {v1 veth stub {0 { []} 1 3 [] false  false {[] []} { 0 0   <nil> <nil>}}   } {m1 memif blue {0 { []} 0 0 [] false  false {[] []} { 0 0   <nil> <nil>}}   }]` //nolint:dupword // booleans
+	want := `[{t1 tap default {1400 {02:00:00:00:00:01 [10.5.0.7/32 fd00::7/128]} 2 0 [] false  false false {[] []} { 0 0   <nil> <nil>}}   } {v1 veth stub {0 { []} 1 3 [] false  false false {[] []} { 0 0   <nil> <nil>}}   } {m1 memif blue {0 { []} 0 0 [] false  false false {[] []} { 0 0   <nil> <nil>}}   }]` //nolint:dupword // booleans
 	if fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
@@ -53,7 +53,7 @@ func TestFinding11ErrorOfALongAnnotationIsBoundedAndHasItsReason(t *testing.T) {
 		"expected name/type":   {AnnotationCustom: long},
 		"is not an interface":  {AnnotationOptions: `{"` + long + `":{}}`},
 		"unknown option":       {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"` + long + `":1}}`},
-		"expected 576 to 9000": {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"mtu":"` + long + `"}}`},
+		"expected 576 to 9600": {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"mtu":"` + long + `"}}`},
 		"not an IPv4 or IPv6":  {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"ips":["` + long + `"]}}`},
 		"the name of a container": {
 			AnnotationCustom:  "t1/memif",
@@ -87,7 +87,7 @@ func TestInvalidAnnotationsAreRejectedByItem(t *testing.T) {
 		{strings.Repeat("x", maxAnnotation+1), "", "at most 16384"},
 		{"t1/tap", `{"t2":{}}`, `"t2" is not an interface`},
 		{"t1/tap", `{"t1":{"speed":1}}`, `"t1": speed: unknown option`},
-		{"t1/tap", `{"t1":{"mtu":100}}`, "mtu: expected 576 to 9000"},
+		{"t1/tap", `{"t1":{"mtu":100}}`, "mtu: expected 576 to 9600"},
 		{"t1/tap", `{"t1":{"ringSize":1024}}`, `"t1": ringSize: only an interface of type memif`},
 		{"t1/tap", `{"t1":{"gid":0}}`, `"t1": gid: only an interface of type memif`},
 		{"m1/memif", `{"m1":{"ringSize":1000}}`, "ringSize: expected a power of two"},
@@ -159,7 +159,7 @@ func TestAcceptedRingsHoldAPacketOfTheMTU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ring := 1 << rapid.IntRange(1, 14).Draw(t, "ring")
 		buffer := rapid.IntRange(64, 9100).Draw(t, "buffer")
-		mtu := rapid.IntRange(576, 9000).Draw(t, "mtu")
+		mtu := rapid.IntRange(576, MaxMTU).Draw(t, "mtu")
 		options := fmt.Sprintf(`{"ringSize":%d,"bufferSize":%d,"mtu":%d}`, ring, buffer, mtu)
 		_, err := InterfaceRequests(
 			map[string]string{AnnotationCustom: "m1/memif", AnnotationOptions: `{"m1":` + options + `}`}, "eth0")

@@ -106,6 +106,8 @@ type Interface struct {
 	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too, permitted at the ADD
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
 
+	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
+
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name
 }
 
@@ -163,19 +165,6 @@ type Delegation struct {
 
 // IsZero reports whether the result has only addresses.
 func (d Delegation) IsZero() bool { return len(d.Routes) == 0 && d.DNS.IsZero() }
-
-// DNS is the resolver configuration of a CNI result.
-type DNS struct {
-	Nameservers []string `json:"nameservers,omitempty"`
-	Domain      string   `json:"domain,omitempty"`
-	Search      []string `json:"search,omitempty"`
-	Options     []string `json:"options,omitempty"`
-}
-
-// IsZero reports whether all fields are empty.
-func (d DNS) IsZero() bool {
-	return len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
-}
 
 // AddressPod adds addresses to the main interface of an attachment that awaits them: Requested has the result of the
 // foreign IPAM plugin only. After a failure the attachment still awaits addresses.

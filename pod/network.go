@@ -16,8 +16,8 @@ const (
 	StubNetwork    = "stub"    // isolated interfaces without addresses
 )
 
-// MaxMTU is the maximum MTU of pods' interfaces in bytes.
-const MaxMTU = 9000
+// MaxMTU is the maximum MTU of pods' interfaces in bytes: the jumbo frames of common network cards and switches.
+const MaxMTU = 9600
 
 // MinMTU returns the minimum MTU in bytes of an interface with or without IPv6.
 func MinMTU(ipv6 bool) int {
@@ -57,6 +57,7 @@ type Network struct {
 	Reserved   netaddr.Ranges `json:"reserved,omitempty"`   // addresses that no pod gets
 	Excluded   netaddr.Ranges `json:"excluded,omitempty"`   // addresses that pods get on request only
 	Routes     []RouteRequest `json:"routes,omitempty"`     // of all interfaces of the network
+	DNS        DNS            `json:"dns,omitzero"`         // for interfaces that request it
 
 	// AllowedAddresses and VirtualRouters are what pods may request as Moving, on a network of type L2. No pod gets one
 	// of these addresses as its own.
@@ -84,6 +85,8 @@ func (n *Network) Suits(r InterfaceRequest) error {
 		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
 	}
 	switch o := r.Options.Memif; {
+	case r.Options.DNS && n.DNS.IsZero():
+		return Errorf(CodeInvalidAnnotation, "interface %s: dns: network %s has no dns; remove the option", r.Name, n.Name)
 	case n.Direct && r.Type != TypeMemif:
 		return Errorf(CodeInvalidAnnotation,
 			"interface %s: network %s is direct: it connects memifs only; request a memif, or another network", r.Name,

@@ -59,32 +59,12 @@ func (r *Requested) Validate() error {
 
 // Validate rejects a result that exceeds a limit. Its errors have code 7.
 func (d Delegation) Validate() error {
+	why := d.DNS.exceeded()
 	if len(d.Routes) > MaxRoutes {
-		return tooMany("routes", len(d.Routes), MaxRoutes)
+		why = tooMany("routes", len(d.Routes), MaxRoutes)
 	}
-	for _, list := range []struct {
-		name  string
-		texts []string
-	}{
-		{"name servers", d.DNS.Nameservers},
-		{"search domains", d.DNS.Search},
-		{"options of the resolver", d.DNS.Options},
-		{"domains", []string{d.DNS.Domain}},
-	} {
-		if len(list.texts) > MaxDNS {
-			return tooMany(list.name, len(list.texts), MaxDNS)
-		}
-		for _, text := range list.texts {
-			if len(text) > MaxDNSText {
-				return Errorf(CodeInvalidConfig,
-					"the IPAM plugin returned %s with %d bytes, at most %d are possible: %.80q",
-					list.name, len(text), MaxDNSText, text)
-			}
-		}
+	if why != "" {
+		return Errorf(CodeInvalidConfig, "the IPAM plugin returned %s", why)
 	}
 	return nil
-}
-
-func tooMany(what string, has, most int) error {
-	return Errorf(CodeInvalidConfig, "the IPAM plugin returned %d %s, at most %d are possible", has, what, most)
 }

@@ -605,3 +605,31 @@ func TestInvalidPathsOfNetworkNamespacesAreRefused(t *testing.T) {
 	}
 	n.want(t)
 }
+
+// The DNS of a network is apart from that of the IPAM plugin: the plugin that calls the agent prefers it.
+func TestReplyHasTheDNSOfANetworkThatAnInterfaceRequests(t *testing.T) {
+	n := newNode(t)
+	req := addOf("c1", "/run/netns/a")
+	req.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16"}}
+	req.DelegatedDns = &weftv1.DNS{Nameservers: []string{"10.7.0.53"}}
+	n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
+		ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
+			Name: "t1", Type: pod.TypeTap, Network: "blue", DNS: pod.DNS{Nameservers: []string{"10.5.0.53"}, Domain: "blue"},
+		})
+		return nil
+	}
+	for range 2 { // the second reply is that of a repeated ADD
+		reply, err := n.Add(t.Context(), req)
+		if err != nil || reply.GetError() != nil {
+			t.Fatalf("ADD: %v, %v", reply.GetError(), err)
+		}
+		if got := reply.GetDns().GetNameservers(); len(got) != 1 || got[0] != "10.7.0.53" {
+			t.Errorf("DNS of the IPAM plugin: %v", got)
+		}
+		if got := reply.GetNetworkDns(); len(got.GetNameservers()) != 1 || got.GetNameservers()[0] != "10.5.0.53" ||
+			got.GetDomain() != "blue" {
+			t.Errorf("DNS of the network: %v", got)
+		}
+		n.set(func() { n.alias["/run/netns/a"] = "weft:weft/c1/eth0" })
+	}
+}

@@ -25,7 +25,7 @@ func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
 // dataplane takes packets before the kernel's traffic control, so the bandwidth plugin would have no effect there.
 // Without that end the plugin fails instead.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
-	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS)}
+	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS), NetworkDns: dnsOf(networkDNS(a))}
 	replied := make(map[netip.Prefix]bool)
 	for _, in := range a.Interfaces {
 		at := uint32(len(reply.Interfaces))
@@ -84,6 +84,16 @@ func routeOf(r pod.Route) *weftv1.Route {
 		route.Gateway = r.Gateway.String()
 	}
 	return route
+}
+
+// networkDNS returns the DNS of a network that an interface requests; at most one of an attachment does.
+func networkDNS(a *pod.Attachment) (d pod.DNS) {
+	for _, in := range a.Interfaces {
+		if !in.DNS.IsZero() {
+			return in.DNS
+		}
+	}
+	return d
 }
 
 func dnsOf(d pod.DNS) *weftv1.DNS {

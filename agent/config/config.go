@@ -363,7 +363,7 @@ func (p *Pods) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.MaxQueues, "max-pod-queues", 4,
 		"maximum number of queues in each direction of a pod's tap or veth, 1 to 16")
 	fs.IntVar(&p.MTU, "mtu", 0,
-		"MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: the uplink's less the overhead of tunnels, else 1500")
+		"MTU of pods' interfaces, 1280 to 9600 bytes (576 without an IPv6 pool); 0: the uplink's less the overhead of tunnels, at most 9600, else 1500")
 	fs.BoolVar(&p.AllowIPForwarding, "allow-ip-forwarding", false,
 		"enable IP forwarding in pods' network namespaces, for pods that are routers")
 	fs.BoolVar(&p.IncludeDefaultRoutes, "include-default-routes", true,

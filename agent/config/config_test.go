@@ -113,8 +113,8 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 		{"a value out of range", minimal + "coolDown: 2h", "coolDown: 2h0m0s is not within 0s to 1h0m0s"},
 		{"more queues than maxPodQueues", minimal + "podQueues: 5", "podQueues: 5 is not within 1 to 4"},
 		{"more queues than the limit", minimal + "maxPodQueues: 17", "maxPodQueues: 17 is not within 1 to 16"},
-		{"an MTU too small for IPv6", "pools: ['a=fd00::/64']\nmtu: 1000", "mtu: 1000 is not within 1280 to 9000"},
-		{"an MTU too large", minimal + "mtu: 9001", "mtu: 9001 is not within 576 to 9000"},
+		{"an MTU too small for IPv6", "pools: ['a=fd00::/64']\nmtu: 1000", "mtu: 1000 is not within 1280 to 9600"},
+		{"an MTU too large", minimal + "mtu: 9601", "mtu: 9601 is not within 576 to 9600"},
 		{"an unknown type of dataplane", minimal + "dataplane: {type: ovs}", `dataplane.type: "ovs" is not one of`},
 		{"a relative path", minimal + "socket: run/agent.sock", `socket: "run/agent.sock" is not an absolute path`},
 		{
@@ -252,7 +252,7 @@ func TestErrorsOfStructuredVariablesAndFlagsNameTheSource(t *testing.T) {
 	for variable, want := range map[string]string{
 		"WEFT_NETWORKS=[{name: a, typ: L2}]":    "WEFT_NETWORKS: networks: [0].typ: unknown key; did you mean type?",
 		"WEFT_NETWORKS={":                       "WEFT_NETWORKS: networks: invalid YAML: ",
-		"WEFT_MTU=1":                            "WEFT_MTU: mtu: 1 is not within 576 to 9000",
+		"WEFT_MTU=1":                            "WEFT_MTU: mtu: 1 is not within 576 to 9600",
 		"WEFT_NETWORKS=[{name: a, type: L4}]":   `WEFT_NETWORKS: networks[0]: network "a": type "L4"`,
 		"WEFT_COOL_DOWN=soon":                   `WEFT_COOL_DOWN: cool-down: expected a duration such as 30s or 5m, not "soon"`,
 		"WEFT_POOLS=[{name: a, prefix: [10]}]":  "WEFT_POOLS: pools: [0].prefix: expected a prefix",
@@ -285,7 +285,7 @@ podInterface: veth
 		fmt.Sprintln(c.Addresses.Networks, c.Addresses.NamespacePools, c.Addresses.NodePools, c.Pods.Interface,
 			c.Addresses.Pools[1].Prefix),
 		"\n")
-	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true  [] [] [] [] [] false false} {red L3 [10.5.0.0/24] 0 0 [shop] false  [] [] [] [] [] false false} {green L2 [10.5.0.0/24] 0 0 [] true  [] [] [] [] [] false false} {own L2 [] 0 0 [] false  [] [] [] [] [] false false}] map[shop:[b]] [a] veth 10.2.0.0/24"
+	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true  [] [] [] {[]  [] []} [] [] false false} {red L3 [10.5.0.0/24] 0 0 [shop] false  [] [] [] {[]  [] []} [] [] false false} {green L2 [10.5.0.0/24] 0 0 [] true  [] [] [] {[]  [] []} [] [] false false} {own L2 [] 0 0 [] false  [] [] [] {[]  [] []} [] [] false false}] map[shop:[b]] [a] veth 10.2.0.0/24" //nolint:dupword // booleans
 	if got != want || !c.Addresses.Pools[1].Disabled {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -150,7 +150,7 @@ type Rings struct {
 	TxFrames int // of 66 KiB in the transmit ring; even; VPP drops larger bursts
 }
 
-// The default rings take 7.6 MiB. A receive block holds a packet of an MTU of 9000 bytes. The transmit frames cannot be
+// The default rings take 7.6 MiB. A receive block holds a packet of an MTU of 9600 bytes. The transmit frames cannot be
 // smaller: VPP does not check the size of packets that it copies into them.
 const (
 	defaultRxFrames = 6

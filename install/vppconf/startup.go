@@ -130,7 +130,7 @@ func bufferLines(p pages, buffers int, why string) []line {
 		{"buffers-per-numa " + strconv.Itoa(p.ask), why},
 		{
 			"default data-size " + strconv.Itoa(dataSize),
-			"a packet of 1500 bytes takes one buffer, one of 9000 takes five",
+			"a packet of 1500 bytes takes one buffer, one of 9600 takes five",
 		},
 	}
 }

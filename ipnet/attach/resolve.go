@@ -73,6 +73,9 @@ func (r *resolver) specs() ([]spec, error) {
 	if err := distinctRoles(r.ev, specs); err != nil {
 		return nil, err
 	}
+	if err := atMostOneDNS(r.ev, specs); err != nil {
+		return nil, err
+	}
 	if err := distinctAddresses(r.ev, specs); err != nil {
 		return nil, err
 	}
@@ -173,6 +176,9 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 		return s, err
 	}
 	s.routes = routesOf(q.Options)
+	if q.Options.DNS {
+		s.dns = s.network.custom.Network.DNS // which it has: checkSuitsNetwork
+	}
 	s.queues = r.queues(s.kind, q.Options)
 	if s.memif.options.Role, err = r.role(s); err != nil {
 		return s, err
@@ -520,6 +526,21 @@ func distinctRoles(ev *pod.AddPod, specs []spec) error {
 		}
 		if err := members.Add(s.name, s.network.name, m.Role); err != nil {
 			return ev.Failed(err)
+		}
+	}
+	return nil
+}
+
+// atMostOneDNS rejects two interfaces that request the DNS of their networks.
+func atMostOneDNS(ev *pod.AddPod, specs []spec) error {
+	first := ""
+	for _, s := range specs {
+		switch {
+		case s.dns.IsZero():
+		case first != "":
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", ev, pod.SecondDNS(first, s.name))
+		default:
+			first = s.name
 		}
 	}
 	return nil

@@ -19,7 +19,8 @@ type overlay struct {
 	bvi     string // loopback that connects a routed network to it; "" for a bridged network
 	domain  uint32
 	vni     uint32
-	mtu     int
+	mtu     int // of packets that are routed to other nodes
+	frames  int // MTU of the network
 	vrf     desired.VRF
 	own     []netip.Prefix // prefixes that this node has routes for
 }
@@ -46,7 +47,8 @@ func (m *Mesh) defaultOverlay() overlay {
 	for _, p := range m.networks.Pools().All {
 		o.own = append(o.own, p.Prefix)
 	}
-	o.mtu = m.carried(m.networks.Config.MTU, o.own)
+	o.frames = m.networks.Config.MTU
+	o.mtu = m.carried(o.frames, o.own)
 	return o
 }
 
@@ -61,6 +63,7 @@ func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 		domain:  c.BridgeDomain,
 		vni:     c.VNI,
 		mtu:     m.carried(m.networks.MTUOf(c), c.Network.CIDRs),
+		frames:  m.networks.MTUOf(c),
 		vrf:     c.VRF,
 		own:     c.Network.CIDRs,
 	}
@@ -119,7 +122,7 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 	object := desired.TunnelOf(o.network, node.ID)
 	mac := desired.MeshMAC(node.ID)
 	t.VNI = o.vni
-	v.Add(wire.InterfaceKey(object), wire.Interface{Type: wire.TypeVXLAN, Up: true, VXLAN: t})
+	v.Add(wire.InterfaceKey(object), wire.Interface{Type: wire.TypeVXLAN, MTU: o.tunnelMTU(), Up: true, VXLAN: t})
 	v.Add(wire.BridgeMemberKey(object), wire.BridgeMember{
 		BridgeDomain:      o.label,
 		Interface:         object,
@@ -137,6 +140,17 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 		o.route(&v, block, node)
 	}
 	return v
+}
+
+// newTunnelMTU is the MTU of a tunnel that the dataplane creates.
+const newTunnelMTU = 9000
+
+// tunnelMTU is the MTU of the overlay's tunnels; 0: the one that the dataplane gives them carries all packets.
+func (o overlay) tunnelMTU() int {
+	if o.frames <= newTunnelMTU {
+		return 0
+	}
+	return pod.MaxMTU
 }
 
 // route routes a prefix to a node.

@@ -29,7 +29,7 @@ type Config struct {
 	Tables, BridgeDomains, VNIs IDs
 
 	CoolDown    time.Duration // of released addresses; default 30 s, negative: none
-	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's
+	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's, at most pod.MaxMTU
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
 	// How pods of other nodes are reached. Only custom networks whose VNI the cluster chose reach them: other nodes do
@@ -45,7 +45,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Tunnel = cmp.Or(c.Tunnel, TunnelNone)
-	c.MTU = cmp.Or(c.MTU, c.PathMTU()-encapsulation[c.Tunnel])
+	c.MTU = cmp.Or(c.MTU, min(c.PathMTU()-encapsulation[c.Tunnel], pod.MaxMTU))
 	c.VNI = cmp.Or(c.VNI, DefaultVNI)
 	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
 	c.Tables = cmp.Or(c.Tables, IDs{100, 1<<32 - 2})
@@ -65,8 +65,8 @@ func (c Config) validate() error {
 	if len(c.Pools) == 0 && !c.Blocks {
 		return errors.New("at least one pool of addresses is needed")
 	}
-	if least := desired.LeastMTU(c.pools().Families()); c.MTU < least || c.MTU > 65535 {
-		return fmt.Errorf("MTU %d is not within %d to 65535", c.MTU, least)
+	if least := desired.LeastMTU(c.pools().Families()); c.MTU < least || c.MTU > pod.MaxMTU {
+		return fmt.Errorf("MTU %d is not within %d to %d", c.MTU, least, pod.MaxMTU)
 	}
 	if err := c.validateTunnel(); err != nil {
 		return err

@@ -80,11 +80,14 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 			MAC:        in.MAC.String(),
 			MTU:        in.MTU,
 			DeviceInfo: deviceInfoOf(in),
+			DNS:        in.DNS,
 		}
 		if in.Name == a.Key.IfName {
 			s.Name = a.Key.Network
 			s.Default = true
-			s.DNS = a.Delegation.DNS
+			if s.DNS.IsZero() {
+				s.DNS = a.Delegation.DNS
+			}
 		}
 		for _, p := range in.Addresses {
 			s.IPs = append(s.IPs, p.Addr())

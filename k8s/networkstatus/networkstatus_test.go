@@ -43,6 +43,7 @@ func wired(mode string) pod.Attachment {
 				MTU:        1400,
 				Definition: "infra/fast",
 				Addresses:  []netip.Prefix{prefix("10.5.0.2/24")}, Gateways: []netip.Addr{{}},
+				DNS:   pod.DNS{Nameservers: []string{"10.5.0.53"}},
 				Memif: &pod.Memif{SocketPath: "/run/weft/memif/abc/memif.sock", Mode: "ethernet", ID: 1},
 			},
 		},
@@ -86,7 +87,11 @@ const wiredStatus = `[
         ],
         "mac": "02:00:00:00:00:03",
         "mtu": 1400,
-        "dns": {},
+        "dns": {
+            "nameservers": [
+                "10.5.0.53"
+            ]
+        },
         "device-info": {
             "type": "memif",
             "version": "1.1.0",

@@ -97,7 +97,7 @@ func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	return n, n.Validate()
 }
 
-// siteOf sets the gateway, the ranges, the permissions and the routes of a network.
+// siteOf sets the gateway, the ranges, the permissions, the routes and the DNS of a network.
 func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	var err error
 	if n.Gateway, err = pod.ParseGateway(spec.Gateway); err != nil {
@@ -115,6 +115,9 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	for _, id := range spec.VirtualRouters {
 		n.VirtualRouters = append(n.VirtualRouters, int(id))
 	}
+	if spec.DNS != nil {
+		n.DNS = dnsOf(spec.DNS)
+	}
 	for _, r := range spec.Routes {
 		route := pod.RouteRequest{Interface: r.Interface, Metric: int(r.Metric)}
 		if route.To, err = netip.ParsePrefix(string(r.To)); err != nil {
@@ -128,6 +131,22 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 		n.Routes = append(n.Routes, route)
 	}
 	return nil
+}
+
+func dnsOf(d *v1.DNS) pod.DNS {
+	return pod.DNS{
+		Nameservers: texts(d.Nameservers),
+		Domain:      string(d.Domain),
+		Search:      texts(d.Search),
+		Options:     texts(d.Options),
+	}
+}
+
+func texts[T ~string](list []T) (plain []string) {
+	for _, text := range list {
+		plain = append(plain, string(text))
+	}
+	return plain
 }
 
 func parseRanges(list []v1.AddressRange) (ranges netaddr.Ranges, err error) {

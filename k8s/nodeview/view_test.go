@@ -3,6 +3,7 @@ package nodeview_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,31 @@ func TestAntiSpoofIsTheDefaultWithCIDRs(t *testing.T) {
 	}
 }
 
+func TestTheDNSOfANetworkIsConvertedAndValidated(t *testing.T) {
+	network := &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}}
+	network.Spec.DNS = &v1.DNS{
+		Nameservers: []v1.Nameserver{"10.5.0.53", "fd00:5::35"},
+		Domain:      "blue.example",
+		Search:      []v1.Domain{"example."},
+		Options:     []v1.ResolverOption{"ndots:2"},
+	}
+	n, err := nodeview.NetworkOf(network)
+	want := pod.DNS{
+		Nameservers: []string{"10.5.0.53", "fd00:5::35"},
+		Domain:      "blue.example",
+		Search:      []string{"example."},
+		Options:     []string{"ndots:2"},
+	}
+	if err != nil || !reflect.DeepEqual(n.DNS, want) {
+		t.Errorf("%+v, %v", n.DNS, err)
+	}
+	network.Spec.DNS.Search = []v1.Domain{"no domain"}
+	if _, err := nodeview.NetworkOf(network); err == nil ||
+		err.Error() != `network "blue": dns: search: "no domain" is not a domain` {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestNetworksAreConverted(t *testing.T) {
 	l := newLab(t)
 	l.Namespace("a", map[string]string{"team": "x"}, nil)
@@ -94,7 +120,7 @@ func TestNetworksAreConverted(t *testing.T) {
 		byName[n.Name] = n
 	}
 	blue := byName["blue"]
-	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] [] [] false false}"
+	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] {[]  [] []} [] [] false false}"
 	if got := fmt.Sprint(blue); got != want || v.Generations["blue"] != 3 {
 		t.Errorf("got %s of generation %d, want %s of 3", got, v.Generations["blue"], want)
 	}

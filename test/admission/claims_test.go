@@ -167,7 +167,7 @@ var claimCases = []struct{ name, parameters, denied string }{
 	{"none", `{}`, ""},
 	{
 		"all",
-		`{"interface":"fast","network":"blue","options":{"ringSize":2048,"bufferSize":2048,"rxQueues":2,"txQueues":1,"mtu":9000,"mode":"ip",` +
+		`{"interface":"fast","network":"blue","options":{"ringSize":2048,"bufferSize":2048,"rxQueues":2,"txQueues":1,"mtu":9600,"mode":"ip",` +
 			`"role":"client","uid":0,"gid":4294967294,"mac":"02-00-00-00-00-01","ips":["10.1.1.1","fd00::1/64"]}}`, "",
 	},
 	{"null", `{"interface":null,"network":null,"options":{"uid":null,"ips":null}}`, ""},
@@ -212,7 +212,7 @@ var claimCases = []struct{ name, parameters, denied string }{
 	{"no options", `{"options":null}`, "parameters: options: expected a JSON object"},
 	{
 		"an unknown option", `{"options":{"ringsize":2}}`,
-		"parameters: options: ringsize: unknown option; known are allowedAddresses, defaultRoute, gateway, ipForwarding, ips, mac, mtu, routes, rxQueues, txQueues, virtualRouters, and for a memif bufferSize",
+		"parameters: options: ringsize: unknown option; known are allowedAddresses, defaultRoute, dns, gateway, ipForwarding, ips, mac, mtu, routes, rxQueues, txQueues, virtualRouters, and for a memif bufferSize",
 	},
 	{"a small ring", `{"options":{"ringSize":1}}`, `parameters: options: ringSize: expected 2 to 16384 slots, not "1"`},
 	{
@@ -238,8 +238,8 @@ var claimCases = []struct{ name, parameters, denied string }{
 		"a short ring without headers", `{"options":{"ringSize":2,"bufferSize":64,"mode":"ip"}}`,
 		"the ring holds 128 bytes, and a packet of MTU 576 has 576",
 	},
-	{"a large MTU", `{"options":{"mtu":9001}}`, `parameters: options: mtu: expected 576 to 9000 bytes, not "9001"`},
-	{"a fraction", `{"options":{"mtu":1400.5}}`, `parameters: options: mtu: expected 576 to 9000 bytes`},
+	{"a large MTU", `{"options":{"mtu":9601}}`, `parameters: options: mtu: expected 576 to 9600 bytes, not "9601"`},
+	{"a fraction", `{"options":{"mtu":1400.5}}`, `parameters: options: mtu: expected 576 to 9600 bytes`},
 	{
 		"a number as text", `{"options":{"rxQueues":"2"}}`,
 		`parameters: options: rxQueues: expected 1 to 255 queues, not "\"2\""`,
@@ -499,7 +499,7 @@ func randomParameters(random *rand.Rand) string {
 			`"fe80::1%eth0"`, `["::ffff:10.1.1.1"]`, `["10.01.1.1"]`, `["10.1.1.1","10.1.1.2"]`, `"02:00:00-00:00:01"`)
 	}
 	valid := map[string][]string{
-		"mtu": {"1400", "576", "9000"}, "rxQueues": {"1", "255"}, "ringSize": {"1024", "16384"},
+		"mtu": {"1400", "576", "9600"}, "rxQueues": {"1", "255"}, "ringSize": {"1024", "16384"},
 		"bufferSize": {"64", "65536"}, "mode": {`"ip"`, `"ethernet"`},
 		"role": {`"client"`}, "uid": {"0", "4294967294"}, "gid": {"7"},
 		"mac":       {`"02:00:00:00:00:01"`, `"0200.0000.0001"`},

@@ -136,7 +136,7 @@ var podCases = []struct {
 	{
 		"valid options",
 		withOptions("m1/memif, t1/tap",
-			`{"m1": {"container": "vnf", "ringSize": 1024, "mode": "ip", "uid": 0}, "t1": {"mtu": 9000, "ips": ["fd00::1", "10.1.1.1/24"]}, "t1x": {}}`),
+			`{"m1": {"container": "vnf", "ringSize": 1024, "mode": "ip", "uid": 0}, "t1": {"mtu": 9600, "ips": ["fd00::1", "10.1.1.1/24"]}, "t1x": {}}`),
 		`"t1x" is not an interface of contivpp.io/custom-if`,
 	},
 	{
@@ -153,16 +153,16 @@ var podCases = []struct {
 	{"an interface twice", withOptions("t1/tap", `{"t1": {}, "t1": {}}`), `"t1" occurs twice`},
 	{
 		"an unknown option", withOptions("t1/tap", `{"t1": {"mac": "02:00:00:00:00:01", "mtuu": 1400}}`),
-		`"t1": mtuu: unknown option; known are allowedAddresses, defaultRoute, gateway, ipForwarding, ips, mac, mtu`,
+		`"t1": mtuu: unknown option; known are allowedAddresses, defaultRoute, dns, gateway, ipForwarding, ips, mac, mtu`,
 	},
-	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9000 bytes, not "575"`},
+	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9600 bytes, not "575"`},
 	{
 		"an MTU as text", withOptions("t1/tap", `{"t1": {"mtu": "1400"}}`),
-		`"t1": mtu: expected 576 to 9000 bytes, not "\"1400\""`,
+		`"t1": mtu: expected 576 to 9600 bytes, not "\"1400\""`,
 	},
 	{
 		"an MTU with a fraction", withOptions("t1/tap", `{"t1": {"mtu": 1400.5}}`),
-		`"t1": mtu: expected 576 to 9000 bytes, not "1400.5"`,
+		`"t1": mtu: expected 576 to 9600 bytes, not "1400.5"`,
 	},
 	{
 		"a large ring", withOptions("m1/memif", `{"m1": {"ringSize":32768 }}`),
@@ -201,7 +201,7 @@ var podCases = []struct {
 	{
 		"an unknown option beside routes",
 		withOptions("t1/tap", `{"t1": {"routes": [{"to": "10.2.0.0/16"}], "route": "10.2.0.0/16"}}`),
-		`"t1": route: unknown option; known are allowedAddresses, defaultRoute, gateway`,
+		`"t1": route: unknown option; known are allowedAddresses, defaultRoute, dns, gateway`,
 	},
 	{
 		"addresses that move", withOptions("t1/tap",
@@ -211,6 +211,14 @@ var podCases = []struct {
 		"a switch as text", withOptions("t1/tap", `{"t1": {"defaultRoute": "yes"}}`),
 		`"t1": defaultRoute: expected true or false, not "\"yes\""`,
 	},
+	{
+		"the DNS of a network", withOptions("t1/tap, m1/memif", `{"t1": {"dns": true}, "m1": {"dns": false}}`), "",
+	},
+	{
+		"the DNS of two networks", withOptions("t1/tap, m1/memif", `{"m1": {"dns": true}, "t1": {"mtu": 1400, "dns" : true}}`),
+		`"m1": dns: interface t1 has this option, and a CNI result has one DNS; remove one of both`,
+	},
+	{"DNS as text", withOptions("t1/tap", `{"t1": {"dns": "no"}}`), `"t1": dns: expected true or false, not "\"no\""`},
 	{"escaped options", withOptions("t1/tap", `{"t\u0031": {"mt\u0075": 1400}}`), ""},
 	{"pools", map[string]string{pod.AnnotationPools: `["a", "b"]`}, ""},
 	{

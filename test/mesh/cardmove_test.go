@@ -46,7 +46,7 @@ func newCardNode(t *testing.T) *cardNode {
 	other := &machine{t: t, name: "n2", namespace: netnstest.New(t), addresses: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8:ff::2/64"),
 	}}
-	(&cluster{t: t, nodes: [2]*machine{m, other}}).cable()
+	(&cluster{t: t, nodes: [2]*machine{m, other}}).cable(uplinkMTU)
 	up, err := netlink.LinkByName("up0")
 	must.Succeed(t, err)
 	for _, r := range []netlink.Route{

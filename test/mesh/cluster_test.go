@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -60,6 +61,7 @@ type options struct {
 	uplink string // the card that the dataplanes own; "" = the kernels own it
 	port   uint16 // UDP port of the tunnels; 0 = the agents' default
 	path   *path  // between the nodes; nil: a cable
+	mtu    int    // of the cable; 0 = uplinkMTU
 }
 
 func newCluster(t *testing.T, o options) *cluster {
@@ -81,7 +83,7 @@ func newCluster(t *testing.T, o options) *cluster {
 		c.nodes[i] = m
 	}
 	if o.path == nil {
-		c.cable()
+		c.cable(cmp.Or(o.mtu, uplinkMTU))
 	} else {
 		o.path.connect(c)
 	}
@@ -92,15 +94,15 @@ func newCluster(t *testing.T, o options) *cluster {
 }
 
 // cable connects the nodes.
-func (c *cluster) cable() {
+func (c *cluster) cable(mtu int) {
 	c.t.Helper()
 	f, err := os.Open(c.nodes[1].namespace)
 	must.Succeed(c.t, err)
 	defer f.Close()
 	link := &netlink.Veth{
-		LinkAttrs:     netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU},
+		LinkAttrs:     netlink.LinkAttrs{Name: "up0", MTU: mtu},
 		PeerName:      "up0",
-		PeerMTU:       uplinkMTU,
+		PeerMTU:       uint32(mtu),
 		PeerNamespace: netlink.NsFd(f.Fd()),
 	}
 	must.Succeed(c.t, netlink.LinkAdd(link))

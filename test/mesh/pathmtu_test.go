@@ -118,7 +118,7 @@ func sized(t *testing.T, w way, to netip.Addr, size int) (err error) {
 		}
 		must.Succeed(t, receiver.SetReadDeadline(time.Now().Add(time.Second)))
 		var n int
-		if n, err = receiver.Read(make([]byte, uplinkMTU)); err == nil && n == len(data) {
+		if n, err = receiver.Read(make([]byte, size)); err == nil && n == len(data) {
 			return nil
 		}
 	}

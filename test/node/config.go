@@ -147,6 +147,16 @@ type Network struct {
 
 	AllowedAddresses []string `json:"allowedAddresses,omitempty"` // that move between pods
 	VirtualRouters   []int    `json:"virtualRouters,omitempty"`   // whose MACs pods may use
+
+	DNS *DNS `json:"dns,omitempty"`
+}
+
+// DNS is what the CNI result of a pod has that asks for the DNS of its network.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
 }
 
 // Route is a route of the pods of a network.

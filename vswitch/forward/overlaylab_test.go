@@ -1,6 +1,7 @@
 package forward_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func asTheAgentDoes(t *testing.T, link string, butCRC bool) {
 }
 
 // memifPod adds a pod whose kernel uses a memif by a tap of its own. The dataplane leaves it nothing to complete.
-func (l *lab) memifPod() *pod {
+func (l *lab) memifPod(change ...func(*pod)) *pod {
 	t := l.t
 	t.Helper()
 	n := len(l.pods) + 1
@@ -60,8 +61,12 @@ func (l *lab) memifPod() *pod {
 		index: uint32(n), namespace: netnstest.New(t), static: true,
 		v4: netip.AddrFrom4([4]byte{10, 1, 1, byte(n)}), v6: netip.MustParseAddr(fmt.Sprintf("fd00::%d", n)),
 	}
+	for _, f := range change {
+		f(p)
+	}
 	p.info = port.TapInfo{Name: "eth0", HostMAC: frame.MAC{2, 0, 0, 0, 1, byte(n)}}
-	d := memif.Description{Name: "eth0", Mode: memif.Ethernet, MAC: p.info.HostMAC.HardwareAddr(), MTU: 1500,
+	mtu := cmp.Or(p.mtu, 1500)
+	d := memif.Description{Name: "eth0", Mode: memif.Ethernet, MAC: p.info.HostMAC.HardwareAddr(), MTU: mtu,
 		Addresses: []netip.Prefix{netip.PrefixFrom(p.v4, 32), netip.PrefixFrom(p.v6, 128)}}
 	socket := filepath.Join(t.TempDir(), "memif.sock")
 	if err := l.engine.OpenMemif(p.index, port.MemifConfig{Socket: socket}); err != nil {
@@ -109,24 +114,28 @@ const (
 
 // nodes returns the labs of two nodes that are joined by a tunnel of the dataplane. Pod 1 is the first one of the first
 // node, pod 2 that of the second.
-func nodes(t *testing.T) (first, second *lab) {
+func nodes(t *testing.T) (first, second *lab) { t.Helper(); return nodesOf(t, 1600, 1500) }
+
+// nodesOf is nodes with the MTU of the wire, and that of the tunnel's frames.
+func nodesOf(t *testing.T, wire, inner int) (first, second *lab) {
 	t.Helper()
 	first = newLab(t)
 	second = newLab(t)
 	second.pods = []*pod{nil}
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire1", MTU: 1600}, PeerName: "wire2", PeerMTU: 1600}
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire1", MTU: wire}, PeerName: "wire2",
+		PeerMTU: uint32(wire)}
 	if err := netlink.LinkAdd(pair); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = netlink.LinkDel(pair) })
 	for n, l := range []*lab{first, second} {
-		l.join(byte(n+1), byte(2-n))
+		l.join(byte(n+1), byte(2-n), wire, inner)
 	}
 	return first, second
 }
 
 // join gives a node a tunnel to a peer, and routes to the peer's pod.
-func (l *lab) join(self, peer byte) {
+func (l *lab) join(self, peer byte, wire, inner int) {
 	l.t.Helper()
 	e := l.engine
 	ok := func(err error) {
@@ -147,7 +156,7 @@ func (l *lab) join(self, peer byte) {
 	ok(err)
 	ok(e.SetInterface(nodeUplink, forward.Interface{
 		Up:        true,
-		MTU:       1600,
+		MTU:       wire,
 		MAC:       mac(1, self),
 		Addresses: []netip.Addr{end(self)},
 	}))
@@ -156,9 +165,9 @@ func (l *lab) join(self, peer byte) {
 	route := forward.Route{Paths: []forward.Path{{Interface: nodeUplink}}}
 	ok(e.SetRoute(table, netip.PrefixFrom(end(peer), 32), route))
 	ok(e.SetNeighbour(nodeUplink, end(peer), mac(1, peer), true))
-	ok(e.SetInterface(nodeTunnel, forward.Interface{Up: true, MTU: 1500, MAC: mac(2, self), Tunnel: &forward.Tunnel{
+	ok(e.SetInterface(nodeTunnel, forward.Interface{Up: true, MTU: inner, MAC: mac(2, self), Tunnel: &forward.Tunnel{
 		Source: netip.AddrPortFrom(end(self), 4789), Destination: netip.AddrPortFrom(end(peer), 4789), VNI: 7}}))
-	ok(e.SetInterface(nodeBVI, forward.Interface{Up: true, MTU: 1500, MAC: mac(3, self), IP6Enabled: true,
+	ok(e.SetInterface(nodeBVI, forward.Interface{Up: true, MTU: inner, MAC: mac(3, self), IP6Enabled: true,
 		Addresses: []netip.Addr{inner4(self), inner6(self)}, LinkLocal: netip.MustParseAddr("fe80::b")}))
 	ok(e.SetBridge(forward.Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: nodeBVI,
 		Members: []forward.BridgeMember{{Interface: nodeTunnel, SplitHorizon: 1}},

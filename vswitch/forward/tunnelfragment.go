@@ -11,10 +11,10 @@ import (
 // than their network cards. The fragments of a packet reach the same worker: kernels and network cards distribute them
 // by their addresses, because later ones have no ports.
 const (
-	maxTunnelPacket = 9216 // bytes of a packet behind its IP header
-	heldPackets     = 64   // of a worker; the oldest one makes room for the next
-	heldOfPeer      = 16   // of these from one end of tunnels, so that it displaces only its own
-	maxTunnelPieces = 16   // fragments of a packet
+	maxTunnelPacket = frame.JumboSize // bytes of a packet behind its IP header
+	heldPackets     = 64              // of a worker; the oldest one makes room for the next
+	heldOfPeer      = 16              // of these from one end of tunnels, so that it displaces only its own
+	maxTunnelPieces = 16              // fragments of a packet
 
 	// fragmentsWait is shorter than elsewhere: a fast sender uses an identification of IPv4 again after less than a
 	// second, and the fragments of two packets must not be joined (RFC 4963).

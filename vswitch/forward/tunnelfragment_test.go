@@ -84,6 +84,22 @@ func TestFragmentsOfTunnelPacketsAreReassembledInAnyOrder(t *testing.T) {
 	}
 }
 
+// A router between the nodes carries 1500 bytes, and the pods send packets of the largest MTU.
+func TestFragmentsOfJumboTunnelPacketsAreReassembled(t *testing.T) {
+	for f := range tunnelEnds {
+		s := newTunnelSegment(t, f)
+		s.set(tunnelIndex, Interface{Up: true, MTU: frame.MaxMTU, MAC: frame.MAC{2, 0, 0, 0, 0, 8}, Tunnel: tunnelTo(f)})
+		s.set(uplinkIndex, Interface{Up: true, MTU: 9700, MAC: portMAC, IP6Enabled: true,
+			Addresses: []netip.Addr{tunnelEnds[IP4][0], tunnelEnds[IP6][0]}})
+		s.engine.Publish()
+		packet, inner := longTunnelPacket(t, s, frame.EthernetLen+frame.MaxMTU)
+		seen := s.receiveAll(piecesOf(t, packet, 1500)...)
+		if len(seen) != 1 || seen[0].on != 1 || !bytes.Equal(seen[0].raw, inner) {
+			t.Errorf("IPv%d: %d frames, drops %v", f, len(seen), s.engine.Drops())
+		}
+	}
+}
+
 // A copy must not stand for a fragment that is missing: the packet would have bytes of an earlier one.
 func TestCopiesOfFragmentsCompleteNoTunnelPacket(t *testing.T) {
 	s := newTunnelSegment(t, IP4)

@@ -10,6 +10,13 @@ const HeadRoom = 128
 // BufferSize is the size of a buffer without head room, for a GSO frame of up to 65,549 bytes.
 const BufferSize = 72 << 10
 
+// MaxMTU is the largest MTU of pods' interfaces that the dataplane promises for all paths of a packet.
+const MaxMTU = 9600
+
+// JumboSize is the room for a packet of MaxMTU with all headers of a tunnel around it. It limits the copies of packets
+// that the dataplane makes outside of buffers: in the slow path, and while their fragments arrive.
+const JumboSize = MaxMTU + HeadRoom
+
 // VectorSize is the largest number of frames in a vector.
 const VectorSize = 256
 

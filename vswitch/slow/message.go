@@ -29,9 +29,8 @@ const (
 	Route                     // look up the packet's destination as if it came from Interface; no TTL is taken
 )
 
-// MessageSize is the length of the longest frame that fits into a message: a jumbo frame of 9,216 bytes with its
-// Ethernet header.
-const MessageSize = 9232
+// MessageSize is the length of the longest frame that fits into a message.
+const MessageSize = frame.JumboSize
 
 // Message is a frame between a worker and the slow path. The frame is copied: buffers stay with their worker.
 type Message struct {

@@ -129,10 +129,15 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:items:Maximum=255
 	VirtualRouters []int32 `json:"virtualRouters,omitempty"`
 
+	// DNS of the network, for the CNI result of pods whose interface has the option dns. Kubelet writes resolv.conf from
+	// the spec of the pod, and ignores it. Running pods keep the one that they have.
+	// +optional
+	DNS *DNS `json:"dns,omitempty"`
+
 	// MTU of the network in bytes. Unset: the node's MTU minus the overhead of the tunnel.
 	// +optional
 	// +kubebuilder:validation:Minimum=576
-	// +kubebuilder:validation:Maximum=9000
+	// +kubebuilder:validation:Maximum=9600
 	MTU *int32 `json:"mtu,omitempty"`
 
 	// VXLAN network identifier. Unset: the controller allocates one, see status.vni.
@@ -190,6 +195,49 @@ type Route struct {
 	// +kubebuilder:validation:Minimum=0
 	Metric int32 `json:"metric,omitempty"`
 }
+
+// DNS is the configuration of a resolver.
+type DNS struct {
+	// Addresses of name servers, in the order in which a resolver asks them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Nameservers []Nameserver `json:"nameservers,omitempty"`
+
+	// Domain of the pod.
+	// +optional
+	Domain Domain `json:"domain,omitempty"`
+
+	// Domains in which a resolver searches short names.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Search []Domain `json:"search,omitempty"`
+
+	// Options of resolv.conf, such as ndots:2.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Options []ResolverOption `json:"options,omitempty"`
+}
+
+// Nameserver is the address of a name server.
+//
+// +kubebuilder:validation:MaxLength=45
+// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified() && !self.matches('^(22[4-9]|23[0-9])[.]|^[fF][fF]')",message="expected the address of a name server"
+type Nameserver string
+
+// Domain is a domain, with or without a dot at its end.
+//
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*[.]?$`
+type Domain string
+
+// ResolverOption is an option of resolv.conf.
+//
+// +kubebuilder:validation:MaxLength=255
+// +kubebuilder:validation:Pattern=`^[!-~]+$`
+type ResolverOption string
 
 // NetworkType is the way in which the interfaces of a network are connected.
 //

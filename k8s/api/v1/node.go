@@ -88,7 +88,7 @@ type Tunnel struct {
 	// MTU of the path to the node in bytes, including the outer headers.
 	// +optional
 	// +kubebuilder:validation:Minimum=576
-	// +kubebuilder:validation:Maximum=9216
+	// +kubebuilder:validation:Maximum=65535
 	MTU int32 `json:"mtu,omitempty"`
 }
 

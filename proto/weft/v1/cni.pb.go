@@ -449,7 +449,8 @@ type AddReply struct {
 	Interfaces    []*Interface           `protobuf:"bytes,2,rep,name=interfaces,proto3" json:"interfaces,omitempty"` // in mode chained without the main interface; empty in mode ipam
 	Ips           []*IP                  `protobuf:"bytes,3,rep,name=ips,proto3" json:"ips,omitempty"`
 	Routes        []*Route               `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
-	Dns           *DNS                   `protobuf:"bytes,5,opt,name=dns,proto3" json:"dns,omitempty"`
+	Dns           *DNS                   `protobuf:"bytes,5,opt,name=dns,proto3" json:"dns,omitempty"`                                 // of a foreign IPAM plugin
+	NetworkDns    *DNS                   `protobuf:"bytes,6,opt,name=network_dns,json=networkDns,proto3" json:"network_dns,omitempty"` // of the network of an interface that requests it; it takes precedence over all others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +516,13 @@ func (x *AddReply) GetRoutes() []*Route {
 func (x *AddReply) GetDns() *DNS {
 	if x != nil {
 		return x.Dns
+	}
+	return nil
+}
+
+func (x *AddReply) GetNetworkDns() *DNS {
+	if x != nil {
+		return x.NetworkDns
 	}
 	return nil
 }
@@ -1400,7 +1408,7 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05pools\x18\x12 \x03(\tR\x05pools\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfa\x01\n" +
 	"\bAddReply\x12$\n" +
 	"\x05error\x18\x01 \x01(\v2\x0e.weft.v1.ErrorR\x05error\x122\n" +
 	"\n" +
@@ -1408,7 +1416,9 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"interfaces\x12\x1d\n" +
 	"\x03ips\x18\x03 \x03(\v2\v.weft.v1.IPR\x03ips\x12&\n" +
 	"\x06routes\x18\x04 \x03(\v2\x0e.weft.v1.RouteR\x06routes\x12\x1e\n" +
-	"\x03dns\x18\x05 \x01(\v2\f.weft.v1.DNSR\x03dns\"\x81\x01\n" +
+	"\x03dns\x18\x05 \x01(\v2\f.weft.v1.DNSR\x03dns\x12-\n" +
+	"\vnetwork_dns\x18\x06 \x01(\v2\f.weft.v1.DNSR\n" +
+	"networkDns\"\x81\x01\n" +
 	"\vFindRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
 	"\n" +
@@ -1532,46 +1542,47 @@ var file_weft_v1_cni_proto_depIdxs = []int32{
 	9,  // 9: weft.v1.AddReply.ips:type_name -> weft.v1.IP
 	10, // 10: weft.v1.AddReply.routes:type_name -> weft.v1.Route
 	11, // 11: weft.v1.AddReply.dns:type_name -> weft.v1.DNS
-	1,  // 12: weft.v1.FindRequest.caller:type_name -> weft.v1.Caller
-	0,  // 13: weft.v1.FindRequest.attachment:type_name -> weft.v1.Attachment
-	3,  // 14: weft.v1.FindReply.error:type_name -> weft.v1.Error
-	5,  // 15: weft.v1.FindReply.found:type_name -> weft.v1.AddReply
-	1,  // 16: weft.v1.DeleteRequest.caller:type_name -> weft.v1.Caller
-	0,  // 17: weft.v1.DeleteRequest.attachment:type_name -> weft.v1.Attachment
-	2,  // 18: weft.v1.DeleteRequest.pod:type_name -> weft.v1.Pod
-	3,  // 19: weft.v1.DeleteReply.error:type_name -> weft.v1.Error
-	1,  // 20: weft.v1.CheckRequest.caller:type_name -> weft.v1.Caller
-	0,  // 21: weft.v1.CheckRequest.attachment:type_name -> weft.v1.Attachment
-	2,  // 22: weft.v1.CheckRequest.pod:type_name -> weft.v1.Pod
-	8,  // 23: weft.v1.CheckRequest.interfaces:type_name -> weft.v1.Interface
-	9,  // 24: weft.v1.CheckRequest.ips:type_name -> weft.v1.IP
-	10, // 25: weft.v1.CheckRequest.routes:type_name -> weft.v1.Route
-	3,  // 26: weft.v1.CheckReply.error:type_name -> weft.v1.Error
-	1,  // 27: weft.v1.StatusRequest.caller:type_name -> weft.v1.Caller
-	3,  // 28: weft.v1.StatusReply.error:type_name -> weft.v1.Error
-	1,  // 29: weft.v1.CollectRequest.caller:type_name -> weft.v1.Caller
-	0,  // 30: weft.v1.CollectRequest.valid:type_name -> weft.v1.Attachment
-	3,  // 31: weft.v1.CollectReply.error:type_name -> weft.v1.Error
-	0,  // 32: weft.v1.CollectReply.removed:type_name -> weft.v1.Attachment
-	4,  // 33: weft.v1.RemoteCNI.Add:input_type -> weft.v1.AddRequest
-	6,  // 34: weft.v1.RemoteCNI.Find:input_type -> weft.v1.FindRequest
-	4,  // 35: weft.v1.RemoteCNI.Address:input_type -> weft.v1.AddRequest
-	12, // 36: weft.v1.RemoteCNI.Delete:input_type -> weft.v1.DeleteRequest
-	14, // 37: weft.v1.RemoteCNI.Check:input_type -> weft.v1.CheckRequest
-	16, // 38: weft.v1.RemoteCNI.Status:input_type -> weft.v1.StatusRequest
-	18, // 39: weft.v1.RemoteCNI.Collect:input_type -> weft.v1.CollectRequest
-	5,  // 40: weft.v1.RemoteCNI.Add:output_type -> weft.v1.AddReply
-	7,  // 41: weft.v1.RemoteCNI.Find:output_type -> weft.v1.FindReply
-	5,  // 42: weft.v1.RemoteCNI.Address:output_type -> weft.v1.AddReply
-	13, // 43: weft.v1.RemoteCNI.Delete:output_type -> weft.v1.DeleteReply
-	15, // 44: weft.v1.RemoteCNI.Check:output_type -> weft.v1.CheckReply
-	17, // 45: weft.v1.RemoteCNI.Status:output_type -> weft.v1.StatusReply
-	19, // 46: weft.v1.RemoteCNI.Collect:output_type -> weft.v1.CollectReply
-	40, // [40:47] is the sub-list for method output_type
-	33, // [33:40] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	11, // 12: weft.v1.AddReply.network_dns:type_name -> weft.v1.DNS
+	1,  // 13: weft.v1.FindRequest.caller:type_name -> weft.v1.Caller
+	0,  // 14: weft.v1.FindRequest.attachment:type_name -> weft.v1.Attachment
+	3,  // 15: weft.v1.FindReply.error:type_name -> weft.v1.Error
+	5,  // 16: weft.v1.FindReply.found:type_name -> weft.v1.AddReply
+	1,  // 17: weft.v1.DeleteRequest.caller:type_name -> weft.v1.Caller
+	0,  // 18: weft.v1.DeleteRequest.attachment:type_name -> weft.v1.Attachment
+	2,  // 19: weft.v1.DeleteRequest.pod:type_name -> weft.v1.Pod
+	3,  // 20: weft.v1.DeleteReply.error:type_name -> weft.v1.Error
+	1,  // 21: weft.v1.CheckRequest.caller:type_name -> weft.v1.Caller
+	0,  // 22: weft.v1.CheckRequest.attachment:type_name -> weft.v1.Attachment
+	2,  // 23: weft.v1.CheckRequest.pod:type_name -> weft.v1.Pod
+	8,  // 24: weft.v1.CheckRequest.interfaces:type_name -> weft.v1.Interface
+	9,  // 25: weft.v1.CheckRequest.ips:type_name -> weft.v1.IP
+	10, // 26: weft.v1.CheckRequest.routes:type_name -> weft.v1.Route
+	3,  // 27: weft.v1.CheckReply.error:type_name -> weft.v1.Error
+	1,  // 28: weft.v1.StatusRequest.caller:type_name -> weft.v1.Caller
+	3,  // 29: weft.v1.StatusReply.error:type_name -> weft.v1.Error
+	1,  // 30: weft.v1.CollectRequest.caller:type_name -> weft.v1.Caller
+	0,  // 31: weft.v1.CollectRequest.valid:type_name -> weft.v1.Attachment
+	3,  // 32: weft.v1.CollectReply.error:type_name -> weft.v1.Error
+	0,  // 33: weft.v1.CollectReply.removed:type_name -> weft.v1.Attachment
+	4,  // 34: weft.v1.RemoteCNI.Add:input_type -> weft.v1.AddRequest
+	6,  // 35: weft.v1.RemoteCNI.Find:input_type -> weft.v1.FindRequest
+	4,  // 36: weft.v1.RemoteCNI.Address:input_type -> weft.v1.AddRequest
+	12, // 37: weft.v1.RemoteCNI.Delete:input_type -> weft.v1.DeleteRequest
+	14, // 38: weft.v1.RemoteCNI.Check:input_type -> weft.v1.CheckRequest
+	16, // 39: weft.v1.RemoteCNI.Status:input_type -> weft.v1.StatusRequest
+	18, // 40: weft.v1.RemoteCNI.Collect:input_type -> weft.v1.CollectRequest
+	5,  // 41: weft.v1.RemoteCNI.Add:output_type -> weft.v1.AddReply
+	7,  // 42: weft.v1.RemoteCNI.Find:output_type -> weft.v1.FindReply
+	5,  // 43: weft.v1.RemoteCNI.Address:output_type -> weft.v1.AddReply
+	13, // 44: weft.v1.RemoteCNI.Delete:output_type -> weft.v1.DeleteReply
+	15, // 45: weft.v1.RemoteCNI.Check:output_type -> weft.v1.CheckReply
+	17, // 46: weft.v1.RemoteCNI.Status:output_type -> weft.v1.StatusReply
+	19, // 47: weft.v1.RemoteCNI.Collect:output_type -> weft.v1.CollectReply
+	41, // [41:48] is the sub-list for method output_type
+	34, // [34:41] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_cni_proto_init() }
