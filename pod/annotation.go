@@ -182,7 +182,7 @@ func interfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 		}
 		requests[i].Options = o
 	}
-	if err := atMostOneDNS(requests); err != nil {
+	if err := AtMostOneDNS(askingForDNS(requests)); err != nil {
 		problems = append(problems, problemOf(AnnotationOptions, "%w", err))
 	}
 	for _, name := range sortedKeys(options) {
@@ -190,6 +190,15 @@ func interfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 			problemOf(AnnotationOptions, "%.80q is not an interface of %s", name, AnnotationCustom))
 	}
 	return requests, problems
+}
+
+func askingForDNS(requests []InterfaceRequest) (names []string) {
+	for _, r := range requests {
+		if r.Options.DNS {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 // AnnotationProblem is an error of an annotation of a pod, with code 103.

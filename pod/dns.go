@@ -20,6 +20,14 @@ func (d DNS) IsZero() bool {
 	return len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
 }
 
+// Or returns the configuration, or the other one if it is empty.
+func (d DNS) Or(other DNS) DNS {
+	if d.IsZero() {
+		return other
+	}
+	return d
+}
+
 // exceeded says which limit the configuration exceeds; "" if none.
 func (d DNS) exceeded() string {
 	for _, list := range []struct {
@@ -85,22 +93,11 @@ func (n *Network) checkDNS() error {
 // isDomain reports whether s is a domain, with or without a dot at its end.
 func isDomain(s string) bool { return len(s) <= 253 && isSubdomain(strings.TrimSuffix(s, ".")) }
 
-// SecondDNS is the error of an interface that asks for the DNS of its network, which another one of the pod does, too.
-func SecondDNS(first, second string) error {
-	return fmt.Errorf("%q: dns: interface %s has this option, and a CNI result has one DNS; remove one of both", second, first)
-}
-
-// atMostOneDNS rejects requests of which two ask for the DNS of their networks.
-func atMostOneDNS(requests []InterfaceRequest) error {
-	first := ""
-	for _, r := range requests {
-		switch {
-		case !r.Options.DNS:
-		case first != "":
-			return SecondDNS(first, r.Name)
-		default:
-			first = r.Name
-		}
+// AtMostOneDNS rejects several interfaces of a pod that ask for the DNS of their networks.
+func AtMostOneDNS(asking []string) error {
+	if len(asking) < 2 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%q: dns: interface %s has this option, and a CNI result has one DNS; remove one of both", asking[1],
+		asking[0])
 }

@@ -533,15 +533,14 @@ func distinctRoles(ev *pod.AddPod, specs []spec) error {
 
 // atMostOneDNS rejects two interfaces that request the DNS of their networks.
 func atMostOneDNS(ev *pod.AddPod, specs []spec) error {
-	first := ""
+	var asking []string
 	for _, s := range specs {
-		switch {
-		case s.dns.IsZero():
-		case first != "":
-			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", ev, pod.SecondDNS(first, s.name))
-		default:
-			first = s.name
+		if !s.dns.IsZero() {
+			asking = append(asking, s.name)
 		}
+	}
+	if err := pod.AtMostOneDNS(asking); err != nil {
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", ev, err)
 	}
 	return nil
 }

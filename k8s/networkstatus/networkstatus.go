@@ -85,9 +85,7 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 		if in.Name == a.Key.IfName {
 			s.Name = a.Key.Network
 			s.Default = true
-			if s.DNS.IsZero() {
-				s.DNS = a.Delegation.DNS
-			}
+			s.DNS = in.DNS.Or(a.Delegation.DNS)
 		}
 		for _, p := range in.Addresses {
 			s.IPs = append(s.IPs, p.Addr())
