@@ -124,7 +124,7 @@ func (a *admission) impossible(p *plan.Plan) error {
 	for _, f := range a.undo {
 		n := a.g.Node(f.id)
 		switch {
-		case n.State == plan.Doubtful:
+		case n.Phase() == plan.Doubtful:
 			errs = append(errs, fmt.Errorf("%s: the outcome of an earlier operation is not known yet", n.Ref))
 		case !a.txn.NoPending || n.Want == nil || !n.Waits():
 		case n.WaitedBefore(f.Desire): // and is not changed
@@ -245,7 +245,7 @@ func (r *run) finish() (*Record, error) {
 	r.publish(r.touched)
 	r.rec.Took = r.now().Sub(r.began)
 	for _, id := range r.touched {
-		if n := r.g.Node(id); n.Want != nil && n.Have == nil && n.Invalid == nil && n.Err == nil {
+		if n := r.g.Node(id); n.Desired() && n.Have == nil && n.Err == nil {
 			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.g.MissingNow(n), Lost: n.Lost})
 		}
 	}
@@ -282,14 +282,14 @@ func (r *run) tidy(id plan.ID) {
 	if kindOf(n) == nil {
 		return
 	}
-	if n.Want == nil && !n.Present() {
+	if n.Phase() == plan.Absent {
 		if n.Err != nil || !n.RetryAt.IsZero() {
 			r.clearError(id)
 		}
 		delete(r.g.LeftOut, id)
 		return
 	}
-	if n.Pends() && n.Err != nil && n.State != plan.Doubtful { // an error of times when its dependencies were met
+	if n.Pends() && n.Phase() == plan.Failed { // an error of times when its dependencies were met
 		r.clearError(id)
 	}
 	if n.Pends() && n.Have == nil && !r.dry { // it waits, whatever it was before

@@ -248,11 +248,10 @@ func (m *resync) compareMissing(k Kind, dirty []plan.ID) []plan.ID {
 
 // ifPending adds an object with a known state that is not the desired one.
 func ifPending(dirty []plan.ID, id plan.ID, n *plan.Node) []plan.ID {
-	if n.Orphan || n.HaveRev != n.WantRev || n.Err != nil || n.Drifted || n.Again ||
-		n.Want == nil && n.State != plan.Foreign {
-		return append(dirty, id)
+	if phase := n.Phase(); phase == plan.InSync || phase == plan.Foreign {
+		return dirty
 	}
-	return dirty
+	return append(dirty, id)
 }
 
 // adopt takes the value that a backend found as the applied value of an object.
@@ -261,7 +260,7 @@ func (s *state) adopt(id plan.ID, f found, i int) {
 	h := f.head(i)
 	value, meta := f.box(i)
 	if h.owner == Foreign ||
-		h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.State == plan.Foreign) {
+		h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.Foreign()) {
 		s.g.FoundForeign(id, value, meta)
 		return
 	}
@@ -322,8 +321,8 @@ func (m *resync) drift(id plan.ID, f found, i int) {
 	n := m.g.Node(id)
 	had := n.Have != nil
 	m.adopt(id, f, i)
-	n.Drifted = had && n.Want != nil && n.State != plan.Foreign && !n.InSync()
-	if n.Want == nil && n.State != plan.Foreign && !had {
+	n.Drifted = had && n.Want != nil && !n.Foreign() && !n.InSync()
+	if n.Want == nil && !n.Foreign() && !had {
 		m.g.SetOrphan(id, true)
 	}
 }
@@ -364,7 +363,7 @@ func (m *resync) prunable() (ids []plan.ID) {
 
 func (m *resync) orphans(k Kind) (ids []plan.ID, known int) {
 	for id, n := range m.g.Nodes() {
-		if n.Ref.Kind != k || n.Have == nil || n.State == plan.Foreign {
+		if n.Ref.Kind != k || n.Have == nil || n.Foreign() {
 			continue
 		}
 		known++

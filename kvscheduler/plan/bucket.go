@@ -32,7 +32,7 @@ func (n *Node) effective() any {
 	switch {
 	case n.Desired():
 		return n.Want
-	case n.State == Foreign || n.Orphan:
+	case n.Foreign() || n.Orphan:
 		return n.Have
 	}
 	return nil
@@ -48,7 +48,7 @@ func (n *Node) selected(value any, dep int32, t *Node, candidate any) bool {
 // current is the value by which an object on the machine serves. The desired value has also the fields that Rules.Equal
 // ignores.
 func (n *Node) current() any {
-	if n.HaveRev == n.WantRev && n.Desired() && n.State == Applied && !n.Drifted {
+	if n.HaveRev == n.WantRev && n.Desired() && n.state == isApplied && !n.Drifted {
 		return n.Want
 	}
 	return n.Have

@@ -81,7 +81,7 @@ func (g *Graph) Applied(id ID, verb Verb, meta any) {
 		}
 		return
 	}
-	n.State = Applied
+	n.state = isApplied
 	n.Have = n.Want
 	n.Meta = meta
 	n.HaveRev = n.WantRev
@@ -93,7 +93,7 @@ func (g *Graph) Applied(id ID, verb Verb, meta any) {
 func (g *Graph) gone(id ID) {
 	n := g.nodes[id]
 	n.Lost = n.Desired() && (n.Lost || n.Have != nil)
-	n.State = Absent
+	n.state = isAbsent
 	n.Have = nil
 	n.Meta = nil
 	n.HaveRev = 0
@@ -106,7 +106,7 @@ func (g *Graph) gone(id ID) {
 // Doubt notes that an operation may or may not have been done. The object may stand on the dependencies of both values.
 func (g *Graph) Doubt(id ID) {
 	n := g.nodes[id]
-	n.State = Doubtful
+	n.state = isDoubtful
 	g.touch(n)
 	edges := append(g.edges[:0], n.deps[applied]...)
 	for _, e := range n.deps[wanted] {
@@ -141,7 +141,7 @@ func (g *Graph) Missing(id ID) {
 func (g *Graph) FoundForeign(id ID, have, meta any) {
 	n := g.nodes[id]
 	g.touch(n)
-	n.State = Foreign
+	n.state = isForeign
 	n.Have = have
 	n.Meta = meta
 	n.HaveRev = 0
@@ -157,12 +157,12 @@ func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
 	n := g.nodes[id]
 	before := n.Have
 	g.touch(n)
-	n.State = Applied
+	n.state = isApplied
 	n.Have = have
 	n.Meta = meta
 	n.Lost = false
 	if !proven {
-		n.State = Unproven
+		n.state = isUnproven
 	}
 	g.resolveDoubt(id)
 	if changed = before == nil || !n.Rules.Equal(before, have); changed {
@@ -175,7 +175,7 @@ func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
 // Prove notes the full value of an object whose fields could not be read back.
 func (g *Graph) Prove(id ID, have any) {
 	n := g.nodes[id]
-	n.State = Applied
+	n.state = isApplied
 	n.Have = have
 }
 
@@ -248,7 +248,7 @@ func (g *Graph) Settle(id ID) bool {
 
 // ResolveApplied resolves the Any dependencies of the applied value again.
 func (g *Graph) ResolveApplied(id ID) {
-	if n := g.nodes[id]; n.There() && n.State != Foreign && len(n.anyDeps[applied]) > 0 {
+	if n := g.nodes[id]; n.There() && !n.Foreign() && len(n.anyDeps[applied]) > 0 {
 		g.dependAsApplied(id)
 	}
 }
@@ -272,7 +272,7 @@ func (g *Graph) RecreateMakers(missing *Node) (ids []ID) {
 		return nil
 	}
 	for _, e := range missing.deps[wanted] {
-		if t := g.nodes[e.to]; e.mode == Part && t.Have != nil && t.State != Foreign {
+		if t := g.nodes[e.to]; e.mode == Part && t.Have != nil && !t.Foreign() {
 			t.Again = true
 			ids = append(ids, e.to)
 		}

@@ -202,7 +202,7 @@ func (g *links) serves(n *Node, e edge) bool {
 	switch {
 	case !t.There():
 		return false
-	case !e.any || t.State == Foreign || t.Orphan || t.HaveRev == t.WantRev && !t.Drifted:
+	case !e.any || t.Foreign() || t.Orphan || t.HaveRev == t.WantRev && !t.Drifted:
 		return true
 	}
 	return n.selected(n.Want, e.dep, t, t.Have)
@@ -243,7 +243,7 @@ func (g *links) MissingNow(n *Node) []string {
 }
 
 func (g *links) missing(n *Node, there func(edge) bool) (out []string) {
-	if n.State == Foreign {
+	if n.Foreign() {
 		return []string{"an object that is not ours holds this name"}
 	}
 	if !n.Desired() {

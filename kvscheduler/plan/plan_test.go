@@ -188,7 +188,6 @@ func TestAnUpdateThatDisturbsNoDependentLeavesThoseAloneThatFollow(t *testing.T)
 	w.run("update:a", "a")
 	w.desire("a", &value{n: 2, gentle: true})
 	w.Found(w.id("a"), &value{n: 2}, nil, false)
-	w.node("a").State = plan.Unproven
 	w.expect("delete:follows delete:part update:a create:follows create:part", "a")
 }
 
