@@ -57,11 +57,6 @@ func (g *Graph) Sweep(ids []ID) {
 	}
 }
 
-func (n *Node) needed() bool {
-	return n.Ref == Ref{} || n.Want != nil || n.Present() || n.bucket != nil || n.RetrySlot >= 0 ||
-		n.Last != nil || len(n.rdeps[wanted]) > 0 || len(n.rdeps[applied]) > 0
-}
-
 // touch notes a change of a node.
 func (g *Graph) touch(n *Node) {
 	g.Clock++

@@ -155,6 +155,12 @@ func (n *Node) WaitedBefore(before Desire) bool {
 	return n.Waits() && n.Have == nil && before.Want != nil && before.WantRev == n.WantRev
 }
 
+// needed reports whether the graph has to keep the node.
+func (n *Node) needed() bool {
+	return n.Ref == Ref{} || n.Want != nil || n.Present() || n.bucket != nil || n.RetrySlot >= 0 ||
+		n.Last != nil || len(n.rdeps[wanted]) > 0 || len(n.rdeps[applied]) > 0
+}
+
 // needs reports whether the desired value depends on an object.
 func (n *Node) needs(on ID) bool {
 	return slices.ContainsFunc(n.deps[wanted], func(e edge) bool { return e.to == on })
