@@ -304,7 +304,7 @@ func (a *Agent) assemblePackages() (err error) {
 	return nil
 }
 
-// networkSettings returns what the configuration of ipnet depends on, besides the agent's.
+// networkSettings returns the dependencies of ipnet's configuration, except the agent's configuration.
 func (a *Agent) networkSettings() networkSettings {
 	return networkSettings{cluster: a.cluster, devices: a.devices, uplink: a.uplink, log: a.log}
 }
@@ -331,7 +331,7 @@ func (a *Agent) podConfig() podmanager.Config {
 	return c
 }
 
-// assembleOccupied prepares the exclusion of the node's addresses from those of pods.
+// assembleOccupied excludes the node's addresses from the allocation to pods.
 func (a *Agent) assembleOccupied() {
 	c := occupied.Config{
 		Occupy:      func(by map[netip.Addr]string) { a.network.Networks.Occupy(networks.OfLinks, by) },

@@ -43,8 +43,8 @@ type backend struct {
 }
 
 // chooseLinkTypes asks the dataplane whether it can create taps, and sets the link types accordingly. VPP needs
-// vhost-net for taps; weft-vswitch needs nothing that a node may lack. It retries until it gets a reply: a wrong guess
-// would replace the host link.
+// vhost-net for taps; weft-vswitch has no requirement that a node may lack. It retries until it gets a reply: a wrong
+// guess would replace the host link.
 func (b *backend) chooseLinkTypes(ctx context.Context, host *mesh.Host) {
 	if b.config.Dataplane.Type != config.VPP {
 		return

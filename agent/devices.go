@@ -21,7 +21,7 @@ import (
 // devices are the memifs of this node that kubelet and claims give to containers.
 type devices struct {
 	config  *config.Config
-	manager *devicemanager.Manager // nil: the node has none
+	manager *devicemanager.Manager // nil: the node has no devices
 	driver  *dra.Driver            // nil: claims get no devices
 	health  *health.Conditions
 	log     *slog.Logger
@@ -95,8 +95,8 @@ func (n *devices) observe(o podmanager.Outcome) {
 	}
 }
 
-// numaNode returns the NUMA node of the memifs: the configured one, or that of a machine with one. It is nil if the
-// memifs have none: a memif has the node of the worker that polls it, and which one that is, is unknown to the agent.
+// numaNode returns the NUMA node of the memifs: the configured one, or the only one of the machine. It is nil if the
+// node is unknown: a memif has the node of the worker that polls it, and the agent does not know the worker.
 func numaNode(root fs.FS, configured int) *int {
 	if configured >= 0 {
 		return &configured

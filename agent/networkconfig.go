@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/ipnet/networks"
 )
 
-// networkSettings makes the configuration of ipnet from that of the agent and from the machine.
+// networkSettings makes the configuration of ipnet from the agent's configuration and the machine.
 type networkSettings struct {
 	cluster *membership
 	devices *devices

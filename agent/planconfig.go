@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// comparison tells what a start with another configuration would change.
+// comparison finds the changes that a start with another configuration would make.
 type comparison struct {
 	networkSettings
 	config     *config.Config
@@ -25,9 +25,9 @@ type comparison struct {
 	quarantine *recovery.Quarantine
 }
 
-// newValues returns the desired values that change if the agent starts with another configuration, and notes on what is
-// not compared. It makes the values of both configurations from the stored state with networks of its own, so that the
-// agent's are not touched.
+// newValues returns the desired values that change if the agent starts with another configuration, and notes on
+// settings that are not compared. It makes the values of both configurations from the stored state with networks of its
+// own, so that the agent's are not touched.
 func (c *comparison) newValues(ctx context.Context, next config.Config) ([]eventloop.Setting, []string, error) {
 	saved, err := c.storage.saved()
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *comparison) newValues(ctx context.Context, next config.Config) ([]event
 	return set, notes, nil
 }
 
-// scratch collects the desired values of an event loop that applies nothing.
+// scratch collects the desired values of an event loop without applying them.
 type scratch struct {
 	mu      sync.Mutex
 	values  map[string]any

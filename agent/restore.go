@@ -21,7 +21,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// storage is the state file, which outlives a restart of the agent, and what the agent reads from it.
+// storage is the state file, which outlives a restart of the agent, with the functions that read it.
 type storage struct {
 	config  *config.Config
 	file    *statefile.File
@@ -154,7 +154,7 @@ func (s *storage) savedOfCluster() (saved ipnet.Saved, err error) {
 	return saved, err
 }
 
-// saved returns what the state file has of ipnet.
+// saved returns ipnet's part of the state file.
 func (s *storage) saved() (ipnet.Saved, error) {
 	saved, err := s.savedOfCluster()
 	if err != nil {

@@ -33,7 +33,7 @@ type admission struct {
 // admit validates the values of a transaction, checks ownership and cycles, and stages the values in the graph.
 func (s *state) admit(t Txn) (*admission, error) {
 	a := &admission{state: s, txn: t}
-	s.g.TakeStirred(nil) // those of earlier requests
+	s.g.TakeStirred(nil) // of earlier requests
 	if err := a.expand(); err != nil {
 		return a, err
 	}
@@ -228,7 +228,7 @@ func (a *admission) unstage() {
 	a.g.Sweep(ids)
 }
 
-// Stage changes the desired state and executes nothing: the next Resync reads the machine back and repairs the
+// Stage changes the desired state without executing operations: the next Resync reads the machine back and repairs the
 // difference. A start of the agent uses it, so that existing objects are found before any is made. Stage is best
 // effort: an invalid value becomes Invalid, is named in the error, and the rest is staged.
 func (s *Scheduler) Stage(ctx context.Context, t Txn) error {

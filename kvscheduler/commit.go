@@ -42,14 +42,14 @@ type ResyncOpt struct {
 	Label  string // for people
 	Event  uint64 // number of the event that asked, shown in the Record
 	Kinds  []Kind // nil: all
-	Refs   []Ref  // if set, only these objects, what they depend on directly, and all that depends on them
+	Refs   []Ref  // if set, only these objects, their direct dependencies, and all that depends on them
 	DryRun bool   // dump, compare and plan only
 	// most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
 	MaxPrune float64
 	Force    bool // prune all found objects, once all sources are ready
 
 	// Reopen is called when all was read back, before the repair. If it returns true, the lanes of the kinds open:
-	// their backends are back, and no operation relies on what they held before. nil: lanes stay as they are.
+	// their backends are back, and no operation relies on their earlier content. nil: lanes stay as they are.
 	Reopen func() bool
 }
 
@@ -75,7 +75,7 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	dirty := a.dirty
 	if t.Mode == BestEffort {
-		if len(s.g.LeftOut) > 0 { // by other transactions, whose callers got the failures
+		if len(s.g.LeftOut) > 0 { // by other transactions; their callers got the failures
 			r.own = s.dependents(dirty)
 		}
 		dirty = s.withSkipped(dirty)
@@ -110,7 +110,7 @@ func (r *run) describe(q *request) {
 	r.rec.Queued = r.began.Sub(q.queued)
 }
 
-// refused records a transaction that changed nothing.
+// refused records a transaction without effect.
 func (r *run) refused(err error) (*Record, error) {
 	r.errs = []error{err}
 	r.rec.Undone = true
@@ -148,7 +148,7 @@ func (a *admission) pendingError(n *plan.Node) error {
 }
 
 // takenDown returns an error for each other applied object of the source that the plan would delete although it is
-// desired. Objects of other sources may depend on what the transaction removes.
+// desired. Objects of other sources may depend on objects that the transaction removes.
 func (a *admission) takenDown(p *plan.Plan) (errs []error) {
 	if !a.txn.KeepOthers {
 		return nil

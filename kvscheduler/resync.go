@@ -151,7 +151,7 @@ type resync struct {
 
 // differences takes the dumps into the graph and returns the objects that are not as desired.
 func (m *resync) differences() []plan.ID {
-	m.g.TakeStirred(nil) // those of earlier requests
+	m.g.TakeStirred(nil) // of earlier requests
 	m.adopted = m.adopted[:0]
 	var dirty []plan.ID
 	for _, k := range m.kindNames() {
@@ -176,7 +176,7 @@ func (m *resync) differences() []plan.ID {
 	return dirty
 }
 
-// report records what a dry run found, and changes nothing.
+// report records the findings of a dry run, without side effects.
 func (m *resync) report(ops []plan.Op) (*Record, error) {
 	m.dry = true
 	m.rec.Origin = "report"
@@ -271,7 +271,7 @@ func (s *state) adopt(id plan.ID, f found, i int) {
 	}
 }
 
-// prove completes a dumped value whose hash agreed with no value that was known then, now that another value is
+// prove completes a dumped value if its hash agreed with no value that was known then, now that another value is
 // desired.
 func (s *state) prove(id plan.ID) {
 	n := s.g.Node(id)
@@ -280,8 +280,8 @@ func (s *state) prove(id plan.ID) {
 	}
 }
 
-// complete fills the fields of a dumped value that cannot be dumped from the first known value (nil: none) whose hash
-// agrees. proven is false if none does.
+// complete fills the fields of a dumped value that cannot be dumped. It takes them from the first known value (nil:
+// none) with the same hash. proven is false if no hash agrees.
 func (k *kind) complete(dumped any, h head, known ...any) (value any, proven bool) {
 	hashed := h.hasHash && k.hashes
 	for _, last := range known {

@@ -19,7 +19,7 @@ const (
 	Absent Phase = iota
 	// Pending: desired, some dependency is not applied; Status.Missing says which.
 	Pending
-	// Invalid: Validate refused the value, and nothing of an earlier one is left.
+	// Invalid: Validate refused the value, and no earlier one is applied.
 	Invalid
 	// InSync: desired and applied.
 	InSync
@@ -237,8 +237,8 @@ var shown = [...]Phase{
 	plan.Foreign:  Observed,
 }
 
-// trie is a persistent map from names to entries: a writer copies the path that it changes, so a snapshot costs nothing
-// and its readers need no lock. Nodes made by the same edit are changed in place.
+// trie is a persistent map from names to entries: a writer copies the path that it changes, so a snapshot is free and
+// its readers need no lock. Nodes made by the same edit are changed in place.
 //
 // Libraries were slower in the benchmarks of this package: go-immutable-radix by 17 to 27 % with up to 55 % more
 // allocations, the part of cilium/statedb by 10 % for an update of one object of 1,000.

@@ -27,7 +27,8 @@ type selections struct {
 	stirred []ID // nodes with Any edges that changed because a candidate did
 }
 
-// effective is the value by which a node can serve an Any dependency: what it will be, or what stays on the machine.
+// effective is the value by which a node can serve an Any dependency: its desired value, or the value that stays on the
+// machine.
 func (n *Node) effective() any {
 	switch {
 	case n.Desired():

@@ -39,7 +39,7 @@ func (g *Graph) BeginDump() { g.dumps++ }
 // EndDump ends what BeginDump began.
 func (g *Graph) EndDump() { g.dumps-- }
 
-// Sweep frees the given nodes, and those that lost an edge, if nothing refers to them and no dump is in progress.
+// Sweep frees the given nodes, and the nodes that lost an edge, if they are not referred to and no dump is in progress.
 func (g *Graph) Sweep(ids []ID) {
 	g.loose = append(g.loose, ids...)
 	for len(g.loose) > 0 && g.dumps == 0 {
@@ -167,7 +167,7 @@ func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
 	return changed
 }
 
-// Prove notes the full value of an object whose fields could not be read back.
+// Prove notes the full value of an object with fields that could not be read back.
 func (g *Graph) Prove(id ID, have any) {
 	n := g.nodes[id]
 	n.state = isApplied

@@ -59,7 +59,7 @@ type Failure struct {
 // Desire is the value that a source desires of one object, with the state that belongs to that value: a rolled back
 // transaction restores all of it.
 type Desire struct {
-	Want    any // nil: nothing
+	Want    any // nil: no source desires the object
 	WantRev uint64
 	Source  string
 	Invalid error // why the value was refused
@@ -77,7 +77,7 @@ type Node struct {
 	Last any // last applied value of an earlier run; nil: none, or read back since
 
 	state   state
-	Have    any // value on the machine; nil if there is none
+	Have    any // value on the machine; nil if it is absent
 	Meta    any // the backend's handle
 	HaveRev uint64
 	Tag     uint64 // stored hash of an unproven value

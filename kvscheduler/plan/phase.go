@@ -1,6 +1,6 @@
 package plan
 
-// Phase compares the desired value of an object with what is known of the machine.
+// Phase compares the desired value of an object with the last known state of the machine.
 type Phase uint8
 
 const (
@@ -10,7 +10,7 @@ const (
 	Waiting
 	// Blocked: the object is desired, and a foreign object has its name.
 	Blocked
-	// Refused: the desired value is invalid, and nothing of an earlier one is left.
+	// Refused: the desired value is invalid, and no earlier one is applied.
 	Refused
 	// InSync: the desired value is applied.
 	InSync
@@ -36,8 +36,8 @@ func (n *Node) Phase() Phase {
 	return n.PhaseBeforeDoubt()
 }
 
-// PhaseBeforeDoubt returns the phase without regard to an operation whose outcome is not known: a doubtful object that
-// failed is Failed. No doubtful object is InSync.
+// PhaseBeforeDoubt returns the phase without regard to an operation of unknown outcome: a doubtful object that failed
+// is Failed. No doubtful object is InSync.
 func (n *Node) PhaseBeforeDoubt() Phase {
 	if n.Want == nil {
 		return n.phaseUndesired()

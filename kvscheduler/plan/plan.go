@@ -44,7 +44,7 @@ type Plan struct {
 // Plan orders the operations for the dirty nodes and for everything that depends on them. It writes only the planned
 // part of nodes. Its cost is linear in the affected nodes and edges, and a sort.
 //
-// An object whose delete is held back counts as present, until a cascade deletes it; then the plan is made again.
+// An object counts as present while its delete is held back, until a cascade deletes it; then the plan is made again.
 func (g *Graph) Plan(dirty []ID, now time.Time) *Plan {
 	p := &g.last
 	p.links = &g.links
@@ -337,7 +337,7 @@ func (p *Plan) disturb(n *Node) {
 	}
 	n.act = recreate
 	n.cause = cause
-	if !n.Desired() { // an orphan cannot come back; an object whose delete is held back need not
+	if !n.Desired() { // an orphan cannot come back; an object with a delete that is held back need not
 		n.act = cascade
 		p.cascaded = true
 	}
