@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Config has the rules that no policy overrides. The zero value has none.
+// Config has the rules that no policy overrides. The zero value has no rules.
 type Config struct {
 	// Nodes are addresses of this node. Connections from them to the pods of the node are permitted: kubelet's probes,
 	// and everything else that the node itself sends.
