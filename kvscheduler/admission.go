@@ -125,11 +125,13 @@ func (a *admission) needsNothing(id plan.ID, v any) bool {
 
 // retry makes a value that was set again, but is not applied, due at once.
 func (a *admission) retry(id plan.ID) {
-	n := a.g.Node(id)
-	if n.HaveRev != n.WantRev || n.Err != nil {
+	if isDue(a.g.Node(id)) {
 		a.dirty = append(a.dirty, id)
 	}
 }
+
+// isDue reports whether the desired value is not applied yet, or its last operation failed.
+func isDue(n *plan.Node) bool { return n.HaveRev != n.WantRev || n.Err != nil }
 
 func (a *admission) desire(o Object) error {
 	k := a.kinds[o.Ref.Kind]
@@ -167,12 +169,12 @@ func (a *admission) put(d desire) {
 	if !same {
 		a.changed++
 	}
-	isDue := n.HaveRev != n.WantRev || n.Err != nil
+	wasDue := isDue(n)
 	moved := a.setWant(id, d)
 	if same {
 		n.WantRev = a.undo[len(a.undo)-1].WantRev
 	}
-	if !same || isDue || moved {
+	if !same || wasDue || moved {
 		a.dirty = append(a.dirty, id)
 	}
 }

@@ -295,7 +295,7 @@ func (r *run) tidy(id plan.ID) {
 	if n.Pends() && n.Have == nil && !r.dry { // it waits, whatever it was before
 		n.Drifted = false
 	}
-	if !n.Stays() || !n.InSync() { // an operation was planned: its result stands
+	if !n.Stays() || !n.Matches() { // an operation was planned: its result stands
 		return
 	}
 	before := n.HaveRev

@@ -73,7 +73,7 @@ func (r *run) retreat() {
 	var stranded []plan.ID
 	for _, id := range r.touched {
 		n := r.g.Node(id)
-		if !n.Stays() || !n.InSync() {
+		if !n.Stays() || !n.Matches() {
 			continue
 		}
 		if _, unmet := r.g.Unmet(n); unmet {

@@ -24,7 +24,7 @@ func (r readBack) resolveDoubt() {
 	for _, d := range r.doubt {
 		n := r.g.Node(d.id)
 		rec := &r.rec.Ops[d.slot]
-		done := d.verb == Delete && n.Have == nil || d.verb != Delete && n.InSync()
+		done := d.verb == Delete && n.Have == nil || d.verb != Delete && n.Matches()
 		switch {
 		case n.Phase() == plan.Doubtful:
 			r.fail(d.id, d.verb, d.err)
@@ -82,7 +82,7 @@ func (r readBack) readDoubtful(dirty []plan.ID) {
 			continue
 		}
 		r.clearError(id)
-		n.Drifted = n.Want != nil && !n.InSync()
+		n.Drifted = n.Want != nil && !n.Matches()
 	}
 	r.touched = append(r.touched, ids...)
 }

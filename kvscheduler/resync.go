@@ -321,7 +321,7 @@ func (m *resync) drift(id plan.ID, f found, i int) {
 	n := m.g.Node(id)
 	had := n.Have != nil
 	m.adopt(id, f, i)
-	n.Drifted = had && n.Want != nil && !n.Foreign() && !n.InSync()
+	n.Drifted = had && n.Want != nil && !n.Foreign() && !n.Matches()
 	if n.Want == nil && !n.Foreign() && !had {
 		m.g.SetOrphan(id, true)
 	}

@@ -251,7 +251,7 @@ func (g *Graph) ResolveApplied(id ID) {
 // dependAsApplied derives the dependencies of the object from its applied value.
 func (g *Graph) dependAsApplied(id ID) {
 	n := g.nodes[id]
-	if n.InSync() {
+	if n.Matches() {
 		g.align(id)
 		return
 	}

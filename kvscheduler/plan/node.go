@@ -124,8 +124,9 @@ func (n *Node) There() bool { return n.state != isAbsent && n.state != isDoubtfu
 // Foreign reports whether an object that is not ours has this name on the machine.
 func (n *Node) Foreign() bool { return n.state == isForeign }
 
-// InSync reports whether the applied value is the desired one.
-func (n *Node) InSync() bool {
+// Matches reports whether the applied value needs no change for the desired one. The phase becomes InSync when a plan
+// has found so.
+func (n *Node) Matches() bool {
 	return n.Desired() && n.state == isApplied && !n.Again && n.Rules.Equal(n.Want, n.Have)
 }
 

@@ -217,7 +217,7 @@ func (p *Plan) decide(n *Node, now time.Time) {
 	}
 	n.act = p.choose(n)
 	n.cause = noNode
-	n.fits = n.act == none && n.InSync()
+	n.fits = n.act == none && n.Matches()
 	if n.act == none || n.act == pend || n.dirty == p.epoch || n.Err == nil || p.depActs(n) {
 		return
 	}
