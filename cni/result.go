@@ -82,7 +82,7 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 		result.IPs = append(result.IPs, config)
 	}
 	for _, r := range reply.GetRoutes() {
-		route, err := routeOf(r)
+		route, err := routeOf(c.conf.CNIVersion, r)
 		if err != nil {
 			return nil, err
 		}
@@ -127,11 +127,17 @@ func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
 // interfaceOf sets members of version 1.1.0 only in that version: the library prints them in 1.0.0 too.
 func interfaceOf(version string, in *weftv1.Interface) *types100.Interface {
 	i := &types100.Interface{Name: in.GetName(), Mac: in.GetMac(), Sandbox: in.GetSandbox()}
-	if ok, err := cniversion.GreaterThanOrEqualTo(version, "1.1.0"); ok && err == nil {
+	if knowsDetails(version) {
 		i.Mtu = int(in.GetMtu())
 		i.SocketPath = in.GetSocketPath()
 	}
 	return i
+}
+
+// knowsDetails reports whether a version of CNI has MTUs, paths of sockets, and priorities of routes.
+func knowsDetails(version string) bool {
+	ok, err := cniversion.GreaterThanOrEqualTo(version, "1.1.0")
+	return ok && err == nil
 }
 
 func ipOf(ip *weftv1.IP) (*types100.IPConfig, error) {
@@ -143,13 +149,17 @@ func ipOf(ip *weftv1.IP) (*types100.IPConfig, error) {
 	return &types100.IPConfig{Address: netOf(prefix), Gateway: gateway}, err
 }
 
-func routeOf(r *weftv1.Route) (*types.Route, error) {
+func routeOf(version string, r *weftv1.Route) (*types.Route, error) {
 	prefix, err := netip.ParsePrefix(r.GetDestination())
 	if err != nil {
 		return nil, fmt.Errorf("route of the reply: %w", err)
 	}
 	gateway, err := gatewayOf(r.GetGateway())
-	return &types.Route{Dst: netOf(prefix), GW: gateway}, err
+	route := &types.Route{Dst: netOf(prefix), GW: gateway}
+	if knowsDetails(version) {
+		route.Priority = int(r.GetMetric())
+	}
+	return route, err
 }
 
 func gatewayOf(text string) (net.IP, error) {

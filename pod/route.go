@@ -279,6 +279,9 @@ func (n *Network) checkGateway() error {
 	return nil
 }
 
+// isLinkLocal6 reports whether an address is one that each IPv6 router has on each link.
+func isLinkLocal6(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+
 // isHostIn reports whether an address of a prefix can be a host's.
 func isHostIn(a netip.Addr, in netip.Prefix) bool {
 	isBroadcast := a.Is4() && a == netaddr.Last(in)
@@ -349,7 +352,7 @@ func (n *Network) Leads(r RouteRequest) error {
 	case r.Via.IsValid() && n.Type != L2 && r.Via != n.GatewayIn(cidr):
 		return fmt.Errorf("%s: the dataplane routes the packets of network %s: leave out via, or use a network of type L2",
 			r, n.Name)
-	case r.Via.IsValid() && len(n.CIDRs) > 0 && !r.Via.IsLinkLocalUnicast() && !isHostIn(r.Via, cidr):
+	case r.Via.IsValid() && len(n.CIDRs) > 0 && !isLinkLocal6(r.Via) && !isHostIn(r.Via, cidr):
 		return fmt.Errorf("%s: via is not the address of a host in the cidrs of network %s", r, n.Name)
 	case !r.Via.IsValid() && n.Type == L2 && !n.GatewayIn(cidr).IsValid():
 		return fmt.Errorf("%s: network %s has no gateway of this family: name the next hop by via", r, n.Name)

@@ -79,7 +79,7 @@ func gatewayFor(reply *weftv1.AddReply, r pod.Route) string {
 }
 
 func routeOf(r pod.Route) *weftv1.Route {
-	route := &weftv1.Route{Destination: r.Destination.String()}
+	route := &weftv1.Route{Destination: r.Destination.String(), Metric: uint32(r.Metric)}
 	if r.Gateway.IsValid() {
 		route.Gateway = r.Gateway.String()
 	}

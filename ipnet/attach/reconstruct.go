@@ -97,6 +97,9 @@ func (r *reconstruction) attachments(found []Found, lost []Found) ([]*pod.Attach
 	for _, f := range lost {
 		delete(refused, f.Object)
 	}
+	for _, a := range attachments {
+		r.addNetworkRoutes(a)
+	}
 	return slices.SortedFunc(maps.Values(attachments), func(a, b *pod.Attachment) int {
 		return cmp.Compare(a.Key.String(), b.Key.String())
 	}), refused
@@ -159,6 +162,26 @@ func (r *reconstruction) add(f Found, a *pod.Attachment, others []*pod.Attachmen
 	}
 	a.Interfaces = append(a.Interfaces, s.record(leases))
 	return nil
+}
+
+// addNetworkRoutes adds the routes of the networks of an attachment. The routes that its options requested are not known
+// any more.
+func (r *reconstruction) addNetworkRoutes(a *pod.Attachment) {
+	routing := &routing{interfaces: a.Interfaces, pods: networkNamed(pod.DefaultNetwork, r.networks)}
+	for _, i := range a.Interfaces {
+		routing.specs = append(routing.specs, spec{
+			network: networkNamed(i.Network, r.networks),
+			routes:  routeChoice{isDefault: r.defaultRoutes && i.Name == desired.RuntimesName},
+		})
+	}
+	for at, s := range routing.specs {
+		if s.network.custom == nil {
+			continue
+		}
+		for _, q := range s.network.custom.Network.Routes {
+			_ = routing.addOfNetwork(at, q) // as at the ADD, which had no such route either
+		}
+	}
 }
 
 // keyOf reads the attachment of an interface from its alias.

@@ -212,7 +212,7 @@ var claimCases = []struct{ name, parameters, denied string }{
 	{"no options", `{"options":null}`, "parameters: options: expected a JSON object"},
 	{
 		"an unknown option", `{"options":{"ringsize":2}}`,
-		"parameters: options: ringsize: unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif bufferSize",
+		"parameters: options: ringsize: unknown option; known are defaultRoute, gateway, ipForwarding, ips, mac, mtu, routes, rxQueues, txQueues, and for a memif bufferSize",
 	},
 	{"a small ring", `{"options":{"ringSize":1}}`, `parameters: options: ringSize: expected 2 to 16384 slots, not "1"`},
 	{

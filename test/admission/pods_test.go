@@ -153,7 +153,7 @@ var podCases = []struct {
 	{"an interface twice", withOptions("t1/tap", `{"t1": {}, "t1": {}}`), `"t1" occurs twice`},
 	{
 		"an unknown option", withOptions("t1/tap", `{"t1": {"mac": "02:00:00:00:00:01", "mtuu": 1400}}`),
-		`"t1": mtuu: unknown option; known are ips, mac, mtu`,
+		`"t1": mtuu: unknown option; known are defaultRoute, gateway, ipForwarding, ips, mac, mtu`,
 	},
 	{"a small MTU", withOptions("t1/tap", `{"t1": {"mtu": 575}}`), `"t1": mtu: expected 576 to 9000 bytes, not "575"`},
 	{
@@ -192,6 +192,20 @@ var podCases = []struct {
 	{
 		"an option of memifs", withOptions("t1/tap", `{"t1": {"ringSize": 1024}}`),
 		`"t1": ringSize: only an interface of type memif has this option`,
+	},
+	{
+		"routes", withOptions("t1/tap, t2/veth",
+			`{"t1": {"routes": [{"to": "10.2.0.0/16", "via": "10.1.0.9", "metric": 7}, {"to": "::/0"}], "mtu": 1400},
+			"t2": {"defaultRoute": true, "ipForwarding" : false, "routes": []}}`), "",
+	},
+	{
+		"an unknown option beside routes",
+		withOptions("t1/tap", `{"t1": {"routes": [{"to": "10.2.0.0/16"}], "route": "10.2.0.0/16"}}`),
+		`"t1": route: unknown option; known are defaultRoute, gateway`,
+	},
+	{
+		"a switch as text", withOptions("t1/tap", `{"t1": {"defaultRoute": "yes"}}`),
+		`"t1": defaultRoute: expected true or false, not "\"yes\""`,
 	},
 	{"escaped options", withOptions("t1/tap", `{"t\u0031": {"mt\u0075": 1400}}`), ""},
 	{"pools", map[string]string{pod.AnnotationPools: `["a", "b"]`}, ""},

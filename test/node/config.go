@@ -140,6 +140,16 @@ type Network struct {
 	CIDRs     []netip.Prefix `json:"cidrs,omitempty"`
 	AntiSpoof bool           `json:"antiSpoof"`
 	Direct    bool           `json:"direct,omitempty"`
+	Gateway   string         `json:"gateway,omitempty"` // none, or an address of each family
+	Reserved  []string       `json:"reserved,omitempty"`
+	Excluded  []string       `json:"excluded,omitempty"`
+	Routes    []Route        `json:"routes,omitempty"`
+}
+
+// Route is a route of the pods of a network.
+type Route struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via,omitzero"`
 }
 
 // bothFamilies are pools of both families for a small node.

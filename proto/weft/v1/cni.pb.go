@@ -772,6 +772,7 @@ type Route struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Destination   string                 `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"` // prefix
 	Gateway       string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Metric        uint32                 `protobuf:"varint,3,opt,name=metric,proto3" json:"metric,omitempty"` // 0: the kernel's default
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +819,13 @@ func (x *Route) GetGateway() string {
 		return x.Gateway
 	}
 	return ""
+}
+
+func (x *Route) GetMetric() uint32 {
+	if x != nil {
+		return x.Metric
+	}
+	return 0
 }
 
 // DNS is the DNS field of a CNI result.
@@ -1420,10 +1428,11 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x02IP\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x1c\n" +
-	"\tinterface\x18\x03 \x01(\rR\tinterface\"C\n" +
+	"\tinterface\x18\x03 \x01(\rR\tinterface\"[\n" +
 	"\x05Route\x12 \n" +
 	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x18\n" +
-	"\agateway\x18\x02 \x01(\tR\agateway\"q\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\x12\x16\n" +
+	"\x06metric\x18\x03 \x01(\rR\x06metric\"q\n" +
 	"\x03DNS\x12 \n" +
 	"\vnameservers\x18\x01 \x03(\tR\vnameservers\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x16\n" +
