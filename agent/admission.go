@@ -69,7 +69,7 @@ func (d *admission) hasMore(s ipam.Stats) bool {
 	return s.Free+s.Cooling > 0 || d.member != nil && d.member.Blocks.CanGrow(s)
 }
 
-// occupiedOf says how many addresses of a pool nodes have; "" if they have none.
+// occupiedOf says how many addresses of a pool nodes have; "" if nodes have no address of it.
 func occupiedOf(s ipam.Stats) string {
 	if s.Occupied == 0 {
 		return ""

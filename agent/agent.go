@@ -29,7 +29,6 @@ import (
 	"github.com/weftnet/weft/agent/occupied"
 	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/agent/owners"
-	"github.com/weftnet/weft/agent/pathmtu"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/agent/statefile"
@@ -38,14 +37,12 @@ import (
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/splice"
 	"github.com/weftnet/weft/dataplane/vpp"
-	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s/dra"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -62,39 +59,25 @@ type Agent struct {
 	socket    *socket
 	admission *admission
 	uplink    *uplink.Keeper
-	member    *cluster.Member // nil without a cluster
-	networks  *cluster.NodeNetworks
+	cluster   *membership
+	devices   *devices
 
 	// Events become transactions of desired values.
 	loop      *eventloop.Loop
 	pods      *podmanager.Manager
 	network   *ipnet.Network
-	devices   *devicemanager.Manager // nil: the node has none
-	driver    *dra.Driver            // nil: claims get no devices
 	external  *external.Files
-	observers []func(podmanager.Outcome) // of outcomes of attachments
+	observers *observers
 
-	// Transactions become calls of the kernel and of the dataplane.
-	scheduler *kvscheduler.Scheduler
-	committer *committer
-	dataplane *southbound.Dataplane
-	splices   *splice.Splices
-
-	// The state outlives a restart.
-	state      *statefile.File
-	monitor    *statefile.Monitor
-	quarantine *recovery.Quarantine
-	replayer   *recovery.Replayer
+	backend *backend // transactions become calls of the kernel and of the dataplane
+	storage *storage // the state outlives a restart
 
 	// The machine is compared with the state.
-	machine   *machine
-	shared    *sharedObjects
-	deletions *deletions
-	chains    *chain.Tracker
-	drift     *drift.Monitor
-	owners    *owners.Index
-	occupied  *occupied.Watcher
-	paths     *pathmtu.Monitor // nil: no tunnels lead to other nodes
+	machine    *machine
+	deletions  *deletions
+	quarantine *recovery.Quarantine
+	replayer   *recovery.Replayer
+	drift      *drift.Monitor
 }
 
 // stateWait is how long a starting agent waits until another agent closes the state file.
@@ -103,6 +86,10 @@ const stateWait = 15 * time.Second
 // New assembles an agent and restores its state. It changes nothing on the machine before Run. Close it in any case.
 func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{config: c, log: log, health: health.New(c.HealthFile, log)}
+	a.cluster = &membership{config: &a.config}
+	a.devices = &devices{config: &a.config, health: a.health, log: log}
+	a.backend = &backend{config: &a.config, log: log}
+	a.storage = &storage{config: &a.config, cluster: a.cluster, log: log}
 	a.admission = &admission{health: a.health, exhaustedIsUnavailable: c.Addresses.ExhaustedIsUnavailable}
 	if a.telemetry, err = newTelemetry(ctx, c, log); err != nil {
 		return a, err
@@ -119,13 +106,13 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	}()
 	wait, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
-	if a.state, err = statefile.Open(wait, filepath.Join(c.StateDir, "state.db"), log); err != nil {
+	if a.storage.file, err = statefile.Open(wait, filepath.Join(c.StateDir, "state.db"), log); err != nil {
 		return a, err
 	}
-	a.state.OnSave = a.telemetry.metrics.Committed
+	a.storage.file.OnSave = a.telemetry.metrics.Committed
 	a.health.Advise(health.State)
-	a.monitor = statefile.NewMonitor(a.state, a.health.SetErr(health.State), log)
-	a.admission.monitor = a.monitor
+	a.storage.monitor = statefile.NewMonitor(a.storage.file, a.health.SetErr(health.State), log)
+	a.admission.monitor = a.storage.monitor
 	if err := a.assembleUplink(ctx); err != nil {
 		return a, err
 	}
@@ -141,38 +128,39 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	if err := a.restore(); err != nil {
 		return a, err
 	}
-	a.occupied.Read() // before the first pod gets an address
+	a.observers.occupied.Read() // before the first pod gets an address
 	if err := a.join(); err != nil {
 		return a, err
 	}
 	a.telemetry.source = measure.Source{
 		Loop:       a.loop,
-		Scheduler:  a.scheduler,
+		Scheduler:  a.backend.scheduler,
 		Pods:       a.pods,
 		Networks:   a.network.Networks,
-		Dataplane:  a.dataplane,
+		Dataplane:  a.backend.dataplane,
 		Counters:   a.telemetry.counters,
 		Quarantine: a.quarantine,
 		Health:     a.health,
 		Queue:      a.deletions.queue,
-		Devices:    a.devices,
-		Member:     a.member,
+		Devices:    a.devices.manager,
+		Member:     a.cluster.member,
 	}
-	if a.enforces() {
-		a.telemetry.source.Policies = measure.NewPolicyCounters(a.scheduler.View, a.dataplane.Client.ACLMatches)
+	if a.cluster.enforces() {
+		matches := a.backend.dataplane.Client.ACLMatches
+		a.telemetry.source.Policies = measure.NewPolicyCounters(a.backend.scheduler.View, matches)
 	}
 	return a, nil
 }
 
 // Close closes the state file, and ends the splices of memifs.
 func (a *Agent) Close() error {
-	if a.splices != nil {
-		a.splices.Close()
+	if a.backend.splices != nil {
+		a.backend.splices.Close()
 	}
-	if a.state == nil {
+	if a.storage.file == nil {
 		return nil
 	}
-	return a.state.Close()
+	return a.storage.file.Close()
 }
 
 // assembleUplink finds the network card that the dataplane will own.
@@ -184,51 +172,51 @@ func (a *Agent) assembleUplink(ctx context.Context) (err error) {
 }
 
 func (a *Agent) assembleScheduler() error {
-	a.scheduler = kvscheduler.New(kvscheduler.Config{
+	a.backend.scheduler = kvscheduler.New(kvscheduler.Config{
 		Sources: []string{ownSource, externalSource},
-		Journal: a.state.Journal,
+		Journal: a.storage.file.Journal,
 		OnDone: func(r *kvscheduler.Record) {
-			a.state.Transactions.Add(r)
+			a.storage.file.Transactions.Add(r)
 			a.telemetry.recorder().Transaction(r)
 			a.telemetry.tracer.Transaction(r)
 		},
 		Logger: a.log.With("component", "kvscheduler"),
 	})
-	a.dataplane = southbound.New(a.config, a.log, a.health)
-	a.dataplane.InTheWay = linux.InTheWay
-	a.dataplane.OnReconnect = a.telemetry.metrics.Reconnected
-	a.dataplane.OnReplay = a.telemetry.metrics.Replayed
-	a.telemetry.counters = southbound.NewCounters(a.dataplane, a.health, a.log)
-	a.quarantine = recovery.NewQuarantine(a.state, a.health, a.log)
+	a.backend.dataplane = southbound.New(a.config, a.log, a.health)
+	a.backend.dataplane.InTheWay = linux.InTheWay
+	a.backend.dataplane.OnReconnect = a.telemetry.metrics.Reconnected
+	a.backend.dataplane.OnReplay = a.telemetry.metrics.Replayed
+	a.telemetry.counters = southbound.NewCounters(a.backend.dataplane, a.health, a.log)
+	a.quarantine = recovery.NewQuarantine(a.storage.file, a.health, a.log)
 	overfull := new(linux.Overfull)
 	if err := a.assembleDeletions(overfull); err != nil {
 		return err
 	}
-	if a.member != nil {
-		a.quarantine.Tell = a.member.Events.Quarantined
+	if a.cluster.member != nil {
+		a.quarantine.Tell = a.cluster.member.Events.Quarantined
 	}
-	a.shared = &sharedObjects{scheduler: a.scheduler, health: a.health}
-	a.chains = chain.New(chain.Config{
-		State:   a.state,
-		View:    a.scheduler.View,
+	a.backend.shared = &sharedObjects{scheduler: a.backend.scheduler, health: a.health}
+	a.observers = &observers{devices: a.devices, cluster: a.cluster}
+	a.observers.chains = chain.New(chain.Config{
+		State:   a.storage.file,
+		View:    a.backend.scheduler.View,
 		Objects: func(at *pod.Attachment) []string { return a.machine.objects(at) },
 		Log:     a.log.With("component", "chains"),
 	})
-	a.observers = append(a.observers, a.chains.Observe)
-	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
+	if err := vpp.Register(a.backend.scheduler, a.backend.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
 	options := linux.Options{
 		VethName:     desired.VethObject,
-		ChainChanges: a.chains.Later,
+		ChainChanges: a.observers.chains.Later,
 		Overfull:     overfull,
 		Unannounced:  (&unsent{log: a.log}).warn,
 	}
-	if err := linux.Register(a.scheduler, options); err != nil {
+	if err := linux.Register(a.backend.scheduler, options); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
-	a.splices = splice.New(a.log.With("component", "splices"))
-	if err := splice.Register(a.scheduler, a.splices); err != nil {
+	a.backend.splices = splice.New(a.log.With("component", "splices"))
+	if err := splice.Register(a.backend.scheduler, a.backend.splices); err != nil {
 		return fmt.Errorf("splices of memifs: %w", err)
 	}
 	return nil
@@ -247,9 +235,9 @@ func (a *Agent) assembleDeletions(overfull *linux.Overfull) error {
 		log:    a.log,
 	}
 	a.deletions.vanished = garbage.New(a.health, a.log, a.deletions.deleteVanished)
-	if a.member != nil {
-		a.deletions.unread.Tell = a.member.Events.Unread
-		a.deletions.vanished.IsDeleted = a.member.View.IsDeleted
+	if a.cluster.member != nil {
+		a.deletions.unread.Tell = a.cluster.member.Events.Unread
+		a.deletions.vanished.IsDeleted = a.cluster.member.View.IsDeleted
 		a.deletions.vanished.Sandboxes = garbage.ContainerRuntime{Socket: a.config.Kubernetes.RuntimeSocket}.Sandboxes
 	}
 	return nil
@@ -271,35 +259,38 @@ func (u *unsent) warn(v wire.Announcement, err error) {
 
 func (a *Agent) assemblePackages() (err error) {
 	// until all attachments are known
-	a.committer = &committer{
-		scheduler:   a.scheduler,
+	a.backend.committer = &committer{
+		scheduler:   a.backend.scheduler,
 		keepUnknown: true,
-		onRefused:   a.shared.noteRefusal,
+		onRefused:   a.backend.shared.noteRefusal,
 		onRepair:    a.telemetry.recorder().Drift,
-		client:      a.dataplane.Client,
+		client:      a.backend.dataplane.Client,
 	}
 	a.loop = eventloop.New(eventloop.Config{
-		Committer: a.committer,
-		Saver:     a.state,
-		External:  external.Codec{Scheduler: a.scheduler},
+		Committer: a.backend.committer,
+		Saver:     a.storage.file,
+		External:  external.Codec{Scheduler: a.backend.scheduler},
 		Log:       a.log.With("component", "eventloop"),
 		Verify:    a.config.Verify,
 		OnRecord:  a.telemetry.onEvent,
 	})
-	a.networks = cluster.NewNodeNetworks(a.config.Addresses.Networks, a.loop, a.log)
+	a.cluster.networks = cluster.NewNodeNetworks(a.config.Addresses.Networks, a.loop, a.log)
 	a.external = external.New(a.config.External, a.loop, a.log)
-	if err := a.assembleDevices(); err != nil {
+	if err := a.devices.assemble(a.loop, a.cluster.member); err != nil {
 		return err
 	}
-	a.network, err = ipnet.New(a.networkConfig(&a.config))
+	if a.devices.manager != nil {
+		a.deletions.vanished.IsListed = a.devices.manager.Lists
+	}
+	a.network, err = ipnet.New(a.networkSettings().of(&a.config))
 	if err != nil {
 		return fmt.Errorf("networks: %w", err)
 	}
 	a.admission.network = a.network
 	a.machine = &machine{
-		scheduler:  a.scheduler,
+		scheduler:  a.backend.scheduler,
 		network:    a.network,
-		devices:    a.devices,
+		devices:    a.devices.manager,
 		quarantine: a.quarantine,
 	}
 	a.pods = podmanager.New(a.podConfig())
@@ -307,10 +298,15 @@ func (a *Agent) assemblePackages() (err error) {
 	a.deletions.pods = a.pods
 	a.assembleOwners()
 	a.assembleOccupied()
-	a.assemblePathMTU()
+	a.cluster.measurePaths(a.network, a.loop, a.health, a.log)
 	a.assembleRecovery()
 	register(a.loop, a.handlers())
 	return nil
+}
+
+// networkSettings returns the dependencies of ipnet's configuration, except the agent's configuration.
+func (a *Agent) networkSettings() networkSettings {
+	return networkSettings{cluster: a.cluster, devices: a.devices, uplink: a.uplink, log: a.log}
 }
 
 // podConfig returns the configuration of podmanager.
@@ -319,23 +315,23 @@ func (a *Agent) podConfig() podmanager.Config {
 		Loop:      a.loop,
 		Node:      a.machine,
 		Admission: a.admission,
-		Chains:    a.chains,
+		Chains:    a.observers.chains,
 		Queue:     a.deletions.queue,
-		Observe:   a.observe,
+		Observe:   a.observers.observe,
 		Grace:     orNone(a.config.GCGrace),
 		Log:       a.log.With("component", "podmanager"),
 	}
-	if a.member != nil {
-		c.Cluster = a.member.Inputs()
-		c.Refiller = a.member.Inputs()
+	if a.cluster.member != nil {
+		c.Cluster = a.cluster.member.Inputs()
+		c.Refiller = a.cluster.member.Inputs()
 	}
-	if a.devices != nil {
-		c.Devices = a.devices
+	if a.devices.manager != nil {
+		c.Devices = a.devices.manager
 	}
 	return c
 }
 
-// assembleOccupied prepares the exclusion of the node's addresses from those of pods.
+// assembleOccupied excludes the node's addresses from the allocation to pods.
 func (a *Agent) assembleOccupied() {
 	c := occupied.Config{
 		Occupy:      func(by map[netip.Addr]string) { a.network.Networks.Occupy(networks.OfLinks, by) },
@@ -344,47 +340,45 @@ func (a *Agent) assembleOccupied() {
 		Health:      a.health,
 		Log:         a.log.With("component", "ipnet"),
 	}
-	if a.member != nil {
-		c.Tell = a.member.Events.Occupied
+	if a.cluster.member != nil {
+		c.Tell = a.cluster.member.Events.Occupied
 	}
-	a.occupied = occupied.New(c)
-	a.observers = append(a.observers, a.occupied.Observe)
+	a.observers.occupied = occupied.New(c)
 }
 
 // assembleOwners prepares the index of the pods of objects.
 func (a *Agent) assembleOwners() {
 	c := owners.Config{Attachments: a.pods.Attachments, Wiring: a.network.Pods.Owners}
-	if a.devices != nil {
-		c.Files = a.devices.Objects
+	if a.devices.manager != nil {
+		c.Files = a.devices.manager.Objects
 	}
-	a.owners = owners.New(c)
-	a.machine.owners = a.owners
-	a.observers = append(a.observers, a.owners.Observe)
+	a.observers.owners = owners.New(c)
+	a.machine.owners = a.observers.owners
 }
 
 // assembleRecovery prepares the replays of the dataplane and the search for drift, which pauses during replays.
 func (a *Agent) assembleRecovery() {
 	a.replayer = &recovery.Replayer{Config: recovery.Config{
-		Dataplane:  a.dataplane,
+		Dataplane:  a.backend.dataplane,
 		Loop:       a.loop,
-		Scheduler:  a.scheduler,
+		Scheduler:  a.backend.scheduler,
 		Pods:       a.pods,
 		Wiring:     a.network.Pods,
 		Objects:    a.machine.objects,
 		Quarantine: a.quarantine, Health: a.health, Log: a.log,
 	}}
-	a.dataplane.Replay = a.replayer.Replay
-	a.quarantine.Attribute(a.dataplane.Connection)
+	a.backend.dataplane.Replay = a.replayer.Replay
+	a.quarantine.Attribute(a.backend.dataplane.Connection)
 	a.drift = drift.New(drift.Config{
-		Scheduler: a.scheduler,
+		Scheduler: a.backend.scheduler,
 		Loop:      a.loop,
 		Replays:   a.replayer,
-		Owners:    a.owners,
+		Owners:    a.observers.owners,
 		Log:       a.log,
 		Period:    a.config.Audit,
 		Repairs:   a.config.Drift == config.DriftRepair,
 	})
-	a.dataplane.OnDisturbed = a.drift.InterfaceChanged
+	a.backend.dataplane.OnDisturbed = a.drift.InterfaceChanged
 }
 
 // Run runs the agent until ctx ends. The dataplane continues after it returns.
@@ -397,21 +391,25 @@ func (a *Agent) Run(ctx context.Context) error {
 	endpoint.Listen(ctx) // before the socket: the page says why pods are not served yet
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return ended("metrics and health", endpoint.Run(ctx)) })
-	group.Go(func() error { return ended("scheduler", a.scheduler.Run(ctx)) })
+	group.Go(func() error { return ended("scheduler", a.backend.scheduler.Run(ctx)) })
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	operator := a.operator(ctx)
 	group.Go(func() error { return ended("server", a.serve(ctx, operator)) })
 	group.Go(func() error { return ended("page", a.page(ctx, operator).Run(ctx)) })
-	group.Go(func() error { return ended("dataplane", a.dataplane.Run(ctx)) })
+	group.Go(func() error { return ended("dataplane", a.backend.dataplane.Run(ctx)) })
 	group.Go(func() error { return ended("counters", a.telemetry.counters.Run(ctx)) })
-	group.Go(func() error { return ended("state file", a.monitor.Run(ctx)) })
-	group.Go(func() error { return ended("write-behind buffers", a.state.FlushSoon(ctx)) })
-	group.Go(func() error { return ended("configuration", a.networks.FollowConfig(ctx, a.config, a.view)) })
+	group.Go(func() error { return ended("state file", a.storage.monitor.Run(ctx)) })
+	group.Go(func() error { return ended("write-behind buffers", a.storage.file.FlushSoon(ctx)) })
+	group.Go(func() error {
+		return ended("configuration", a.cluster.networks.FollowConfig(ctx, a.config, a.cluster.view))
+	})
 	group.Go(func() error { return ended("external configuration", a.external.Run(ctx)) })
 	group.Go(func() error { return ended("time of last service", a.socket.keepMarking(ctx)) })
-	group.Go(func() error { return ended("network", a.shared.watch(ctx)) })
-	group.Go(func() error { return ended("addresses of the node", a.occupied.Run(ctx)) })
-	group.Go(func() error { return ended("chains", a.chains.Run(ctx, a.admission.Started, a.pods.Attachment)) })
+	group.Go(func() error { return ended("network", a.backend.shared.watch(ctx)) })
+	group.Go(func() error { return ended("addresses of the node", a.observers.occupied.Run(ctx)) })
+	group.Go(func() error {
+		return ended("chains", a.observers.chains.Run(ctx, a.admission.Started, a.pods.Attachment))
+	})
 	group.Go(func() error {
 		return ended("profiles", debug.Serve(ctx, filepath.Join(filepath.Dir(a.config.Socket), debug.Socket), a.log))
 	})
@@ -424,14 +422,14 @@ func (a *Agent) Run(ctx context.Context) error {
 				health.NewGates(a.config.ReadinessGates, a.health, health.GatesPoll).Run(ctx))
 		})
 	}
-	if a.member != nil {
-		group.Go(func() error { return ended("cluster", a.member.Run(ctx)) })
+	if a.cluster.member != nil {
+		group.Go(func() error { return ended("cluster", a.cluster.member.Run(ctx)) })
 	}
-	if a.devices != nil {
-		group.Go(func() error { return ended("devices", a.runDevices(ctx)) })
+	if a.devices.manager != nil {
+		group.Go(func() error { return ended("devices", a.devices.run(ctx)) })
 	}
-	if a.driver != nil {
-		group.Go(func() error { return ended("claims", a.runDriver(ctx)) })
+	if a.devices.driver != nil {
+		group.Go(func() error { return ended("claims", a.devices.runDriver(ctx, a.pods)) })
 	}
 	group.Go(func() error {
 		if err := a.start(ctx); err != nil {
@@ -440,8 +438,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		upkeep, ctx := errgroup.WithContext(ctx)
 		upkeep.Go(func() error { return ended("upkeep", a.deletions.run(ctx)) })
 		upkeep.Go(func() error { return ended("drift", a.drift.Run(ctx)) })
-		if a.paths != nil {
-			upkeep.Go(func() error { return ended("paths to other nodes", a.paths.Run(ctx)) })
+		if a.cluster.paths != nil {
+			upkeep.Go(func() error { return ended("paths to other nodes", a.cluster.paths.Run(ctx)) })
 		}
 		return upkeep.Wait()
 	})
@@ -457,16 +455,16 @@ func (a *Agent) start(ctx context.Context) error {
 	if err := a.uplink.Take(); err != nil {
 		return err
 	}
-	if err := a.dataplane.Await(ctx); err != nil {
+	if err := a.backend.dataplane.Await(ctx); err != nil {
 		return err
 	}
-	a.chooseLinkTypes(ctx)
+	a.backend.chooseLinkTypes(ctx, a.network.Host)
 	rebuilder := &recovery.Rebuilder{
-		State:     a.state,
-		Dataplane: a.dataplane.Client,
+		State:     a.storage.file,
+		Dataplane: a.backend.dataplane.Client,
 		Network:   a.network,
 		Pods:      a.pods,
-		Devices:   a.devices,
+		Devices:   a.devices.manager,
 		Networks:  a.config.Addresses.Networks,
 		Log:       a.log,
 	}
@@ -474,7 +472,7 @@ func (a *Agent) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.committer.keepUnknown = !isComplete
+	a.backend.committer.keepUnknown = !isComplete
 	if err := a.replayer.First(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -482,10 +480,10 @@ func (a *Agent) start(ctx context.Context) error {
 		// The scheduler and the loop retry failed repairs; they must not prevent the start.
 		a.log.Error("first resync left something to repair", "err", err)
 	}
-	if err := a.uplink.Settle(a.scheduler.View()); err != nil {
+	if err := a.uplink.Settle(a.backend.scheduler.View()); err != nil {
 		return err
 	}
-	a.networks.SetFirst(ctx, a.view())
+	a.cluster.networks.SetFirst(ctx, a.cluster.view())
 	unlock, err := a.deletions.queue.Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock the delete queue: %w", err)
@@ -493,9 +491,10 @@ func (a *Agent) start(ctx context.Context) error {
 	defer unlock()
 	a.deletions.drainLocked(ctx)
 	a.deletions.vanished.Poll(ctx, a.pods.Attachments())
-	a.shared.report()
+	a.backend.shared.report()
 	a.health.Set(health.Started, true, "")
-	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.Client.Version())
+	dataplane := a.backend.dataplane.Client.Version()
+	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", dataplane)
 	return nil
 }
 
@@ -533,13 +532,6 @@ func newLog(format string, level slog.Leveler, out io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}
 	return slog.New(slog.NewTextHandler(out, opts))
-}
-
-// observe passes outcomes of attachments to all observers. Observers must not block; they are registered before Run.
-func (a *Agent) observe(o podmanager.Outcome) {
-	for _, tell := range a.observers {
-		tell(o)
-	}
 }
 
 // orNone converts 0, which means "none" in the configuration, to -1: other packages take 0 as "default".

@@ -46,8 +46,8 @@ func (c *committer) Commit(ctx context.Context, ch eventloop.Change) (eventloop.
 	}
 }
 
-// apply commits the values of Weft, then those of external configuration as a source of its own, whose failures do not
-// matter to the first.
+// apply commits the values of Weft, then the external configuration as a source of its own. Failures of the second
+// commit do not affect the first.
 func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
 	if given := withoutValue(ch.External); len(given) > 0 && ch.Resync == eventloop.None {
 		// A key has one source: external configuration loses it first. If that fails, the commit is refused.
@@ -254,7 +254,7 @@ func outcome(rec *kvscheduler.Record, err error) eventloop.Outcome {
 	return out
 }
 
-// stuck lists what the rollback could not restore.
+// stuck lists the objects that the rollback could not restore.
 func stuck(rec *kvscheduler.Record) []string {
 	var keys []string
 	for _, op := range rec.Ops {

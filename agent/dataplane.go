@@ -2,12 +2,16 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/southbound"
+	"github.com/weftnet/weft/dataplane/splice"
 	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -27,31 +31,42 @@ func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 	return mesh.LinkTypes{Pod: resolve(c.Pods.Interface), Host: resolve(c.Links.HostType), NoTap: noTap}
 }
 
+// backend executes transactions: the scheduler orders their operations, and the dataplane and the kernel apply them.
+type backend struct {
+	config    *config.Config
+	scheduler *kvscheduler.Scheduler
+	committer *committer
+	dataplane *southbound.Dataplane
+	splices   *splice.Splices
+	shared    *sharedObjects
+	log       *slog.Logger
+}
+
 // chooseLinkTypes asks the dataplane whether it can create taps, and sets the link types accordingly. VPP needs
-// vhost-net for taps; weft-vswitch needs nothing that a node may lack. It retries until it gets a reply: a wrong guess
-// would replace the host link.
-func (a *Agent) chooseLinkTypes(ctx context.Context) {
-	if a.config.Dataplane.Type != config.VPP {
+// vhost-net for taps; weft-vswitch has no requirement that a node may lack. It retries until it gets a reply: a wrong
+// guess would replace the host link.
+func (b *backend) chooseLinkTypes(ctx context.Context, host *mesh.Host) {
+	if b.config.Dataplane.Type != config.VPP {
 		return
 	}
 	reason := ""
-	noTap, err := backoff.Retry(ctx, func() (string, error) { return a.dataplane.Client.WhyNoTap(ctx) },
+	noTap, err := backoff.Retry(ctx, func() (string, error) { return b.dataplane.Client.WhyNoTap(ctx) },
 		backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, _ time.Duration) {
 			if err.Error() != reason {
 				reason = err.Error()
-				a.log.Warn("dataplane did not report whether it can create taps, retrying", "err", err)
+				b.log.Warn("dataplane did not report whether it can create taps, retrying", "err", err)
 			}
 		}))
 	if err != nil {
 		return // the agent ends
 	}
-	types := linkTypes(&a.config, noTap)
+	types := linkTypes(b.config, noTap)
 	if noTap != "" {
-		a.log.Warn("dataplane cannot create taps", "reason", noTap, "hostLink", types.Host, "podInterface", types.Pod)
+		b.log.Warn("dataplane cannot create taps", "reason", noTap, "hostLink", types.Host, "podInterface", types.Pod)
 	}
-	if err := a.network.Host.SetLinkTypes(types); err != nil {
-		a.log.Error("link types not changed", "err", err)
+	if err := host.SetLinkTypes(types); err != nil {
+		b.log.Error("link types not changed", "err", err)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/proto/deletequeue"
 )
 
-// deletions works without calls of the runtime: DELs that were queued while the agent was not running, sandboxes
-// that vanished without a DEL, and pods whose objects cannot be read.
+// deletions works without calls of the runtime: DELs that were queued while the agent was not running, sandboxes that
+// vanished without a DEL, and pods with objects that cannot be read.
 type deletions struct {
 	queue    *deletequeue.Queue
 	loop     *eventloop.Loop

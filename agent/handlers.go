@@ -13,8 +13,8 @@ type handler interface{ Register(l *eventloop.Loop) }
 //	devicemanager  opens the directories of its memifs to its containers
 func (a *Agent) handlers() []handler {
 	list := []handler{a.pods, a.network, a.quarantine}
-	if a.devices != nil {
-		list = append(list, a.devices)
+	if a.devices.manager != nil {
+		list = append(list, a.devices.manager)
 	}
 	return list
 }

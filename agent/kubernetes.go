@@ -2,16 +2,28 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/pathmtu"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
 )
+
+// membership is the part of this node in its cluster. A node without a cluster has only the networks of its
+// configuration.
+type membership struct {
+	config   *config.Config
+	member   *cluster.Member // nil without a cluster
+	networks *cluster.NodeNetworks
+	paths    *pathmtu.Monitor // nil: no tunnels lead to other nodes
+}
 
 // assembleCluster connects to the API server and reads this node.
 func (a *Agent) assembleCluster(ctx context.Context) (err error) {
@@ -21,70 +33,75 @@ func (a *Agent) assembleCluster(ctx context.Context) (err error) {
 	if a.config.Kubernetes.Node, err = a.config.Kubernetes.Name(); err != nil {
 		return err
 	}
-	if a.member, err = cluster.New(cluster.MemberConfig{
+	if a.cluster.member, err = cluster.New(cluster.MemberConfig{
 		Config: a.config,
-		State:  a.state,
+		State:  a.storage.file,
 		Health: a.health,
 		Log:    a.log,
 	}); err != nil {
 		return err
 	}
-	a.admission.member = a.member
+	a.admission.member = a.cluster.member
 	defer a.health.Set(health.Started, false, health.FirstResync)
-	return a.socket.serveWhile(ctx, func(ctx context.Context) error { return a.member.Learn(ctx, a.uplink.Card()) })
+	return a.socket.serveWhile(ctx, func(ctx context.Context) error {
+		return a.cluster.member.Learn(ctx, a.uplink.Card())
+	})
 }
 
 // join prepares the node's part in its cluster. The state is restored.
 func (a *Agent) join() error {
-	if a.member == nil {
+	if a.cluster.member == nil {
 		return nil
 	}
-	a.observers = append(a.observers, a.member.Observe)
-	return a.member.Join(cluster.Parts{
+	return a.cluster.member.Join(cluster.Parts{
 		Loop:       a.loop,
-		Scheduler:  a.scheduler,
+		Scheduler:  a.backend.scheduler,
 		Network:    a.network,
-		Networks:   a.networks,
+		Networks:   a.cluster.networks,
 		Pods:       a.pods,
-		Owners:     a.owners,
+		Owners:     a.observers.owners,
 		Replayer:   a.replayer,
 		Quarantine: a.quarantine,
 	})
 }
 
 // view returns the last view of the cluster; without a cluster the zero view.
-func (a *Agent) view() (view nodeview.View) {
-	if a.member != nil {
-		view = a.member.View.View()
+func (m *membership) view() (view nodeview.View) {
+	if m.member != nil {
+		view = m.member.View.View()
 	}
 	return view
 }
 
 // tunnelType returns the type of the tunnels to other nodes.
-func (a *Agent) tunnelType(c *config.Config) string {
-	if a.member == nil {
+func (m *membership) tunnelType(c *config.Config) string {
+	if m.member == nil {
 		return networks.TunnelNone
 	}
 	return c.Kubernetes.Tunnel
 }
 
-// assemblePathMTU prepares the measurement of the paths to other nodes, if tunnels lead there.
-func (a *Agent) assemblePathMTU() {
-	c := a.network.Networks.Config
-	if a.member == nil || !c.HasTunnels() || !a.member.Uplink.Address.IsValid() {
+// measurePaths prepares the measurement of the paths to other nodes, if tunnels lead there.
+func (m *membership) measurePaths(
+	network *ipnet.Network, loop *eventloop.Loop, conditions *health.Conditions, log *slog.Logger,
+) {
+	c := network.Networks.Config
+	if m.member == nil || !c.HasTunnels() || !m.member.Uplink.Address.IsValid() {
 		return
 	}
-	a.paths = pathmtu.New(pathmtu.Config{
-		Node:     a.config.Kubernetes.Node,
-		Self:     a.member.Uplink.Address,
+	m.paths = pathmtu.New(pathmtu.Config{
+		Node:     m.config.Kubernetes.Node,
+		Self:     m.member.Uplink.Address,
 		Needed:   c.MTU + c.Encapsulation(),
 		Overhead: c.Encapsulation(),
-		Peers:    func() []pathmtu.Peer { return peersOf(c, a.member.Others()) },
+		Peers:    func() []pathmtu.Peer { return peersOf(c, m.member.Others()) },
 		Limit: func(ctx context.Context, mtu int) error {
-			_, err := a.loop.Do(ctx, &pod.SetPathMTU{MTU: mtu})
+			_, err := loop.Do(ctx, &pod.SetPathMTU{MTU: mtu})
 			return err
 		},
-		Sufficed: linux.ForgetPathMTU, Health: a.health, Log: a.log.With("component", "pathmtu"),
+		Sufficed: linux.ForgetPathMTU,
+		Health:   conditions,
+		Log:      log.With("component", "pathmtu"),
 	})
 }
 
@@ -99,11 +116,11 @@ func peersOf(c networks.Config, nodes []pod.Node) (peers []pathmtu.Peer) {
 }
 
 // enforces reports whether network policies are enforced.
-func (a *Agent) enforces() bool { return a.member != nil && a.member.Enforced != nil }
+func (m *membership) enforces() bool { return m.member != nil && m.member.Enforced != nil }
 
 // settings returns the configuration in force: as read at the start, with the networks of now.
-func (a *Agent) settings() config.Config {
-	c := a.config
-	c.Addresses.Networks = a.networks.Configured()
+func (m *membership) settings() config.Config {
+	c := *m.config
+	c.Addresses.Networks = m.networks.Configured()
 	return c
 }

@@ -20,7 +20,7 @@ import (
 type machine struct {
 	scheduler  *kvscheduler.Scheduler
 	network    *ipnet.Network
-	devices    *devicemanager.Manager // nil: the node has none
+	devices    *devicemanager.Manager // nil: the node has no devices
 	quarantine *recovery.Quarantine
 	owners     *owners.Index
 }

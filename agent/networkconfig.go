@@ -1,24 +1,34 @@
 package agent
 
 import (
+	"log/slog"
 	"slices"
 
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/uplink"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 )
 
-// networkConfig returns the configuration of ipnet, from a configuration of the agent and the machine.
-func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
+// networkSettings makes the configuration of ipnet from the agent's configuration and the machine.
+type networkSettings struct {
+	cluster *membership
+	devices *devices
+	uplink  *uplink.Keeper
+	log     *slog.Logger
+}
+
+// of returns the configuration of ipnet for a configuration of the agent.
+func (s networkSettings) of(c *config.Config) ipnet.Config {
 	m := c.Devices.Memif
 	var node cluster.Uplink
 	pools := c.Addresses.Pools
-	if a.member != nil {
-		node = a.member.Uplink
-		pools = slices.Concat(pools, a.member.Ranges)
+	if s.cluster.member != nil {
+		node = s.cluster.member.Uplink
+		pools = slices.Concat(pools, s.cluster.member.Ranges)
 	}
 	n := ipnet.Config{
 		Networks: networks.Config{
@@ -27,10 +37,10 @@ func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
 			NodePools:      c.Addresses.NodePools,
 			CoolDown:       orNone(c.Addresses.CoolDown),
 			MTU:            c.Pods.MTU,
-			Blocks:         a.member != nil,
-			Tunnel:         a.tunnelType(c),
+			Blocks:         s.cluster.member != nil,
+			Tunnel:         s.cluster.tunnelType(c),
 			UplinkMTU:      node.MTU,
-			Log:            a.log.With("component", "ipnet"),
+			Log:            s.log.With("component", "ipnet"),
 		},
 		Mesh: mesh.Config{
 			LinkTypes:     linkTypes(c, ""),
@@ -41,7 +51,7 @@ func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
 			IPMasq:        c.Masquerade.Enabled,
 			IPMasqExclude: c.Masquerade.Exclude,
 			Uplink:        node.Name,
-			Card:          a.uplink.Card(),
+			Card:          s.uplink.Card(),
 		},
 		Pods: attach.Config{
 			PodQueues:         c.Pods.Queues,
@@ -56,11 +66,11 @@ func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
 			},
 		},
 	}
-	if a.devices != nil {
-		n.Pods.Secret = a.devices.Secret
+	if s.devices.manager != nil {
+		n.Pods.Secret = s.devices.manager.Secret
 	}
-	if a.enforces() {
-		n.Pods.Policies = a.member.Enforced
+	if s.cluster.enforces() {
+		n.Pods.Policies = s.cluster.member.Enforced
 	}
 	return n
 }

@@ -10,38 +10,45 @@ import (
 	"sync"
 
 	"github.com/weftnet/weft/agent/config"
-	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
-	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
-// newValues returns the desired values that change if the agent starts with another configuration, and notes on what is
-// not compared. It makes the values of both configurations from the stored state with networks of its own, so that the
-// agent's are not touched.
-func (a *Agent) newValues(ctx context.Context, next config.Config) ([]eventloop.Setting, []string, error) {
-	saved, err := a.saved()
+// comparison finds the changes that a start with another configuration would make.
+type comparison struct {
+	networkSettings
+	config     *config.Config
+	storage    *storage
+	network    *ipnet.Network
+	quarantine *recovery.Quarantine
+}
+
+// newValues returns the desired values that change if the agent starts with another configuration, and notes on
+// settings that are not compared. It makes the values of both configurations from the stored state with networks of its
+// own, so that the agent's are not touched.
+func (c *comparison) newValues(ctx context.Context, next config.Config) ([]eventloop.Setting, []string, error) {
+	saved, err := c.storage.saved()
 	if err != nil {
 		return nil, nil, err
 	}
 	var notes []string
-	before, err := a.valuesWith(ctx, a.settings(), saved)
+	before, err := c.valuesWith(ctx, c.cluster.settings(), saved)
 	if err != nil {
 		return nil, nil, fmt.Errorf("values of the present configuration: %w", err)
 	}
-	after, err := a.valuesWith(ctx, next, saved)
+	after, err := c.valuesWith(ctx, next, saved)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(after.refused)) {
 		notes = append(notes, fmt.Sprintf("network %s would stay as it is: %s", name, after.refused[name]))
 	}
-	if a.member != nil {
+	if c.cluster.member != nil {
 		notes = append(notes, "changes of the settings kubernetes are not compared: they depend on the API server")
 	}
-	if next.Dataplane != a.config.Dataplane || !reflect.DeepEqual(next.Devices, a.config.Devices) {
+	if next.Dataplane != c.config.Dataplane || !reflect.DeepEqual(next.Devices, c.config.Devices) {
 		notes = append(notes,
 			"changes of the settings dataplane and devices are not compared: a start makes them with the dataplane and kubelet")
 	}
@@ -59,25 +66,7 @@ func (a *Agent) newValues(ctx context.Context, next config.Config) ([]eventloop.
 	return set, notes, nil
 }
 
-// saved returns what the state file has of ipnet.
-func (a *Agent) saved() (ipnet.Saved, error) {
-	quiet := slog.New(slog.DiscardHandler)
-	saved, err := a.savedOfCluster()
-	if err != nil {
-		return saved, err
-	}
-	if saved.Attachments, err = statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments,
-		quiet); err != nil {
-		return saved, err
-	}
-	if saved.Leases, err = statefile.Load[ipam.Lease](a.state, statefile.BucketLeases, quiet); err != nil {
-		return saved, err
-	}
-	saved.Networks, err = statefile.Load[networks.SavedNetwork](a.state, statefile.BucketNetworks, quiet)
-	return saved, err
-}
-
-// scratch collects the desired values of an event loop that applies nothing.
+// scratch collects the desired values of an event loop without applying them.
 type scratch struct {
 	mu      sync.Mutex
 	values  map[string]any
@@ -102,16 +91,16 @@ func (s *scratch) Commit(_ context.Context, ch eventloop.Change) (eventloop.Outc
 }
 
 // valuesWith returns the values that a node with this configuration and state desires, once its networks are set.
-func (a *Agent) valuesWith(ctx context.Context, c config.Config, saved ipnet.Saved) (*scratch, error) {
-	settings := a.networkConfig(&c)
+func (c *comparison) valuesWith(ctx context.Context, of config.Config, saved ipnet.Saved) (*scratch, error) {
+	settings := c.of(&of)
 	settings.Networks.Log = slog.New(slog.DiscardHandler)
-	settings.Mesh.LinkTypes = linkTypes(&c, a.network.Host.LinkTypes().NoTap)
+	settings.Mesh.LinkTypes = linkTypes(&of, c.network.Host.LinkTypes().NoTap)
 	n, err := ipnet.New(settings)
 	if err != nil {
 		return nil, fmt.Errorf("networks: %w", err)
 	}
 	n.Restore(saved)
-	n.Pods.SetWithheld(a.quarantine.Keys())
+	n.Pods.SetWithheld(c.quarantine.Keys())
 	out := &scratch{}
 	loop := eventloop.New(eventloop.Config{Committer: out})
 	n.Register(loop)
@@ -123,7 +112,10 @@ func (a *Agent) valuesWith(ctx context.Context, c config.Config, saved ipnet.Sav
 	if _, err := loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "plan"}); err != nil {
 		return nil, err
 	}
-	set := &pod.SetNetworks{Networks: a.networks.With(c.Addresses.Networks, a.view()), From: "configuration"}
+	set := &pod.SetNetworks{
+		Networks: c.cluster.networks.With(of.Addresses.Networks, c.cluster.view()),
+		From:     "configuration",
+	}
 	if _, err := loop.Do(ctx, set); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/weftnet/weft/agent/chain"
@@ -20,130 +21,163 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
+// storage is the state file, which outlives a restart of the agent, with the functions that read it.
+type storage struct {
+	config  *config.Config
+	file    *statefile.File
+	monitor *statefile.Monitor
+	cluster *membership
+	log     *slog.Logger
+}
+
+// stored is the content of the state file that the agent's packages restore.
+type stored struct {
+	network      ipnet.Saved
+	devices      []devicemanager.Saved
+	suspicions   []recovery.Suspicion
+	chains       []chain.Result
+	events       []eventloop.Record
+	transactions []*kvscheduler.Record
+}
+
 // restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and
 // leases; devices stay.
 func (a *Agent) restore() error {
-	if err := a.forgetLastBoot(); err != nil {
+	if err := a.storage.forgetLastBoot(); err != nil {
 		return err
 	}
-	attachments, err := statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments, a.log)
+	from, err := a.storage.load()
 	if err != nil {
 		return err
 	}
-	leases, err := statefile.Load[ipam.Lease](a.state, statefile.BucketLeases, a.log)
-	if err != nil {
-		return err
-	}
-	devices, err := statefile.Load[devicemanager.Saved](a.state, statefile.BucketDevices, a.log)
-	if err != nil {
-		return err
-	}
-	networks, err := statefile.Load[networks.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
-	if err != nil {
-		return err
-	}
-	suspicions, err := statefile.Load[recovery.Suspicion](a.state, statefile.BucketQuarantine, a.log)
-	if err != nil {
-		return err
-	}
-	chains, err := statefile.Load[chain.Result](a.state, statefile.BucketChains, a.log)
-	if err != nil {
-		return err
-	}
-	records, err := statefile.Load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
-	if err != nil {
-		return err
-	}
-	log, err := statefile.Load[*kvscheduler.Record](a.state, statefile.BucketTransactions, a.log)
-	if err != nil {
-		return err
-	}
-	a.scheduler.Restore(log)
-	if a.devices != nil { // first, because networks need secrets
-		a.devices.Restore(devices, attachments)
-		if err := a.devices.Rebuild(); err != nil {
+	attachments := from.network.Attachments
+	a.backend.scheduler.Restore(from.transactions)
+	if a.devices.manager != nil { // first, because networks need secrets
+		a.devices.manager.Restore(from.devices, attachments)
+		if err := a.devices.manager.Rebuild(); err != nil {
 			return err
 		}
 	}
-	saved, err := a.savedOfCluster()
-	if err != nil {
-		return err
-	}
-	saved.Attachments = attachments
-	saved.Leases = leases
-	saved.Networks = networks
-	if err := a.loadRules(&saved); err != nil {
-		return err
-	}
-	a.network.Restore(saved)
-	a.paths.Restore(a.network.Mesh.PathMTU())
+	a.network.Restore(from.network)
+	a.cluster.paths.Restore(a.network.Mesh.PathMTU())
 	a.pods.Restore(attachments)
-	a.quarantine.Restore(suspicions, attachments)
-	a.chains.Restore(chains, attachments)
+	a.quarantine.Restore(from.suspicions, attachments)
+	a.observers.chains.Restore(from.chains, attachments)
 	a.network.Pods.SetWithheld(a.quarantine.Keys())
-	a.loop.Restore(records)
-	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices),
-		"networks", len(networks), "records", len(records))
+	a.loop.Restore(from.events)
+	a.log.Info("state restored", "attachments", len(attachments), "leases", len(from.network.Leases),
+		"devices", len(from.devices), "networks", len(from.network.Networks), "records", len(from.events))
 	return nil
 }
 
-// loadRules loads the rules of pods by policies, which hold until the policies are known.
-func (a *Agent) loadRules(saved *ipnet.Saved) (err error) {
-	if !a.config.Kubernetes.EnforcePolicies {
-		return nil
+// load reads the state file.
+func (s *storage) load() (from stored, err error) {
+	if from.network, err = s.savedOfCluster(); err != nil {
+		return from, err
 	}
-	if saved.Rules, err = statefile.Load[attach.SavedRules](a.state, statefile.BucketRules, a.log); err != nil {
+	if err = s.loadNetwork(&from.network, s.log); err != nil {
+		return from, err
+	}
+	if err = s.loadRules(&from.network); err != nil {
+		return from, err
+	}
+	if from.devices, err = statefile.Load[devicemanager.Saved](s.file, statefile.BucketDevices, s.log); err != nil {
+		return from, err
+	}
+	from.suspicions, err = statefile.Load[recovery.Suspicion](s.file, statefile.BucketQuarantine, s.log)
+	if err != nil {
+		return from, err
+	}
+	if from.chains, err = statefile.Load[chain.Result](s.file, statefile.BucketChains, s.log); err != nil {
+		return from, err
+	}
+	if from.events, err = statefile.Load[eventloop.Record](s.file, eventloop.RecordsBucket, s.log); err != nil {
+		return from, err
+	}
+	from.transactions, err = statefile.Load[*kvscheduler.Record](s.file, statefile.BucketTransactions, s.log)
+	return from, err
+}
+
+// loadNetwork loads the attachments of pods, their addresses and the networks.
+func (s *storage) loadNetwork(saved *ipnet.Saved, log *slog.Logger) (err error) {
+	saved.Attachments, err = statefile.Load[*pod.Attachment](s.file, statefile.BucketAttachments, log)
+	if err != nil {
 		return err
 	}
-	saved.Lists, err = statefile.Load[attach.SavedList](a.state, statefile.BucketLists, a.log)
+	if saved.Leases, err = statefile.Load[ipam.Lease](s.file, statefile.BucketLeases, log); err != nil {
+		return err
+	}
+	saved.Networks, err = statefile.Load[networks.SavedNetwork](s.file, statefile.BucketNetworks, log)
+	return err
+}
+
+// loadRules loads the rules of pods by policies, which hold until the policies are known.
+func (s *storage) loadRules(saved *ipnet.Saved) (err error) {
+	if !s.config.Kubernetes.EnforcePolicies {
+		return nil
+	}
+	if saved.Rules, err = statefile.Load[attach.SavedRules](s.file, statefile.BucketRules, s.log); err != nil {
+		return err
+	}
+	saved.Lists, err = statefile.Load[attach.SavedList](s.file, statefile.BucketLists, s.log)
 	return err
 }
 
 // savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there
 // is a cluster.
-func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
-	if a.member == nil {
+func (s *storage) savedOfCluster() (saved ipnet.Saved, err error) {
+	if s.cluster.member == nil {
 		return saved, nil
 	}
-	if saved.Nodes, err = statefile.Load[mesh.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
+	if saved.Nodes, err = statefile.Load[mesh.SavedNode](s.file, statefile.BucketNodes, s.log); err != nil {
 		return saved, err
 	}
-	if saved.Blocks, err = statefile.Load[networks.SavedBlock](a.state, statefile.BucketBlocks, a.log); err != nil {
+	if saved.Blocks, err = statefile.Load[networks.SavedBlock](s.file, statefile.BucketBlocks, s.log); err != nil {
 		return saved, err
 	}
-	if saved.Externals, err = statefile.Load[pod.External](a.state, statefile.BucketExternals, a.log); err != nil {
+	if saved.Externals, err = statefile.Load[pod.External](s.file, statefile.BucketExternals, s.log); err != nil {
 		return saved, err
 	}
-	if a.config.Kubernetes.Addresses != config.OfPools {
+	if s.config.Kubernetes.Addresses != config.OfPools {
 		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b networks.SavedBlock) bool {
 			return b.Block.Network == ""
 		})
 	}
-	pools, err := statefile.Load[networks.SavedPools](a.state, statefile.BucketPools, a.log)
+	pools, err := statefile.Load[networks.SavedPools](s.file, statefile.BucketPools, s.log)
 	switch {
 	case err != nil || len(pools) == 0:
-	case a.config.Kubernetes.Addresses == config.OfPools:
+	case s.config.Kubernetes.Addresses == config.OfPools:
 		saved.Pools = &pools[0]
-	case a.config.HasRanges():
-		saved.Pools = cluster.WithRanges(a.config, a.member.Ranges, pools[0])
+	case s.config.HasRanges():
+		saved.Pools = cluster.WithRanges(*s.config, s.cluster.member.Ranges, pools[0])
 	}
 	return saved, err
 }
 
-func (a *Agent) forgetLastBoot() error {
-	boot, err := statefile.ReadBootID(a.config.BootID)
+// saved returns ipnet's part of the state file.
+func (s *storage) saved() (ipnet.Saved, error) {
+	saved, err := s.savedOfCluster()
+	if err != nil {
+		return saved, err
+	}
+	err = s.loadNetwork(&saved, slog.New(slog.DiscardHandler))
+	return saved, err
+}
+
+func (s *storage) forgetLastBoot() error {
+	boot, err := statefile.ReadBootID(s.config.BootID)
 	if err != nil {
 		return err
 	}
-	before, err := a.state.SwapBootID(boot)
+	before, err := s.file.SwapBootID(boot)
 	if err != nil {
 		return fmt.Errorf("store boot id: %w", err)
 	}
 	if before == "" || before == boot {
 		return nil
 	}
-	a.log.Info("node was rebooted, deleting attachments and leases", "boot", boot)
-	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied,
+	s.log.Info("node was rebooted, deleting attachments and leases", "boot", boot)
+	return s.file.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied,
 		statefile.BucketQuarantine, statefile.BucketChains,
 		statefile.BucketRules, statefile.BucketLists)
 }

@@ -23,29 +23,36 @@ import (
 // the state is restored: until the first resync has ended, ADD fails with "try again later" and operators see the
 // reason.
 func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
+	compared := comparison{
+		networkSettings: a.networkSettings(),
+		config:          &a.config,
+		storage:         a.storage,
+		network:         a.network,
+		quarantine:      a.quarantine,
+	}
 	server := a.socket.newServer(a.pods)
 	operatorv1.RegisterOperationsServer(server, operator)
 	operatorv1.RegisterDataplaneServer(server, &inventory.Server{
-		Client:   a.dataplane.Client,
+		Client:   a.backend.dataplane.Client,
 		Pods:     a.pods,
 		Counters: a.telemetry.counters,
 	})
 	operatorv1.RegisterPlanningServer(server, planning.New(planning.Config{
-		Scheduler:   a.scheduler,
+		Scheduler:   a.backend.scheduler,
 		Attachments: a.pods.Attachments,
 		Objects:     a.machine.objects,
-		Down:        a.dataplane.Client.Health,
+		Down:        a.backend.dataplane.Client.Health,
 		Loop:        a.loop,
-		Plan:        a.committer.Plan,
+		Plan:        a.backend.committer.Plan,
 		Served:      a.pods.WouldServe,
 		PlanPod:     a.pods.Plan,
-		Settings:    a.settings,
-		NewValues:   a.newValues,
+		Settings:    a.cluster.settings,
+		NewValues:   compared.newValues,
 		Networks:    func() []string { return slices.Sorted(maps.Keys(a.network.Networks.Customs())) },
 	}))
 	operatorv1.RegisterPacketsServer(server, packets.New(packets.Config{
 		Attachments: a.pods.Attachments,
-		Dataplane:   a.dataplane.Client,
+		Dataplane:   a.backend.dataplane.Client,
 		Log:         a.log.With("component", "packets"),
 		Stopping:    ctx.Done(),
 	}))
@@ -56,28 +63,28 @@ func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
 func (a *Agent) operator(ctx context.Context) *operations.Server {
 	c := operations.Config{
 		Loop:       a.loop,
-		Scheduler:  a.scheduler,
+		Scheduler:  a.backend.scheduler,
 		Pods:       a.pods,
 		Network:    a.network,
-		Devices:    a.devices,
+		Devices:    a.devices.manager,
 		Health:     a.health,
 		Replayer:   a.replayer,
 		Quarantine: a.quarantine,
 		Garbage:    a.deletions.vanished,
 		External:   a.external,
 		Paused:     a.admission.Paused,
-		Dataplane:  a.dataplane.Client,
+		Dataplane:  a.backend.dataplane.Client,
 		Counters:   a.telemetry.counters,
-		Settings:   a.settings,
+		Settings:   a.cluster.settings,
 		Stopping:   ctx.Done(),
 		Drift:      a.drift,
 		Unread:     a.deletions.unread,
-		Owners:     a.owners,
-		Splices:    a.splices,
+		Owners:     a.observers.owners,
+		Splices:    a.backend.splices,
 		LogLevel:   a.telemetry.logLevel,
 	}
-	if a.enforces() {
-		c.Policies = a.member.Enforced
+	if a.cluster.enforces() {
+		c.Policies = a.cluster.member.Enforced
 	}
 	return operations.New(c)
 }

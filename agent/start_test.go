@@ -34,7 +34,7 @@ func (l *lab) startHere(before func(a *Agent)) *Agent {
 	before(a)
 	ctx, cancel := context.WithCancel(l.Context())
 	var group errgroup.Group
-	for _, run := range []func(context.Context) error{a.scheduler.Run, a.loop.Run, a.dataplane.Run} {
+	for _, run := range []func(context.Context) error{a.backend.scheduler.Run, a.loop.Run, a.backend.dataplane.Run} {
 		group.Go(func() error { return run(ctx) })
 	}
 	l.Cleanup(func() {

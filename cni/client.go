@@ -151,7 +151,7 @@ func describeStatus(s *status.Status) string {
 	return s.Message()
 }
 
-// Runtimes treat a DEL whose error contains these words as successful.
+// Runtimes treat a DEL as successful if its error contains these words.
 var (
 	notFound   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)not[\s_-]*found`) })
 	noSuchFile = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)no such file or directory`) })

@@ -310,8 +310,8 @@ func (c *call) enqueue(req *weftv1.DeleteRequest) error {
 const gcTime = 25 * time.Second
 
 // gc removes all attachments that are not in the list of valid attachments, which may be empty or null. Without a list
-// it removes nothing and succeeds: cnitool, and libcni without arguments, send a DEL for each cached attachment and
-// then a GC without a list.
+// it succeeds and removes no attachment: cnitool, and libcni without arguments, send a DEL for each cached attachment
+// and then a GC without a list.
 func gc(c *call) error {
 	ctx, cancel := context.WithTimeout(context.Background(), gcTime)
 	defer cancel()

@@ -220,7 +220,7 @@ func (c *conf) applyValid(left [][]byte, n node) {
 	}
 }
 
-// members yields each member of a JSON object as an object of its own; nothing for other JSON values.
+// members yields each member of a JSON object as an object of its own. Other JSON values have no members.
 func members(object []byte) iter.Seq[[]byte] {
 	var keys map[string]json.RawMessage
 	_ = json.Unmarshal(object, &keys)
@@ -359,7 +359,7 @@ func (c *call) addPrevResult() (*types100.Result, error) {
 	return prev, nil
 }
 
-// passThrough returns prevResult byte for byte if an ADD in a chain adds nothing to it, to keep members that the
+// passThrough returns prevResult byte for byte if an ADD in a chain does not change it, to keep members that the
 // library does not know. It returns nil if members are added, or if prevResult has another version.
 func (c *call) passThrough(answer *weftv1.AddReply) *verbatim {
 	if c.mode() != modeChained || len(answer.GetInterfaces())+len(answer.GetIps())+len(answer.GetRoutes()) > 0 {

@@ -84,7 +84,7 @@ func (c *call) forward(ctx context.Context, verb string) error {
 	return nil
 }
 
-// releaseAddresses executes the DEL of the IPAM plugin. It has its own timeout, because that of an ADD may have
+// releaseAddresses executes the DEL of the IPAM plugin. It has its own timeout, because the timeout of the ADD may have
 // expired.
 func (c *call) releaseAddresses() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.plugin.del.call)
@@ -183,7 +183,7 @@ type addition struct {
 // already exists: the undo of a second ADD would release the address of the first.
 func (c *call) addWithIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
 	if _, err := p.path(); err != nil {
-		return err // before an operation whose undo needs the plugin
+		return err // before an operation that only the plugin can undo
 	}
 	what := "add " + c.name(a.req.GetPod())
 	existing, err := c.askFind(ctx, a.req)
@@ -213,7 +213,7 @@ func (c *call) addWithIPAM(ctx context.Context, p *ipamPlugin, a addition) error
 	return c.withUndoError(failure, c.releaseAddresses())
 }
 
-// addWithInterfaceIPAM is an ADD whose IPAM plugin needs the interface. The agent creates the interface without
+// addWithInterfaceIPAM is an ADD with an IPAM plugin that needs the interface. The agent creates the interface without
 // addresses, and gets them in a second call. Until then the attachment awaits addresses, even after a restart of the
 // agent. A failure deletes the attachment.
 func (c *call) addWithInterfaceIPAM(ctx context.Context, p *ipamPlugin, a addition) error {

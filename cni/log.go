@@ -20,7 +20,7 @@ const (
 	logBackups   = 3
 )
 
-// log is the log file of the configuration; it discards everything if there is none.
+// log is the log file of the configuration; without a log file it discards everything.
 type log struct {
 	*slog.Logger
 	file *lumberjack.Logger // nil without a log file
@@ -68,7 +68,7 @@ func trim(path string) {
 	}
 }
 
-// logCall logs the outcome of a call. It logs nothing of stdin, which contains annotations.
+// logCall logs the outcome of a call. It does not log stdin, which contains annotations.
 func (l *log) logCall(c *call, took time.Duration, err error) {
 	attributes := []any{
 		"verb", c.command, "network", c.network(), "container", c.ContainerID, "interface", c.IfName,

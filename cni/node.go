@@ -15,9 +15,9 @@ import (
 	"github.com/weftnet/weft/internal/jsonerror"
 )
 
-// node has the settings of the plugin that are the node's: paths that root uses, and what it writes there. A network
-// configuration may come from a NetworkAttachmentDefinition, which a tenant may write, and nothing in it tells whose it
-// is. So a configuration may repeat these settings, and not change them.
+// node has the settings of the plugin that belong to the node: paths that root uses, and the content that root writes
+// there. A network configuration may come from a NetworkAttachmentDefinition, which a tenant may write, and the plugin
+// cannot tell its author. So a configuration may repeat these settings, and not change them.
 type node struct {
 	nodeSettings
 
@@ -40,8 +40,8 @@ func defaultSettings() nodeSettings {
 // nodeFile is the name of the node's file, in the directory of the program, where only root can write.
 const nodeFile = "weft-cni.json"
 
-// With this variable in the environment of the runtime, its network configurations may have any paths, as those of
-// private nodes. Nothing that a pod or a NetworkAttachmentDefinition contains gets into that environment.
+// With this variable in the environment of the runtime, its network configurations may have any paths, as on private
+// nodes. Pods and NetworkAttachmentDefinitions cannot change that environment.
 const (
 	PathsVariable          = "WEFT_CNI_PATHS"
 	PathsFromConfiguration = "configuration"

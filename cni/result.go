@@ -94,8 +94,8 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 	return result, nil
 }
 
-// withGateways sets missing gateways to that of the address of the same family: a CHECK of another plugin compares the
-// kernel's routes with the result.
+// withGateways sets a missing gateway to the gateway of the address of the same family: a CHECK of another plugin
+// compares the kernel's routes with the result.
 func withGateways(routes []*types.Route, ips []*types100.IPConfig) []*types.Route {
 	for _, r := range routes {
 		for _, ip := range ips {

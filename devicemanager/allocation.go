@@ -73,7 +73,7 @@ func (a *allocation) validateRecord() error {
 	return err
 }
 
-// serves reports whether an allocation is that of a claim's device, with the same interface. The pods of the claim may
+// serves reports whether an allocation belongs to a claim's device, with the same interface. The pods of the claim may
 // differ.
 func (a *allocation) serves(d pod.ClaimedDevice) bool {
 	if a.Claim == nil || a.Claim.ClaimID != d.ClaimID || a.Claim.Device != d.Device || a.Claim.Request != d.Request {
@@ -84,7 +84,7 @@ func (a *allocation) serves(d pod.ClaimedDevice) bool {
 	return wrong == nil && wrongToo == nil && string(was) == string(is)
 }
 
-// holds says what has the allocation's devices.
+// holds names the owner of the allocation's devices.
 func (a *allocation) holds() string {
 	switch {
 	case a.Claim != nil:

@@ -23,7 +23,7 @@ func (m *Manager) Claim(ctx context.Context, claim pod.ClaimID, devices []pod.Cl
 	if err != nil {
 		return nil, err
 	}
-	// the commit of a repeated preparation changes nothing
+	// the commit of a repeated preparation has no effect
 	if err := m.disk.ensure(ctx, m.table.ofClaim(claim.UID)); err != nil {
 		return nil, err
 	}

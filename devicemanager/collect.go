@@ -45,8 +45,8 @@ func (c *collector) run(ctx context.Context) error {
 	}
 }
 
-// collect polls kubelet once and releases the allocations that were missing for long enough. It does nothing while a
-// request for an allocation is in progress: a new allocation, or its files, would count as missing.
+// collect polls kubelet once and releases the allocations that were missing for long enough. It pauses while a request
+// for an allocation is in progress: a new allocation, or its files, would count as missing.
 func (c *collector) collect(ctx context.Context) error {
 	if c.requests.unanswered.Load() > 0 {
 		return nil

@@ -60,7 +60,8 @@ type Directories struct {
 
 // Mounts says how containers get the directory and the secret of an allocation.
 type Mounts struct {
-	// mount point of the allocation in the container; default /run/memif, not that of a VPP in the container
+	// mount point of the allocation in the container; default /run/memif, which differs from the directory of a VPP in
+	// the container
 	Container string
 	// parent of the mount points of claims in containers; default /run/memif-claims: a mount below the read-only one of
 	// Container is impossible

@@ -59,7 +59,7 @@ func ends(ids []string) []string {
 	return slices.Compact([]string{ids[0], ids[len(ids)-1]})
 }
 
-// without returns the devices that are not among taken, nil if there are none.
+// without returns the devices that are not among taken; nil if all are.
 func without(devices, taken []string) (left []string) {
 	for _, d := range devices {
 		if !slices.Contains(taken, d) {

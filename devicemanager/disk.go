@@ -107,7 +107,7 @@ func (d *disk) ensure(ctx context.Context, allocations []*allocation) error {
 	return wrong
 }
 
-// lost returns the first file that is missing, or that is no directory but should be one; "" if there is none.
+// lost returns the first file that is missing, or that is no directory but should be one; "" if all files are there.
 func (d *disk) lost(allocations []*allocation) (string, error) {
 	for _, a := range allocations {
 		files, err := d.layout.files(a)

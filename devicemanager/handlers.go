@@ -202,8 +202,8 @@ func (h *handlers) drop(a *allocation, txn *eventloop.Txn) error {
 	return nil
 }
 
-// PrepareClaim handles the preparation of a claim: it makes an allocation for each of its devices, or for none.
-// Allocations of an earlier preparation stay if nothing about them differs.
+// PrepareClaim handles the preparation of a claim: it makes an allocation for each of its devices, or no allocation.
+// Unchanged allocations of an earlier preparation stay.
 func (h *handlers) PrepareClaim(_ context.Context, ev *pod.PrepareClaim, txn *eventloop.Txn) error {
 	for _, old := range h.table.ofClaim(ev.Claim.UID) {
 		if slices.ContainsFunc(ev.Devices, old.serves) {
@@ -223,7 +223,7 @@ func (h *handlers) PrepareClaim(_ context.Context, ev *pod.PrepareClaim, txn *ev
 	return nil
 }
 
-// prepareDevice returns the allocation of a claim's device, and makes it if there is none.
+// prepareDevice returns the allocation of a claim's device, and makes it if necessary.
 func (h *handlers) prepareDevice(d pod.ClaimedDevice, txn *eventloop.Txn) (*allocation, error) {
 	if err := h.devices.checkClaimable(d.Device); err != nil {
 		return nil, err

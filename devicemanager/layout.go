@@ -17,7 +17,7 @@ import (
 func secretPath(directory string) string { return directory + "/secret" }
 func recordPath(directory string) string { return directory + ".json" }
 
-// layout says which files an allocation has, where they are, and what they contain. It has no side effects.
+// layout names the files of an allocation, with their paths and contents. It has no side effects.
 type layout struct {
 	directories Directories
 	mounts      Mounts
@@ -67,7 +67,7 @@ func (l *layout) files(a *allocation) ([]file, error) {
 			return files, err
 		}
 	}
-	if a.direct { // which of the devices is whose memif is unknown
+	if a.direct { // the assignment of devices to memifs is unknown
 		return files, nil
 	}
 	for _, device := range a.Devices {

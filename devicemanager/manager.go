@@ -151,8 +151,8 @@ func (m *Manager) Stats() Stats {
 }
 
 // Devices returns the allocations of the pod's containers, in kubelet's order of containers. A sandbox that is not a
-// Kubernetes pod has none. Errors name the pod and have a CNI code. Devices recreates lost files, because the ADD
-// relies on them.
+// Kubernetes pod has no allocations. Errors name the pod and have a CNI code. Devices recreates lost files, because the
+// ADD relies on them.
 func (m *Manager) Devices(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
 	if id.IsZero() {
 		return nil, nil

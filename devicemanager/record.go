@@ -15,9 +15,9 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Bounds of an owner record, in bytes. A record with all devices is smaller. That of a claim has the UIDs of all its
-// pods, so a claim with a larger one is refused before it is prepared. The difference is for what a grant adds: names
-// of the pod and its sandbox.
+// Bounds of an owner record, in bytes. A record with all devices is smaller. The record of a claim has the UIDs of all
+// its pods, so a claim with a larger record is refused before it is prepared. The difference is for the names of the
+// pod and its sandbox, which a grant adds.
 const (
 	maxRecord      = 64 << 10
 	maxClaimRecord = 48 << 10
@@ -138,7 +138,8 @@ func parseRecord(raw []byte, directory string) (*allocation, error) {
 
 var errForeign = errors.New("another user could have written it")
 
-// readOwned reads a regular file that belongs to uid and has none of the forbidden permissions. It follows no symlink.
+// readOwned reads a regular file that belongs to uid and does not have the forbidden permissions. It follows no
+// symlink.
 func readOwned(path string, uid int, forbidden fs.FileMode) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

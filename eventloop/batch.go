@@ -110,7 +110,7 @@ func (x *executor) commitSingle(f *flight) {
 	x.take(f, step{9, "commit", x.commit})
 }
 
-// mergeSettings appends later settings to earlier ones, and replaces those of the same key.
+// mergeSettings appends later settings to earlier ones, and replaces settings of the same key.
 func mergeSettings(earlier, later []Setting, at map[string]int) []Setting {
 	for _, s := range later {
 		if i, known := at[s.Key]; known {
@@ -123,13 +123,13 @@ func mergeSettings(earlier, later []Setting, at map[string]int) []Setting {
 	return earlier
 }
 
-// ownKeys returns those of the keys that the event has set.
+// ownKeys returns the keys that the event has set.
 func (f *flight) ownKeys(keys []string) []string {
 	mine := keysOf(f.change.Set)
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !slices.Contains(mine, key) })
 }
 
-// refusedOf returns those of the refused external values that the event has set.
+// refusedOf returns the refused external values that the event has set.
 func (f *flight) refusedOf(refused map[string]string) map[string]string {
 	mine := keysOf(f.change.External)
 	own := maps.Clone(refused)

@@ -10,15 +10,15 @@ import (
 
 // durable makes values and records durable.
 type durable struct {
-	saver   Saver // nil: nothing is durable
+	saver   Saver // nil: values are not durable
 	timeout time.Duration
 	history *history
 	log     *slog.Logger
 	owed    owed
 }
 
-// owed are the values of best-effort events whose save failed: the last one of each key, because saves may fail for
-// long.
+// owed are the values of best-effort events that could not be saved: the last one of each key, because saves may fail
+// for long.
 type owed struct {
 	order  []owedKey
 	values map[owedKey]Saved

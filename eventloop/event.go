@@ -23,7 +23,7 @@ import (
 //	ResyncScope() Scope          limits a downstream resync
 //	Defers(error) bool           an atomic event that failed with this error before its commit is deferred: it makes no record, because its
 //	                             caller repeats it, or reports the failure otherwise
-//	Request() map[string]string  what is requested, for the record; bounded, and without secrets
+//	Request() map[string]string  the request, for the record; bounded, and without secrets
 //
 // All must be fast and pure. Each but Defers is called once, in the goroutine of the caller of Do.
 type Event interface {
@@ -71,7 +71,7 @@ type Resynchronize struct {
 // Scope limits a downstream resync. The zero value does not.
 type Scope struct {
 	Keys   []string // if set, only these keys and their dependents
-	DryRun bool     // compare and report, repair nothing
+	DryRun bool     // compare and report without a repair
 	Force  bool     // prune any number of objects that are not desired; for Full too
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// flight is an event whose steps are in progress.
+// flight is an event with steps in progress.
 type flight struct {
 	*request
 	run      context.Context // of steps 7 to 9: ends with a cancellation or at the commit timeout
@@ -81,7 +81,7 @@ func newExecutor(l *Loop) *executor {
 	return x
 }
 
-// steps are the steps 2 to 13, in order. Removals that share a commit replace those of committing.
+// steps are the steps 2 to 13, in order. Removals that share a commit replace the steps of committing.
 type steps struct{ deciding, committing, closing []step }
 
 // handle runs all steps of one event, or of a batch of removals, and answers the callers.
@@ -181,7 +181,7 @@ func (x *executor) publish(f *flight) {
 	f.done <- answer{&rec, f.answerErr()}
 }
 
-// isDeferred reports whether the event failed in its handlers, left nothing behind, and waits for a condition outside
+// isDeferred reports whether the event failed in its handlers, was undone completely, and waits for a condition outside
 // the loop.
 func (f *flight) isDeferred() bool {
 	d, can := f.event.(interface{ Defers(err error) bool })
@@ -387,8 +387,8 @@ func (x *executor) conclude(f *flight) error {
 	return nil
 }
 
-// undo is step 10: it undoes a failed event, newest change first: the commit, then the handlers' changes. Keys and
-// handlers whose undo fails are stuck. A best-effort event is not undone.
+// undo is step 10: it undoes a failed event, newest change first: the commit, then the handlers' changes. A key or
+// handler is stuck if its undo fails. A best-effort event is not undone.
 func (x *executor) undo(f *flight) error {
 	if !f.failed() {
 		return nil

@@ -235,8 +235,8 @@ func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	}
 }
 
-// Restore adds saved records, before Run; sequence numbers continue after them. It skips damaged records: those whose
-// number is zero, used twice, or above 2^63.
+// Restore adds saved records, before Run; sequence numbers continue after them. It skips damaged records: their number
+// is zero, used twice, or above 2^63.
 func (l *Loop) Restore(records []Record) {
 	known := map[uint64]bool{0: true}
 	for _, r := range records {

@@ -272,7 +272,7 @@ type Saved struct {
 // digits.
 const RecordsBucket = "records"
 
-// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved. Save
+// Saver makes values durable, in order and all or none: the state file. An error means that no value is saved. Save
 // returns soon after ctx ends, also if the disk does not answer.
 type Saver interface {
 	Save(ctx context.Context, saved []Saved) error

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Planned is what an event would change.
+// Planned is the change that an event would make.
 type Planned struct {
 	Change Change // what would be committed; empty after an error
 	Record Record // of the handlers and of external configuration; without a number, and in no history
@@ -105,7 +105,7 @@ func (in *intake) admitPlan(ctx context.Context, ev Event, p *planRequest) (*req
 	return r, err
 }
 
-// plan runs the deciding steps of an event, undoes what they changed, and answers the caller.
+// plan runs the deciding steps of an event, undoes their changes, and answers the caller.
 func (x *executor) plan(r *request) {
 	f, end := x.start(r)
 	defer end()
@@ -140,7 +140,7 @@ func (p *planRequest) leaveOut(f *flight) error {
 	return nil
 }
 
-// suspend replaces the external configuration by a copy that logs nothing, until the returned function is called.
+// suspend replaces the external configuration by a copy that does not log, until the returned function is called.
 func (c *external) suspend() (restore func()) {
 	kept := *c
 	c.log = slog.New(slog.DiscardHandler)

@@ -178,8 +178,8 @@ func (q *queue) nudge() {
 	}
 }
 
-// supersedes reports whether the newer t cancels old: a removal cancels events of its subject, another event those of
-// its pod's other subjects.
+// supersedes reports whether the newer t cancels old: a removal cancels events of its subject, another event cancels
+// events of its pod's other subjects.
 func (t traits) supersedes(old traits) bool {
 	if old.removal || old.resync != None {
 		return false

@@ -26,7 +26,7 @@ type Txn struct {
 	handler         string   // the running handler
 	changes         []string // of the running handler
 	errs            []error  // misuse by the running handler
-	touchedExternal []string // keys whose external configuration changed
+	touchedExternal []string // keys with changed external configuration
 	unlisted        int      // changes beyond maxChanges
 }
 
@@ -179,8 +179,8 @@ func On[E Event](l *Loop, name string, h func(context.Context, E, *Txn) error) {
 }
 
 // OnResync appends a handler that puts all its desired values, from its own memory, into an empty txn. It must change
-// its memory only in Txn.OnCommit, because verification calls it too and discards the txn. If it fails, the resync
-// commits nothing.
+// its memory only in Txn.OnCommit, because verification calls it too and discards the txn. If it fails, the resync does
+// not commit.
 func (l *Loop) OnResync(name string, h func(context.Context, *Txn) error) {
 	l.registry.add(handler{name: name, resync: h})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // verify is step 13, with Config.Verify: a rebuild by the handlers must give the same desired state, and a downstream
-// resync must have nothing to repair.
+// resync must find no difference.
 func (x *executor) verify(f *flight) error {
 	if !x.cfg.Verify || x.queue.isGated() {
 		return nil

@@ -130,7 +130,7 @@ func (i *installer) compose(ctx context.Context) ([]byte, error) {
 	return render(l)
 }
 
-// commonVersions returns those of the versions that another plugin supports too.
+// commonVersions returns the versions that another plugin supports too.
 func (i *installer) commonVersions(ctx context.Context, name string, versions []string) ([]string, error) {
 	supported, err := plugin{i.binary(name)}.versions(ctx)
 	if errors.Is(err, fs.ErrNotExist) {

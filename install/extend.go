@@ -91,7 +91,7 @@ func parseList(raw []byte) (l foreignList, err error) {
 	return l, nil
 }
 
-// typeOf returns the type of a plugin's object, "" if it has none.
+// typeOf returns the type of a plugin's object, or "".
 func typeOf(raw json.RawMessage) string {
 	var o struct {
 		Type string `json:"type"`

@@ -202,7 +202,7 @@ func hasWeftBuild(ctx context.Context, path string) bool {
 	return err == nil && strings.HasPrefix(build, buildPrefix)
 }
 
-// isSource reports whether the content is that of the weft-cni to install, which may not run on this node.
+// isSource reports whether the content equals the weft-cni to install, which may not run on this node.
 func (u *uninstaller) isSource(raw []byte) bool {
 	return u.load() == nil && bytes.Equal(u.content, raw)
 }

@@ -33,7 +33,7 @@ type admission struct {
 // admit validates the values of a transaction, checks ownership and cycles, and stages the values in the graph.
 func (s *state) admit(t Txn) (*admission, error) {
 	a := &admission{state: s, txn: t}
-	s.g.TakeStirred(nil) // those of earlier requests
+	s.g.TakeStirred(nil) // of earlier requests
 	if err := a.expand(); err != nil {
 		return a, err
 	}
@@ -125,11 +125,13 @@ func (a *admission) needsNothing(id plan.ID, v any) bool {
 
 // retry makes a value that was set again, but is not applied, due at once.
 func (a *admission) retry(id plan.ID) {
-	n := a.g.Node(id)
-	if n.HaveRev != n.WantRev || n.Err != nil {
+	if isDue(a.g.Node(id)) {
 		a.dirty = append(a.dirty, id)
 	}
 }
+
+// isDue reports whether the desired value is not applied yet, or its last operation failed.
+func isDue(n *plan.Node) bool { return n.HaveRev != n.WantRev || n.Err != nil }
 
 func (a *admission) desire(o Object) error {
 	k := a.kinds[o.Ref.Kind]
@@ -167,12 +169,12 @@ func (a *admission) put(d desire) {
 	if !same {
 		a.changed++
 	}
-	isDue := n.HaveRev != n.WantRev || n.Err != nil
+	wasDue := isDue(n)
 	moved := a.setWant(id, d)
 	if same {
 		n.WantRev = a.undo[len(a.undo)-1].WantRev
 	}
-	if !same || isDue || moved {
+	if !same || wasDue || moved {
 		a.dirty = append(a.dirty, id)
 	}
 }
@@ -228,7 +230,7 @@ func (a *admission) unstage() {
 	a.g.Sweep(ids)
 }
 
-// Stage changes the desired state and executes nothing: the next Resync reads the machine back and repairs the
+// Stage changes the desired state without executing operations: the next Resync reads the machine back and repairs the
 // difference. A start of the agent uses it, so that existing objects are found before any is made. Stage is best
 // effort: an invalid value becomes Invalid, is named in the error, and the rest is staged.
 func (s *Scheduler) Stage(ctx context.Context, t Txn) error {

@@ -42,14 +42,14 @@ type ResyncOpt struct {
 	Label  string // for people
 	Event  uint64 // number of the event that asked, shown in the Record
 	Kinds  []Kind // nil: all
-	Refs   []Ref  // if set, only these objects, what they depend on directly, and all that depends on them
+	Refs   []Ref  // if set, only these objects, their direct dependencies, and all that depends on them
 	DryRun bool   // dump, compare and plan only
 	// most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
 	MaxPrune float64
 	Force    bool // prune all found objects, once all sources are ready
 
 	// Reopen is called when all was read back, before the repair. If it returns true, the lanes of the kinds open:
-	// their backends are back, and no operation relies on what they held before. nil: lanes stay as they are.
+	// their backends are back, and no operation relies on their earlier content. nil: lanes stay as they are.
 	Reopen func() bool
 }
 
@@ -75,7 +75,7 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	dirty := a.dirty
 	if t.Mode == BestEffort {
-		if len(s.g.LeftOut) > 0 { // by other transactions, whose callers got the failures
+		if len(s.g.LeftOut) > 0 { // by other transactions; their callers got the failures
 			r.own = s.dependents(dirty)
 		}
 		dirty = s.withSkipped(dirty)
@@ -110,7 +110,7 @@ func (r *run) describe(q *request) {
 	r.rec.Queued = r.began.Sub(q.queued)
 }
 
-// refused records a transaction that changed nothing.
+// refused records a transaction without effect.
 func (r *run) refused(err error) (*Record, error) {
 	r.errs = []error{err}
 	r.rec.Undone = true
@@ -124,7 +124,7 @@ func (a *admission) impossible(p *plan.Plan) error {
 	for _, f := range a.undo {
 		n := a.g.Node(f.id)
 		switch {
-		case n.State == plan.Doubtful:
+		case n.Phase() == plan.Doubtful:
 			errs = append(errs, fmt.Errorf("%s: the outcome of an earlier operation is not known yet", n.Ref))
 		case !a.txn.NoPending || n.Want == nil || !n.Waits():
 		case n.WaitedBefore(f.Desire): // and is not changed
@@ -148,7 +148,7 @@ func (a *admission) pendingError(n *plan.Node) error {
 }
 
 // takenDown returns an error for each other applied object of the source that the plan would delete although it is
-// desired. Objects of other sources may depend on what the transaction removes.
+// desired. Objects of other sources may depend on objects that the transaction removes.
 func (a *admission) takenDown(p *plan.Plan) (errs []error) {
 	if !a.txn.KeepOthers {
 		return nil
@@ -245,7 +245,7 @@ func (r *run) finish() (*Record, error) {
 	r.publish(r.touched)
 	r.rec.Took = r.now().Sub(r.began)
 	for _, id := range r.touched {
-		if n := r.g.Node(id); n.Want != nil && n.Have == nil && n.Invalid == nil && n.Err == nil {
+		if n := r.g.Node(id); n.Desired() && n.Have == nil && n.Err == nil {
 			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.g.MissingNow(n), Lost: n.Lost})
 		}
 	}
@@ -282,20 +282,20 @@ func (r *run) tidy(id plan.ID) {
 	if kindOf(n) == nil {
 		return
 	}
-	if n.Want == nil && !n.Present() {
+	if n.Phase() == plan.Absent {
 		if n.Err != nil || !n.RetryAt.IsZero() {
 			r.clearError(id)
 		}
 		delete(r.g.LeftOut, id)
 		return
 	}
-	if n.Pends() && n.Err != nil && n.State != plan.Doubtful { // an error of times when its dependencies were met
+	if n.Pends() && n.Phase() == plan.Failed { // an error of times when its dependencies were met
 		r.clearError(id)
 	}
 	if n.Pends() && n.Have == nil && !r.dry { // it waits, whatever it was before
 		n.Drifted = false
 	}
-	if !n.Stays() || !n.InSync() { // an operation was planned: its result stands
+	if !n.Stays() || !n.Matches() { // an operation was planned: its result stands
 		return
 	}
 	before := n.HaveRev

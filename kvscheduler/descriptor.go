@@ -48,7 +48,7 @@ type Object struct {
 type Descriptor[V, M any] struct {
 	Name     string                        // the kind
 	Lane     string                        // backends of one lane never run at the same time; lanes run concurrently
-	Equal    func(want, have V) bool       // is there nothing to do?
+	Equal    func(want, have V) bool       // is no operation necessary?
 	Validate func(name string, v V) error  // run at admission, before any backend call
 	Deps     func(name string, v V) []Dep  // what must be applied first
 	Recreate func(have, want V) bool       // nil: an update in place is always possible
@@ -63,9 +63,9 @@ type Descriptor[V, M any] struct {
 	Backend  Backend[V, M]                 // nil: a marker that is applied by being desired
 }
 
-// Backend does operations in batches: one call for each (level, kind, verb) of a plan. It sets Item.Err, and for
-// Create and Update Item.NewMeta. A nil Err means applied; an *OpError says what is known; any other error means that
-// the outcome is unknown, and the object is read back before anything else happens to it.
+// Backend does operations in batches: one call for each (level, kind, verb) of a plan. It sets Item.Err, and for Create
+// and Update Item.NewMeta. A nil Err means applied; an *OpError has the outcome; any other error means that the outcome
+// is unknown, and the object is read back before anything else happens to it.
 //
 // Operations must be idempotent: Delete of a missing object is no error. A call gets a deadline; it should return soon
 // after ctx ends. Calls in one lane never overlap, but Dump and Read may run beside an operation.

@@ -14,7 +14,7 @@ type Outcome uint8
 const (
 	// Unknown: timeout, lost connection. The object is read back before anything else happens to it.
 	Unknown Outcome = iota
-	// NotApplied: the backend refused and nothing changed.
+	// NotApplied: the backend refused the operation, which has no effect.
 	NotApplied
 )
 
@@ -39,7 +39,7 @@ func (e *OpError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Refused returns an error for an operation that changed nothing.
+// Refused returns an error for an operation without effect.
 func Refused(err error) error { return &OpError{Err: err, Outcome: NotApplied} }
 
 // Errors that callers decide on.
@@ -48,7 +48,7 @@ var (
 	ErrCycle = plan.ErrCycle
 	// ErrConflict: the key belongs to another source.
 	ErrConflict = errors.New("owned by another source")
-	// ErrPruneGuard: a resync found more to prune than MaxPrune allows, and pruned nothing of that kind.
+	// ErrPruneGuard: a resync found more to prune than MaxPrune allows, and did not prune that kind.
 	ErrPruneGuard = errors.New("prune guard")
 	// ErrIncomplete is wrapped with the refs of objects that a rollback could not restore; they are retried.
 	ErrIncomplete = errors.New("rollback incomplete")

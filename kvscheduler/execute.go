@@ -17,7 +17,7 @@ type run struct {
 	began   time.Time
 	why     string // why the objects asked for are dirty
 	atomic  bool
-	dry     bool             // nothing is executed, nothing is logged
+	dry     bool             // operations are neither executed nor logged
 	own     map[plan.ID]bool // objects with failures that the caller gets; nil: all
 	batches int
 	left    int // operations that were left out
@@ -73,7 +73,7 @@ func (r *run) retreat() {
 	var stranded []plan.ID
 	for _, id := range r.touched {
 		n := r.g.Node(id)
-		if !n.Stays() || !n.InSync() {
+		if !n.Stays() || !n.Matches() {
 			continue
 		}
 		if _, unmet := r.g.Unmet(n); unmet {

@@ -200,7 +200,7 @@ type relationWalk struct {
 	members   map[Kind]map[string][]*entry // by bucket; of the kinds that were asked for
 }
 
-// relate adds the relations of one object: of its desired value, or, if there is none, of the applied one.
+// relate adds the relations of one object: of its desired value, or else of the applied one.
 func (w *relationWalk) relate(e *entry) {
 	value := e.want
 	if value == nil && !e.foreign {
@@ -259,7 +259,7 @@ func (w *relationWalk) bucketsOf(kind Kind) map[string][]*entry {
 	return buckets
 }
 
-// effective is the desired value, or the applied one if there is none.
+// effective is the desired value, or else the applied one.
 func (e *entry) effective() any {
 	if e.want != nil {
 		return e.want

@@ -95,19 +95,19 @@ func (b *inbox) close() []*request {
 	return left
 }
 
-// Commit changes the desired state, executes the plan and returns what was done. The error joins whatever failed. Under
+// Commit changes the desired state, executes the plan and returns the record of it. The error joins all failures. Under
 // BestEffort the transaction stands and failures are retried; objects that wait for a dependency are no failure. Under
 // Atomic everything is as before, unless the error is ErrIncomplete.
 //
-// When ctx ends while the transaction is queued, nothing is done and the Record is nil. When it ends later, a
+// When ctx ends while the transaction is queued, it has no effect and the Record is nil. When it ends later, a
 // best-effort transaction goes on without the caller (its Record is in the log), and an atomic one is rolled back:
 // Commit waits for that, at most rollbackTimeout and the grace time of a call more.
 func (s *Scheduler) Commit(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).commit)
 }
 
-// Plan returns what Commit would do now if no operation fails, and the error with which Commit would refuse the
-// transaction. It makes no backend call, changes nothing and has no record in the log.
+// Plan returns the record that Commit would make now if no operation fails, and the error with which Commit would
+// refuse the transaction. It makes no backend call, has no side effects and no record in the log.
 func (s *Scheduler) Plan(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).dry)
 }

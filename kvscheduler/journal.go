@@ -23,7 +23,7 @@ func (s *state) writeJournal() error {
 	var errs []error
 	for _, id := range s.noted {
 		n := s.g.Node(id)
-		if kindOf(n) == nil || !kindOf(n).backed || n.State == plan.Foreign {
+		if kindOf(n) == nil || !kindOf(n).backed || n.Foreign() {
 			continue
 		}
 		e := JournalEntry{Ref: n.Ref.String()}

@@ -67,8 +67,8 @@ type opResult struct {
 	err  error
 }
 
-// found is the result of a dump or a read: Actuals of one kind, still in their own type, so that a comparison
-// without drift allocates nothing.
+// found is the result of a dump or a read: Actuals of one kind, still in their own type, so that a comparison without
+// drift does not allocate.
 type found interface {
 	len() int
 	head(i int) head

@@ -24,9 +24,9 @@ func (r readBack) resolveDoubt() {
 	for _, d := range r.doubt {
 		n := r.g.Node(d.id)
 		rec := &r.rec.Ops[d.slot]
-		done := d.verb == Delete && n.Have == nil || d.verb != Delete && n.InSync()
+		done := d.verb == Delete && n.Have == nil || d.verb != Delete && n.Matches()
 		switch {
-		case n.State == plan.Doubtful:
+		case n.Phase() == plan.Doubtful:
 			r.fail(d.id, d.verb, d.err)
 		case done:
 			rec.Outcome = "unknown; read back: applied"
@@ -63,7 +63,7 @@ func (r readBack) auditDoubtful() {
 func (r readBack) readDoubtful(dirty []plan.ID) {
 	var ids []plan.ID
 	for _, id := range dirty {
-		if r.g.Node(id).State == plan.Doubtful {
+		if r.g.Node(id).Phase() == plan.Doubtful {
 			ids = append(ids, id)
 		}
 	}
@@ -73,7 +73,7 @@ func (r readBack) readDoubtful(dirty []plan.ID) {
 	r.read(context.WithoutCancel(r.ctx), ids)
 	for _, id := range ids {
 		n := r.g.Node(id)
-		if n.State == plan.Doubtful {
+		if n.Phase() == plan.Doubtful {
 			err := n.Err
 			if err == nil {
 				err = fmt.Errorf("%s cannot be read back", n.Ref)
@@ -82,7 +82,7 @@ func (r readBack) readDoubtful(dirty []plan.ID) {
 			continue
 		}
 		r.clearError(id)
-		n.Drifted = n.Want != nil && !n.InSync()
+		n.Drifted = n.Want != nil && !n.Matches()
 	}
 	r.touched = append(r.touched, ids...)
 }

@@ -47,7 +47,7 @@ type OpRecord struct {
 	Old     any           `json:"old,omitempty"` // redacted
 	New     any           `json:"new,omitempty"` // redacted
 	Err     string        `json:"err,omitempty"`
-	// applied, not applied, unknown, skipped, or what a read back found
+	// applied, not applied, unknown, skipped, or the result of a read back
 	Outcome string `json:"outcome,omitempty"`
 }
 
@@ -230,7 +230,7 @@ func (l *ring) since(seq uint64) []*Record {
 }
 
 // Restore puts records of an earlier run into the log before Run: numbers continue after the highest of them. It skips
-// damaged records: those whose number is zero, used twice, or above 2^63. Values in records are as JSON decodes them.
+// damaged records: their number is zero, used twice, or above 2^63. Values in records are as JSON decodes them.
 func (s *Scheduler) Restore(records []*Record) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()

@@ -151,7 +151,7 @@ type resync struct {
 
 // differences takes the dumps into the graph and returns the objects that are not as desired.
 func (m *resync) differences() []plan.ID {
-	m.g.TakeStirred(nil) // those of earlier requests
+	m.g.TakeStirred(nil) // of earlier requests
 	m.adopted = m.adopted[:0]
 	var dirty []plan.ID
 	for _, k := range m.kindNames() {
@@ -176,7 +176,7 @@ func (m *resync) differences() []plan.ID {
 	return dirty
 }
 
-// report records what a dry run found, and changes nothing.
+// report records the findings of a dry run, without side effects.
 func (m *resync) report(ops []plan.Op) (*Record, error) {
 	m.dry = true
 	m.rec.Origin = "report"
@@ -248,11 +248,10 @@ func (m *resync) compareMissing(k Kind, dirty []plan.ID) []plan.ID {
 
 // ifPending adds an object with a known state that is not the desired one.
 func ifPending(dirty []plan.ID, id plan.ID, n *plan.Node) []plan.ID {
-	if n.Orphan || n.HaveRev != n.WantRev || n.Err != nil || n.Drifted || n.Again ||
-		n.Want == nil && n.State != plan.Foreign {
-		return append(dirty, id)
+	if phase := n.Phase(); phase == plan.InSync || phase == plan.Foreign {
+		return dirty
 	}
-	return dirty
+	return append(dirty, id)
 }
 
 // adopt takes the value that a backend found as the applied value of an object.
@@ -261,7 +260,7 @@ func (s *state) adopt(id plan.ID, f found, i int) {
 	h := f.head(i)
 	value, meta := f.box(i)
 	if h.owner == Foreign ||
-		h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.State == plan.Foreign) {
+		h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.Foreign()) {
 		s.g.FoundForeign(id, value, meta)
 		return
 	}
@@ -272,7 +271,7 @@ func (s *state) adopt(id plan.ID, f found, i int) {
 	}
 }
 
-// prove completes a dumped value whose hash agreed with no value that was known then, now that another value is
+// prove completes a dumped value if its hash agreed with no value that was known then, now that another value is
 // desired.
 func (s *state) prove(id plan.ID) {
 	n := s.g.Node(id)
@@ -281,8 +280,8 @@ func (s *state) prove(id plan.ID) {
 	}
 }
 
-// complete fills the fields of a dumped value that cannot be dumped from the first known value (nil: none) whose hash
-// agrees. proven is false if none does.
+// complete fills the fields of a dumped value that cannot be dumped. It takes them from the first known value (nil:
+// none) with the same hash. proven is false if no hash agrees.
 func (k *kind) complete(dumped any, h head, known ...any) (value any, proven bool) {
 	hashed := h.hasHash && k.hashes
 	for _, last := range known {
@@ -322,8 +321,8 @@ func (m *resync) drift(id plan.ID, f found, i int) {
 	n := m.g.Node(id)
 	had := n.Have != nil
 	m.adopt(id, f, i)
-	n.Drifted = had && n.Want != nil && n.State != plan.Foreign && !n.InSync()
-	if n.Want == nil && n.State != plan.Foreign && !had {
+	n.Drifted = had && n.Want != nil && !n.Foreign() && !n.Matches()
+	if n.Want == nil && !n.Foreign() && !had {
 		m.g.SetOrphan(id, true)
 	}
 }
@@ -364,7 +363,7 @@ func (m *resync) prunable() (ids []plan.ID) {
 
 func (m *resync) orphans(k Kind) (ids []plan.ID, known int) {
 	for id, n := range m.g.Nodes() {
-		if n.Ref.Kind != k || n.Have == nil || n.State == plan.Foreign {
+		if n.Ref.Kind != k || n.Have == nil || n.Foreign() {
 			continue
 		}
 		known++

@@ -110,7 +110,7 @@ func (s *state) reopen(l *lane) {
 	now := s.now()
 	for id := range l.idle {
 		n := s.g.Node(id)
-		if n.Ref != (Ref{}) && (n.Err != nil || s.g.LeftOut.Has(id) || n.State == plan.Doubtful) {
+		if n.Ref != (Ref{}) && (n.Err != nil || s.g.LeftOut.Has(id) || n.Phase() == plan.Doubtful) {
 			n.RetryAt = now
 			s.retries.fix(id)
 		}

@@ -45,7 +45,7 @@ func (k rollback) undo() {
 		k.fault(fault)
 	}
 	for _, b := range k.before {
-		if n := k.g.Node(b.id); n.Want == nil && !n.Present() {
+		if k.g.Node(b.id).Phase() == plan.Absent {
 			k.clearError(b.id)
 		}
 	}
@@ -74,7 +74,7 @@ func (k rollback) notReturned() (left []string) {
 	for _, b := range k.before {
 		n := k.g.Node(b.id)
 		same := b.have == nil && n.Have == nil || b.have != nil && n.Have != nil && n.Rules.Equal(b.have, n.Have)
-		if n.State == plan.Doubtful || n.Again || !same && !n.InSync() {
+		if n.Phase() == plan.Doubtful || n.Again || !same && !n.Matches() {
 			left = append(left, n.Ref.String())
 		}
 	}

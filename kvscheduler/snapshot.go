@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// Phase is where an object stands.
+// Phase is where an object stands, as users see it; package plan has finer phases.
 type Phase uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	Absent Phase = iota
 	// Pending: desired, some dependency is not applied; Status.Missing says which.
 	Pending
-	// Invalid: Validate refused the value, and nothing of an earlier one is left.
+	// Invalid: Validate refused the value, and no earlier one is applied.
 	Invalid
 	// InSync: desired and applied.
 	InSync
@@ -180,7 +180,7 @@ func (s *state) put(v *snapshot, n *plan.Node) bool {
 	i := s.kindIndex[n.Ref.Kind]
 	old := v.roots[i].find(n.Ref.Name)
 	e := &entry{ref: n.Ref, want: n.Want, have: n.Have, meta: n.Meta, touched: n.Touched, source: n.Source,
-		foreign: n.State == plan.Foreign, status: s.status(n)}
+		foreign: n.Foreign(), status: s.status(n)}
 	if e.status.Phase == Absent {
 		if old != nil {
 			v.roots[i] = v.roots[i].without(n.Ref.Name, hashName(n.Ref.Name), v.rev)
@@ -206,7 +206,7 @@ func (s *Status) equal(o *Status) bool {
 
 func (s *state) status(n *plan.Node) Status {
 	st := Status{
-		Phase:   phaseOf(n),
+		Phase:   shown[n.PhaseBeforeDoubt()],
 		Err:     n.Err,
 		Attempt: n.Attempt,
 		RetryAt: n.RetryAt,
@@ -223,35 +223,22 @@ func (s *state) status(n *plan.Node) Status {
 	return st
 }
 
-// phaseOf tells where an object stands.
-func phaseOf(n *plan.Node) Phase {
-	switch {
-	case n.Want == nil && !n.Present():
-		return Absent
-	case n.Invalid != nil && n.Present() && n.State != plan.Foreign:
-		return Removing
-	case n.Invalid != nil:
-		return Invalid
-	case n.State == plan.Foreign && n.Want == nil:
-		return Observed
-	case n.State == plan.Foreign:
-		return Pending
-	case n.Want == nil && n.Orphan:
-		return Observed
-	case n.Want == nil:
-		return Removing
-	case n.Err != nil:
-		return Failed
-	case n.Have == nil && !n.Drifted:
-		return Pending
-	case n.HaveRev == n.WantRev && !n.Drifted && n.State != plan.Doubtful && !n.Again:
-		return InSync
-	}
-	return Drifted
+// shown is how users see the phases of the planner. A doubtful object has the phase of before its doubt.
+var shown = [...]Phase{
+	plan.Absent:   Absent,
+	plan.Waiting:  Pending,
+	plan.Blocked:  Pending,
+	plan.Refused:  Invalid,
+	plan.InSync:   InSync,
+	plan.Drifted:  Drifted,
+	plan.Failed:   Failed,
+	plan.Removing: Removing,
+	plan.Orphaned: Observed,
+	plan.Foreign:  Observed,
 }
 
-// trie is a persistent map from names to entries: a writer copies the path that it changes, so a snapshot costs nothing
-// and its readers need no lock. Nodes made by the same edit are changed in place.
+// trie is a persistent map from names to entries: a writer copies the path that it changes, so a snapshot is free and
+// its readers need no lock. Nodes made by the same edit are changed in place.
 //
 // Libraries were slower in the benchmarks of this package: go-immutable-radix by 17 to 27 % with up to 55 % more
 // allocations, the part of cilium/statedb by 10 % for an update of one object of 1,000.

@@ -17,9 +17,9 @@ type state struct {
 	seq     uint64
 	owned   map[string]map[plan.ID]struct{} // objects by the source that desires them
 	retries *retries
-	noted   []plan.ID // objects whose applied value changed, for the journal
+	noted   []plan.ID // objects with changed applied values, for the journal
 	ready   map[string]bool
-	adopted []plan.ID // objects whose applied value was taken from a backend
+	adopted []plan.ID // objects with applied values that were taken from a backend
 	lost    []Kind    // to be read again when the present such resync has ended
 	losing  bool
 }
@@ -55,10 +55,10 @@ func (s *state) clearError(id plan.ID) {
 	s.retries.fix(id)
 }
 
-// Run owns the state until ctx ends. It may be called once. A restart begins with a Resync, which learns what is there
-// and prunes nothing while a source is not Ready; then come the transactions of the sources with Replace, Ready for
-// each, and one more Resync, which prunes. When it returns, no goroutine of the scheduler is left,
-// except a backend call that does not heed its context.
+// Run owns the state until ctx ends. It may be called once. A restart begins with a Resync, which learns the existing
+// objects and does not prune while a source is not Ready; then come the transactions of the sources with Replace, Ready
+// for each, and one more Resync, which prunes. When it returns, no goroutine of the scheduler is left, except a backend
+// call that does not heed its context.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return errors.New("the scheduler runs already")
@@ -106,8 +106,7 @@ func (s *state) loop(ctx context.Context) {
 	}
 }
 
-// step does one unit of each kind of work, so that no kind starves another. It returns false if there was nothing to
-// do.
+// step does one unit of each kind of work, so that no kind starves another. It returns false if no work was waiting.
 func (s *state) step(ctx context.Context) (worked bool) {
 	worked = s.drainPosted()
 	now := s.now()

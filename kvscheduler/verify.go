@@ -9,8 +9,9 @@ import (
 	"slices"
 )
 
-// Verify reads the named objects back (none named: everything desired), changes nothing, and returns what is not as
-// desired: missing, different, or there without being desired. An object that changes meanwhile is read again.
+// Verify reads the named objects back (none named: everything desired), without side effects, and returns the objects
+// that are not as desired: missing, different, or present without being desired. An object that changes meanwhile is
+// read again.
 func (s *Scheduler) Verify(ctx context.Context, refs ...Ref) ([]Difference, error) {
 	v := s.store.view()
 	byKind := make(map[Kind][]string)
@@ -22,7 +23,7 @@ func (s *Scheduler) Verify(ctx context.Context, refs ...Ref) ([]Difference, erro
 	}
 	if len(refs) == 0 {
 		for name := range s.kinds {
-			byKind[name] = nil // a kind of which nothing is desired may hold what should not be there
+			byKind[name] = nil // a kind without desired objects may have objects that should not exist
 			v.each(name, func(e *entry) bool {
 				if e.want != nil {
 					byKind[name] = append(byKind[name], e.ref.Name)
@@ -192,8 +193,8 @@ type Comparison struct {
 	Reason                 string // why it is not as desired; empty if it is, as far as it was read
 }
 
-// Compare reads the named objects back (none named: all objects, also those that no source desires) and changes
-// nothing. It runs in the goroutine of its caller, like the reads of a resync, so that transactions go on meanwhile.
+// Compare reads the named objects back (none named: all objects, also those that no source desires), without side
+// effects. It runs in the goroutine of its caller, like the reads of a resync, so that transactions go on meanwhile.
 // The error joins one for each kind that was not read; the comparisons are complete nevertheless, with the objects of
 // such a kind as Unread. A read ends with ctx, and after dumpTimeout.
 func (s *Scheduler) Compare(ctx context.Context, refs ...Ref) ([]Comparison, error) {
@@ -233,7 +234,7 @@ type comparing struct {
 	index         map[Kind]map[string]int
 }
 
-// all returns the known objects, and those of Weft that were found.
+// all returns the known objects, and the objects of Weft that were found.
 func (c *comparing) all() (refs []Ref) {
 	for name := range c.kinds {
 		c.before.each(name, func(e *entry) bool {

@@ -16,7 +16,7 @@ import (
 // backlog bounds the clients that wait to be accepted.
 const backlog = 64
 
-// maxSocketPath is what a socket's address holds before its NUL.
+// maxSocketPath is the longest path in a socket's address, without its NUL.
 const maxSocketPath = 107
 
 // bind creates the listening socket. Its file has its mode and accepts connections before it is visible.
@@ -140,8 +140,8 @@ func makePrivate(directory int) (*privateDirectory, error) {
 // listen binds the socket in the private directory.
 func (p *privateDirectory) listen(fd int) error { return listenAs(fd, fdPath(p.fd)+"/"+inPrivate) }
 
-// setMode sets the mode of the socket's file. The mode that the socket had before bind would be that of the file less
-// the umask, which all threads share. A link that replaced the file is not followed.
+// setMode sets the mode of the socket's file. The file would have the socket's mode before bind less the umask, which
+// all threads share. A link that replaced the file is not followed.
 func (p *privateDirectory) setMode(mode fs.FileMode) error {
 	file, kind, err := openEntry(p.fd, inPrivate)
 	if err != nil {

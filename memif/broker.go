@@ -18,10 +18,10 @@ import (
 )
 
 // Broker is a child process that holds the control sockets of clients for the listeners of this process. A client may
-// pass any descriptor. The last close of one can take as long as the client likes: that of a TCP socket that lingers,
-// or of a file of its own FUSE file system; and the kernel closes unread descriptors in whichever thread closes the
-// socket. So this process never holds a descriptor of a client but what the broker process has found to be shared
-// memory or an eventfd, and never closes a socket that may have unread messages:
+// pass any descriptor. The last close of one can take as long as the client likes: it may be a TCP socket that lingers,
+// or a file of the client's own FUSE file system; and the kernel closes unread descriptors in whichever thread closes
+// the socket. So this process only holds descriptors of clients that the broker process has found to be shared memory
+// or eventfds, and never closes a socket that may have unread messages:
 //
 //	client <--socket--> broker process <--relay, one a client--> Listener, Conn
 //
@@ -71,7 +71,7 @@ const (
 	// restartPause is the time between two starts of the process.
 	restartPause = 100 * time.Millisecond
 
-	// A process that has so many clients whose close blocks for so long is replaced, which ends the blocked threads.
+	// A process with so many clients that block its close for so long is replaced, which ends the blocked threads.
 	maxStuck   = 512
 	stuckAfter = time.Minute
 )
@@ -255,7 +255,7 @@ func (b *Broker) adopt(process *os.Process, channel *packetSocket, reaped chan s
 	}
 }
 
-// yieldTimeout bounds the wait for the end of the process, whose threads may be blocked in the kernel.
+// yieldTimeout bounds the wait for the end of the process: its threads may be blocked in the kernel.
 const yieldTimeout = 100 * time.Millisecond
 
 // yield ends the process before a handover, and starts none again: another Broker serves the sockets then. Established

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// brokerThreads bounds the threads of a broker process, which ends when it needs more and is then replaced. One thread
-// is taken by each descriptor whose close blocks. Kubelet may limit the processes and threads of a pod (podPidsLimit,
-// often 4096), and the Broker's process ends when it gets none: it needs some dozens.
+// brokerThreads bounds the threads of a broker process, which ends when it needs more and is then replaced. Each
+// descriptor with a close that blocks takes one thread. Kubelet may limit the processes and threads of a pod
+// (podPidsLimit, often 4096), and the Broker's process ends when it gets none: it needs some dozens.
 const brokerThreads = 2048
 
 // A listener's clients are accepted at a bounded rate, or one that connects again and again would take the time of
@@ -80,8 +80,8 @@ func (p *brokerProcess) serve() error {
 	}
 }
 
-// tell sends a note. The Broker waits for what notes say, so a process whose note is lost ends, and the next one finds
-// out about each client.
+// tell sends a note. The Broker waits for notes, so a process that cannot send one ends, and the next process finds out
+// about each client.
 func (p *brokerProcess) tell(n note) {
 	err := sendNote(p.channel, n)
 	if err == nil || hasHungUp(err) {
@@ -93,7 +93,7 @@ func (p *brokerProcess) tell(n note) {
 
 // end closes the listening sockets, and ends the connections of Splices. All end with the process, but a client may
 // have blocked one of its threads in a close that no signal ends, and then the process keeps all sockets: the next
-// dataplane or agent could not bind them, and pods would stay connected although nothing could disconnect them.
+// dataplane or agent could not bind them, and pods would stay connected without a way to disconnect them.
 func (p *brokerProcess) end() {
 	for _, d := range p.listeners {
 		p.closing.Go(d.close)
@@ -149,7 +149,7 @@ func (d *acceptor) await() bool {
 	return !d.closing
 }
 
-// add counts clients that are pending or being closed. An established client whose end begins waits for no room.
+// add counts clients that are pending or being closed. An established client that begins to end waits for no room.
 func (d *acceptor) add(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -338,8 +338,8 @@ func (c *relayed) shutdown() {
 	_ = c.socket.CloseRead()
 }
 
-// dispose closes the client's socket once nothing is in it: the last close of a socket, here or in the Broker, closes
-// the descriptors in its messages too.
+// dispose closes the client's socket once it is empty: the last close of a socket, here or in the Broker, closes the
+// descriptors in its messages too.
 func (c *relayed) dispose() {
 	c.shutdown()
 	peer := control{socket: c.socket}
@@ -362,8 +362,8 @@ func (c *relayed) count(on bool) {
 	}
 }
 
-// toBroker passes on what the client sends. If the Broker does not get it, both ends are hung up on: nothing else reads
-// from the client.
+// toBroker passes on the client's messages. If the Broker does not get one, both ends are hung up on: the client has no
+// other reader.
 func (c *relayed) toBroker() {
 	peer := control{socket: c.socket}
 	for {
@@ -400,7 +400,7 @@ func (p *brokerProcess) pass(to *packetSocket, m *message, fd int) error {
 	return err
 }
 
-// fromBroker passes on what the Broker answers, until the Broker or the client hangs up.
+// fromBroker passes on the Broker's answers, until the Broker or the client hangs up.
 func (c *relayed) fromBroker() {
 	buf := make([]byte, messageSize+1)
 	peer := control{socket: c.socket}

@@ -36,7 +36,7 @@ type note struct {
 	client   uint64
 	pending  uint32 // of noteListen: MaxPending
 
-	from, to endpoint // of noteServer: as what the client comes, and as what the server expects it
+	from, to endpoint // of noteServer: the endpoint that the client states, and the one that the server expects
 }
 
 // endpoint is an interface on a socket.

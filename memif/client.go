@@ -34,7 +34,7 @@ type Client struct {
 	bell    *clientNotifier
 
 	mu   sync.Mutex // guards what follows, and the queues' use
-	conn *Conn      // nil while there is none
+	conn *Conn      // nil while disconnected
 	turn int        // the queue to receive from next
 }
 

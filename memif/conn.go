@@ -37,19 +37,19 @@ func (m Mode) String() string {
 type Info struct {
 	ID   uint32
 	Mode Mode
-	// Peer is the name of the peer's program, PeerInterface that of its interface.
+	// Peer is the name of the peer's program, PeerInterface the name of its interface.
 	Peer, PeerInterface string
 	// RxQueues and TxQueues are numbers of queues as this side sees them.
 	RxQueues, TxQueues int
-	// RingSize is the largest ring's, in slots; BufferSize what the client put into the first slot, in bytes, 0 if it
-	// had put nothing there yet.
+	// RingSize is the size of the largest ring, in slots; BufferSize is the size of the buffer in the client's first
+	// slot, in bytes, 0 if the slot had no buffer yet.
 	RingSize, BufferSize int
 	// Regions and Memory are how many pieces of memory and how many bytes are shared.
 	Regions int
 	Memory  uint64
 	// Guarded means that the client's memory cannot be sealed: access is slower, and Peek copies.
 	Guarded bool
-	// PID and UID are those of the peer's process; PID is 0 if it is in a namespace that cannot be seen.
+	// PID and UID identify the peer's process; PID is 0 if it is in a namespace that cannot be seen.
 	PID, UID int
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // controlRoom holds more descriptors than a message may have, so that a second one is seen and closed; the kernel
-// closes what does not fit.
+// closes descriptors that do not fit.
 var controlRoom = unix.CmsgSpace(4*4) + unix.CmsgSpace(unix.SizeofUcred)
 
 // parting is how long a client that was told of the end of its connection has to hang up, before its memory is emptied
@@ -111,7 +111,7 @@ func (c *control) established() error {
 	return err
 }
 
-// rejoinPause is the time between two looks at a client whose socket no broker process reads.
+// rejoinPause is the time between two looks at a client that no broker process serves.
 const rejoinPause = time.Second
 
 // rejoin waits for the relay of the next broker process; false: the connection was interrupted, cannot be resumed, or
@@ -229,7 +229,7 @@ func (c *control) hangUp(why *DisconnectError) {
 	_ = c.socket.Close()
 }
 
-// drain reads until the end, and closes the descriptors of what it reads.
+// drain reads until the end, and closes the descriptors that it gets.
 func (c *control) drain() {
 	for range maxUnread {
 		_, fd, err := c.receive()

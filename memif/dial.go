@@ -32,8 +32,8 @@ type ClientConfig struct {
 	RxQueues, TxQueues int
 	// RingSize is the slots of each ring, a power of two; the server may allow fewer. Default 1024.
 	RingSize int
-	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64. A ring whose slots together
-	// hold no packet of the MTU is refused: it would lose these packets, and no others.
+	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64. A ring is refused if its
+	// slots together hold no packet of the MTU: it would lose these packets, and no others.
 	BufferSize int
 	// MaxPacket is the longest packet, in bytes; default DefaultMaxPacket.
 	MaxPacket int

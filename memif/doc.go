@@ -25,13 +25,13 @@
 //
 // Zero-copy access: [RxQueue.Peek] and [RxQueue.Release], [TxQueue.Reserve] and [TxQueue.Commit].
 //
-// A receiver that wants to sleep puts its queues into a [Waiter], calls [RxQueue.Arm] on each, looks at what Arm says,
-// and waits for [Waiter.FD] to be readable; awake again it calls [RxQueue.Disarm] and [Waiter.Clear].
+// A receiver that wants to sleep puts its queues into a [Waiter], calls [RxQueue.Arm] on each, looks at the result of
+// Arm, and waits for [Waiter.FD] to be readable; awake again it calls [RxQueue.Disarm] and [Waiter.Clear].
 //
 // # Trust
 //
-// A server trusts nothing of what a client wrote: regions, offsets, lengths, indexes and chains are checked where they
-// are used, on a copy. An invalid packet is dropped and counted ([QueueStats]); an impossible ring index ends the
+// A server does not trust a client's writes: regions, offsets, lengths, indexes and chains are checked where they are
+// used, on a copy. An invalid packet is dropped and counted ([QueueStats]); an impossible ring index ends the
 // connection. Regions must be shared memory of the kernel (tmpfs, memfd, hugetlbfs). They are sealed against shrinking;
 // if a client forbids sealing, a guard turns a fault into the end of its connection. Pages that a server touches first
 // are accounted to it: a client may leave no more to it than its rings need, and regions with such pages and with rings

@@ -41,8 +41,9 @@ type Description struct {
 	Network string
 	// Role is the program's role: "client" or "server".
 	Role string
-	// Socket is that of a direct memif, which connects the program with that of another pod: the path that the client
-	// connects to, or "@" and the name of the abstract socket that the server listens on. "": Environment.Socket.
+	// Socket is the socket of a direct memif, which connects the program with a program in another pod: the path that
+	// the client connects to, or "@" and the name of the abstract socket that the server listens on. "":
+	// Environment.Socket.
 	Socket string
 	Mode   Mode
 	MAC    net.HardwareAddr
@@ -144,7 +145,7 @@ func ParseDescriptions(data []byte) ([]Description, error) {
 	return all, nil
 }
 
-// socketIn returns the socket of an interface whose description is in a directory.
+// socketIn returns the socket of an interface from the description in a directory.
 func (d Description) socketIn(directory string) string {
 	if d.Socket == "" || isAbstract(d.Socket) {
 		return d.Socket

@@ -104,8 +104,8 @@ func (l *Listener) Start() {
 }
 
 // Suspend stops everything but the use of the queues, until Release or Close: no client is accepted, handshakes end,
-// and nothing is read from the sockets of connected clients. It returns after that. With a Broker, all listeners must
-// be suspended, which ends the broker process.
+// and the sockets of connected clients are not read. It returns after that. With a Broker, all listeners must be
+// suspended, which ends the broker process.
 func (l *Listener) Suspend() {
 	if l.options.Broker != nil {
 		l.options.Broker.yield()

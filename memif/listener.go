@@ -259,9 +259,8 @@ func (l *Listener) find(id uint32) *Interface {
 	return l.interfaces[id]
 }
 
-// helloRings is the highest index of a ring in a hello, which is that of libmemif. FD.io's gomemif takes it for the
-// number of rings, and a client that gets 0 makes none. The rings of an interface are bounded when the client adds
-// them.
+// helloRings is the highest index of a ring in a hello, as libmemif sends it. FD.io's gomemif takes it for the number
+// of rings, and a client that gets 0 makes none. The rings of an interface are bounded when the client adds them.
 const helloRings = 255
 
 // hello offers the longest rings of all interfaces: the client has not named one yet.

@@ -32,7 +32,7 @@ const (
 	ringToServer = 1
 )
 
-// message is one control message: packed, little endian, zero where nothing is.
+// message is one control message: packed, little endian, zero in unused bytes.
 type message [messageSize]byte
 
 func newMessage(t messageType) *message {

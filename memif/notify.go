@@ -111,7 +111,7 @@ func (w *Waiter) Close() (err error) {
 
 // completer notifies a client's eventfd without blocking. The client shares the eventfd and its flags: it can fill the
 // counter and clear O_NONBLOCK, which blocks a writer forever. Only the kernel adds to an eventfd without waiting, so
-// the completer submits an empty asynchronous read whose completion notifies the eventfd.
+// the completer submits an empty asynchronous read, and its completion notifies the eventfd.
 type completer struct {
 	context uintptr
 	nothing int // an empty file
@@ -124,7 +124,7 @@ const (
 	iocbRead = 0
 	// iocbTell is IOCB_FLAG_RESFD: add to the eventfd when done.
 	iocbTell = 1
-	// completionSize is that of struct io_event.
+	// completionSize is the size of struct io_event.
 	completionSize = 32
 )
 
@@ -135,7 +135,7 @@ type iocb struct {
 	opcode        uint16
 	_             int16 // priority
 	fd            uint32
-	_, _          uint64 // buffer and its length: nothing
+	_, _          uint64 // buffer and its length: unused
 	_, _          uint64 // offset, reserved
 	flags, tellFD uint32
 }
@@ -148,7 +148,7 @@ var (
 	openCompleter = newCompleter // replaced by tests
 )
 
-// Prepare opens what a server needs to notify its clients without waiting for them, unless it is open already. A server
+// Prepare opens the resources for notifying clients without waiting for them, unless they are open already. A server
 // with many clients calls it when it starts, before the machine's contexts for asynchronous I/O are taken
 // (fs.aio-max-nr). While it fails, clients are refused, and each client retries it.
 func Prepare() error {

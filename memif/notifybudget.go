@@ -24,7 +24,7 @@ type notifyBudget struct {
 
 	mu    sync.Mutex
 	debt  time.Duration
-	since time.Time // debt is that of this time
+	since time.Time // debt is valid for this time
 	slow  int       // slow notifications since there was no debt
 }
 
@@ -32,14 +32,15 @@ type notifyBudget struct {
 var processStart = time.Now()
 
 const (
-	// slowNotification is what a notification may take. A usual one takes a microsecond.
+	// slowNotification is the time that a notification may take. A usual one takes a microsecond.
 	slowNotification = 200 * time.Microsecond
 	// notifyShare is the part of the time that slow notifications of an interface may take: one hundredth.
 	notifyShare = 100
 	// notifyBurst is the time that they may take at once.
 	notifyBurst = 5 * time.Millisecond
 	// fewestSlow is the number of slow notifications that are evidence against the client. In a virtual machine the
-	// time of a thread can contain that of another machine, so that one or two notifications seem to take milliseconds.
+	// time of a thread can contain the time of another machine, so that one or two notifications seem to take
+	// milliseconds.
 	fewestSlow = 4
 )
 

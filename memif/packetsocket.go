@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetSocket is a Unix socket that keeps the borders of messages. All messages of this package are sent by send,
-// whose deadline belongs to that one message: a deadline that stays behind would fail a later message that waits for
-// nothing. Its senders may be several goroutines.
+// packetSocket is a Unix socket that keeps the borders of messages. The function send sends all messages of this
+// package, and its deadline belongs to that one message: a deadline that stays behind would fail a later message that
+// does not wait. Its senders may be several goroutines.
 type packetSocket struct {
 	*net.UnixConn
 

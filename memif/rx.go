@@ -144,8 +144,8 @@ func (q *RxQueue) copyOne(d descriptor, into []byte) verdict {
 	return good
 }
 
-// copyChain returns how many slots the packet at next has, dropped or not. A packet whose chain does not end within
-// what is published takes all that is, but at most as many slots as the longest packet has.
+// copyChain returns how many slots the packet at next has, dropped or not. A packet with a chain that does not end
+// within the published slots takes all of them, but at most as many slots as the longest packet has.
 func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint32, found verdict) {
 	limit := min(uint64(cap(into)), uint64(q.maxPacket))
 	into = into[:cap(into)]
@@ -169,13 +169,13 @@ func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint
 	return slots, length, q.endOfChain(slots, left)
 }
 
-// longestChain returns the slots that a packet may have: those of the longest one in the smallest buffers. A chain of
-// buffers with few bytes would take the time of thousands of packets.
+// longestChain returns the number of slots that a packet may have: the slots of the longest packet in the smallest
+// buffers. A chain of buffers with few bytes would take the time of thousands of packets.
 func (q *RxQueue) longestChain() uint16 {
 	return uint16(max(q.maxPacket, DefaultMaxPacket)/minBuffer) + 1
 }
 
-// endOfChain says what is wrong with a chain that goes on behind the slots that were read.
+// endOfChain describes the error of a chain that goes on behind the slots that were read.
 func (*RxQueue) endOfChain(slots, left uint16) verdict {
 	if slots < left {
 		return tooLong
@@ -344,7 +344,7 @@ func (q *RxQueue) keep(p *Packet, slot uint16, segment []byte) {
 	q.segments = append(q.segments, segment) // within its capacity: the ring's size
 }
 
-// peekGuarded shows copies: what the caller reads cannot fault.
+// peekGuarded shows copies: the caller's reads cannot fault.
 func (q *RxQueue) peekGuarded(v []Packet) (n int) {
 	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
 	if q.arena == nil {

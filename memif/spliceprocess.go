@@ -77,8 +77,8 @@ func (c *splicedClient) run() {
 // settlePause is the time between two looks at a socket that has unread messages.
 const settlePause = 50 * time.Millisecond
 
-// settle waits until the other end has read all, or hung up: what a pod does not read counts as memory and descriptors
-// of this process.
+// settle waits until the other end has read all, or hung up: messages that a pod does not read count as memory and
+// descriptors of this process.
 func (c *relayed) settle() {
 	c.shutdown()
 	for unread(c.socket) {
@@ -130,7 +130,7 @@ func (c *splicedClient) part() {
 	_ = c.server.CloseRead()
 }
 
-// toServer passes on what the client sends, and translates INIT.
+// toServer passes on the client's messages, and translates INIT.
 func (c *splicedClient) toServer() {
 	peer := control{socket: c.socket}
 	initiated := false
@@ -163,7 +163,7 @@ func (c *splicedClient) check(m *message, initiated bool) (reason string) {
 	return ""
 }
 
-// translate checks what the client says that it is, and replaces it with what the server expects.
+// translate checks the endpoint that the client states, and replaces it with the one that the server expects.
 func (c *splicedClient) translate(m *message) (reason string) {
 	i := decodeInitiation(m)
 	switch {
@@ -180,7 +180,7 @@ func (c *splicedClient) translate(m *message) (reason string) {
 	return ""
 }
 
-// toClient passes on what the server sends, without descriptors: a server sends none.
+// toClient passes on the server's messages, without descriptors: a server sends none.
 func (c *splicedClient) toClient() {
 	server := control{socket: c.server}
 	peer := control{socket: c.socket}

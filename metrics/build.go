@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// newRegistry returns a registry with the metrics that each program has: those of the Go runtime, of the process, and
+// newRegistry returns a registry with the metrics that each program has: metrics of the Go runtime, of the process, and
 // weft_build_info.
 func newRegistry(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()

@@ -50,7 +50,7 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 const refills = 20
 
 // connect handles the event, and repeats it after a successful Refill. An attempt that lacks addresses makes no record:
-// the event loop goes on with other events while the ADD waits. The record of a failed ADD is that of its last attempt,
+// the event loop goes on with other events while the ADD waits. The record of a failed ADD describes its last attempt,
 // or has the reason why the wait failed.
 func (m *Manager) connect(ctx context.Context, c *call, asked *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
 	for n := 0; ; n++ {
@@ -119,8 +119,8 @@ func (m *Manager) void(ctx context.Context, key pod.Key) error {
 	return m.config.Queue.Remove(ctx, deletequeue.Key(key))
 }
 
-// dropOlder deletes attachments of the pod's older sandboxes whose network namespaces are gone: a pod has one sandbox
-// at a time, and the new one may get the devices of the old one.
+// dropOlder deletes attachments of the pod's older sandboxes if their network namespaces are gone: a pod has one
+// sandbox at a time, and the new one may get the devices of the old one.
 func (m *Manager) dropOlder(ctx context.Context, ev *pod.AddPod) error {
 	for _, older := range m.Attachments() {
 		if ev.ID.IsZero() || older.Pod.Namespace != ev.ID.Namespace || older.Pod.Name != ev.ID.Name ||

@@ -111,7 +111,7 @@ func (s *attachments) underWay(key pod.Key, c *call) (ended func()) {
 }
 
 // CancelAdds cancels the ADDs of key that began before, because their DEL is about to be queued. While an event of an
-// ADD is queued or running, the event of the DEL cancels it; an ADD that waits for addresses has none.
+// ADD is queued or running, the event of the DEL cancels it; an ADD that waits for addresses has no event.
 func (s *attachments) CancelAdds(key pod.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *attachments) isCreatedBefore(key pod.Key, t time.Time) bool {
 	return ok && r.complete && len(s.adds[key]) == 0 && !r.attachment.Created.After(t)
 }
 
-// clone copies an attachment, so that readers and handlers share nothing.
+// clone copies an attachment, so that readers and handlers do not share memory.
 func clone(a *pod.Attachment) *pod.Attachment {
 	c := *a
 	c.Annotations = maps.Clone(a.Annotations)

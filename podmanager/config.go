@@ -201,7 +201,7 @@ type Outcome struct {
 	Key       pod.Key
 	Pod       pod.ID
 
-	Attachment *pod.Attachment // a copy; of Failed what was decided before the error, nil if that is nothing
+	Attachment *pod.Attachment // a copy; of Failed as decided before the error, nil if the error came first
 
 	// Of Failed: code and text of the reply, and the event's record, nil if the ADD was rejected before the loop.
 	Code   uint

@@ -10,7 +10,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Planned is what the ADD of a pod would create.
+// Planned is the attachment that the ADD of a pod would create.
 type Planned struct {
 	Attachment *pod.Attachment  // nil after an error
 	Change     eventloop.Change // what would be committed; empty after an error
@@ -23,9 +23,9 @@ const plannedContainer = "planned"
 // plannedNetns stands for the network namespace of a sandbox that does not exist yet.
 var plannedNetns = pod.Netns{Path: "/run/netns/" + plannedContainer, Inode: 1}
 
-// Plan decides what an ADD of a pod would create, and changes nothing. Of the inputs of an ADD it does not have a
-// sandbox, and kubelet has chosen no devices: grants, those of claims among them, stand for these. The devices of
-// kubelet are opened by devicemanager, which is left out.
+// Plan makes the decisions of an ADD of a pod, without side effects. In contrast to an ADD there is no sandbox, and
+// kubelet has chosen no devices: grants, also for claims, stand for them. Devicemanager, which opens the devices of
+// kubelet, is left out.
 func (m *Manager) Plan(
 	ctx context.Context, id pod.ID, annotations map[string]string, grants []pod.Grant,
 ) (*Planned, error) {
@@ -55,7 +55,7 @@ func (m *Manager) Plan(
 }
 
 // WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the
-// agent has not started, and nothing can be planned.
+// agent has not started, and cannot plan yet.
 func (m *Manager) WouldServe() (isStarting bool, refusal error) {
 	return !m.config.Admission.Started(), m.admitNew(&weftv1.Caller{Protocol: weftv1.Protocol})
 }

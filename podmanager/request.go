@@ -56,7 +56,7 @@ func (m *Manager) isConnected(key pod.Key) bool {
 	return r != nil && r.complete
 }
 
-// keyOf returns the key of a request. Its parts become parts of names, so it rejects what the plugin rejects.
+// keyOf returns the key of a request. Its parts become parts of names, so it has the plugin's rules.
 func keyOf(a *weftv1.Attachment) (pod.Key, error) {
 	key := pod.Key{Network: a.GetNetwork(), ContainerID: a.GetContainerId(), IfName: a.GetIfName()}
 	if err := key.Validate(); err != nil {

@@ -72,7 +72,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	return conn, process{level, cred.Uid, cred.Pid}, nil
 }
 
-// ClientHandshake does nothing: the socket's path says who serves.
+// ClientHandshake has no effect: the socket's path identifies the server.
 func (peerCredentials) ClientHandshake(
 	_ context.Context, _ string, conn net.Conn,
 ) (net.Conn, credentials.AuthInfo, error) {
@@ -87,7 +87,7 @@ func (peerCredentials) Info() credentials.ProtocolInfo {
 // Clone returns the credentials.
 func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
 
-// OverrideServerName does nothing.
+// OverrideServerName has no effect.
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
 func guardUnary(

@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// call is an ADD under way. Its events come and go: while it waits for addresses it has none.
+// call is an ADD under way. Its events come and go: while it waits for addresses it has no event.
 type call struct {
 	pod    string // and its interface; "": not known
 	ended  context.Context

@@ -12,7 +12,7 @@ import (
 // the replies pass the node again. The source becomes the client address of the pod: the last bits of the pod's address
 // behind the prefix of a range, as NETMAP of iptables does. So rules can tell the clients of Services apart.
 
-// ClientRanges has the client addresses: at most one prefix of each family, masked. The zero value has none.
+// ClientRanges has the client addresses: at most one prefix of each family, masked. The zero value has no prefix.
 type ClientRanges struct{ v4, v6 netip.Prefix }
 
 // NewClientRanges returns ranges of at most one prefix of each family.
@@ -75,8 +75,8 @@ func (r ClientRanges) Of(pods netip.Prefix) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, pods.Bits()), true
 }
 
-// ClientMap knows which addresses pods have, and so which have a client address. The zero value has none. A map never
-// changes.
+// ClientMap knows which addresses pods have, and so which have a client address. The zero value has no client
+// addresses. A map never changes.
 type ClientMap struct {
 	ranges  ClientRanges
 	pods    []netip.Prefix // that have client addresses; sorted, apart
@@ -140,7 +140,7 @@ func (m ClientMap) Equal(o ClientMap) bool {
 	return m.ranges == o.ranges && slices.Equal(m.pods, o.pods)
 }
 
-// Of returns the client address of a pod's address; false if it has none.
+// Of returns the client address of a pod's address; false without one.
 func (m ClientMap) Of(a netip.Addr) (netip.Addr, bool) {
 	if !contain(m.pods, a) {
 		return netip.Addr{}, false

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Config has the rules that no policy overrides. The zero value has none.
+// Config has the rules that no policy overrides. The zero value has no rules.
 type Config struct {
 	// Nodes are addresses of this node. Connections from them to the pods of the node are permitted: kubelet's probes,
 	// and everything else that the node itself sends.
@@ -40,10 +40,8 @@ type Engine struct {
 	kept       fragments
 	selectors  *selectors
 	nodes      map[string]nodeState
-	services   map[string]*Service
-	plan       *servicePlan       // of services; nil: to be made
+	services   services
 	addresses  map[netip.Addr]int // number of pods that have it
-	external   map[netip.Addr]int // number of external frontends that have it
 
 	dirty map[*podState]struct{} // local pods with interfaces that may need other rules
 	turns map[string]uint64      // the last turn of namespaces that have dirty pods
@@ -59,8 +57,7 @@ type Engine struct {
 
 	work Work
 
-	wide      map[string]*wideSelectors // by namespace
-	unsettled map[string]struct{}       // namespaces of wide in which other policies may have to be left out
+	wide wideCounts
 }
 
 // Work counts what the engine did. It is for tests and metrics.
@@ -123,10 +120,13 @@ func NewEngine(c Config) *Engine {
 		own:        make(map[string]int),
 		demands:    make(map[demandKey]*sharedDemand),
 		halved:     halved{services: make(map[string]uint)},
-		wide:       make(map[string]*wideSelectors),
-		unsettled:  make(map[string]struct{}), services: make(map[string]*Service),
-		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
-		tallies: make(tallies), kept: fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},
+		wide: wideCounts{
+			namespaces: make(map[string]*wideSelectors),
+			unsettled:  make(map[string]struct{}),
+		},
+		services:  services{byName: make(map[string]*Service), external: make(map[netip.Addr]int)},
+		addresses: make(map[netip.Addr]int),
+		tallies:   make(tallies), kept: fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},
 	}
 	e.SetConfig(c)
 	return e
@@ -137,7 +137,7 @@ func (e *Engine) SetConfig(c Config) {
 	e.config = c
 	e.limits = cmp.Or(c.Limits, DefaultLimits)
 	e.isUndivided = true
-	e.plan = nil
+	e.services.plan = nil
 	e.denied = boundFixed(c.Denied, e.limits.Fixed)
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
@@ -406,9 +406,9 @@ func (e *Engine) SetPolicy(p Policy) {
 	is.subject.subjects[is] = struct{}{}
 	e.policies[p.Ref] = is
 	if was != nil {
-		e.uncountWide(was)
+		e.wide.remove(was)
 	}
-	e.countWide(is)
+	e.wide.add(is, e.limits.Selectors)
 	if !is.hasTooManySelectors() {
 		e.usePeers(is)
 	}
@@ -422,7 +422,7 @@ func (e *Engine) SetPolicy(p Policy) {
 func (e *Engine) DeletePolicy(id Ref) {
 	if p := e.policies[id]; p != nil {
 		delete(e.policies, id)
-		e.uncountWide(p)
+		e.wide.remove(p)
 		e.remove(p)
 	}
 }

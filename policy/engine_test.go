@@ -270,8 +270,8 @@ func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
 	check("a pod has the address again", "10.0.0.9", Deny)
 	e.DeleteService("a/s")
 	e.DeletePod(ID{"b", "later"})
-	if len(e.external) != 0 || len(e.addresses) != 2 {
-		t.Errorf("%v external addresses and %v of pods remain", e.external, e.addresses)
+	if len(e.services.external) != 0 || len(e.addresses) != 2 {
+		t.Errorf("%v external addresses and %v of pods remain", e.services.external, e.addresses)
 	}
 }
 

@@ -47,7 +47,7 @@ func (c *compilation) fragment(policy *policyState, p part) fragment {
 	return resolved
 }
 
-// isNamed reports whether a port is that of a name.
+// isNamed reports whether a port is the port of a name.
 func (p Port) isNamed() bool { return p.Name != "" }
 
 // names reports whether a port refers to the named port of a container.

@@ -65,32 +65,55 @@ func (s *Service) namespace() string {
 	return namespace
 }
 
-// SetService adds a Service or changes it.
-func (e *Engine) SetService(s Service) {
-	was, known := e.services[s.Name]
+// services are the Services of the cluster, and the plan which of them get rules.
+type services struct {
+	byName   map[string]*Service
+	external map[netip.Addr]int // number of Services with the external address
+	plan     *servicePlan       // nil: to be made
+}
+
+// set adds a Service or changes it, and reports whether it differs.
+func (v *services) set(s Service) bool {
+	was, known := v.byName[s.Name]
 	if known && was.Unread == s.Unread && slices.EqualFunc(was.Frontends, s.Frontends, equalFrontends) {
-		return
+		return false
 	}
 	if known {
-		e.countExternal(was, -1)
+		v.countExternal(was, -1)
 	}
-	e.countExternal(&s, 1)
-	e.services[s.Name] = &s
-	e.servicesChanged()
+	v.countExternal(&s, 1)
+	v.byName[s.Name] = &s
+	return true
+}
+
+// remove removes a Service, and reports whether it was known.
+func (v *services) remove(name string) bool {
+	was, known := v.byName[name]
+	if !known {
+		return false
+	}
+	v.countExternal(was, -1)
+	delete(v.byName, name)
+	return true
+}
+
+// SetService adds a Service or changes it.
+func (e *Engine) SetService(s Service) {
+	if e.services.set(s) {
+		e.servicesChanged()
+	}
 }
 
 // DeleteService removes a Service. An unknown one is no error.
 func (e *Engine) DeleteService(name string) {
-	if was, known := e.services[name]; known {
-		e.countExternal(was, -1)
-		delete(e.services, name)
+	if e.services.remove(name) {
 		e.servicesChanged()
 	}
 }
 
 // servicesChanged marks the pods with rules about Services: the lists of other pods permit everything.
 func (e *Engine) servicesChanged() {
-	e.plan = nil
+	e.services.plan = nil
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			if len(p.lists) > 0 {
@@ -114,7 +137,7 @@ func (e *Engine) countAddresses(p *Pod, n int) {
 			if e.addresses[a] += n; e.addresses[a] == 0 {
 				delete(e.addresses, a)
 			}
-			if e.external[a] > 0 {
+			if e.services.external[a] > 0 {
 				e.servicesChanged()
 			}
 		}
@@ -123,10 +146,10 @@ func (e *Engine) countAddresses(p *Pod, n int) {
 
 // countExternal adds the external addresses of a Service to the counts of all Services, or removes them if n is -1.
 // Frontends with the same addresses share them, so these count once.
-func (e *Engine) countExternal(s *Service, n int) {
+func (v *services) countExternal(s *Service, n int) {
 	for a := range s.addresses(true) {
-		if e.external[a] += n; e.external[a] == 0 {
-			delete(e.external, a)
+		if v.external[a] += n; v.external[a] == 0 {
+			delete(v.external, a)
 		}
 	}
 }
@@ -176,11 +199,11 @@ type made struct {
 // maxDecided bounds the lists of which a plan has the decisions. Pods with the same policies share one.
 const maxDecided = 64
 
-// planServices divides the Services of namespaces by the number of decisions that they need, so that each namespace has
+// planned divides the Services of namespaces by the number of decisions that they need, so that each namespace has
 // a fair share.
-func (e *Engine) planServices() *servicePlan {
-	if e.plan != nil {
-		return e.plan
+func (v *services) planned(limits Limits) *servicePlan {
+	if v.plan != nil {
+		return v.plan
 	}
 	p := &servicePlan{
 		shared:  make(map[netip.Addr]bool),
@@ -188,17 +211,17 @@ func (e *Engine) planServices() *servicePlan {
 		decided: make(map[string][]decision),
 		made:    make(map[madeFor]made),
 	}
-	e.plan = p
-	names := slices.Sorted(maps.Keys(e.services))
+	v.plan = p
+	names := slices.Sorted(maps.Keys(v.byName))
 	sizes := make([]int, len(names))
 	namespaces := make([]string, len(names))
 	for n, name := range names {
-		sizes[n] = e.services[name].lookups()
-		namespaces[n] = e.services[name].namespace()
+		sizes[n] = v.byName[name].lookups()
+		namespaces[n] = v.byName[name].namespace()
 	}
-	fit, part := fitByNamespace(namespaces, sizes, e.limits.Lookups, e.limits.NamespaceLookups)
+	fit, part := fitByNamespace(namespaces, sizes, limits.Lookups, limits.NamespaceLookups)
 	for n, name := range names {
-		s := e.services[name]
+		s := v.byName[name]
 		if !fit[n] {
 			p.closed = append(p.closed, s)
 			p.excess = append(p.excess, Excess{

@@ -21,6 +21,12 @@ type wideSelectors struct {
 	crowded  int                       // number of policies that are left out
 }
 
+// wideCounts counts the wide selectors of all namespaces.
+type wideCounts struct {
+	namespaces map[string]*wideSelectors
+	unsettled  map[string]struct{} // namespaces in which other policies may have to be left out
+}
+
 func newPolicyState(p Policy) *policyState {
 	is := &policyState{Policy: p, peers: make(map[string]*group)}
 	all := make(map[string]*Selector)
@@ -89,29 +95,29 @@ func (e *Engine) disusePeers(p *policyState) {
 	clear(p.peers)
 }
 
-// countWide counts the wide selectors of a policy that is new. If its namespace has too many, the policy is left out
-// until settle decides.
-func (e *Engine) countWide(p *policyState) {
+// add counts the wide selectors of a policy that is new. If its namespace has more than limit, the policy is left out
+// until choose decides.
+func (w *wideCounts) add(p *policyState, limit int) {
 	if len(p.wide) == 0 || p.selectors > maxSelectors {
 		return
 	}
-	ns := e.wide[p.Namespace]
+	ns := w.namespaces[p.Namespace]
 	if ns == nil {
 		ns = &wideSelectors{policies: make(map[*policyState]struct{})}
-		e.wide[p.Namespace] = ns
+		w.namespaces[p.Namespace] = ns
 	}
 	ns.policies[p] = struct{}{}
 	ns.sum += len(p.wide)
-	if ns.crowded > 0 || ns.sum > e.limits.Selectors {
+	if ns.crowded > 0 || ns.sum > limit {
 		p.isCrowded = true
 		ns.crowded++
-		e.unsettled[p.Namespace] = struct{}{}
+		w.unsettled[p.Namespace] = struct{}{}
 	}
 }
 
-// uncountWide does not count a policy any more. Others that were left out may have room then.
-func (e *Engine) uncountWide(p *policyState) {
-	ns := e.wide[p.Namespace]
+// remove does not count a policy any more. Others that were left out may have room then.
+func (w *wideCounts) remove(p *policyState) {
+	ns := w.namespaces[p.Namespace]
 	if ns == nil {
 		return
 	}
@@ -121,31 +127,25 @@ func (e *Engine) uncountWide(p *policyState) {
 	delete(ns.policies, p)
 	ns.sum -= len(p.wide)
 	if ns.crowded > 0 {
-		e.unsettled[p.Namespace] = struct{}{}
+		w.unsettled[p.Namespace] = struct{}{}
 	}
 	if p.isCrowded {
 		ns.crowded--
 	}
 	if len(ns.policies) == 0 {
-		delete(e.wide, p.Namespace)
+		delete(w.namespaces, p.Namespace)
 	}
 }
 
-// settleAll is settle for all namespaces.
-func (e *Engine) settleAll() {
-	for namespace := range e.unsettled {
-		e.settle(namespace)
-	}
-}
-
-// settle decides which policies of a namespace are left out because they have too many wide selectors together: those
-// with most of them. It decides by the policies alone, so all nodes decide the same. A pod is compiled after it.
-func (e *Engine) settle(namespace string) {
-	if _, is := e.unsettled[namespace]; !is {
+// choose decides which policies of an unsettled namespace are left out because they have more than limit wide selectors
+// together: the ones with most of them. It calls decide for each policy. It decides by the policies alone, so all nodes
+// decide the same.
+func (w *wideCounts) choose(namespace string, limit int, decide func(p *policyState, isCrowded bool)) {
+	if _, is := w.unsettled[namespace]; !is {
 		return
 	}
-	delete(e.unsettled, namespace)
-	ns := e.wide[namespace]
+	delete(w.unsettled, namespace)
+	ns := w.namespaces[namespace]
 	if ns == nil {
 		return
 	}
@@ -155,14 +155,27 @@ func (e *Engine) settle(namespace string) {
 	chosen := make(map[string]struct{})
 	ns.crowded = 0
 	for _, p := range order {
-		isCrowded := len(chosen)+p.wideBeside(chosen) > e.limits.Selectors
+		isCrowded := len(chosen)+p.wideBeside(chosen) > limit
 		if isCrowded {
 			ns.crowded++
 		} else {
 			p.addWide(chosen)
 		}
-		e.setCrowded(p, isCrowded)
+		decide(p, isCrowded)
 	}
+}
+
+// settleAll is settle for all namespaces.
+func (e *Engine) settleAll() {
+	for namespace := range e.wide.unsettled {
+		e.settle(namespace)
+	}
+}
+
+// settle leaves out the policies of a namespace that have too many wide selectors together, and uses the others. A pod
+// is compiled after it.
+func (e *Engine) settle(namespace string) {
+	e.wide.choose(namespace, e.limits.Selectors, e.setCrowded)
 }
 
 // wideBeside returns the number of wide selectors of a policy that are not among the chosen ones.

@@ -122,7 +122,7 @@ func TestPoliciesWithTooManySelectorsTogetherAreLeftOut(t *testing.T) {
 		for _, name := range "abde" {
 			e.DeletePolicy(Ref{Network, "evil", string(name)})
 		}
-		if n := len(e.wide) + e.memberships() + len(decided(e)); n != 0 || len(e.groups) != 0 {
+		if n := len(e.wide.namespaces) + e.memberships() + len(decided(e)); n != 0 || len(e.groups) != 0 {
 			t.Errorf("order %s: %d groups are left without policies", order, len(e.groups))
 		}
 	}

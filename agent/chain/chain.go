@@ -44,7 +44,7 @@ type Tracker struct {
 	ended map[pod.Key]map[string]linux.LinkChanges
 }
 
-// Config is what a Tracker needs.
+// Config has the dependencies of a Tracker.
 type Config struct {
 	State   *statefile.File
 	View    func() kvscheduler.View
@@ -133,7 +133,7 @@ func (t *Tracker) Observe(o podmanager.Outcome) {
 }
 
 // End records the current state of an attachment's interfaces as the result of the chain, unless there is a record, and
-// returns the MTUs that later plugins set, by interface. A chain whose interfaces cannot be read stays open.
+// returns the MTUs that later plugins set, by interface. A chain stays open if its interfaces cannot be read.
 func (t *Tracker) End(at *pod.Attachment) (mtus map[string]int) {
 	if t.isOpen(at.Key) {
 		changes, err := t.read(at)

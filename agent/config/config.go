@@ -434,7 +434,7 @@ type Memifs struct {
 	MaxRingSize   int    // slots
 	MaxBufferSize int    // bytes
 	MaxQueues     int    // in each direction
-	NUMANode      int    // of the dataplane's workers; -1: that of a machine with one
+	NUMANode      int    // of the dataplane's workers; -1: the only node of the machine
 
 	CollectAfter time.Duration // time since kubelet last listed an allocation before it is released
 }
@@ -601,7 +601,7 @@ func (k *Kubernetes) validate() error {
 	)
 }
 
-// TunnelPort is the UDP port of the node's tunnels; 0: it has none.
+// TunnelPort is the UDP port of the node's tunnels; 0: the node has no tunnels.
 func (k *Kubernetes) TunnelPort() uint16 {
 	if k.Mode != InCluster || k.Tunnel == networks.TunnelNone {
 		return 0

@@ -59,7 +59,7 @@ func (s *structured[T]) problems(v any, at yamltext.Path) []yamltext.Problem {
 	return checker.Check(v, reflect.TypeFor[T](), at)
 }
 
-// joined returns an error with the paths and reasons of problems; nil: there are none.
+// joined returns an error with the paths and reasons of problems; nil without problems.
 func joined(problems []yamltext.Problem) error {
 	var errs []error
 	for _, p := range problems {
@@ -122,7 +122,7 @@ type poolFields struct {
 	Name       string       `json:"name"`
 	Prefix     netip.Prefix `json:"prefix"`
 	Disabled   bool         `json:"disabled,omitempty"`   // no new addresses; pods keep theirs
-	Namespaces []string     `json:"namespaces,omitempty"` // namespaces whose pods may use the pool; empty: all
+	Namespaces []string     `json:"namespaces,omitempty"` // pods of these namespaces may use the pool; empty: all
 }
 
 // PoolText returns NAME=PREFIX, the form of the flag.

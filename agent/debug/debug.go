@@ -30,8 +30,8 @@ const (
 	shutdownTimeout = time.Second
 )
 
-// Serve serves profiles on the socket at path until ctx ends. Pods do not depend on it: it logs an error, and then
-// serves nothing.
+// Serve serves profiles on the socket at path until ctx ends. Pods do not depend on it: it logs an error and does not
+// serve then.
 //
 // The handlers are registered one by one: net/http/pprof would register more, on a mux that other servers may use.
 func Serve(ctx context.Context, path string, log *slog.Logger) error {

@@ -21,7 +21,7 @@ type Audit struct {
 // Finding is an object that drifted.
 type Finding struct {
 	Ref  string
-	Text string // what is different
+	Text string // describes the difference
 }
 
 // auditCall receives the result of an audit.

@@ -33,7 +33,7 @@ const (
 	driftPause = time.Second
 )
 
-// Config is what a monitor of drift works with.
+// Config has the dependencies of a Monitor.
 type Config struct {
 	Scheduler *kvscheduler.Scheduler
 	Loop      *eventloop.Loop
@@ -53,8 +53,8 @@ type Config struct {
 //   - soon after a notification of the kernel or the dataplane that its link or interface was deleted or set down, and
 //   - in the audit, which reads each kind once in a period, one after another.
 //
-// A check is a dry run of a resync. Drift is repaired by an event of its own, or reported. While the dataplane is away
-// nothing is checked: its replay compares and repairs everything.
+// A check is a dry run of a resync. Drift is repaired by an event of its own, or reported. The monitor does not check
+// while the dataplane is away: the replay compares and repairs everything.
 type Monitor struct {
 	Config
 
@@ -65,7 +65,7 @@ type Monitor struct {
 	audits    chan auditCall
 
 	// Only run uses what follows.
-	known    map[string]bool // drift that was reported, or whose repair failed, by key
+	known    map[string]bool // drift that was reported or could not be repaired, by key
 	pauses   map[kvscheduler.Ref]checkPause
 	since    map[kvscheduler.Ref]time.Time // by link in a pod, when something on it was first seen to differ
 	failures map[string]string             // by cause, why the last check failed
@@ -174,7 +174,7 @@ func (d *Monitor) checks(ctx context.Context) error {
 // everything stands for all objects, because notifications were lost.
 var everything = kvscheduler.Ref{}
 
-// kernelChanged records a change. It is called for each notification, so it does nothing else.
+// kernelChanged records a change. It is called for each notification, so it must be fast.
 func (d *Monitor) kernelChanged(c linux.Notification) {
 	d.mu.Lock()
 	d.changes[c] = true

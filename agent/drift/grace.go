@@ -10,9 +10,9 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// podGrace is the time in which a program in a pod may finish its changes of a link before the agent repairs what is
-// missing on it. A program that takes a link over deletes addresses and sets the link down before it renames the link
-// or gives it to a bridge.
+// podGrace is the time in which a program in a pod may finish its changes of a link before the agent repairs the link.
+// A program that takes a link over deletes addresses and sets the link down before it renames the link or gives it to a
+// bridge.
 const podGrace = 3 * time.Second
 
 // unfinished returns found without the objects on links that a program in a pod may still be changing. They are checked

@@ -13,8 +13,8 @@ import (
 // mostUnread limits the pods that one line lists.
 const mostUnread = 16
 
-// Unread reports the pods whose drift is not found, because their network namespaces have more objects than the agent
-// reads.
+// Unread reports the pods for which the agent does not find drift, because their network namespaces have more objects
+// than the agent reads.
 type Unread struct {
 	Tell func(at *pod.Attachment, reason string) // is called when that begins for an attachment; nil: nothing is
 

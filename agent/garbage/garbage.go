@@ -44,9 +44,9 @@ const (
 //
 // All other attachments are kept, and the condition "sandboxes" says so. A DEL or GC of the runtime still removes them.
 //
-// An attachment whose network namespace is there is collected only if the API server says that the pod is deleted, and
-// for some time the container runtime does not have the sandbox or, if there is no container runtime to ask, kubelet
-// does not list the pod.
+// An attachment with an existing network namespace is collected only if the API server says that the pod is deleted,
+// and for some time the container runtime does not have the sandbox or, if there is no container runtime to ask,
+// kubelet does not list the pod.
 type Collector struct {
 	Delete    func(ctx context.Context, at *pod.Attachment, reason string) error
 	IsDeleted func(ctx context.Context, id pod.ID) (bool, error) // asks the API server; nil: there is no cluster

@@ -1,4 +1,4 @@
-// Package inventory implements the gRPC service Dataplane: what the dataplane has now, by the names of pods.
+// Package inventory implements the gRPC service Dataplane: the present objects of the dataplane, by the names of pods.
 package inventory
 
 import (

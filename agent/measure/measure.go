@@ -1,4 +1,4 @@
-// Package measure turns what the agent's parts record and count into metrics.
+// Package measure turns the records and counters of the agent's parts into metrics.
 package measure
 
 import (

@@ -26,7 +26,7 @@ type PolicyCounters struct {
 	last   map[countedACL]map[metrics.PolicySeries]uint64 // at the last reading
 }
 
-// countedACL identifies an ACL for as long as its counters grow: a name says what the ACL contains.
+// countedACL identifies an ACL for as long as its counters grow: a name identifies the content of the ACL.
 type countedACL struct {
 	name  string
 	index vpp.ACLIndex

@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// peerOf describes what a memif on a direct network is connected to, or why it is not; "" for other interfaces.
+// peerOf describes the peer of a memif on a direct network, or why the memif is not connected; "" for other interfaces.
 func (o *Server) peerOf(a *pod.Attachment, i pod.Interface) string {
 	if i.Memif == nil || !i.Memif.IsDirect() {
 		return ""
@@ -30,8 +30,8 @@ func (o *Server) peerOf(a *pod.Attachment, i pod.Interface) string {
 		b.Name())
 }
 
-// member returns the member of a direct network with a role; nil: there is none. Of two sandboxes of a pod it is the
-// newer one.
+// member returns the member of a direct network with a role, or nil. Of two sandboxes of a pod it returns the newer
+// one.
 func (o *Server) member(network, role string) (a *pod.Attachment, i pod.Interface) {
 	for _, b := range o.config.Pods.Attachments() {
 		for _, other := range b.Interfaces {

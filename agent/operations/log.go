@@ -179,7 +179,7 @@ func transactionRecord(r *kvscheduler.Record, of *owners.Snapshot) *operatorv1.T
 	return t
 }
 
-// valueDocument returns a redacted value as JSON, nothing for nil.
+// valueDocument returns a redacted value as JSON; nil stays nil.
 func valueDocument(v any) []byte {
 	if v == nil {
 		return nil

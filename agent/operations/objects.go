@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Objects lists the scheduler's objects by kind and name, all or those of a pod.
+// Objects lists the scheduler's objects by kind and name, of one pod or of all.
 func (o *Server) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
 	view := o.config.Scheduler.View()
 	down := o.config.Dataplane.Health() != nil

@@ -109,7 +109,7 @@ func (o *Server) State(context.Context, *operatorv1.StateRequest) (*operatorv1.S
 	return reply, nil
 }
 
-// nodeName returns the name of the node: that of the cluster, else that of the machine.
+// nodeName returns the node's name in the cluster, or else the host name.
 func (o *Server) nodeName() string {
 	if name := o.config.Settings().Kubernetes.Node; name != "" {
 		return name
@@ -156,7 +156,7 @@ func repaired(degraded []string, objects map[string]uint32, down error) *operato
 	return c
 }
 
-// Attachments lists the attachments, or those of one pod.
+// Attachments lists the attachments, of one pod or of all.
 func (o *Server) Attachments(
 	_ context.Context, req *operatorv1.AttachmentsRequest,
 ) (*operatorv1.AttachmentsReply, error) {
@@ -450,7 +450,8 @@ func (o *Server) Devices(context.Context, *operatorv1.DevicesRequest) (*operator
 // reasonForced is the reason of deletions that an operator forces.
 const reasonForced = "forced by weftctl gc"
 
-// CollectGarbage lists attachments whose sandboxes may be deleted, and deletes those with sufficient evidence.
+// CollectGarbage lists attachments that may have lost their sandboxes, and deletes an attachment if the evidence is
+// sufficient.
 func (o *Server) CollectGarbage(
 	ctx context.Context, req *operatorv1.CollectGarbageRequest,
 ) (*operatorv1.CollectGarbageReply, error) {
@@ -473,7 +474,7 @@ func (o *Server) CollectGarbage(
 	return reply, nil
 }
 
-// garbage returns the attachments with the given keys, or all candidates if there are none.
+// garbage returns the attachments with the given keys, or all candidates without keys.
 func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Finding, err error) {
 	all := o.config.Pods.Attachments()
 	if len(keys) == 0 {

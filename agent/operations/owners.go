@@ -78,7 +78,7 @@ func (c *concerned) by(r *eventloop.Record) pod.Owners {
 			}
 		}
 	}
-	if len(r.SharedWith) == 0 { // else the operations are also those of other events
+	if len(r.SharedWith) == 0 { // else other events share the operations
 		keys = append(keys, c.operated(r.Transactions)...)
 	}
 	return c.ownersAt(keys, end)

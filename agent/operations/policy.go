@@ -24,7 +24,7 @@ type Explainer interface {
 	ExcessOf(id policy.ID) []policy.Excess
 }
 
-// Policy explains which rules of network policies a pod has, and what they decide about a connection.
+// Policy explains which rules of network policies a pod has, and how they decide about a connection.
 func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
 	if o.config.Policies == nil {
 		return nil, status.Error(codes.FailedPrecondition,

@@ -83,8 +83,7 @@ func (o *Server) lastOperations(refs []kvscheduler.Ref) map[string]lastOperation
 	return all
 }
 
-// addTo adds the operation to a reply: what, why, when, and for which event. It adds nothing if the log has no
-// operation.
+// addTo adds the operation to a reply, with its reason, time and event, if the log has an operation.
 func (l lastOperation) addTo(reply *operatorv1.WhyReply) {
 	if l.record == nil {
 		return

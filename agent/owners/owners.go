@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/podmanager"
 )
 
-// mostDeparted is the number of deleted attachments whose objects are remembered: events and transactions of the past
-// name them.
+// mostDeparted is the number of deleted attachments that the index remembers: past events and transactions name their
+// objects.
 const mostDeparted = 256
 
 // Config has the sources of an index.
@@ -30,7 +30,7 @@ type Index struct {
 	departed []departed // oldest first
 }
 
-// departed are the objects of an attachment that was deleted, or whose ADD failed.
+// departed are the objects of an attachment after its DEL or a failed ADD.
 type departed struct {
 	from, until time.Time
 	objects     map[string]pod.Owners

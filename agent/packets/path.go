@@ -13,7 +13,7 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// The format of VPP's trace: a line with time and name for each graph node, and indented lines with what it did.
+// The format of VPP's trace: a line with time and name for each graph node, and indented lines with its actions.
 var (
 	nodeLine = regexp.MustCompile(`^(\d{2,}):(\d\d):(\d\d):(\d{6}): (\S+)$`)
 	flowLine = regexp.MustCompile(

@@ -7,7 +7,7 @@ import (
 )
 
 // ring holds the packets that wait for the client, up to a number of bytes. Without room it loses the newest packets,
-// so that a slow client slows nothing but itself.
+// so that a slow client slows only itself.
 type ring struct {
 	limit int
 	ready chan struct{} // has an element if packets wait
@@ -19,7 +19,7 @@ type ring struct {
 }
 
 const (
-	// overhead is about what a packet takes beside its data.
+	// overhead is the approximate size of a packet without its data.
 	overhead = 128
 	// maxBatch limits the data of a message to the client.
 	maxBatch = 256 << 10

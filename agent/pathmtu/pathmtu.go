@@ -34,7 +34,7 @@ const (
 	mostNamed = 8
 	// leastLimit is the lowest limit of pods' packets: IPv6 works with no smaller MTU (RFC 8200, section 5), and a
 	// firewall that drops long pings only must not harm the pods more. It serves both families. Routers of IPv4
-	// fragment the tunnel packets that a path does not carry then; those of vxlan6 are lost.
+	// fragment the tunnel packets that a path does not carry then; tunnel packets of vxlan6 are lost.
 	leastLimit = 1280
 )
 
@@ -44,7 +44,7 @@ type Peer struct {
 	Address netip.Addr // the end of its tunnels
 }
 
-// Config is what a [Monitor] works with.
+// Config has the dependencies of a [Monitor].
 type Config struct {
 	Node     string     // the name of this node
 	Self     netip.Addr // the end of this node's tunnels
@@ -81,7 +81,7 @@ type Monitor struct {
 	paths map[Peer]*path
 }
 
-// path is what is known of the path to a node.
+// path is the known state of the path to a node.
 type path struct {
 	mtu     int   // bytes, at most Needed, as measured last; 0: not measured yet
 	err     error // why the last measurement failed
@@ -89,7 +89,7 @@ type path struct {
 	running bool
 }
 
-// New returns a monitor that has measured nothing.
+// New returns a monitor without measurements.
 func New(c Config) *Monitor {
 	if c.Measure == nil {
 		c.Measure = Measure
@@ -245,8 +245,8 @@ func (m *Monitor) remedy(least int) string {
 		leastLimit+m.Overhead, leastLimit)
 }
 
-// setLimit limits the packets of pods to what the narrowest path carries. A limit for each node would need more than
-// one interface of a network in the dataplane.
+// setLimit limits the packets of pods to the size that the narrowest path carries. A limit for each node would need
+// more than one interface of a network in the dataplane.
 func (m *Monitor) setLimit(ctx context.Context) {
 	least, complete := m.least()
 	limit := 0

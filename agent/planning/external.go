@@ -42,7 +42,7 @@ func (s *Server) PlanExternal(ctx context.Context, req *operatorv1.PlanExternalR
 	return reply, nil
 }
 
-// startingText says that nothing can be planned before the agent has started.
+// startingText says that no change can be planned before the agent has started.
 func startingText(refusal error) string {
 	if refusal == nil {
 		return "the agent is starting: its first resync has not ended; see weftctl status"

@@ -68,7 +68,7 @@ func parseManifest(document []byte) (*manifest, error) {
 	return m, nil
 }
 
-// readManifest returns the first Pod of a file, or its last object if there is none.
+// readManifest returns the first Pod of a file, or its last object if it has no Pod.
 func readManifest(file []byte) (*manifest, error) {
 	found := &manifest{}
 	var others dra.Manifests

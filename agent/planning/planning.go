@@ -1,5 +1,5 @@
 // Package planning implements the gRPC service Planning: it compares objects with the machine, draws their graph and
-// plans changes, and changes nothing itself.
+// plans changes. It has no side effects.
 package planning
 
 import (
@@ -124,7 +124,7 @@ func (s *Server) phaseOf(view kvscheduler.View, ref kvscheduler.Ref) string {
 	return st.Phase.String()
 }
 
-// lastKnown says that the dataplane is not connected, and what a reply shows instead; "" while it is connected.
+// lastKnown says that the dataplane is not connected, and which values a reply shows instead; "" while it is connected.
 func (s *Server) lastKnown(what string) string {
 	down := s.config.Down()
 	if down == nil {

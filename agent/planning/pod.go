@@ -83,7 +83,7 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 			row.Addresses = append(row.Addresses, p.String())
 		}
 		reply.Interfaces = append(reply.Interfaces, row)
-		if i.Memif == nil || i.Memif.Container == "" { // that of a claim
+		if i.Memif == nil || i.Memif.Container == "" { // of a claim
 			continue
 		}
 		if devices[i.Memif.Container]++; devices[i.Memif.Container] == 1 {

@@ -101,7 +101,7 @@ func (a *additions) begin(id pod.ID, t *eventloop.Txn) error {
 			known.since.Format(time.RFC3339), known.reason(), known.since.Add(refusal).Format(time.RFC3339), id)
 	}
 	if conn == nil || conn.IsLost() || t.IsPlan() {
-		return nil // if the ADD fails, that says nothing about the pod
+		return nil // a failed ADD is no evidence against the pod
 	}
 	began := a.now()
 	t.OnRollback(func() error {

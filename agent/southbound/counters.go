@@ -109,8 +109,8 @@ type PodInterface struct {
 	Connected *bool // of a memif: whether the program in the pod is connected
 }
 
-// PodCounters assigns counters to the interfaces of attachments. It swaps the directions: what the dataplane received,
-// the pod sent.
+// PodCounters assigns counters to the interfaces of attachments. It swaps the directions: the pod sent the packets that
+// the dataplane received.
 func PodCounters(attachments []pod.Attachment, c *vpp.Counters) []PodInterface {
 	var all []PodInterface
 	for _, at := range attachments {

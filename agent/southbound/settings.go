@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sysctls is the directory of sysctls. The agent writes those of interfaces, in the namespaces of pods and of the node.
+// Sysctls is the directory of sysctls. The agent writes sysctls of interfaces, in the namespaces of pods and of the
+// node.
 const Sysctls = "/proc/sys"
 
 // MakeWritable makes the file system of sysctls writable, which runtimes mount read-only in unprivileged containers.

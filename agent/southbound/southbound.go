@@ -49,7 +49,7 @@ type Dataplane struct {
 	InTheWay func(namespace, name string) error
 }
 
-// Connection is one connection to the dataplane, which may be another process than that of the connection before.
+// Connection is one connection to the dataplane. The process may be another one than on the previous connection.
 type Connection struct {
 	Version string
 	Ended   chan struct{} // closed when it broke

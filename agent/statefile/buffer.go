@@ -101,7 +101,7 @@ type buffer interface {
 	settle(version uint64)
 }
 
-// NewBuffer adds a buffer to the file. The function entries returns what is saved for an element.
+// NewBuffer adds a buffer to the file. The function entries returns the saved entries of an element.
 func NewBuffer[E any](f *File, entries func(e E) []eventloop.Saved) *Buffer[E] {
 	b := &Buffer[E]{entries: entries, isInFile: f.has, buffered: f.buffered, pending: make(map[bufferKey]pending)}
 	f.slot <- struct{}{}

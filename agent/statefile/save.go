@@ -54,7 +54,7 @@ type write struct {
 	*File
 	ctx    context.Context
 	saved  []eventloop.Saved
-	before []former // what the keys of saved had, to undo an abandoned write
+	before []former // previous values of the keys of saved, to undo an abandoned write
 	end    atomic.Int32
 	done   chan error // of capacity 1
 }

@@ -13,7 +13,7 @@ const (
 	// compressFrom is the size from which values are compressed. A list of rules may have a megabyte, most of it the
 	// same words.
 	compressFrom = 16 << 10
-	// maxValue bounds what a damaged value can expand to.
+	// maxValue bounds the expanded size of a damaged value.
 	maxValue = 256 << 20
 )
 

@@ -178,7 +178,7 @@ type dataplaneCall struct {
 	ops      []*kvscheduler.OpRecord
 }
 
-// callsOf returns the calls of a transaction, and those of its rollback, in their order.
+// callsOf returns the calls of a transaction and of its rollback, in their order.
 func callsOf(rec *kvscheduler.Record) (done, undone []*dataplaneCall) {
 	byNumber := make(map[int]*dataplaneCall)
 	for i := range rec.Ops {

@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// pendingMax is the number of events that are remembered, and of events whose transactions wait.
+// pendingMax is the number of events that are remembered, and of events with waiting transactions.
 const pendingMax = 256
 
 // pending matches transactions with their events: their records arrive in any order.

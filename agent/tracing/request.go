@@ -110,7 +110,7 @@ func (c carrier) Keys() []string {
 	return keys
 }
 
-// generator makes the IDs of spans: random ones, or those of a context that names them.
+// generator makes the IDs of spans: random ones, or the ones that a context names.
 type generator struct{}
 
 type presetKey struct{}

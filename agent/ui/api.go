@@ -64,8 +64,8 @@ func (a *API) counters(w http.ResponseWriter, r *http.Request) {
 	message(w, m, err)
 }
 
-// objects lists objects without their values: those whose key or owner contains q, of a pod and with a phase if these
-// are given.
+// objects lists objects without their values. The key or owner of each contains q; it belongs to the pod and has the
+// phase if these are given.
 func (a *API) objects(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	all, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{

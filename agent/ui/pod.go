@@ -13,7 +13,7 @@ import (
 // inSync are the phases of objects that are as they should be.
 var inSync = map[string]bool{"InSync": true, "Observed": true}
 
-// pod returns what the agent knows about one pod: attachments, objects by phase and those that are not in sync, and
+// pod returns the agent's knowledge of one pod: attachments, objects by phase, objects that are not in sync, and
 // events.
 func (a *API) pod(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")

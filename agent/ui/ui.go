@@ -26,7 +26,7 @@ type API struct {
 	streams atomic.Int32 // that are open
 }
 
-// Handler returns the handler of the page and of its API. It accepts only GET, and changes nothing.
+// Handler returns the handler of the page and of its API. It accepts only GET, and has no side effects.
 func Handler(api *API) http.Handler {
 	files, err := fs.Sub(page, "page")
 	if err != nil {

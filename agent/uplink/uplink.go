@@ -105,7 +105,7 @@ func (k *Keeper) Take() error {
 		k.log.Info("uplink returned to the kernel", "link", c.Card.Link)
 	}
 	if k.card == nil {
-		return linux.RemoveUplinkTable() // of a card whose file is lost
+		return linux.RemoveUplinkTable() // of a card with a lost file
 	}
 	return k.card.write(k.dir)
 }
@@ -134,8 +134,8 @@ func (k *Keeper) Settle(view kvscheduler.View) error {
 	return nil
 }
 
-// isHeldByDataplane reports whether the dataplane has a card that it should not own, for example while nothing is
-// pruned.
+// isHeldByDataplane reports whether the dataplane has a card that it should not own, for example while pruning is
+// suspended.
 func (k *Keeper) isHeldByDataplane(view kvscheduler.View) bool {
 	ref, err := kvscheduler.ParseRef(desired.UplinkKey())
 	if err != nil || k.card != nil {
@@ -153,7 +153,7 @@ func (k *Keeper) Return() error {
 	return k.card.release(k.dir)
 }
 
-// Release returns all cards of the dataplane to the kernel, on a node whose agent does not run, and lists them.
+// Release returns all cards of the dataplane to the kernel, on a node without a running agent, and lists them.
 func Release(c config.Config) (links []string, err error) {
 	if southbound.Answers(c.Socket) {
 		return nil, errors.New(
@@ -181,7 +181,8 @@ func Release(c config.Config) (links []string, err error) {
 //
 // The file is durable before the first move, and is removed after everything is returned. After a kill in between the
 // agent completes either by the file; both can be repeated. After a reboot the kernel has everything on the card again,
-// and the file is outdated. It is separate from the state file, whose loss must not cost the node an address.
+// and the file is outdated. It is separate from the state file: the loss of the state file must not cost the node an
+// address.
 const cardFiles = "card-*.json"
 
 // heldCard is the content of the file of a card.
@@ -191,7 +192,7 @@ type heldCard struct {
 	To   string    `json:"to"` // the link that has its addresses and routes
 }
 
-// readHeldCards reads the files of this boot, and removes those of earlier boots.
+// readHeldCards reads the files of this boot, and removes files of earlier boots.
 func readHeldCards(dir, boot string) (cards []*heldCard, _ error) {
 	paths, err := filepath.Glob(filepath.Join(dir, cardFiles))
 	if err != nil {

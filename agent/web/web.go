@@ -35,7 +35,7 @@ const (
 // Endpoint serves HTTP on one address. Pods do not depend on it: if the address is in use, it logs a warning and
 // retries.
 type Endpoint struct {
-	Address string // "" serves nothing
+	Address string // "" disables the server
 	Handler http.Handler
 	Log     *slog.Logger
 

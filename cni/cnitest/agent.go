@@ -175,7 +175,7 @@ func (a *Agent) Status(ctx context.Context, req *weftv1.StatusRequest) (*weftv1.
 	return &weftv1.StatusReply{Error: refusal}, err
 }
 
-// Collect removes nothing.
+// Collect does not remove attachments.
 func (a *Agent) Collect(ctx context.Context, req *weftv1.CollectRequest) (*weftv1.CollectReply, error) {
 	_, refusal, err := a.take(ctx, req)
 	return &weftv1.CollectReply{Error: refusal}, err

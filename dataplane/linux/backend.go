@@ -411,8 +411,8 @@ func lastOf[V any](list []candidate[V]) V {
 }
 
 // assumed returns the known objects of a pod's namespace that cannot be read, because it has too many objects or a link
-// that the library cannot decode: that is so of this pod alone, and all others are compared. To find nothing would
-// repair without an end what cannot be checked.
+// that the library cannot decode. Only this pod is affected, and all others are compared. Without the known objects the
+// agent would repair objects forever that it cannot check.
 func (b namespaced[V]) assumed(list []candidate[V], netns netnsID) (all []kvscheduler.Actual[V, netnsID]) {
 	seen := map[string]bool{}
 	for _, c := range list {

@@ -26,7 +26,7 @@ type ChainChanges struct {
 	links map[string]LinkChanges
 }
 
-// LinkChanges are the changes of later plugins to one link. The zero value is none.
+// LinkChanges are the changes of later plugins to one link. The zero value has no change.
 type LinkChanges struct {
 	// Open is true while plugins of the chain may still run: the descriptors accept any MTU of the link, and any
 	// routing table that a rule selects for its addresses.
@@ -90,7 +90,7 @@ func (c LinkChanges) table(v wire.LinuxRoute) (table int, removed bool) {
 	return table, table == 0
 }
 
-// PodLink is a link that Weft put into a pod. Name and alias are those of the ADD.
+// PodLink is a link that Weft put into a pod. The ADD gave it name and alias.
 type PodLink struct {
 	Name  string
 	Alias string

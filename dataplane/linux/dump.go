@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a dump in the namespace of a pod, whose programs may add any number of objects there. The library would
-// read them all, for each object that is looked for. These dumps have the kernel filter by link and table, and end at a
+// Bounds of a dump in the namespace of a pod: its programs may add any number of objects there. The library would read
+// them all, for each object that is looked for. These dumps have the kernel filter by link and table, and end at a
 // bound.
 const (
 	maxDumped = 4096
 	dumpLimit = 2 * time.Second
-	// untimed is the number of objects for which a dump may take any time: a busy machine delays that of every pod.
+	// untimed is the number of objects for which a dump may take any time: a busy machine delays the dump of every pod.
 	untimed = 256
 )
 
@@ -213,7 +213,7 @@ func (h *handle) podRoutes(families int, filter *netlink.Route, mask uint64) (fo
 	return found, err
 }
 
-// routeRequest has what the kernel filters by.
+// routeRequest has the fields that the kernel filters by.
 func routeRequest(family int, wanted netlink.Route, mask uint64) []nl.NetlinkRequestData {
 	header := &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}}
 	request := []nl.NetlinkRequestData{header, nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(uint32(wanted.Table)))}
@@ -226,7 +226,7 @@ func routeRequest(family int, wanted netlink.Route, mask uint64) []nl.NetlinkReq
 	return request
 }
 
-// isWanted filters what a kernel without strict checking does not, and destinations.
+// isWanted filters destinations, and the fields that a kernel without strict checking ignores.
 func isWanted(r, wanted netlink.Route, mask uint64) bool {
 	switch {
 	case r.Flags&unix.RTM_F_CLONED != 0, r.Table != wanted.Table:

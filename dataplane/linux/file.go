@@ -310,7 +310,7 @@ func (s dirEntry) setOwnership(f *os.File, v wire.File) error {
 }
 
 // chown changes owner and group. It first removes the permissions of group and others, so that the new group never has
-// those of the old one. The caller sets the mode afterwards, since a change of owner may clear mode bits.
+// the permissions of the old one. The caller sets the mode afterwards, since a change of owner may clear mode bits.
 func (s dirEntry) chown(f *os.File, v wire.File) error {
 	if err := os.Chmod(fdPath(f), v.Mode&0o700); err != nil {
 		return fmt.Errorf("restrict mode of %s: %w", s.name, err)

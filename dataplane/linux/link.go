@@ -190,7 +190,7 @@ func removeVLAN(h *handle, v wire.VLAN) error {
 	return h.LinkDel(l)
 }
 
-// RemoveVLANs removes the VLAN links whose alias has the prefix from the caller's namespace.
+// RemoveVLANs removes the VLAN links with the prefix in their alias from the caller's namespace.
 func RemoveVLANs(aliasPrefix string) error {
 	return withHandle(func(h *handle) error {
 		links, err := h.LinkList()
@@ -297,7 +297,7 @@ func foreignLink(l netlink.Link) error {
 }
 
 // InTheWay returns an error that describes the link of a name in the network namespace at path, or in the agent's own
-// for an empty path; nil if there is none, or if that is not known.
+// for an empty path; nil without such a link, or if the answer is not known.
 func InTheWay(path, name string) (err error) {
 	_ = inNamespace(path, netnsID{}, func(h *handle) error { // without an answer nothing is described
 		l, found := h.link(name)
@@ -309,7 +309,7 @@ func InTheWay(path, name string) (err error) {
 	return err
 }
 
-// equalTapPeers accepts any MAC and MTU of the kernel where want has none.
+// equalTapPeers accepts any MAC and MTU of the kernel if want does not have them.
 func equalTapPeers(want, have wire.TapPeer) bool {
 	if want.MAC.IsZero() {
 		want.MAC = have.MAC
@@ -424,7 +424,7 @@ func setUp(h *handle, l netlink.Link, up bool) error {
 
 func isUp(l netlink.Link) bool { return l.Attrs().Flags&net.FlagUp != 0 }
 
-// removeAlias removes the alias from a link whose tap still exists.
+// removeAlias removes the alias from a link while its tap still exists.
 func removeAlias(h *handle, v wire.TapPeer) error {
 	l, err := h.link(v.Name)
 	if err != nil || l.Attrs().Alias != v.Alias {

@@ -178,7 +178,7 @@ func notTo(set string, is4 bool) []expr.Any { return inSet(set, destination(is4)
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Masq{}} }
 
-// sourceInto replaces the network part of the source by that of a range (NETMAP).
+// sourceInto replaces the network part of the source by the network part of a range (NETMAP).
 func sourceInto(r netip.Prefix) []expr.Any {
 	number := uint32(unix.NFPROTO_IPV6)
 	if r.Addr().Is4() {
@@ -200,8 +200,8 @@ func sourceInto(r netip.Prefix) []expr.Any {
 	}
 }
 
-// behindProxies is the priority of the chain: the first translation of a source wins, and that of a Service proxy,
-// which translates the connections of a pod to itself to the node's address, comes before.
+// behindProxies is the priority of the chain: the first translation of a source wins, and a Service proxy, which
+// translates the connections of a pod to itself to the node's address, comes before.
 var behindProxies = nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)
 
 func masqueradeChain(table *nftables.Table) *nftables.Chain {

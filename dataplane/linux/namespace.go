@@ -137,8 +137,8 @@ func withHandle(f func(*handle) error) error {
 	return f(&handle{Handle: h, links: map[string]netlink.Link{}})
 }
 
-// refused marks an error of an operation that changed nothing. It keeps the outcome of an error that has one. An
-// operation in a deleted namespace is not retried.
+// refused marks an error of an operation without effect. It keeps the outcome of an error that has one. An operation in
+// a deleted namespace is not retried.
 func refused(err error) error {
 	if err == nil || errors.As(err, new(*kvscheduler.OpError)) {
 		return err
@@ -146,7 +146,7 @@ func refused(err error) error {
 	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: errors.Is(err, ErrGone)}
 }
 
-// permanent marks an error of an operation that changed nothing and that a retry cannot fix.
+// permanent marks an error of an operation without effect that a retry cannot fix.
 func permanent(err error) error {
 	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
 }
@@ -207,7 +207,8 @@ func readNamespace(view kvscheduler.View, name string) (v wire.Namespace, netns 
 	return v, netns, false, nil
 }
 
-// knownNamespace returns the namespace that known values have for a path; false if there is none or it has changed.
+// knownNamespace returns the namespace that known values have for a path; false without such a value, or if the
+// namespace has changed.
 func knownNamespace(view kvscheduler.View, path string) (netnsID, bool) {
 	if path == "" {
 		return netnsID{}, true

@@ -13,7 +13,7 @@ import (
 )
 
 // NodeAddresses returns the addresses that the links of the agent's namespace have, with the name of the link.
-// Addresses that other machines cannot have, loopback and link-local ones, are left out, and so are those of links in a
+// Addresses that other machines cannot have, loopback and link-local ones, are left out, as are addresses of links in a
 // VRF: packets of pods are not routed there. If the addresses changed meanwhile, the error is [ErrChanging], and the
 // result may lack some.
 func NodeAddresses() (map[netip.Addr]string, error) {

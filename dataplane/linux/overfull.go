@@ -11,14 +11,14 @@ import (
 )
 
 // Overfull records the network namespaces of pods that the agent cannot read, mostly because they have too many
-// objects. Their objects count as unchanged. The zero value has none. Its methods are safe for concurrent use.
+// objects. Their objects count as unchanged. The zero value has no namespaces. Its methods are safe for concurrent use.
 type Overfull struct {
 	mu sync.Mutex
 	of map[netnsID]map[kvscheduler.Kind]error // why the last read of a kind ended early
 }
 
-// note records the result of the last read of a kind in a namespace; nil: all objects were read. A nil receiver records
-// nothing.
+// note records the result of the last read of a kind in a namespace; nil: all objects were read. A nil receiver ignores
+// it.
 func (o *Overfull) note(netns netnsID, kind kvscheduler.Kind, overfull error) {
 	if o == nil {
 		return
@@ -61,7 +61,7 @@ func (o *Overfull) Of(inode, device uint64) error {
 	return fmt.Errorf("%s: %w", strings.Join(names, ", "), kinds[sorted[0]])
 }
 
-// Keep forgets all namespaces for which isKept returns false: nothing reads them any more.
+// Keep forgets all namespaces for which isKept returns false: they are not read any more.
 func (o *Overfull) Keep(isKept func(inode, device uint64) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -154,7 +154,7 @@ func unlessTakenOver[V any](link func(V) string, f func(*handle, V) error) func(
 const minMTU6 = 1280
 
 // onlyMTU reports whether two values of a link differ in the MTU at most, so that addresses, routes and neighbours on
-// it outlive the change. Below minMTU6 the kernel removes those of IPv6.
+// it outlive the change. Below minMTU6 the kernel removes the ones of IPv6.
 func onlyMTU(have, want int, alike bool) bool { return alike && min(have, want) >= minMTU6 }
 
 // lacksIPv6 reports whether a pod lowered the MTU of its link so far that it has no IPv6. Weft itself gives no link

@@ -21,10 +21,10 @@ type Options struct {
 	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.
 	ChainChanges *ChainChanges
 
-	// Overfull records the network namespaces that cannot be read; nil: nothing does.
+	// Overfull records the network namespaces that cannot be read; nil: they are not recorded.
 	Overfull *Overfull
 
-	// Unannounced is told why an address was not announced, which is no error; nil: nothing is.
+	// Unannounced is told why an address was not announced, which is no error; nil: the reason is dropped.
 	Unannounced func(v wire.Announcement, err error)
 }
 

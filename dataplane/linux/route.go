@@ -174,7 +174,7 @@ func metricOf(r netlink.Route) int {
 	return r.Priority
 }
 
-// standsBeside reports whether the kernel has a route to the destination of v beside v: that of another object, or one
+// standsBeside reports whether the kernel has a route to the destination of v beside v: another object's route, or one
 // of another metric that the pod's network or options ask for.
 func standsBeside(r netlink.Route, v wire.LinuxRoute) bool {
 	return metricOf(r) != v.Metric && (r.Protocol == protocol || v.Metric != 0)
@@ -223,7 +223,7 @@ func listRoutes(h *handle, l netlink.Link, v wire.LinuxRoute) (map[string]wire.L
 	return found, err
 }
 
-// destinationOf returns the destination of a route. The library has none for a default route.
+// destinationOf returns the destination of a route. The library has no destination for a default route.
 func destinationOf(r netlink.Route) netip.Prefix {
 	if p := prefixOf(r.Dst); p.IsValid() {
 		return p
@@ -234,8 +234,8 @@ func destinationOf(r netlink.Route) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// fromKernel converts a route of the kernel on the link of v. A foreign route may have any source and MTU where v has
-// none.
+// fromKernel converts a route of the kernel on the link of v. A foreign route may have any source and MTU if v does not
+// have them.
 func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
 	foreign := r.Protocol != protocol
 	v.Gateway = addrOf(r.Gw)

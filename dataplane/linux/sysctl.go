@@ -213,7 +213,7 @@ func hardeningsOf(l netlink.Link, namespace string) (list []setting) {
 }
 
 // harden makes a link ignore router advertisements and redirects. It runs before the link is up, since the kernel keeps
-// what it has learned.
+// learned routes and addresses.
 func harden(l netlink.Link, namespace string) error {
 	if err := apply(hardeningsOf(l, namespace)); err != nil {
 		return refused(fmt.Errorf("harden link %s: %w", l.Attrs().Name, err))

@@ -185,7 +185,7 @@ func peersSet(is4 bool) *nftables.Set {
 // Postrouting, which translates sources after the route lookup:
 //  1. send tunnel packets of the dataplane to peers from the node's address.
 //
-// An IPv6 header has no checksum, and nftables updates the UDP checksum only together with that of the header:
+// An IPv6 header has no checksum, and nftables updates the UDP checksum only together with the checksum of the header:
 // therefore the inner address has the same sum as the node's.
 func tunnelChains(v wire.TunnelNAT) []nftChain {
 	is4 := v.Inner.Is4()

@@ -19,7 +19,7 @@ import (
 type uplinkItem = kvscheduler.Item[wire.Uplink, struct{}]
 
 // uplinkDescriptor makes a card depend on all objects by which the dataplane serves it. If the dataplane refuses one of
-// them, or has none after a restart, the kernel keeps the card.
+// them, or has no objects after a restart, the kernel keeps the card.
 func uplinkDescriptor() kvscheduler.Descriptor[wire.Uplink, struct{}] {
 	return kvscheduler.Descriptor[wire.Uplink, struct{}]{
 		Name: wire.KindUplink, Lane: Lane,
@@ -181,8 +181,8 @@ type moveStep struct {
 	do   func() error
 }
 
-// moveSteps returns the steps in order. Neighbours come after addresses, since the kernel flushes those of a link
-// without an address.
+// moveSteps returns the steps in order. Neighbours come after addresses, since the kernel flushes the neighbours of a
+// link without an address.
 func moveSteps(h *handle, v wire.Uplink) (steps []moveStep, err error) {
 	card, err := h.link(v.Card.Link)
 	if err != nil {

@@ -192,7 +192,7 @@ func (s *Splices) Delete(_ context.Context, batch []item) {
 	}
 }
 
-// Dump lists the splices of this process: those of an earlier one ended with it.
+// Dump lists the splices of this process: splices of an earlier process ended with it.
 func (s *Splices) Dump(
 	context.Context, kvscheduler.View,
 ) iter.Seq2[kvscheduler.Actual[wire.MemifSplice, struct{}], error] {

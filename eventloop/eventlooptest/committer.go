@@ -23,7 +23,7 @@ type Committer struct {
 	drift    []string
 }
 
-// Hook is called for a change; its error is that of the commit.
+// Hook is called for a change; the commit returns its error.
 type Hook func(ctx context.Context, c eventloop.Change) error
 
 // Before sets the hook that is called before a change is applied. If it fails an atomic change, that is reported as

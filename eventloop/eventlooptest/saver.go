@@ -16,7 +16,7 @@ type Saver struct {
 	buckets map[string]map[string]any
 }
 
-// Before sets a function to be called before a save. If it fails, nothing is saved.
+// Before sets a function to be called before a save. If it fails, the save fails.
 func (s *Saver) Before(f func(ctx context.Context, saved []eventloop.Saved) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

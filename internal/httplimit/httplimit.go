@@ -94,7 +94,7 @@ func (c *connection) goesBefore(other *connection, counts map[string]int) bool {
 	return c.changed < other.changed
 }
 
-// clientOf returns the IP address of a client; "" if it has none.
+// clientOf returns the IP address of a client, or "".
 func clientOf(conn net.Conn) string {
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {

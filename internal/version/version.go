@@ -37,7 +37,7 @@ func describe(linked string, info *debug.BuildInfo) string {
 	return "weft " + version + " (" + commit + ")"
 }
 
-// number is the version of the linker, else that of the module.
+// number is the version that the linker set, else the version of the module.
 func number(linked string, info *debug.BuildInfo) string {
 	switch {
 	case linked != "":

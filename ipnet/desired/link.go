@@ -45,8 +45,8 @@ func (l Link) LinuxKey() string {
 	return wire.TapPeerKey(l.Object)
 }
 
-// LinuxEnd is the key of the object that must exist before neighbours on a layer 2 network reach the link; "" if there
-// is none. The dataplane sets a tap up in the pod when it creates the tap, and the kernel there accepts router
+// LinuxEnd is the key of the object that must exist before neighbours on a layer 2 network reach the link; "" for other
+// links. The dataplane sets a tap up in the pod when it creates the tap, and the kernel there accepts router
 // advertisements until the object disables them.
 func (l Link) LinuxEnd() string {
 	if l.Kind == pod.TypeTap {
@@ -188,7 +188,7 @@ func (l Link) linuxRoute(destination netip.Prefix, gateway netip.Addr) wire.Linu
 	}
 }
 
-// MemifOf returns a memif from the side of the dataplane, whose receive queues are the pod's transmit queues.
+// MemifOf returns a memif from the side of the dataplane: its receive queues are the pod's transmit queues.
 func MemifOf(m *pod.Memif, s secret.Text) wire.Memif {
 	return wire.Memif{
 		Socket: m.Allocation, ID: m.ID, Mode: wire.MemifMode(m.Mode), Secret: s,

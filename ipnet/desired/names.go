@@ -206,7 +206,7 @@ func MeshMAC(node uint32) netaddr.MAC {
 }
 
 // MeshAddress is the address of a node on the bridge domains of tunnels. It is link-local, so it needs no address of a
-// pool; that of IPv4 only identifies a neighbour. It never equals the gateway of pods.
+// pool; the IPv4 address only identifies a neighbour. It never equals the gateway of pods.
 func MeshAddress(node uint32, f netaddr.Family) netip.Addr {
 	high := byte(node >> 8)
 	low := byte(node)
@@ -241,7 +241,7 @@ func NetworkOfPool(pool string) string {
 }
 
 // An end of a link. The value is the first octet of the end's MAC, locally administered and unicast; it differs from
-// those of the other ends.
+// the octets of the other ends.
 type end byte
 
 const (

@@ -20,11 +20,11 @@ const (
 )
 
 // ACLs keep the ACLs of the interfaces of a node: each list of rules is converted once while it is in use. The zero
-// value has none.
+// value has no ACLs.
 type ACLs struct{ made, used map[string]wire.ACL }
 
 // Of returns the ACLs of an interface with these rules of policies; none without rules. GuardACL is not one of them: a
-// guarded interface has its rules in the ACL for what it sends. The lists are in use from now on.
+// guarded interface has its rules in the ACL for the packets that it sends. The lists are in use from now on.
 func (k *ACLs) Of(lists policy.Lists, isGuarded bool) []wire.ACL {
 	if lists == (policy.Lists{}) {
 		return nil
@@ -61,7 +61,7 @@ func (k *ACLs) Forget() {
 	k.used = nil
 }
 
-// namesOfACLs returns the names of the ACLs for what an interface sends and receives.
+// namesOfACLs returns the names of the ACLs for the packets that an interface sends and receives.
 func namesOfACLs(lists policy.Lists, isGuarded bool) (input, output []string) {
 	switch {
 	case lists != policy.Lists{}:
@@ -74,7 +74,7 @@ func namesOfACLs(lists policy.Lists, isGuarded bool) (input, output []string) {
 	return nil, nil
 }
 
-// nameOfPolicy names the ACL of a list. The name says what it contains, so the content of an ACL never changes.
+// nameOfPolicy names the ACL of a list. The name identifies the content, so the content of an ACL never changes.
 func nameOfPolicy(l *policy.List, d policy.Direction, isGuarded bool) string {
 	if isGuarded {
 		return "weft:guarded-" + d.String() + ":" + l.Name

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// VRF is one routing table for each family, and the loopback whose address unnumbered interfaces use.
+// VRF is one routing table for each family, and the loopback that lends its address to unnumbered interfaces.
 type VRF struct {
 	Label    string
 	Loopback string
@@ -74,7 +74,7 @@ func (r VRF) Borrowed(object string, families []netaddr.Family) wire.Unnumbered 
 }
 
 // Unreachable adds the route for the unused addresses of a prefix. Without it packets to them would take the default
-// route to the node, whose route to the pool leads back, until their TTL ends.
+// route to the node, and the node's route to the pool would lead them back, until their TTL ends.
 func (r VRF) Unreachable(v *Values, p netip.Prefix) {
 	r.Route(v, p, wire.Path{Type: wire.PathUnreachable})
 }
@@ -132,11 +132,11 @@ var notExtensions = []wire.Range{
 }
 
 // Guard makes the dataplane drop packets that only routers and DHCP servers send: advertisements, redirects, and
-// packets to the ports of DHCP clients, whatever their source port, which clients do not check (RFC 7610 3).
+// packets to the ports of DHCP clients, with any source port, because clients do not check it (RFC 7610 3).
 //
 // The first rule of a protocol applies to later fragments, which have no ports. It permits them: a packet without its
 // first fragment is never reassembled. No rule permits all protocols of IPv6, because it would permit a first fragment
-// whose chain of headers ends in the next fragment (RFC 7113 2).
+// with a chain of headers that ends in the next fragment (RFC 7113 2).
 func Guard() wire.ACL {
 	icmp := wire.Single(protocolICMP)
 	icmpv6 := wire.Single(protocolICMPv6)

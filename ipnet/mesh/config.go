@@ -12,7 +12,7 @@ import (
 
 // Config configures [Host], [Mesh] and [Externals].
 type Config struct {
-	LinkTypes LinkTypes // until SetLinkTypes says what the dataplane can make
+	LinkTypes LinkTypes // until SetLinkTypes sets the types that the dataplane can make
 	HostLink  string    // the name that the link to the dataplane has on the node; default weft0
 	// the largest packet that veths carry for segmentation by the dataplane, bytes; 0: the kernel's
 	MaxSegment int

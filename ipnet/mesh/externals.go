@@ -33,9 +33,9 @@ func NewExternals(mesh *Mesh, networks *networks.Networks) *Externals {
 	return es
 }
 
-// Set replaces the external interfaces by those of the event. An interface that cannot be connected is skipped, and
-// Refused says why; of interfaces that exclude each other the one stays that was connected before, or has the lower
-// name.
+// Set replaces the external interfaces by the ones in the event. An interface that cannot be connected is skipped, and
+// Refused says why. If interfaces exclude each other, the one that was connected before stays, or else the one with the
+// lower name.
 func (es *Externals) Set(ev *pod.SetExternals, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
 	before := *es.all.Load()
@@ -258,7 +258,7 @@ func (es *Externals) isBridged(e pod.External) bool {
 	return c != nil && c.Network.Type == pod.L2
 }
 
-// wrongAddresses says what is wrong with the addresses of an interface of a routed network; c is nil for the network
+// wrongAddresses describes the error in the addresses of an interface of a routed network; c is nil for the network
 // default.
 func (es *Externals) wrongAddresses(e pod.External, c *networks.Custom, others map[string]pod.External) string {
 	if len(e.Addresses) == 0 {

@@ -98,11 +98,11 @@ func (h *Host) HostLink() desired.Link {
 //
 // The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and
 // passes all other packets for the node to the kernel. The kernel has the node's addresses at its end of the link, and
-// its routes of the card lead to the dataplane, which has the routes themselves. The link shares nothing with the link
+// its routes of the card lead to the dataplane, which has the routes themselves. The link is independent of the link
 // for tunnels where the kernel keeps the card, so a node can change from one to the other.
 const puntingAlias = wire.AliasPrefix + "punt"
 
-// The addresses of the link, chosen like those of the link for tunnels.
+// The addresses of the link, chosen like the addresses of the link for tunnels.
 var (
 	cardKernelEnd = map[netaddr.Family]netip.Addr{
 		netaddr.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}),
@@ -303,7 +303,7 @@ func (m *Mesh) serviceClients() wire.ServiceClients {
 func clientRangesOf(node pod.Node) policy.ClientRanges {
 	r, err := policy.NewClientRanges(node.ClientRanges)
 	if err != nil {
-		return policy.ClientRanges{} // of another node; those of this one are valid
+		return policy.ClientRanges{} // of another node; the ranges of this node are valid
 	}
 	return r
 }

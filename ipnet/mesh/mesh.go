@@ -72,9 +72,9 @@ type Holders interface {
 	HolderOn(network string, a netip.Addr) string
 }
 
-// Set replaces the nodes that are reached by those of the event. An invalid or unreachable node is skipped, and Refused
-// says why; of nodes that exclude each other the one stays that was reached before, or else the one whose Node is
-// older.
+// Set replaces the nodes that are reached by the nodes of the event. An invalid or unreachable node is skipped, and
+// Refused says why. If nodes exclude each other, the one that was reached before stays, or else the one with the older
+// Node.
 func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
 	before := m.nodes
@@ -145,7 +145,7 @@ func (m *Mesh) isPart() bool {
 // Values lists all values of the mesh.
 func (m *Mesh) Values() desired.Values { return m.valuesOf(m.nodes.names(m.nodes)) }
 
-// valuesOf lists the values of the mesh that do not depend on one peer, and those of the named peers.
+// valuesOf lists the values of the mesh that do not depend on one peer, and the values of the named peers.
 func (m *Mesh) valuesOf(peers []string) desired.Values {
 	overlays := m.overlays()
 	v := append(m.masquerade(), m.tunnelNAT()...)
@@ -260,7 +260,7 @@ func (m *Mesh) clientRoutes() desired.Values {
 	return v
 }
 
-// addressOf returns a node's address of a family; not valid if it has none.
+// addressOf returns a node's address of a family; not valid if the node has no such address.
 func addressOf(node pod.Node, f netaddr.Family) netip.Addr {
 	for _, a := range node.Addresses {
 		if networks.IsHost(a) && netaddr.FamilyOf(a) == f {

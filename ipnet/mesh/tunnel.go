@@ -74,7 +74,7 @@ func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 	return o, true
 }
 
-// carried returns the MTU of an overlay with these prefixes: that of its network, or the one that the paths to other
+// carried returns the MTU of an overlay with these prefixes: the MTU of its network, or the one that the paths to other
 // nodes carry. A link with IPv6 has at least pod.MinMTU.
 func (m *Mesh) carried(mtu int, own []netip.Prefix) int {
 	if m.pathMTU == 0 {
@@ -272,7 +272,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	return v
 }
 
-// routeToPeer routes tunnel packets to a peer; nothing where the dataplane has the routes of the card.
+// routeToPeer routes tunnel packets to a peer, unless the dataplane has the routes of the card.
 func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	var v desired.Values
 	if h.Config.ownsCard() {
@@ -295,7 +295,8 @@ func (m *Mesh) vnis() []uint32 {
 	return slices.Compact(vnis)
 }
 
-// tunnelNAT translates the addresses of all tunnels; nothing where there are none, or the dataplane owns the card.
+// tunnelNAT translates the addresses of all tunnels. It has no value without tunnels, and where the dataplane owns the
+// card.
 func (m *Mesh) tunnelNAT() desired.Values {
 	if !m.isPart() || !m.networks.Config.HasTunnels() || m.config.ownsCard() {
 		return nil

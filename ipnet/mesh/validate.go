@@ -243,7 +243,7 @@ func (c *claims) take(block netip.Prefix, node string) {
 	}
 }
 
-// holder returns the node of a block that overlaps; "" if there is none.
+// holder returns the node of a block that overlaps; "" if no block overlaps.
 func (c *claims) holder(block netip.Prefix) string {
 	if node := c.taken[block]; node != "" {
 		return node

@@ -55,8 +55,8 @@ type loans struct {
 	unanswered map[string]time.Time // by pool, when a write of a loan got no answer
 }
 
-// borrow borrows addresses on offer if no block is left for this node. It fails with [ErrNoBlocks] if that is disabled
-// or there is none.
+// borrow borrows addresses on offer if no block is left for this node. It fails with [ErrNoBlocks] if borrowing is
+// disabled or no address is on offer.
 func (ls *loans) borrow(ctx context.Context, p PoolCIDR) error {
 	if !p.Borrowing {
 		return ErrNoBlocks{Pool: p}
@@ -192,8 +192,8 @@ func (ls *loans) isDue(loan *loan, claimed, enough bool, grace time.Duration) bo
 	return claimed || loan.usage.empty() && (enough || now.Sub(loan.emptySince) >= grace)
 }
 
-// mayOwe reports whether to search unknown loans to this node: those of an earlier run, whose state may be lost, and
-// those of writes without an answer.
+// mayOwe reports whether to search unknown loans to this node: loans of an earlier run, because its state may be lost,
+// and loans by writes without an answer.
 func (ls *loans) mayOwe(p PoolCIDR) bool {
 	now := ls.config.Now()
 	if unanswered, is := ls.unanswered[p.Key()]; is {

@@ -9,7 +9,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Rule names what a violation violates.
+// Rule names the rule of a violation.
 type Rule string
 
 // The rules, most severe first: two pods may have one address, then addresses are lost.

@@ -131,7 +131,7 @@ func (c *claimer) untaken(p PoolCIDR, taken map[netip.Prefix]bool) iter.Seq[neti
 	}
 }
 
-// adopt claims a block whose object exists without an owner. A node does not adopt a block that it borrows from.
+// adopt claims a block with an object that has no owner. A node does not adopt a block that it borrows from.
 func (c *claimer) adopt(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
 	lent := slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Node) == c.node })
 	if _, err := Parse(b); err != nil || lent {
@@ -210,12 +210,12 @@ func (k *Keeper) release(ctx context.Context, h *held) error {
 	case apierrors.IsConflict(err):
 		return k.reconsider(ctx, h)
 	}
-	// The object may be deleted now or later: nothing is allocated from the block until the API server says that it is
-	// gone.
+	// The object may be deleted now or later: the node allocates no address of the block until the API server says that
+	// it is gone.
 	return fmt.Errorf("release block %s: %w", h.name, err)
 }
 
-// reconsider reads a block whose object changed before the delete: no earlier request can delete it any more.
+// reconsider reads a block after its object changed before the delete: no earlier request can delete it any more.
 func (k *Keeper) reconsider(ctx context.Context, h *held) error {
 	b, err := k.read(ctx, h.name)
 	if err != nil {

@@ -31,8 +31,8 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// store is the cluster's blocks. Its errors are those of the API server: after IsNotFound, IsAlreadyExists and
-// IsConflict nothing was written, after other errors that is unknown.
+// store is the cluster's blocks. It returns the errors of the API server: IsNotFound, IsAlreadyExists and IsConflict
+// mean that the write had no effect. After other errors the effect is unknown.
 type store interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
 	// List lists the blocks of a pool: their current state if fresh, else one that may be a little old.
@@ -54,7 +54,7 @@ type local interface {
 	Remove(b netaddr.Block) bool
 	Usage(b netaddr.Block) Usage
 	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling after a pod of
-	// the namespace, or any free one if wanted is invalid. It returns an invalid address if there is none.
+	// the namespace, or any free one if wanted is invalid. It returns an invalid address if no address is free.
 	Withhold(b netaddr.Block, wanted netip.Addr, namespace string) netip.Addr
 	// Return allows the allocation of a withheld address again.
 	Return(b netaddr.Block, address netip.Addr)
@@ -81,10 +81,10 @@ type Config struct {
 	// reports whether these pods are isolated durably. Until then the keeper stores the block, so that a restarted
 	// keeper calls Taken too. Optional.
 	Taken func(b netaddr.Block, by string) (isolated bool)
-	// Known is what an earlier run stored: addresses are allocated from it before the API server answers.
+	// Known are the blocks that an earlier run stored: addresses are allocated from them before the API server answers.
 	Known []v1.IPBlock
 	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a
-	// restart without an API server must not allocate it. Nil: nothing is offered.
+	// restart without an API server must not allocate it. Nil: the node offers no addresses.
 	Keep func([]v1.IPBlock) error
 
 	Interval time.Duration // between steps, default 5 s
@@ -180,7 +180,8 @@ func (k *Keeper) know(b *v1.IPBlock) error {
 	return nil
 }
 
-// Blocks lists the blocks whose addresses may be allocated, by name: this node's, then those that lend it some.
+// Blocks lists the blocks that this node allocates addresses from, by name: its own blocks, then the blocks that lend
+// it addresses.
 func (k *Keeper) Blocks() []v1.IPBlock {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -77,9 +77,9 @@ func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	return nil
 }
 
-// openRequests returns the requests that stay in the block's object: those for addresses that this node withholds, or
-// withholds from now on. It removes a request to refuse an address that a pod of this node has. It also removes expired
-// requests, and those of this node for addresses that no node borrows any more.
+// openRequests returns the requests that stay in the block's object: requests for addresses that this node withholds,
+// or withholds from now on. It removes a request to refuse an address that a pod of this node has. It also removes
+// expired requests, and this node's requests for addresses that no node borrows any more.
 func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 	var open []v1.AddressRequest
 	since := make(map[v1.AddressRequest]time.Time)

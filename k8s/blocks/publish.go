@@ -28,7 +28,7 @@ type statuses interface {
 // Publisher writes the allocations of the node to the status of its blocks, at most one write of a block in Every.
 type Publisher struct {
 	Store  statuses
-	Blocks func() []v1.IPBlock // of this node: those of [Keeper.Blocks]
+	Blocks func() []v1.IPBlock // of this node, as [Keeper.Blocks] returns them
 	// Allocations returns the allocations of a block, and Usage its counts. They are complete: run it after the node
 	// has restored its state.
 	Allocations func(b netaddr.Block) []v1.Allocation
@@ -64,7 +64,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// Publish writes the status of each block whose allocations changed.
+// Publish writes the status of each block with changed allocations.
 func (p *Publisher) Publish(ctx context.Context) error {
 	var errs []error
 	next := make(map[string]v1.IPBlockStatus)

@@ -42,7 +42,7 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 }
 
 // isDoubtful reports whether the API server must be asked for a block that a watch shows as b, or not at all. Other
-// nodes also write blocks that lend addresses, or whose addresses they request.
+// nodes also write blocks that lend addresses, or that they request addresses of.
 func (h *held) isDoubtful(b *v1.IPBlock) bool {
 	return b == nil || b.UID != h.object.UID ||
 		(h.unsure || h.lent() || len(b.Spec.Requested) > 0) && b.ResourceVersion != h.object.ResourceVersion

@@ -23,13 +23,14 @@ import (
 //go:embed all:weft
 var embedded embed.FS
 
-// repository is the name of the image without its tag. The linker sets it; "" keeps that of values.yaml.
+// repository is the name of the image without its tag. The linker sets it; "" keeps the name in values.yaml.
 var repository string
 
 // Chart is the chart of this build.
 type Chart struct{ chart *helm.Chart }
 
-// Load returns the chart. A version, such as v1.2.3, is the default tag of the image; "" keeps that of Chart.yaml.
+// Load returns the chart. A version, such as v1.2.3, is the default tag of the image; "" keeps the version in
+// Chart.yaml.
 func Load(version string) (*Chart, error) {
 	var files []*archive.BufferedFile
 	err := fs.WalkDir(embedded, "weft", func(name string, e fs.DirEntry, err error) error {

@@ -34,7 +34,7 @@ func (s *BlockStore) Get(ctx context.Context, name string) (*v1.IPBlock, error) 
 	return Bounded(ctx, s.blocks.Get, name, metav1.GetOptions{})
 }
 
-// List lists the blocks of a pool: their current state if fresh, else that of the API server's cache.
+// List lists the blocks of a pool: their current state if fresh, else the state in the API server's cache.
 func (s *BlockStore) List(ctx context.Context, p blocks.PoolCIDR, fresh bool) ([]v1.IPBlock, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()

@@ -35,7 +35,7 @@ const label = "contivpp.io/connectivity-test"
 type Config struct {
 	Client   *client.Client
 	Fleet    *fleet.Fleet
-	Image    string        // of the probe pods; "": that of the agents
+	Image    string        // of the probe pods; "": the agents' image
 	Nodes    []string      // one or two; none: the first ready nodes with an agent
 	Keep     bool          // keep the objects of the test
 	DNS      string        // a name to look up; "": none
@@ -241,7 +241,7 @@ func (t *test) clean(ctx context.Context) error {
 	return nil
 }
 
-// absent returns the error of a deletion; a missing object is none.
+// absent returns the error of a deletion; a missing object is no error.
 func absent(what string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Durations of an election, like those of Kubernetes' own controllers.
+// Durations of an election, as in Kubernetes' own controllers.
 const (
 	leaseDuration = 15 * time.Second // followers wait for a renewal by the leader
 	renewEvery    = 2 * time.Second

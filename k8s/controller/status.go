@@ -24,7 +24,7 @@ func notReady(reason, message string) metav1.Condition {
 	return metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// conflicts returns the condition Conflict; other is the name of the older object, "" if there is none.
+// conflicts returns the condition Conflict; other is the name of the older object, "" without a conflict.
 func conflicts(other, message string) metav1.Condition {
 	if other == "" {
 		return metav1.Condition{

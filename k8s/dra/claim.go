@@ -48,7 +48,8 @@ func requestedDevices(claim *resourceapi.ResourceClaim, node string) ([]pod.Clai
 	return found, nil
 }
 
-// parametersOf merges the parameters of a request: those of its DeviceClass, then those of the claim, in their order.
+// parametersOf merges the parameters of a request: first the parameters of its DeviceClass, then those in the claim, in
+// their order.
 func parametersOf(
 	configurations []resourceapi.DeviceAllocationConfiguration, request string,
 ) (p pod.ClaimParameters, err error) {

@@ -1,4 +1,4 @@
-// Package dra is the DRA driver of memifs: it offers this node's memifs to the scheduler, and prepares those of
+// Package dra is the DRA driver of memifs: it offers this node's memifs to the scheduler, and prepares the memifs of
 // ResourceClaims for kubelet.
 package dra
 
@@ -69,7 +69,7 @@ type Driver struct {
 	metadata     metadata
 }
 
-// New returns a driver that does nothing before Run.
+// New returns a driver that is idle before Run.
 func New(c Config) *Driver {
 	c.KubeletDir = cmp.Or(c.KubeletDir, "/var/lib/kubelet")
 	c.CDIDir = cmp.Or(c.CDIDir, kubeletplugin.DefaultCDIDir)
@@ -102,7 +102,7 @@ func Connect(c Config, to *client.Client) (*Driver, error) {
 	return New(c), nil
 }
 
-// retryStart is the time between attempts to serve kubelet, whose directories may be missing.
+// retryStart is the time between attempts to serve kubelet: kubelet's directories may be missing.
 const retryStart = 10 * time.Second
 
 // Run offers the devices and serves kubelet until ctx ends. Kubelet connects to the sockets by itself, also after its
@@ -233,8 +233,8 @@ func (p *plugin) HandleError(_ context.Context, err error, msg string) {
 	p.config.Log.Warn("the DRA driver reports an error", "step", msg, "err", err)
 }
 
-// sockets are the listening sockets of one start. The library closes those of a driver that started, and none if the
-// start fails: without close, the next start would find a process that listens.
+// sockets are the listening sockets of one start. The library closes the sockets of a driver that started, and no
+// sockets if the start fails: without close, the next start would find a process that listens.
 type sockets struct{ listeners []net.Listener }
 
 // listen creates a socket that only root can connect to.

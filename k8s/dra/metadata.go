@@ -48,8 +48,8 @@ const (
 // devices are known after the ADD.
 type metadata struct {
 	// writing is held while update writes files, and while files are read: the library does not replace them at once,
-	// so a file that is being written looks lost. The event loop waits for it: nothing that waits for the loop holds
-	// it.
+	// so a file that is being written looks lost. The event loop waits for it: a goroutine that waits for the loop must
+	// not hold it.
 	writing sync.Mutex
 
 	mu         sync.Mutex
@@ -112,7 +112,7 @@ func (d *Driver) metadataOf(a *pod.Allocation) *kubeletplugin.DeviceMetadata {
 	return m
 }
 
-// networkData returns what an interface is in the status of a claim and in its metadata.
+// networkData describes an interface in the status of a claim and in its metadata.
 func networkData(i pod.Interface) *resourceapi.NetworkDeviceData {
 	data := &resourceapi.NetworkDeviceData{InterfaceName: i.Name, HardwareAddress: i.MAC.String()}
 	for _, p := range i.Addresses {

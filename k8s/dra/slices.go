@@ -22,16 +22,15 @@ const (
 	attributeQueues    = "maxQueues"
 )
 
-// attributes of the Network Plumbing Working Group: Multus gives a device to a NetworkAttachmentDefinition whose
-// annotation resourceName is that of the device, and passes the device's id to the plugin. It ignores devices without
-// them.
+// attributes of the Network Plumbing Working Group: Multus gives a device to a NetworkAttachmentDefinition with the
+// device's resourceName in its annotation, and passes the device's id to the plugin. It ignores devices without them.
 const (
 	attributeMultusResource = "k8s.cni.cncf.io/resourceName"
 	attributeMultusDevice   = "k8s.cni.cncf.io/deviceID"
 )
 
 // attributes with the NUMA node of a device, for constraints that align it with processors, memory and cards. The first
-// is Kubernetes' own since 1.37 (KEP-6072), the second that of the drivers for networks before.
+// is Kubernetes' own since 1.37 (KEP-6072), drivers for networks used the second before.
 const (
 	attributeNUMA    = "resource.kubernetes.io/numaNode"
 	attributeNUMANet = "dra.net/numaNode"

@@ -19,8 +19,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// statuses writes what the devices of claims became in pods into the claims' status, asynchronously, and retries until
-// a claim has its status or is gone.
+// statuses writes the interfaces that the devices of claims became in pods into the claims' status, asynchronously, and
+// retries until a claim has its status or is gone.
 type statuses struct {
 	client kubernetes.Interface
 	node   string

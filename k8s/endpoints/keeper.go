@@ -1,6 +1,6 @@
 // Package endpoints keeps the EndpointSlices of Services that select pods by an annotation, with the addresses of an
 // interface that the pods name. Kubernetes makes no slices for a Service without a selector. Except for the addresses,
-// these slices are like those of Kubernetes.
+// these slices are like Kubernetes' own.
 package endpoints
 
 import (
@@ -113,7 +113,7 @@ func (k *Keeper) addresses() int {
 	return sum
 }
 
-// look updates the slices of a Service. Until the watch has shown its pods it does nothing and seen is false.
+// look updates the slices of a Service. Until the watch has shown its pods it has no effect and seen is false.
 func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, err error) {
 	s := k.backends.Service(id)
 	have := k.backends.Slices(id)

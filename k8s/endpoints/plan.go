@@ -175,8 +175,8 @@ func (p *plan) put(name string, g group) {
 	p.want = append(p.want, s)
 }
 
-// labelsOf returns the labels of a Service's slices: those of the Service, by which proxies select, and those of all
-// slices.
+// labelsOf returns the labels of a Service's slices: the labels of the Service, by which proxies select, and the common
+// labels of all slices.
 func labelsOf(s *corev1.Service) map[string]string {
 	list := make(map[string]string)
 	maps.Copy(list, s.Labels)

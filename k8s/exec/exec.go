@@ -78,7 +78,7 @@ func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 // grace is the time that a run has to end after its context.
 const grace = time.Second
 
-// await returns the error of a run, or that of ctx if the run does not end with it: the library does not watch the
+// await returns the error of a run, or the error of ctx if the run does not end with it: the library does not watch the
 // context while it waits for the API server's answer to the upgrade. Then the run ends with its connection, and its
 // output is discarded.
 func await(ctx context.Context, ended <-chan error) error {

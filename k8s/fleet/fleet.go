@@ -153,8 +153,8 @@ func (f *Fleet) NodeOf(ctx context.Context, namespace, name string) (string, err
 	return p.Spec.NodeName, nil
 }
 
-// PodNames lists pods as NAMESPACE/NAME, by name: those of one namespace, or of all for "". A cluster may have very
-// many: a part is enough for a completion.
+// PodNames lists pods as NAMESPACE/NAME, by name, in one namespace, or in all for "". A cluster may have very many: a
+// part is enough for a completion.
 func (f *Fleet) PodNames(ctx context.Context, namespace string) ([]string, error) {
 	const most = 1000
 	list, err := f.client.Pods(namespace).List(ctx, metav1.ListOptions{Limit: most})

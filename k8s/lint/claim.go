@@ -19,7 +19,7 @@ type claim struct {
 	*object
 	requests []deviceRequest
 	configs  []deviceConfig
-	memifs   []pod.InterfaceRequest // set by resolve; without those of alternatives
+	memifs   []pod.InterfaceRequest // set by resolve; without the alternatives
 }
 
 // deviceRequest is a request of a claim, or one of its alternatives.
@@ -55,7 +55,7 @@ func deviceClass(o *object) bool {
 	return true
 }
 
-// claim validates the parameters of a claim; false: it has nothing of the driver.
+// claim validates the parameters of a claim; false: it has no device of the driver.
 func (o *object) claim(kind string, at yamltext.Path) bool {
 	c := &claim{object: o, configs: o.deviceConfigs(at.With("config")), requests: o.deviceRequests(at.With("requests"))}
 	o.report.found.has(kind, o.namespace()+"/"+o.name(), c)
@@ -71,7 +71,7 @@ func (o *object) list(path yamltext.Path, visit func(at yamltext.Path, item map[
 		case map[string]any:
 			list = in[fmt.Sprint(step)]
 		case []any:
-			list = in[step.(int)] //nolint:forcetypeassert // paths are those of lists that were visited
+			list = in[step.(int)] //nolint:forcetypeassert // the paths lead to lists that were visited
 		default:
 			return
 		}
@@ -158,7 +158,7 @@ func (c *claim) resolve() {
 				c.say(r.path, fmt.Errorf("request %s: %w", r.name, p.Err))
 			}
 			if len(problems) > 0 {
-				break // those of the other devices are the same
+				break // the other devices have the same
 			}
 			if parameters.Delegate { // the interface is a definition's
 				continue

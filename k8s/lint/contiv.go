@@ -40,7 +40,7 @@ var withoutEffect = map[string]string{
 // contivSocket is the path of the memif socket in containers of Contiv-VPP.
 const contivSocket = "/run/vpp/memif.sock"
 
-// noteForeign notes what a pod has for other programs, which Weft does not read.
+// noteForeign notes the settings of a pod for other programs, which Weft does not read.
 func (t *template) noteForeign() {
 	for _, name := range slices.Sorted(maps.Keys(t.annotations)) {
 		if why, known := withoutEffect[name]; known {

@@ -31,8 +31,8 @@ func ofGroup() (names []string) {
 }
 
 // refused reports an object that the API server refuses because Weft's group does not have its kind or version. Such an
-// object is not validated: nothing of it would have an effect. It includes kinds of Contiv-VPP, and those of Weft in a
-// mistyped group.
+// object is not validated: it would have no effect. Examples are kinds of Contiv-VPP, and kinds of Weft in a mistyped
+// group.
 func (o *object) refused() bool {
 	group, version, _ := strings.Cut(o.text("apiVersion"), "/")
 	kind := o.text("kind")
@@ -63,8 +63,8 @@ func (o *object) refused() bool {
 	return true
 }
 
-// mistyped reports whether a group that has none of Weft's kinds stands for Weft's: it is the one of the core, or
-// similar. Other projects have kinds of the same names, such as the IPPool of Calico.
+// mistyped reports whether a group without Weft's kinds stands for Weft's group: it is the core group, or similar.
+// Other projects have kinds of the same names, such as the IPPool of Calico.
 func mistyped(group string) bool {
 	return group == "" || group == v1.GroupVersion().Version || nearest.Of(group, []string{v1.Group}) != ""
 }

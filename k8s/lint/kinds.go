@@ -63,8 +63,7 @@ func namespace(o *object) bool {
 	return true
 }
 
-// service reports what the controller would report on a Service with endpoints of Weft, and unknown annotations of
-// Weft.
+// service reports the controller's findings about a Service with endpoints of Weft, and unknown annotations of Weft.
 func service(o *object) bool {
 	var s corev1.Service
 	s.Annotations = o.annotations()

@@ -83,8 +83,8 @@ func (t *template) annotation(name string) yamltext.Path {
 	return t.at.With("metadata").With("annotations").With(name)
 }
 
-// validate reports what an ADD would refuse, and the controller would report on a backend of Services, as far as that
-// is known without a cluster.
+// validate reports reasons for which an ADD would refuse the pod, and the controller's findings about a backend of
+// Services, as far as they are known without a cluster.
 func (t *template) validate() {
 	for _, p := range pod.AnnotationProblems(t.annotations, t.namespace(), endpoints.MainInterface) {
 		t.say(t.annotation(p.Annotation), p.Err)

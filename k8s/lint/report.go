@@ -45,7 +45,7 @@ type Report struct {
 	Objects int     `json:"objects"` // number of other validated objects
 	Skipped int     `json:"skipped"` // number of objects of kinds without rules of Weft
 	Faults  []Fault `json:"faults"`
-	// Notes are what the files alone do not show, such as references to objects that are not in them.
+	// Notes are facts that the files alone do not show, such as references to objects that are not in them.
 	Notes []Fault `json:"notes"`
 
 	found references
@@ -88,7 +88,7 @@ type object struct {
 	file     string
 	document *yamltext.Document
 	repeated []yamltext.Problem // of the document
-	at       yamltext.Path      // in the document: that of an item of a list
+	at       yamltext.Path      // in the document, if the object is an item of a list
 	fields   map[string]any
 }
 
@@ -116,7 +116,7 @@ func (r *Report) object(o *object) {
 	o.reportRepeated()
 }
 
-// item validates an item of a list. As in kubectl, an item without kind has that of the list.
+// item validates an item of a list. As in kubectl, an item without kind has the kind of the list.
 func (r *Report) item(list *object, i int, item any) {
 	at := list.at.With("items").With(i)
 	fields, is := item.(map[string]any)
@@ -196,7 +196,7 @@ func (o *object) say(path yamltext.Path, err error) {
 	o.report.Faults = append(o.report.Faults, f)
 }
 
-// note reports what the files alone do not show.
+// note reports a fact that the files alone do not show.
 func (o *object) note(path yamltext.Path, format string, args ...any) {
 	o.report.Notes = append(o.report.Notes, o.fault(path, fmt.Sprintf(format, args...)))
 }

@@ -1,4 +1,4 @@
-// Package kvschedulertest is a machine to be configured in tests: it keeps what was applied, checks every operation
+// Package kvschedulertest is a machine to be configured in tests: it keeps the applied objects, checks every operation
 // against the rules of the scheduler, and can be told to fail.
 package kvschedulertest
 
@@ -54,7 +54,7 @@ type Fault uint8
 // The faults a machine can show.
 const (
 	Fine      Fault = iota
-	Refuse          // nothing is done, and the caller learns so
+	Refuse          // the operation has no effect, and the caller learns so
 	LoseReply       // done, but the caller does not learn it
 	LoseCall        // not done, and the caller does not learn it
 )
@@ -66,7 +66,7 @@ type Call struct {
 	Names []string
 }
 
-// Machine is what the backends of a test configure.
+// Machine is the system that the backends of a test configure.
 type Machine struct {
 	mu      sync.Mutex
 	live    map[kvscheduler.Ref]stored
@@ -117,7 +117,7 @@ func (m *Machine) Hold(k kvscheduler.Kind) (release func()) {
 // Entered yields the kind of each call that is held.
 func (m *Machine) Entered() <-chan kvscheduler.Kind { return m.entered }
 
-// Live returns what is applied, without foreign things.
+// Live returns the applied things, without foreign ones.
 func (m *Machine) Live() map[kvscheduler.Ref]Thing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +206,7 @@ func (m *Machine) blameLocked(format string, args ...any) {
 	m.wrong = append(m.wrong, fmt.Sprintf(format, args...))
 }
 
-// checkLocked looks for a thing whose dependencies are not there.
+// checkLocked looks for a thing with missing dependencies.
 func (m *Machine) checkLocked(after string) {
 	for r, s := range m.live {
 		if s.foreign {
@@ -247,7 +247,7 @@ func (m *Machine) nearLocked(bucket string) bool {
 	return false
 }
 
-// Names returns what is there of a kind, sorted.
+// Names returns the names of the present things of a kind, sorted.
 func (m *Machine) Names(k kvscheduler.Kind) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -143,7 +143,7 @@ func vary(field reflect.Value) bool {
 	return true
 }
 
-// idle is a backend that does nothing.
+// idle is a backend without effect.
 type idle[V, M any] struct{}
 
 // Create implements kvscheduler.Backend.

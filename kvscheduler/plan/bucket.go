@@ -27,12 +27,13 @@ type selections struct {
 	stirred []ID // nodes with Any edges that changed because a candidate did
 }
 
-// effective is the value by which a node can serve an Any dependency: what it will be, or what stays on the machine.
+// effective is the value by which a node can serve an Any dependency: its desired value, or the value that stays on the
+// machine.
 func (n *Node) effective() any {
 	switch {
 	case n.Desired():
 		return n.Want
-	case n.State == Foreign || n.Orphan:
+	case n.Foreign() || n.Orphan:
 		return n.Have
 	}
 	return nil
@@ -48,7 +49,7 @@ func (n *Node) selected(value any, dep int32, t *Node, candidate any) bool {
 // current is the value by which an object on the machine serves. The desired value has also the fields that Rules.Equal
 // ignores.
 func (n *Node) current() any {
-	if n.HaveRev == n.WantRev && n.Desired() && n.State == Applied && !n.Drifted {
+	if n.HaveRev == n.WantRev && n.Desired() && n.state == isApplied && !n.Drifted {
 		return n.Want
 	}
 	return n.Have

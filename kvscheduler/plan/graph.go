@@ -39,7 +39,7 @@ func (g *Graph) BeginDump() { g.dumps++ }
 // EndDump ends what BeginDump began.
 func (g *Graph) EndDump() { g.dumps-- }
 
-// Sweep frees the given nodes, and those that lost an edge, if nothing refers to them and no dump is in progress.
+// Sweep frees the given nodes, and the nodes that lost an edge, if they are not referred to and no dump is in progress.
 func (g *Graph) Sweep(ids []ID) {
 	g.loose = append(g.loose, ids...)
 	for len(g.loose) > 0 && g.dumps == 0 {
@@ -55,11 +55,6 @@ func (g *Graph) Sweep(ids []ID) {
 		*n = Node{RetrySlot: -1}
 		g.free = append(g.free, id)
 	}
-}
-
-func (n *Node) needed() bool {
-	return n.Ref == Ref{} || n.Want != nil || n.Present() || n.bucket != nil || n.RetrySlot >= 0 ||
-		n.Last != nil || len(n.rdeps[wanted]) > 0 || len(n.rdeps[applied]) > 0
 }
 
 // touch notes a change of a node.
@@ -81,7 +76,7 @@ func (g *Graph) Applied(id ID, verb Verb, meta any) {
 		}
 		return
 	}
-	n.State = Applied
+	n.state = isApplied
 	n.Have = n.Want
 	n.Meta = meta
 	n.HaveRev = n.WantRev
@@ -93,7 +88,7 @@ func (g *Graph) Applied(id ID, verb Verb, meta any) {
 func (g *Graph) gone(id ID) {
 	n := g.nodes[id]
 	n.Lost = n.Desired() && (n.Lost || n.Have != nil)
-	n.State = Absent
+	n.state = isAbsent
 	n.Have = nil
 	n.Meta = nil
 	n.HaveRev = 0
@@ -106,7 +101,7 @@ func (g *Graph) gone(id ID) {
 // Doubt notes that an operation may or may not have been done. The object may stand on the dependencies of both values.
 func (g *Graph) Doubt(id ID) {
 	n := g.nodes[id]
-	n.State = Doubtful
+	n.state = isDoubtful
 	g.touch(n)
 	edges := append(g.edges[:0], n.deps[applied]...)
 	for _, e := range n.deps[wanted] {
@@ -141,7 +136,7 @@ func (g *Graph) Missing(id ID) {
 func (g *Graph) FoundForeign(id ID, have, meta any) {
 	n := g.nodes[id]
 	g.touch(n)
-	n.State = Foreign
+	n.state = isForeign
 	n.Have = have
 	n.Meta = meta
 	n.HaveRev = 0
@@ -157,12 +152,12 @@ func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
 	n := g.nodes[id]
 	before := n.Have
 	g.touch(n)
-	n.State = Applied
+	n.state = isApplied
 	n.Have = have
 	n.Meta = meta
 	n.Lost = false
 	if !proven {
-		n.State = Unproven
+		n.state = isUnproven
 	}
 	g.resolveDoubt(id)
 	if changed = before == nil || !n.Rules.Equal(before, have); changed {
@@ -172,10 +167,10 @@ func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
 	return changed
 }
 
-// Prove notes the full value of an object whose fields could not be read back.
+// Prove notes the full value of an object with fields that could not be read back.
 func (g *Graph) Prove(id ID, have any) {
 	n := g.nodes[id]
-	n.State = Applied
+	n.state = isApplied
 	n.Have = have
 }
 
@@ -248,7 +243,7 @@ func (g *Graph) Settle(id ID) bool {
 
 // ResolveApplied resolves the Any dependencies of the applied value again.
 func (g *Graph) ResolveApplied(id ID) {
-	if n := g.nodes[id]; n.There() && n.State != Foreign && len(n.anyDeps[applied]) > 0 {
+	if n := g.nodes[id]; n.There() && !n.Foreign() && len(n.anyDeps[applied]) > 0 {
 		g.dependAsApplied(id)
 	}
 }
@@ -256,7 +251,7 @@ func (g *Graph) ResolveApplied(id ID) {
 // dependAsApplied derives the dependencies of the object from its applied value.
 func (g *Graph) dependAsApplied(id ID) {
 	n := g.nodes[id]
-	if n.InSync() {
+	if n.Matches() {
 		g.align(id)
 		return
 	}
@@ -272,7 +267,7 @@ func (g *Graph) RecreateMakers(missing *Node) (ids []ID) {
 		return nil
 	}
 	for _, e := range missing.deps[wanted] {
-		if t := g.nodes[e.to]; e.mode == Part && t.Have != nil && t.State != Foreign {
+		if t := g.nodes[e.to]; e.mode == Part && t.Have != nil && !t.Foreign() {
 			t.Again = true
 			ids = append(ids, e.to)
 		}

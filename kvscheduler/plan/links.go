@@ -55,7 +55,7 @@ func (g *links) Lookup(r Ref) (ID, bool) {
 	return id, ok
 }
 
-// Intern returns the node of an object, and makes it if there is none.
+// Intern returns the node of an object, and makes it if necessary.
 func (g *links) Intern(r Ref) ID {
 	if id, ok := g.ids[r]; ok {
 		return id
@@ -170,7 +170,7 @@ func (g *links) Dependents(ids []ID, visit func(ID)) {
 }
 
 // Handles returns the metadata of the objects that serve the dependencies of the desired value, by the index of the
-// dependency. Of several candidates it takes the one whose name sorts first.
+// dependency. Of several candidates it takes the one with the name that sorts first.
 func (g *links) Handles(n *Node) []any {
 	if n.ndeps == 0 {
 		return nil
@@ -202,7 +202,7 @@ func (g *links) serves(n *Node, e edge) bool {
 	switch {
 	case !t.There():
 		return false
-	case !e.any || t.State == Foreign || t.Orphan || t.HaveRev == t.WantRev && !t.Drifted:
+	case !e.any || t.Foreign() || t.Orphan || t.HaveRev == t.WantRev && !t.Drifted:
 		return true
 	}
 	return n.selected(n.Want, e.dep, t, t.Have)
@@ -243,7 +243,7 @@ func (g *links) MissingNow(n *Node) []string {
 }
 
 func (g *links) missing(n *Node, there func(edge) bool) (out []string) {
-	if n.State == Foreign {
+	if n.Foreign() {
 		return []string{"an object that is not ours holds this name"}
 	}
 	if !n.Desired() {

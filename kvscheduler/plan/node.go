@@ -11,7 +11,7 @@ type ID int32
 // noNode is the ID of no node.
 const noNode ID = -1
 
-// State is the last known state of an object on the machine.
+// state is the last known state of an object on the machine.
 //
 //	                   Applied(create)               Applied(update)
 //	      ┌─────────┐ ───────────────────► ┌───────────────┐ ◄─┐
@@ -32,20 +32,20 @@ const noNode ID = -1
 // Found leads from each state to Applied, or to Unproven if the value has fields that cannot be read back and no known
 // value has the stored hash; Prove leads from Unproven to Applied. See, a report of a third party's change, leads from
 // Absent to Applied or Foreign.
-type State uint8
+type state uint8
 
 const (
-	// Absent: the object is not on the machine.
-	Absent State = iota
-	// Applied: Have is on the machine, and Weft may change it.
-	Applied
-	// Unproven: as Applied, but fields that cannot be read back may differ from each known value.
-	Unproven
-	// Foreign: an object with this name exists and is never touched.
-	Foreign
-	// Doubtful: the outcome of an operation is not known. Nothing is done before the object was read back. Have is the
-	// value before.
-	Doubtful
+	// isAbsent: the object is not on the machine.
+	isAbsent state = iota
+	// isApplied: Have is on the machine, and Weft may change it.
+	isApplied
+	// isUnproven: as isApplied, but fields that cannot be read back may differ from each known value.
+	isUnproven
+	// isForeign: an object with this name exists and is never touched.
+	isForeign
+	// isDoubtful: the outcome of an operation is not known. Nothing is done before the object was read back. Have is
+	// the value before.
+	isDoubtful
 )
 
 // Failure is the last failed operation of an object. The zero value means that none failed since the last success.
@@ -59,7 +59,7 @@ type Failure struct {
 // Desire is the value that a source desires of one object, with the state that belongs to that value: a rolled back
 // transaction restores all of it.
 type Desire struct {
-	Want    any // nil: nothing
+	Want    any // nil: no source desires the object
 	WantRev uint64
 	Source  string
 	Invalid error // why the value was refused
@@ -76,11 +76,11 @@ type Node struct {
 	Desire
 	Last any // last applied value of an earlier run; nil: none, or read back since
 
-	State   State
-	Have    any // value on the machine; nil if there is none
+	state   state
+	Have    any // value on the machine; nil if it is absent
 	Meta    any // the backend's handle
 	HaveRev uint64
-	Tag     uint64 // stored hash of an Unproven value
+	Tag     uint64 // stored hash of an unproven value
 	Touched uint64 // Graph.Clock at the last change: a dump that began earlier knows less
 	Lost    bool   // desired, was on the machine, and is not there any more
 
@@ -116,19 +116,23 @@ type planned struct {
 func (n *Node) Desired() bool { return n.Want != nil && n.Invalid == nil }
 
 // Present reports whether the object is on the machine, or may be.
-func (n *Node) Present() bool { return n.State != Absent }
+func (n *Node) Present() bool { return n.state != isAbsent }
 
 // There reports whether the object is on the machine for sure.
-func (n *Node) There() bool { return n.State != Absent && n.State != Doubtful }
+func (n *Node) There() bool { return n.state != isAbsent && n.state != isDoubtful }
 
-// InSync reports whether the applied value is the desired one.
-func (n *Node) InSync() bool {
-	return n.Desired() && n.State == Applied && !n.Again && n.Rules.Equal(n.Want, n.Have)
+// Foreign reports whether an object that is not ours has this name on the machine.
+func (n *Node) Foreign() bool { return n.state == isForeign }
+
+// Matches reports whether the applied value needs no change for the desired one. The phase becomes InSync when a plan
+// has found so.
+func (n *Node) Matches() bool {
+	return n.Desired() && n.state == isApplied && !n.Again && n.Rules.Equal(n.Want, n.Have)
 }
 
 // Waits reports whether the last plan leaves a desired object without being applied.
 func (n *Node) Waits() bool {
-	return n.Have == nil && (n.act == pend || n.act == hold) || n.act.deletes() || n.State == Foreign
+	return n.Have == nil && (n.act == pend || n.act == hold) || n.act.deletes() || n.Foreign()
 }
 
 // Stays reports whether the last plan leaves the object as it is.
@@ -145,11 +149,17 @@ func (n *Node) Pends() bool { return n.act == pend }
 func (n *Node) Recreated() bool { return n.act == recreate }
 
 // Stale reports whether the applied value must be taken for different from the desired one.
-func (n *Node) Stale() bool { return n.State == Unproven && n.Want != nil }
+func (n *Node) Stale() bool { return n.state == isUnproven && n.Want != nil }
 
 // WaitedBefore reports whether the object pends in the last plan, and pended with the same value before.
 func (n *Node) WaitedBefore(before Desire) bool {
 	return n.Waits() && n.Have == nil && before.Want != nil && before.WantRev == n.WantRev
+}
+
+// needed reports whether the graph has to keep the node.
+func (n *Node) needed() bool {
+	return n.Ref == Ref{} || n.Want != nil || n.Present() || n.bucket != nil || n.RetrySlot >= 0 ||
+		n.Last != nil || len(n.rdeps[wanted]) > 0 || len(n.rdeps[applied]) > 0
 }
 
 // needs reports whether the desired value depends on an object.

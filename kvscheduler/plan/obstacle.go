@@ -58,7 +58,7 @@ func (b blocker) strandedByUpdate(id ID) (ID, bool) {
 	return 0, false
 }
 
-// otherServes reports whether another candidate than that of the edge goes on serving the same Any dependency.
+// otherServes reports whether another candidate than the target of the edge goes on serving the same Any dependency.
 func (b blocker) otherServes(d *Node, gone edge) bool {
 	for _, e := range d.deps[applied] {
 		t := b.nodes[e.to]

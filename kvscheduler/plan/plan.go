@@ -44,7 +44,7 @@ type Plan struct {
 // Plan orders the operations for the dirty nodes and for everything that depends on them. It writes only the planned
 // part of nodes. Its cost is linear in the affected nodes and edges, and a sort.
 //
-// An object whose delete is held back counts as present, until a cascade deletes it; then the plan is made again.
+// An object counts as present while its delete is held back, until a cascade deletes it; then the plan is made again.
 func (g *Graph) Plan(dirty []ID, now time.Time) *Plan {
 	p := &g.last
 	p.links = &g.links
@@ -217,7 +217,7 @@ func (p *Plan) decide(n *Node, now time.Time) {
 	}
 	n.act = p.choose(n)
 	n.cause = noNode
-	n.fits = n.act == none && n.InSync()
+	n.fits = n.act == none && n.Matches()
 	if n.act == none || n.act == pend || n.dirty == p.epoch || n.Err == nil || p.depActs(n) {
 		return
 	}
@@ -227,7 +227,7 @@ func (p *Plan) decide(n *Node, now time.Time) {
 }
 
 func (p *Plan) choose(n *Node) action {
-	if n.State == Doubtful || n.State == Foreign {
+	if n.state == isDoubtful || n.Foreign() {
 		if n.Have == nil {
 			return pend
 		}
@@ -290,7 +290,7 @@ func (p *Plan) exists(t *Node) certainty {
 		}
 	}
 	switch {
-	case t.State == Doubtful:
+	case t.state == isDoubtful:
 		return perhaps
 	case t.Have != nil:
 		return yes
@@ -323,7 +323,7 @@ func (p *Plan) depActs(n *Node) bool {
 // disturb is the second pass, over applied edges: an object is torn down because its dependency goes away for a
 // while.
 func (p *Plan) disturb(n *Node) {
-	if !n.There() || n.State == Foreign || n.act != none && n.act != hold && n.act != update {
+	if !n.There() || n.Foreign() || n.act != none && n.act != hold && n.act != update {
 		return
 	}
 	cause := p.disturbance(n)
@@ -337,7 +337,7 @@ func (p *Plan) disturb(n *Node) {
 	}
 	n.act = recreate
 	n.cause = cause
-	if !n.Desired() { // an orphan cannot come back; an object whose delete is held back need not
+	if !n.Desired() { // an orphan cannot come back; an object with a delete that is held back need not
 		n.act = cascade
 		p.cascaded = true
 	}
@@ -400,7 +400,7 @@ func (p *Plan) lastCandidate(n *Node, dep int32) (cause ID, alone bool) {
 		case e.dep != dep || p.released(n, e):
 		case p.going(t) || p.leaves(n, e):
 			cause = e.to
-		case t.State == Doubtful || p.bears(n, e):
+		case t.state == isDoubtful || p.bears(n, e):
 			return noNode, false
 		}
 	}
@@ -436,7 +436,7 @@ func (p *Plan) WaitsForWaiting(n *Node) bool {
 			return false // there is no candidate
 		}
 	}
-	return found && n.State != Foreign
+	return found && !n.Foreign()
 }
 
 // MissingAfter names the dependencies of the desired value that do not exist at the end of the last plan.

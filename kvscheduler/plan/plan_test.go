@@ -123,7 +123,7 @@ func applied(t testing.TB, values map[string]*value) *world {
 	}
 	w.run("", names...)
 	for _, name := range names {
-		if !w.node(name).InSync() {
+		if !w.node(name).Matches() {
 			t.Fatalf("%s is not applied", name)
 		}
 	}
@@ -188,7 +188,6 @@ func TestAnUpdateThatDisturbsNoDependentLeavesThoseAloneThatFollow(t *testing.T)
 	w.run("update:a", "a")
 	w.desire("a", &value{n: 2, gentle: true})
 	w.Found(w.id("a"), &value{n: 2}, nil, false)
-	w.node("a").State = plan.Unproven
 	w.expect("delete:follows delete:part update:a create:follows create:part", "a")
 }
 
@@ -292,8 +291,8 @@ func TestNothingIsDoneWithADoubtfulObject(t *testing.T) {
 	w.desire("b", &value{n: 1, deps: on("a")})
 	w.Doubt(w.id("b"))
 	w.expect("", "b")
-	if n := w.node("b"); !n.Present() || n.There() || n.InSync() {
-		t.Errorf("present %t, there %t, in sync %t", n.Present(), n.There(), n.InSync())
+	if n := w.node("b"); !n.Present() || n.There() || n.Matches() {
+		t.Errorf("present %t, there %t, in sync %t", n.Present(), n.There(), n.Matches())
 	}
 	w.desire("a", nil)
 	if by, blocked := w.last.Obstacle(plan.Op{ID: w.id("a"), Verb: plan.Delete}); !blocked || by != w.id("b") {
@@ -395,12 +394,12 @@ func TestAnUpdateThatWouldCloseACycleOfAppliedObjectsIsBlocked(t *testing.T) {
 	w.desire("a", &value{n: 1})
 	w.desire("b", &value{n: 1, deps: on("a")})
 	w.run("update:a", "a", "b")
-	if n := w.node("b"); n.InSync() {
+	if n := w.node("b"); n.Matches() {
 		t.Error("b depends on a now, and a still depends on b")
 	}
 	w.now = w.now.Add(time.Hour)
 	w.run("", "a", "b")
-	if !w.node("a").InSync() || !w.node("b").InSync() {
+	if !w.node("a").Matches() || !w.node("b").Matches() {
 		t.Error("the retry does not repair")
 	}
 }
@@ -409,7 +408,7 @@ func TestAValueThatIsNotProvenIsUpdated(t *testing.T) {
 	w := newWorld(t)
 	w.Found(w.id("a"), &value{}, nil, false)
 	w.desire("a", &value{})
-	if n := w.node("a"); !n.Stale() || n.InSync() {
+	if n := w.node("a"); !n.Stale() || n.Matches() {
 		t.Error("it counts as in sync")
 	}
 	w.expect("update:a", "a")
@@ -494,7 +493,7 @@ func TestPlansConvergeWhateverFailed(t *testing.T) {
 		}
 		for _, name := range names {
 			n := w.node(name)
-			if met := len(w.MissingNow(n)) == 0; n.Want == nil && n.Present() || n.Want != nil && met != n.InSync() {
+			if met := len(w.MissingNow(n)) == 0; n.Want == nil && n.Present() || n.Want != nil && met != n.Matches() {
 				rt.Fatalf("%s: desired %v, applied %v, missing %v", name, n.Want, n.Have, w.MissingNow(n))
 			}
 		}

@@ -57,7 +57,7 @@ type Select struct {
 	Match  func(name string, v any) bool // nil: any member of the bucket
 }
 
-// String describes what the dependency requires.
+// String describes the required object.
 func (d Dep) String() string {
 	what := d.On.String()
 	if d.Any != nil {

@@ -65,8 +65,8 @@ func forward(read, write func([]byte) (int, error)) {
 	}
 }
 
-// create returns a descriptor whose Close ends a Read: only a descriptor that became non-blocking after TUNSETIFF can
-// be polled.
+// create returns a descriptor with a Close that ends a Read: only a descriptor that became non-blocking after TUNSETIFF
+// can be polled.
 func create(name string) (*os.File, error) {
 	tap := &netlink.Tuntap{
 		LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP, NonPersist: true, Queues: 1,

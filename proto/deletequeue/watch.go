@@ -12,7 +12,7 @@ import (
 const pollInterval = 30 * time.Second
 
 // Watch sends a notice when there may be entries to drain. When ctx ends it closes the channel. Notices that were not
-// received are merged. For an entry that failed in a drain, the next notice is that of the next poll.
+// received are merged. For an entry that failed in a drain, the next notice comes with the next poll.
 func (q *Queue) Watch(ctx context.Context) <-chan struct{} {
 	notices := make(chan struct{}, 1)
 	watcher, err := fsnotify.NewWatcher()

@@ -1,5 +1,4 @@
-// Package document converts messages of the agent into JSON documents: those of weftctl -o json, and those of the web
-// page.
+// Package document converts messages of the agent into the JSON documents of weftctl -o json and of the web page.
 package document
 
 import (

@@ -95,7 +95,7 @@ func (s *Server) retval(req api.Message, err error) model.Retval {
 	return retval
 }
 
-// setRetval sets the retval of a reply. Some replies of memclnt have none.
+// setRetval sets the retval of a reply. Some replies of memclnt have no retval.
 func setRetval(reply any, retval model.Retval) {
 	if f := reflect.ValueOf(reply).Elem().FieldByName("Retval"); f.IsValid() {
 		f.SetInt(int64(retval))

@@ -255,7 +255,7 @@ var fixedIDs = map[string]uint16{
 	"control_ping": 23, "control_ping_reply": 24,
 }
 
-// firstFreeID is the first id after those of memclnt.api.
+// firstFreeID is the first id after the ids of memclnt.api.
 const firstFreeID = 29
 
 // table assigns ids to the messages that this server can receive or send. A client that needs another message
@@ -270,7 +270,7 @@ func newTable() *table {
 	return &table{ids: map[string]uint16{}, requests: map[uint16]handler{}, next: firstFreeID}
 }
 
-// add assigns an id to m, if it has none, and returns the id.
+// add assigns an id to m, if m has no id, and returns the id.
 func (t *table) add(m api.Message) uint16 {
 	key := messageKey(m)
 	if id, ok := t.ids[key]; ok {

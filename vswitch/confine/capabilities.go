@@ -42,7 +42,7 @@ func dropCapabilities(kept []cap.Value) error {
 	return nil
 }
 
-// emptyBounds empties the ambient and bounding sets. Without SETPCAP the bounding set stays that of the container: with
+// emptyBounds empties the ambient and bounding sets. Without SETPCAP the container's bounding set stays: with
 // no_new_privs an executed program still gains no capability.
 func emptyBounds(had *cap.Set) error {
 	if err := cap.ResetAmbient(); err != nil {

@@ -9,9 +9,10 @@ type ipHeader struct {
 	protocol uint8 // of that header
 }
 
-// LongestIP returns the length of the longest IP packet on the wire: that of the packet, or of a GSO frame's segments,
-// which have headers of the same length. It returns false if v does not describe the packet, so that it cannot be
-// segmented. The packet follows an untagged Ethernet header; the header behind its IP header is at offset upper.
+// LongestIP returns the length of the longest IP packet on the wire: the length of the packet, or of a GSO frame's
+// segments, which have headers of the same length. It returns false if v does not describe the packet, so that it
+// cannot be segmented. The packet follows an untagged Ethernet header; the header behind its IP header is at offset
+// upper.
 func (v *Virtio) LongestIP(packet []byte, upper int, protocol uint8) (int, bool) {
 	if !v.IsGSO() {
 		return len(packet), true

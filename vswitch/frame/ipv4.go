@@ -57,7 +57,7 @@ func (p IPv4) IsFragment() bool { return binary.BigEndian.Uint16(p[6:])&0x3fff !
 // MoreFragments reports whether the packet is a fragment that is not the last one.
 func (p IPv4) MoreFragments() bool { return binary.BigEndian.Uint16(p[6:])&moreFragments != 0 }
 
-// SetWhole makes the header that of a whole packet, with all bytes of p.
+// SetWhole sets the header for a whole packet, with all bytes of p.
 func (p IPv4) SetWhole() {
 	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
 	p[6] = 0

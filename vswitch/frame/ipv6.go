@@ -134,7 +134,7 @@ func (p IPv6) Fragment() (h FragmentHeader, ok bool) {
 	return h, false
 }
 
-// SetWhole makes the length that of a packet with all bytes of p.
+// SetWhole sets the length for a packet with all bytes of p.
 func (p IPv6) SetWhole() { binary.BigEndian.PutUint16(p[4:], uint16(len(p)-IPv6Len)) }
 
 // PutIPv6 writes a header into the first IPv6Len bytes of b.

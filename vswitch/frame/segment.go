@@ -77,7 +77,7 @@ func (s *Segmenter) Next(room []byte) int {
 	return len(segment)
 }
 
-// identification returns the IPv4 identification of the next segment; that of IPv6 is not used.
+// identification returns the IPv4 identification of the next segment; for IPv6 it is not used.
 func (s *Segmenter) identification(h ipHeader) uint16 {
 	return binary.BigEndian.Uint16(s.frame[h.at+4:]) + s.count
 }

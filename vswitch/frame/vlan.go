@@ -18,7 +18,7 @@ const maxTags = 2
 const addressesLen = 12
 
 // Network returns the Ethernet type and the offset of the payload after up to two tags. If the tags exceed the frame,
-// the type is that of the last tag.
+// the type is the last tag's.
 func (e Ethernet) Network() (ethernetType uint16, offset int) {
 	ethernetType = e.Type()
 	offset = EthernetLen

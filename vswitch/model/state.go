@@ -81,7 +81,7 @@ type TableState struct {
 
 // RouteState is the route of one source to a prefix.
 type RouteState struct {
-	Prefix, Written netip.Prefix // Written is that of the prefix, for dumps
+	Prefix, Written netip.Prefix // Written is the prefix as it was given, for dumps
 	Number          uint32       // of the prefix
 	Source          Source
 	Attached        bool

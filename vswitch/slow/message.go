@@ -6,7 +6,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Reason says why a worker sends a frame to the slow path, or what the worker does with a frame from the slow path.
+// Reason says why a worker sends a frame to the slow path, or how the worker handles a frame from the slow path.
 type Reason uint8
 
 // From a worker to the slow path.
@@ -36,7 +36,7 @@ const MessageSize = frame.JumboSize
 type Message struct {
 	Reason    Reason
 	Interface uint32     // the interface that received it
-	Sender    uint32     // the interface whose share of the slow path it takes: of a BVI the member that sent the frame
+	Sender    uint32     // the interface that is charged for the slow path: of a BVI the member that sent the frame
 	Out       uint32     // Unresolved, Output: the interface that sends it
 	Target    netip.Addr // Unresolved: the next hop
 	MTU       int        // TooBig: the longest IP packet that would have passed

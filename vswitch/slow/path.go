@@ -14,7 +14,7 @@ import (
 // Interface holds the properties of an interface that the slow path needs.
 type Interface struct {
 	MAC       frame.MAC
-	Addresses []netip.Addr // its own, or those of its unnumbered donor
+	Addresses []netip.Addr // its own, or from its unnumbered donor
 	LinkLocal netip.Addr
 	Up        bool
 	Proxied   Proxied

@@ -17,11 +17,11 @@ const (
 	reassemblyTime  = 2 * time.Second
 )
 
-// fragmentKey is what the fragments of a packet have in common (RFC 791 3.2, RFC 8200 4.5), and the interface.
+// fragmentKey identifies the fragments of a packet (RFC 791 3.2, RFC 8200 4.5), and the interface.
 type fragmentKey struct {
 	iface               uint32
 	source, destination netip.Addr
-	protocol            uint8 // 0 for IPv6, whose first fragment alone decides
+	protocol            uint8 // 0 for IPv6, where the first fragment alone decides
 	identification      uint32
 }
 
@@ -57,7 +57,7 @@ type reassembly struct {
 // its own.
 type reassembler struct {
 	senders map[uint32][]*reassembly
-	due     time.Time // when the next one expires; zero: there is none
+	due     time.Time // when the next one expires; zero: no reassembly
 	whole   Message   // the last packet that was completed
 }
 
@@ -145,8 +145,8 @@ func (r *reassembler) remove(sender uint32, p *reassembly) {
 	}
 }
 
-// take adds a fragment's data, or returns why the packet is refused. A copy of a fragment changes nothing; fragments
-// that overlap otherwise refuse the packet in both families (RFC 5722, RFC 8200 4.5).
+// take adds a fragment's data, or returns why the packet is refused. A copy of a fragment has no effect; fragments that
+// overlap otherwise refuse the packet in both families (RFC 5722, RFC 8200 4.5).
 func (p *reassembly) take(f fragment) (c cause, failed bool) {
 	switch {
 	case len(f.data) == 0, f.more && len(f.data)%8 != 0, !f.more && p.total != 0 && p.total != f.end(),
@@ -205,7 +205,7 @@ func (r *reassembler) join(m *Message, p *reassembly) *Message {
 	return w
 }
 
-// expire discards the reassemblies whose time is over and returns their number.
+// expire discards the expired reassemblies and returns their number.
 func (r *reassembler) expire(now time.Time) (n uint64) {
 	if r.due.IsZero() || now.Before(r.due) {
 		return 0
@@ -227,7 +227,7 @@ func (r *reassembler) expire(now time.Time) (n uint64) {
 	return n
 }
 
-// earlier returns the earlier of two times; the zero time is none.
+// earlier returns the earlier of two times; a zero time does not count.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

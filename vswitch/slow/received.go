@@ -138,8 +138,8 @@ func reflect(k packet, source netip.Addr, length int, ttl uint8) frame.IPFields 
 	return frame.IPFields{TTL: ttl, Protocol: k.icmp(), Source: source, Destination: k.source, PayloadLen: length}
 }
 
-// reply writes the Ethernet and IP headers of an answer to m and returns the space for its ICMP message. The MACs are
-// those of an answer on the same link; routing rewrites them.
+// reply writes the Ethernet and IP headers of an answer to m and returns the space for its ICMP message. The MACs suit
+// an answer on the same link; routing rewrites them.
 func (p *Path) reply(out, m *Message, f frame.IPFields) []byte {
 	e := frame.Ethernet(m.Bytes())
 	header := frame.IPv6Len

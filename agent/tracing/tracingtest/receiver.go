@@ -134,8 +134,8 @@ func (r *Receiver) Spans(trace string) []*tracev1.Span {
 	return of
 }
 
-// Tree returns the names of a trace's spans, one a line, indented below the parent, with "!" if they failed. Spans
-// whose parent is parent (an ID in hex) are at the left.
+// Tree returns the names of a trace's spans, one a line, indented below the parent, with "!" if they failed. The
+// children of parent (an ID in hex) are at the left.
 func (r *Receiver) Tree(trace, parent string) string {
 	var b strings.Builder
 	spans := r.Spans(trace)

@@ -28,7 +28,7 @@ type given struct {
 // NewJudge returns a judge without observations.
 func NewJudge() *Judge { return &Judge{giver: make(map[given]string)} }
 
-// Faults lists what was seen.
+// Faults lists the observed faults.
 func (j *Judge) Faults() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -149,7 +149,7 @@ func (n *Node) Add(b netaddr.Block) error {
 	return nil
 }
 
-// adoptLocked moves what is known of single addresses into the block around them.
+// adoptLocked moves the records of single addresses into the block around them.
 func (n *Node) adoptLocked(b netaddr.Block, into *block) error {
 	for k, o := range n.known {
 		switch {

@@ -15,14 +15,14 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// Fault is what a store does to one write.
+// Fault is the reaction of a store to one write.
 type Fault int
 
 // Faults.
 const (
 	None        Fault = iota
-	Conflict          // another writer was faster: nothing is written, and the object has a new resource version
-	Unavailable       // nothing is written, and the caller gets ErrTimeout
+	Conflict          // another writer was faster: the write is lost, and the object has a new resource version
+	Unavailable       // the write is lost, and the caller gets ErrTimeout
 	Lost              // it is written, but the answer is lost
 	Late              // the caller gets ErrTimeout, and the write happens when Arrive is called
 )
@@ -36,7 +36,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	objects map[string]*v1.IPBlock
-	stale   []v1.IPBlock // what a list that need not be fresh answers; nil: what there is
+	stale   []v1.IPBlock // answer to a list that need not be fresh; nil: the present blocks
 	version int
 	calls   map[string]int
 	late    []func() // writes under way

@@ -19,7 +19,7 @@ import (
 // heading is the first line of the manifests.
 const heading = "# Rendered from the chart in k8s/chart/weft by `go run ./k8s/chart/render`. Do not edit it: edit the chart.\n"
 
-// namespace is that of the manifests.
+// namespace is the namespace of the manifests.
 const namespace = "weft-system"
 
 // manifest is a rendered file.
