@@ -86,10 +86,12 @@ func TestNoPodGetsAnAddressThatMoves(t *testing.T) {
 func TestAnAddressOfAPodDoesNotMove(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/28"))
-	n.add(t, asking("owner", "t1/tap/blue", `{"t1": {"ips": ["10.5.0.5"]}}`))
+	n.add(t, asking("owner", "t1/tap/blue", `{"t1": {"ips": ["10.5.0.5"], "mac": "00:00:5e:00:01:33"}}`))
 	n.set(t, moving(t, "10.5.0.0/28"))
 	thief := asking("thief", "t1/tap/blue", `{"t1": {"allowedAddresses": ["10.5.0.4/31"]}}`)
 	checkRefusal(t, n.refuses(t, thief), pod.CodeAddressInUse, "address 10.5.0.5 is held by pod default/owner")
+	thief = asking("thief", "t1/tap/blue", `{"t1": {"virtualRouters": [51]}}`)
+	checkRefusal(t, n.refuses(t, thief), pod.CodeAddressInUse, "MAC 00:00:5e:00:01:33 of virtual router 51 is held by")
 	n.add(t, asking("other", "t1/tap/blue", `{"t1": {"allowedAddresses": ["10.5.0.6/31"]}}`))
 }
 

@@ -126,8 +126,16 @@ func (n *Network) checkMoving() error {
 	return validateVirtualRouters(n.VirtualRouters)
 }
 
-// permits rejects addresses and virtual routers that an interface requests and the network does not permit.
-func (n *Network) permits(m Moving) error {
+// permits rejects addresses and virtual routers that an interface requests and the network does not permit, and the MAC of
+// a virtual router as its own.
+func (n *Network) permits(o InterfaceOptions) error {
+	for _, id := range n.VirtualRouters {
+		if slices.Contains(MACsOfVirtualRouter(id), o.MAC) {
+			return fmt.Errorf("mac: %s moves between pods of network %s: use the option virtualRouters, or another MAC", o.MAC,
+				n.Name)
+		}
+	}
+	m := o.Moving
 	if m.IsZero() {
 		return nil
 	}

@@ -142,3 +142,22 @@ func TestAnInterfaceMovesOnlyWhatItsNetworkPermits(t *testing.T) {
 		}
 	}
 }
+
+func TestNoInterfaceHasTheMACOfAVirtualRouterOfItsNetwork(t *testing.T) {
+	blue := site(t, "", func(*Network) {})
+	for text, want := range map[string]string{
+		"00:00:5e:00:01:33": "mac: 00:00:5e:00:01:33 moves between pods of network blue",
+		"00:00:5e:00:02:33": "mac: 00:00:5e:00:02:33 moves between pods of network blue",
+		"00:00:5e:00:01:34": "",
+	} {
+		mac, err := netaddr.ParseMAC(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := InterfaceOptions{AddressRequest: AddressRequest{MAC: mac}}
+		err = blue.Suits(InterfaceRequest{Name: "t1", Type: TypeTap, Options: o})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}

@@ -81,7 +81,7 @@ func (n *Network) Admits(namespace string) bool {
 
 // Suits rejects an interface that the network cannot have on any node.
 func (n *Network) Suits(r InterfaceRequest) error {
-	if err := n.permits(r.Options.Moving); err != nil {
+	if err := n.permits(r.Options); err != nil {
 		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
 	}
 	switch o := r.Options.Memif; {

@@ -395,13 +395,22 @@ func (r *resolver) addresses(s spec, ips []netip.Prefix) (addressChoice, error) 
 	return addressChoice{brought: ips}, nil
 }
 
-// moving accepts the addresses that the network permits, unless another interface on this node has one of them as its
-// own: the network permitted it later than the interface got it.
+// moving accepts the addresses and the virtual routers that the network permits, unless another interface on this node
+// has an address or a MAC of them as its own: the network permitted it later than the interface got it.
 func (r *resolver) moving(s spec, m pod.Moving) (pod.Moving, error) {
 	for _, p := range m.Addresses {
 		if a, holder := r.connections.otherHolderIn(s.network.name, p, r.ev.ID, r.ev.Key); holder != "" {
 			inUse := ipam.ErrInUse{Address: a, Holder: holder}
 			return pod.Moving{}, r.connections.inUse(subject(r.ev, s.name), r.ev.ID, inUse)
+		}
+	}
+	for _, id := range m.VirtualRouters {
+		for _, mac := range pod.MACsOfVirtualRouter(id) {
+			if c := r.connections.holderOfMAC(mac); c != nil && c.Key != r.ev.Key {
+				return pod.Moving{}, pod.Errorf(pod.CodeAddressInUse,
+					"%s: interface %s: MAC %s of virtual router %d is held by %s (%s); use another virtual router",
+					r.ev, s.name, mac, id, c.Name(), c.Key)
+			}
 		}
 	}
 	return m, nil
