@@ -98,7 +98,8 @@ func (l *lab) neighbour(p *node.Pod, address netip.Addr) (mac string) {
 func (l *lab) awaitMaster(p *node.Pod, instances []keepalived.Instance) {
 	l.Helper()
 	for _, v := range instances {
-		l.await(func() bool { return keepalived.Has(l, p.Netns, v.Address.Addr()) }, p.Name+" is master of "+v.Address.String())
+		has := func() bool { return keepalived.Has(l, p.Netns, v.Address.Addr()) }
+		l.await(has, p.Name+" is master of "+v.Address.String())
 	}
 }
 

@@ -10,18 +10,18 @@ import (
 	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// maxAllowed is the maximum number of allowed addresses, and of virtual routers, of an interface: each pair of a MAC and
-// a prefix is a rule of the dataplane.
+// maxAllowed is the maximum number of allowed addresses, and of virtual routers, of an interface: each pair of a MAC
+// and a prefix is a rule of the dataplane.
 const maxAllowed = 16
 
 // maxVirtualRouter is the highest ID of a virtual router (RFC 9568 5.2.3); the lowest is 1. CARP has the same IDs.
 const maxVirtualRouter = 255
 
-// Moving are addresses that move between pods, such as the virtual addresses of VRRP and CARP: an interface may send from
-// them although other interfaces may too.
+// Moving are addresses that move between pods, such as the virtual addresses of VRRP and CARP: an interface may send
+// from them although other interfaces may too.
 //
-// The MACs of virtual routers are chosen by ID and not all at once, because a pod with the MACs of all 255 could take the
-// frames of any of them.
+// The MACs of virtual routers are chosen by ID and not all at once, because a pod with the MACs of all 255 could take
+// the frames of any of them.
 type Moving struct {
 	Addresses      []netip.Prefix // masked
 	VirtualRouters []int          // IDs of VRRP and CARP, whose MACs the interface may use too
@@ -126,13 +126,13 @@ func (n *Network) checkMoving() error {
 	return validateVirtualRouters(n.VirtualRouters)
 }
 
-// permits rejects addresses and virtual routers that an interface requests and the network does not permit, and the MAC of
-// a virtual router as its own.
+// permits rejects addresses and virtual routers that an interface requests and the network does not permit, and the MAC
+// of a virtual router as its own.
 func (n *Network) permits(o InterfaceOptions) error {
 	for _, id := range n.VirtualRouters {
 		if slices.Contains(MACsOfVirtualRouter(id), o.MAC) {
-			return fmt.Errorf("mac: %s moves between pods of network %s: use the option virtualRouters, or another MAC", o.MAC,
-				n.Name)
+			return fmt.Errorf("mac: %s moves between pods of network %s: use the option virtualRouters, or another MAC",
+				o.MAC, n.Name)
 		}
 	}
 	m := o.Moving
@@ -140,18 +140,19 @@ func (n *Network) permits(o InterfaceOptions) error {
 		return nil
 	}
 	if n.Type != L2 || n.Direct {
-		return fmt.Errorf("allowedAddresses and virtualRouters: addresses do not move on network %s: use a custom network of type L2",
-			n.Name)
+		return fmt.Errorf("allowedAddresses and virtualRouters: addresses do not move on network %s: "+
+			"use a custom network of type L2", n.Name)
 	}
 	for _, p := range m.Addresses {
 		if !n.AllowedAddresses.Cover(p) {
-			return fmt.Errorf("allowedAddresses: network %s does not permit %s: add it to allowedAddresses of the network", n.Name,
-				p)
+			return fmt.Errorf("allowedAddresses: network %s does not permit %s: "+
+				"add it to allowedAddresses of the network", n.Name, p)
 		}
 	}
 	for _, id := range m.VirtualRouters {
 		if !slices.Contains(n.VirtualRouters, id) {
-			return fmt.Errorf("virtualRouters: network %s does not permit %d: add it to virtualRouters of the network", n.Name, id)
+			return fmt.Errorf("virtualRouters: network %s does not permit %d: add it to virtualRouters of the network",
+				n.Name, id)
 		}
 	}
 	return nil

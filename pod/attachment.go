@@ -103,7 +103,7 @@ type Interface struct {
 
 	Forwarding bool `json:"forwarding,omitempty"` // requested: the pod's kernel forwards packets from the interface
 
-	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too, permitted at the ADD
+	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
 
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it

@@ -88,9 +88,9 @@ func (r VRF) Route(v *Values, p netip.Prefix, path wire.Path) {
 // MacAge is the number of minutes without a frame after which a bridge domain forgets a learned MAC.
 const MacAge = 5
 
-// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end or a virtual one, and
-// one of these sources or the IPv6 link-local address of the end. A virtual MAC sends from all of them: a virtual router
-// announces itself from the addresses of the end.
+// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end or a virtual one,
+// and one of these sources or the IPv6 link-local address of the end. A virtual MAC sends from all of them: a virtual
+// router announces itself from the addresses of the end.
 func (l Link) OnlyFrom(v *Values, sources []netip.Prefix, virtual []netaddr.MAC) {
 	rules := wire.MACIP{Interface: l.Object}
 	sources = append(sources, netaddr.Single(LinkLocalOf(l.PeerMAC)))

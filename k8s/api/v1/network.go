@@ -113,9 +113,9 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Routes []Route `json:"routes,omitempty"`
 
-	// Addresses that move between pods, such as the virtual addresses of VRRP: addresses, prefixes and ranges, within the
-	// CIDRs or outside of them. No pod gets one as its own, and pods that request it by the option allowedAddresses may
-	// send from it. Running pods keep what they have.
+	// Addresses that move between pods, such as the virtual addresses of VRRP: addresses, prefixes and ranges, within
+	// the CIDRs or outside of them. No pod gets one as its own, and pods that request it by the option allowedAddresses
+	// may send from it. Running pods keep what they have.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
