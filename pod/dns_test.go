@@ -5,6 +5,9 @@ import (
 	"testing"
 )
 
+// notNameServer is the end of the error of a wrong name server.
+const notNameServer = "is not the address of a name server"
+
 func TestInvalidDNSOfANetworkIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dns  DNS
@@ -18,11 +21,11 @@ func TestInvalidDNSOfANetworkIsRefused(t *testing.T) {
 			Options:     []string{"ndots:2", "edns0"},
 		}, ""},
 		"a name as name server":       {DNS{Nameservers: []string{"ns.example"}}, `dns: nameservers: "ns.example" is not`},
-		"a prefix as name server":     {DNS{Nameservers: []string{"10.7.0.53/24"}}, "is not the address of a name server"},
-		"a zone of a name server":     {DNS{Nameservers: []string{"fe80::1%eth0"}}, "is not the address of a name server"},
-		"a mapped name server":        {DNS{Nameservers: []string{"::ffff:10.7.0.53"}}, "is not the address of a name server"},
-		"a group as name server":      {DNS{Nameservers: []string{"224.0.0.251"}}, "is not the address of a name server"},
-		"no address as name server":   {DNS{Nameservers: []string{"::"}}, "is not the address of a name server"},
+		"a prefix as name server":     {DNS{Nameservers: []string{"10.7.0.53/24"}}, notNameServer},
+		"a zone of a name server":     {DNS{Nameservers: []string{"fe80::1%eth0"}}, notNameServer},
+		"a mapped name server":        {DNS{Nameservers: []string{"::ffff:10.7.0.53"}}, notNameServer},
+		"a group as name server":      {DNS{Nameservers: []string{"224.0.0.251"}}, notNameServer},
+		"no address as name server":   {DNS{Nameservers: []string{"::"}}, notNameServer},
 		"a domain with a blank":       {DNS{Domain: "shop example"}, `dns: domain: "shop example" is not a domain`},
 		"a long domain":               {DNS{Domain: strings.Repeat("a.", 127)}, "is not a domain"},
 		"a search domain in capitals": {DNS{Search: []string{"a", "B"}}, `dns: search: "B" is not a domain`},

@@ -614,7 +614,10 @@ func TestReplyHasTheDNSOfANetworkThatAnInterfaceRequests(t *testing.T) {
 	req.DelegatedDns = &weftv1.DNS{Nameservers: []string{"10.7.0.53"}}
 	n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
 		ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
-			Name: "t1", Type: pod.TypeTap, Network: "blue", DNS: pod.DNS{Nameservers: []string{"10.5.0.53"}, Domain: "blue"},
+			Name:    "t1",
+			Type:    pod.TypeTap,
+			Network: "blue",
+			DNS:     pod.DNS{Nameservers: []string{"10.5.0.53"}, Domain: "blue"},
 		})
 		return nil
 	}

@@ -108,7 +108,8 @@ func (r *routing) through(at int, q pod.RouteRequest) (int, error) {
 }
 
 func (r *routing) named(name string) int {
-	return slices.IndexFunc(r.interfaces, func(i pod.Interface) bool { return i.Name == name && i.Type != pod.TypeIPAM })
+	isNamed := func(i pod.Interface) bool { return i.Name == name && i.Type != pod.TypeIPAM }
+	return slices.IndexFunc(r.interfaces, isNamed)
 }
 
 // resolve returns the route of an interface with its next hop.
@@ -173,8 +174,10 @@ func (r *routing) put(through int, route pod.Route) error {
 // isChosenByWeft reports whether the route of an interface to a destination is not requested, but one that Weft gives
 // to each pod.
 func (r *routing) isChosenByWeft(at int, route pod.Route) bool {
-	return r.specs[at].routes.isDefault && route.Destination.Bits() == 0 && route.Metric == 0 &&
-		!slices.ContainsFunc(r.specs[at].routes.foreign, func(f pod.Route) bool { return f.Destination == route.Destination })
+	routes := r.specs[at].routes
+	isForeign := func(f pod.Route) bool { return f.Destination == route.Destination }
+	return routes.isDefault && route.Destination.Bits() == 0 && route.Metric == 0 &&
+		!slices.ContainsFunc(routes.foreign, isForeign)
 }
 
 // leadToPods gives an interface of the network default, which loses its default route, routes to the network.
@@ -203,9 +206,10 @@ func (r *routing) siblingWith(route pod.Route) string {
 // connectedTo returns the interface whose subnet is the destination; "" if there is none. The program of a memif sees
 // its own subnet only.
 func (r *routing) connectedTo(through int, destination netip.Prefix) string {
+	isSubnet := func(p netip.Prefix) bool { return p.Masked() == destination }
 	for at, i := range r.interfaces {
 		isOther := at != through && (i.Memif != nil || r.interfaces[through].Memif != nil)
-		if !isOther && slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Masked() == destination }) {
+		if !isOther && slices.ContainsFunc(i.Addresses, isSubnet) {
 			return i.Name
 		}
 	}

@@ -29,7 +29,7 @@ type Config struct {
 	Tables, BridgeDomains, VNIs IDs
 
 	CoolDown    time.Duration // of released addresses; default 30 s, negative: none
-	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's, at most pod.MaxMTU
+	MTU         int           // of all interfaces, bytes; default: the uplink's without tunnels, at most pod.MaxMTU
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
 	// How pods of other nodes are reached. Only custom networks whose VNI the cluster chose reach them: other nodes do

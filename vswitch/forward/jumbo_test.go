@@ -65,45 +65,48 @@ func TestTunnelsCarryJumboPackets(t *testing.T) {
 	first.exchange(t, a, b, jumbo)
 }
 
+// jumboWay is the way of packets between two pods.
+type jumboWay struct {
+	from, at *pod
+	to       netip.Addr
+}
+
 // exchange sends datagrams that make packets of a size from each of two pods to the other.
 func (l *lab) exchange(t *testing.T, a, b *pod, size int) {
 	t.Helper()
-	for _, w := range []struct {
-		from, at *pod
-		to       netip.Addr
-	}{{a, b, b.v4}, {b, a, a.v4}, {a, b, b.v6}, {b, a, a.v6}} {
+	for _, w := range []jumboWay{{a, b, b.v4}, {b, a, a.v4}, {a, b, b.v6}, {b, a, a.v6}} {
 		for range 3 {
-			if err := sendWhole(t, w.from, w.at, w.to, size); err != nil {
+			if err := sendWhole(t, w, size); err != nil {
 				t.Errorf("%d bytes to %v: %v; drops %v", size, w.to, err, l.engine.Drops())
 			}
 		}
-		if err := sendWhole(t, w.from, w.at, w.to, size+1); err == nil {
+		if err := sendWhole(t, w, size+1); err == nil {
 			t.Errorf("a packet of %d bytes to %v passed", size+1, w.to)
 		}
 	}
 }
 
 // sendWhole sends a packet with DF, and compares what arrives.
-func sendWhole(t *testing.T, from, at *pod, to netip.Addr, size int) error {
+func sendWhole(t *testing.T, w jumboWay, size int) error {
 	t.Helper()
-	data := make([]byte, size-8-headerOf(to))
+	data := make([]byte, size-8-headerOf(w.to))
 	_, _ = rand.Read(data) // it never fails
 	var in net.PacketConn
-	netnstest.Do(t, at.namespace, func() {
+	netnstest.Do(t, w.at.namespace, func() {
 		var err error
-		if in, err = net.ListenPacket("udp", netip.AddrPortFrom(to, 0).String()); err != nil {
+		if in, err = net.ListenPacket("udp", netip.AddrPortFrom(w.to, 0).String()); err != nil {
 			t.Fatal(err)
 		}
 	})
 	defer in.Close()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if control := c.Control(func(fd uintptr) { err = probing(int(fd), to) }); control != nil {
+		if control := c.Control(func(fd uintptr) { err = probing(int(fd), w.to) }); control != nil {
 			return control
 		}
 		return err
 	}}
 	var out net.Conn
-	netnstest.Do(t, from.namespace, func() {
+	netnstest.Do(t, w.from.namespace, func() {
 		var err error
 		if out, err = dialer.DialContext(context.Background(), "udp", in.LocalAddr().String()); err != nil {
 			t.Fatal(err)

@@ -88,7 +88,8 @@ func TestFragmentsOfTunnelPacketsAreReassembledInAnyOrder(t *testing.T) {
 func TestFragmentsOfJumboTunnelPacketsAreReassembled(t *testing.T) {
 	for f := range tunnelEnds {
 		s := newTunnelSegment(t, f)
-		s.set(tunnelIndex, Interface{Up: true, MTU: frame.MaxMTU, MAC: frame.MAC{2, 0, 0, 0, 0, 8}, Tunnel: tunnelTo(f)})
+		tunnel := Interface{Up: true, MTU: frame.MaxMTU, MAC: frame.MAC{2, 0, 0, 0, 0, 8}, Tunnel: tunnelTo(f)}
+		s.set(tunnelIndex, tunnel)
 		s.set(uplinkIndex, Interface{Up: true, MTU: 9700, MAC: portMAC, IP6Enabled: true,
 			Addresses: []netip.Addr{tunnelEnds[IP4][0], tunnelEnds[IP6][0]}})
 		s.engine.Publish()

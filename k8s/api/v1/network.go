@@ -85,9 +85,9 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
 	BlockSizeV6 int32 `json:"blockSizeV6,omitempty"`
 
-	// Address of the dataplane on the network, the gateway of its pods: one of each family, separated by a comma. Unset:
-	// the first address of each CIDR. none: the dataplane has no address on a network of type L2, for a network whose
-	// router is a pod or outside of the cluster. Cannot be changed while pods use the network.
+	// Address of the dataplane on the network, the gateway of its pods: one of each family, separated by a comma.
+	// Unset: the first address of each CIDR. none: the dataplane has no address on a network of type L2, for a network
+	// whose router is a pod or outside of the cluster. Cannot be changed while pods use the network.
 	// +optional
 	// +kubebuilder:validation:MaxLength=91
 	// +kubebuilder:validation:XValidation:rule="self == '' || self == 'none' || self.split(',').all(a, isIP(a.trim()))",message="expected none, an address, or one address of each family separated by a comma"
@@ -106,8 +106,8 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Excluded []AddressRange `json:"excluded,omitempty"`
 
-	// Routes that pods get with an interface of the network, except for the pod that is their next hop and for pods that
-	// are connected to the destination. Running pods keep the routes that they have.
+	// Routes that pods get with an interface of the network, except for the pod that is their next hop and for pods
+	// that are connected to the destination. Running pods keep the routes that they have.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -129,8 +129,8 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:items:Maximum=255
 	VirtualRouters []int32 `json:"virtualRouters,omitempty"`
 
-	// DNS of the network, for the CNI result of pods whose interface has the option dns. Kubelet writes resolv.conf from
-	// the spec of the pod, and ignores it. Running pods keep the one that they have.
+	// DNS of the network, for the CNI result of pods whose interface has the option dns. Kubelet writes resolv.conf
+	// from the spec of the pod, and ignores it. Running pods keep the one that they have.
 	// +optional
 	DNS *DNS `json:"dns,omitempty"`
 
@@ -172,8 +172,8 @@ type AddressRange string
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.via) || !has(self.interface)",message="via and interface exclude each other"
 type Route struct {
-	// Destination, such as 10.2.0.0/16 or 0.0.0.0/0. A default route without metric replaces that of the main interface,
-	// through which the pods of the cluster stay reachable.
+	// Destination, such as 10.2.0.0/16 or 0.0.0.0/0. A default route without metric replaces that of the main
+	// interface, through which the pods of the cluster stay reachable.
 	// +required
 	To CIDR `json:"to"`
 
