@@ -109,6 +109,7 @@ func TestPodsGetTheRoutesOfTheirNetworksAndOptions(t *testing.T) {
 
 func TestContradictoryRoutesAreRefused(t *testing.T) {
 	for options, want := range map[string]string{
+		`{"t1": {"gateway": "198.51.100.9"}}`: "route 0.0.0.0/0 via 198.51.100.9: interface t1 has no address of this family",
 		`{"t1": {"routes": [{"to": "10.2.0.0/16", "via": "10.9.0.1"}]}}`: "interface t1: routes: 10.2.0.0/16 via 10.9.0.1: " +
 			"via is not the address of a host in the cidrs of network left",
 		`{"t1": {"ips": ["192.0.2.5/24"], "gateway": "198.51.100.1"}}`:     "198.51.100.1 is not on the link of interface t1",
@@ -127,6 +128,8 @@ func TestContradictoryRoutesAreRefused(t *testing.T) {
 		before := n.state(t)
 		interfaces := "t1/tap/left, t2/veth/right"
 		if strings.Contains(options, "192.0.2.5") {
+			interfaces = "t1/tap/bare"
+		} else if strings.Contains(options, "198.51.100.9") {
 			interfaces = "t1/tap/bare"
 		}
 		err := n.refuses(t, asking("a", interfaces, options))

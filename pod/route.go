@@ -62,9 +62,14 @@ func (r RouteRequest) Validate() error {
 		return fmt.Errorf("interface: %.80q: %s", r.Interface, invalidLinkName)
 	case r.Metric < 0 || r.Metric > MaxMetric:
 		return fmt.Errorf("metric: %d is not within 0 and %d", r.Metric, MaxMetric)
+	case r.Metric == defaultMetric6 && r.To.Addr().Is6():
+		return fmt.Errorf("metric: the kernel gives %d to IPv6 routes without a metric: leave it out", r.Metric)
 	}
 	return nil
 }
+
+// defaultMetric6 is the kernel's metric of IPv6 routes without one (IP6_RT_PRIO_USER in linux/ipv6_route.h).
+const defaultMetric6 = 1024
 
 // isHost reports whether an address can be that of one host.
 func isHost(a netip.Addr) bool {

@@ -28,6 +28,8 @@ func TestRoutesOfOptionsAreParsed(t *testing.T) {
 		`{"t1": {"routes": [{"to": "10.2.0.0/16", "via": "224.0.0.1"}]}}`: "cannot be the address of a router",
 		`{"t1": {"routes": [{"to": "224.0.0.0/4"}]}}`:                     "is not a range of unicast addresses",
 		`{"t1": {"routes": [{"to": "10.2.0.0/16", "metric": -1}]}}`:       "route 1: metric: expected 0 to 2147483647",
+		`{"t1": {"routes": [{"to": "fd02::/64", "metric": 1024}]}}`:       "metric: the kernel gives 1024 to IPv6 routes",
+		`{"t1": {"routes": [{"to": "10.2.0.0/16", "metric": 1024}]}}`:     "",
 		`{"t1": {"routes": [{"to": "10.2.0.0/16"}, {"to": "10.2.0.0/16", "via": "10.1.0.9"}]}}`: "10.2.0.0/16 and " +
 			"10.2.0.0/16 via 10.1.0.9 have the same destination and metric",
 		`{"t1": {"routes": [{"to": "10.2.0.0/16", "via": "10.1.0.9", "interface": "eth0"}]}}`: "exclude each other",

@@ -276,9 +276,10 @@ func inTheMiddleOfTCP() []expr.Any {
 	}
 }
 
-// ofNoConnection matches packets that connection tracking knows no connection of.
+// ofNoConnection matches packets that belong to no known connection. Packets that a rule of the node exempts from
+// connection tracking may belong to one.
 func ofNoConnection() []expr.Any {
-	known := expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+	known := expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED | expr.CtStateBitUNTRACKED
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: register1},
 		&expr.Bitwise{

@@ -428,6 +428,34 @@ func TestConnectionsOfPodsOutliveAMissingRoute(t *testing.T) {
 	}
 }
 
+// A rule of another program may exempt packets from connection tracking: whether they belong to a connection is not
+// known then, so they pass.
+func TestPacketsWithoutConnectionTrackingPassTheNode(t *testing.T) {
+	s := newScene(t)
+	s.mustCommit(masqueradeObject(cluster()))
+	e := families["IPv4"]
+	mac := mustFind(t, nodeLink).Attrs().HardwareAddr
+	c := nft(t)
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "untracked"})
+	chain := c.AddChain(&nftables.Chain{
+		Name:     "raw",
+		Table:    table,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityRaw,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Notrack{}}})
+	must(t, c.Flush())
+	s.inject(mac, e.pod, e.missing, func(tcp *layers.TCP) { tcp.ACK = true })
+	c.DelTable(table)
+	must(t, c.Flush())
+	s.inject(mac, e.pod, e.missing, func(tcp *layers.TCP) { tcp.ACK = true })
+	s.await("a packet is dropped", func() bool { return s.counted("connections-forward") > 0 })
+	if got := s.counted("connections-forward"); got != 1 {
+		t.Errorf("%d packets are dropped, want the one that is tracked", got)
+	}
+}
+
 // inject sends a TCP segment from the link of the pods.
 func (s *scene) inject(to net.HardwareAddr, from, destination string, flags func(*layers.TCP)) {
 	s.Helper()

@@ -59,6 +59,8 @@ func validateRoute(name string, v wire.LinuxRoute) error {
 		return fmt.Errorf("MTU %d is negative", v.MTU)
 	case v.Metric < 0 || v.Metric > math.MaxInt32:
 		return fmt.Errorf("metric %d is not within 0 and %d", v.Metric, math.MaxInt32)
+	case v.Metric == metric6 && !is4:
+		return fmt.Errorf("metric %d is the kernel's default of IPv6, which has the name 0", v.Metric)
 	}
 	return validateOn(v.On, v.Link, name, v.Key())
 }
@@ -163,7 +165,7 @@ func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, 
 	return found, nil
 }
 
-// metric6 is the kernel's metric of IPv6 routes without one (IP6_RT_PRIO_USER in net/ipv6/ip6_route.h).
+// metric6 is the kernel's metric of IPv6 routes without one (IP6_RT_PRIO_USER in linux/ipv6_route.h).
 const metric6 = 1024
 
 // metricOf returns the metric of a route of the kernel; 0 for the default of its family.

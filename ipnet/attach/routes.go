@@ -45,21 +45,26 @@ func (r *routing) add() error {
 	return nil
 }
 
-// requestedBy lists the routes of an interface's options, with its default routes.
+// requestedBy lists the routes of an interface's options, with its default routes: those by the routers that the options
+// name, or one in each family of its addresses. A router without an address of its family is refused later.
 func (r *routing) requestedBy(at int, s spec) []pod.RouteRequest {
 	routes := slices.Clone(s.routes.requested)
 	if !s.routes.wantsDefault {
 		return routes
 	}
-	for _, p := range r.interfaces[at].Addresses {
-		via := s.routes.gateway.Of(p.Addr().Is4())
-		if !s.routes.gateway.IsZero() && !via.IsValid() {
-			continue // the default route of the other family stays as it is
+	for _, via := range s.routes.gateway.Addresses {
+		routes = append(routes, pod.RouteRequest{To: everywhere(via), Via: via})
+	}
+	if s.routes.gateway.IsZero() {
+		for _, p := range r.interfaces[at].Addresses {
+			routes = append(routes, pod.RouteRequest{To: everywhere(p.Addr())})
 		}
-		routes = append(routes, pod.RouteRequest{To: netip.PrefixFrom(p.Addr(), 0).Masked(), Via: via})
 	}
 	return routes
 }
+
+// everywhere returns the prefix of all addresses in the family of an address.
+func everywhere(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }
 
 // addRequested adds a route of the options of an interface.
 func (r *routing) addRequested(at int, q pod.RouteRequest) error {

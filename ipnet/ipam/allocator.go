@@ -361,7 +361,9 @@ func (a *Allocator) restorableLocked(address netip.Addr) (*blockState, error) {
 // restorable returns an error if no holder can have had the address. A closed block is closed to new holders only.
 func (b *blockState) restorable(address netip.Addr) error {
 	err := b.grantable(address, nil)
-	if elsewhere := (ErrOutside{}); errors.As(err, &elsewhere) && elsewhere.Elsewhere {
+	outside := ErrOutside{}
+	isReserved := b.Reserved.Contain(address) && address != b.Node()
+	if errors.As(err, &outside) && (outside.Elsewhere || isReserved) {
 		return nil
 	}
 	return err

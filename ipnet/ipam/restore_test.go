@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
@@ -134,5 +135,31 @@ func TestClockSetBackDoesNotProlongTheCoolDown(t *testing.T) {
 		NextFree: c.now.Add(coolDown),
 	}) {
 		t.Errorf("error %#v", err)
+	}
+}
+
+// A pod has an address, its network reserves it, the agent restarts, and the network needs it no more: the pod still has
+// it, so no other pod gets it. The cool-down of an address outlives the same steps.
+func TestRestoreKeepsAddressesThatAreReservedNow(t *testing.T) {
+	c := newClock()
+	a := newAllocator(t, c, six)
+	use(t, a, "a")
+	use(t, a, "b")
+	held := a.Held("a")[0].Address
+	a.Release("b")
+	reserved := six
+	reserved.Reserved = netaddr.Ranges{{First: six.First(), Last: six.Last()}}
+	b := newAllocator(t, c, reserved)
+	if err := b.Restore(throughJSON(t, ofPods(a))); err != nil {
+		t.Fatal(err)
+	}
+	if refused := b.SetPools([]netaddr.Pool{six}); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	if got, want := ofPods(b), ofPods(a); !reflect.DeepEqual(got, want) {
+		t.Errorf("restored\n%v\nwant\n%v", got, want)
+	}
+	if _, err := b.Lease(request("c", held.String())); !errors.Is(err, ipam.ErrInUse{Address: held, Holder: "a"}) {
+		t.Errorf("another pod requests the address: %v", err)
 	}
 }
