@@ -45,8 +45,9 @@ func (r *routing) add() error {
 	return nil
 }
 
-// requestedBy lists the routes of an interface's options, with its default routes: those by the routers that the options
-// name, or one in each family of its addresses. A router without an address of its family is refused later.
+// requestedBy lists the routes of an interface's options. The default routes among them lead to the routers that the
+// options name, or to the gateway in each family of its addresses. Later a router is refused if the interface has no
+// address of its family.
 func (r *routing) requestedBy(at int, s spec) []pod.RouteRequest {
 	routes := slices.Clone(s.routes.requested)
 	if !s.routes.wantsDefault {

@@ -200,8 +200,8 @@ func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace st
 	if !wanted.IsValid() {
 		wanted, _ = b.pick(a.now())
 	}
-	if !wanted.IsValid() || b.isOccupied(wanted) || b.restsFor(wanted, namespace, a.now()) != nil ||
-		a.withholdLocked(b, wanted) != nil {
+	if !wanted.IsValid() || !b.isGrantable(wanted) || b.isOccupied(wanted) ||
+		b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}
 	return wanted
@@ -214,7 +214,7 @@ func (a *Allocator) withholdLocked(b *blockState, address netip.Addr) error {
 	if !b.block.Contains(address) {
 		return fmt.Errorf("withhold %s: it is not in block %s", address, b.block)
 	}
-	if err := b.grantable(address, nil); err != nil {
+	if err := b.grantable(address, nil); err != nil && !b.isReservedSince(address, err) {
 		return fmt.Errorf("withhold: %w", err)
 	}
 	b.forget(address)

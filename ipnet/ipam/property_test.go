@@ -210,6 +210,18 @@ func TestAllocatorProperties(t *testing.T) {
 				}
 				m.pool = p
 			},
+			"restart": func(t *rapid.T) {
+				after := newAllocator(t, c, m.pool)
+				if err := after.Restore(a.Remembered()); err != nil {
+					t.Fatal(err)
+				}
+				after.Occupy(m.occupied)
+				a = after
+				for _, h := range m.held {
+					m.committed[h] = true
+				}
+				clear(m.beforeOf)
+			},
 			"wait": func(t *rapid.T) { c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second) },
 			"": func(t *rapid.T) {
 				if got, want := a.Stats()[0], m.stats(c.now); !reflect.DeepEqual(got, want) {

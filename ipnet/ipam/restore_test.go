@@ -138,8 +138,31 @@ func TestClockSetBackDoesNotProlongTheCoolDown(t *testing.T) {
 	}
 }
 
-// A pod has an address, its network reserves it, the agent restarts, and the network needs it no more: the pod still has
-// it, so no other pod gets it. The cool-down of an address outlives the same steps.
+// As below, with an address that this node lent to another one: it is not lent again, and no pod of this node gets it.
+func TestBlocksKeepLentAddressesThatAreReservedNow(t *testing.T) {
+	c := newClock()
+	pool := six
+	pool.Blocks = true
+	pool.Reserved = netaddr.Ranges{{First: six.First(), Last: six.Last()}}
+	a := newAllocator(t, c, pool)
+	lent := six.First()
+	if err := a.AddBlock(six.Prefix, lent); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Withhold(six.Prefix, lent.Next(), ""); got.IsValid() {
+		t.Errorf("the reserved address %s is lent", got)
+	}
+	pool.Reserved = nil
+	if refused := a.SetPools([]netaddr.Pool{pool}); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	if got := lease(t, a, "a"); got[0] != lent.Next().String() {
+		t.Errorf("a pod gets %s, want the first that is not lent", got)
+	}
+}
+
+// A pod has an address, its network reserves it, the agent restarts, and the network needs it no more: the pod still
+// has it, so no other pod gets it. The cool-down of an address outlives the same steps.
 func TestRestoreKeepsAddressesThatAreReservedNow(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, six)
