@@ -170,7 +170,9 @@ func TestLinksThatThePodTookOverAreThePods(t *testing.T) {
 				}
 				l.quiet()
 				l.resync()
-				l.commitChangedLink(veth)
+				l.commitChangedLink(veth, 1350)
+				l.quiet()
+				l.commitChangedLink(veth, minMTU6-1) // the objects on the link follow: see onlyMTU
 				l.quiet()
 				if now := ownIn(t, where); now != taken {
 					t.Errorf("the link is %+v, before it was %+v", now, taken)
@@ -188,14 +190,14 @@ func TestLinksThatThePodTookOverAreThePods(t *testing.T) {
 }
 
 // commitChangedLink changes the desired MTU of the link.
-func (l *lab) commitChangedLink(veth bool) {
+func (l *lab) commitChangedLink(veth bool, mtu int) {
 	l.Helper()
 	if veth {
-		l.mustCommit(l.veth(func(v *wire.Veth) { v.MTU = 1350 }))
+		l.mustCommit(l.veth(func(v *wire.Veth) { v.MTU = mtu }))
 		return
 	}
 	peer := l.peer()
-	peer.MTU = 1350
+	peer.MTU = mtu
 	l.mustCommit(l.peerObject(peer))
 }
 
@@ -266,7 +268,7 @@ func TestThePodMayLowerTheMTU(t *testing.T) {
 			if got := mtu(); got != 1300 {
 				t.Errorf("the MTU that the pod lowered to 1300 is %d", got)
 			}
-			l.commitChangedLink(veth)
+			l.commitChangedLink(veth, 1350)
 			if got := mtu(); got != 1350 {
 				t.Errorf("the MTU is %d after the configuration changed it to 1350", got)
 			}
