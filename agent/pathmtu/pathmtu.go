@@ -77,6 +77,8 @@ type Monitor struct {
 	limit  int    // as set last, also by an earlier run; only Run uses it
 	failed string // why the limit was not set, as logged; only Run uses it
 
+	measured chan struct{} // has capacity 1; a path was measured since Run looked last
+
 	mu    sync.Mutex
 	paths map[Peer]*path
 }
@@ -95,7 +97,7 @@ func New(c Config) *Monitor {
 		c.Measure = Measure
 	}
 	c.Health.Advise(health.PathMTU)
-	return &Monitor{Config: c, paths: make(map[Peer]*path)}
+	return &Monitor{Config: c, paths: make(map[Peer]*path), measured: make(chan struct{}, 1)}
 }
 
 // Restore takes over the limit of an earlier run, before Run. It holds until all paths are measured. m may be nil.
@@ -120,6 +122,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+		case <-m.measured: // the limit follows the condition without delay
 		}
 	}
 }
@@ -191,6 +194,10 @@ func (m *Monitor) measure(ctx context.Context, peer Peer) {
 	}
 	*p = path{mtu: mtu, err: err, due: time.Now().Add(wait)}
 	m.reportLocked()
+	select {
+	case m.measured <- struct{}{}:
+	default:
+	}
 }
 
 // silence is the order of measurements: nodes that did not answer are last.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weftnet/weft/agent/health"
@@ -240,6 +241,27 @@ func TestSilentNodesDelayNeitherTheLimitNorOtherNodes(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the monitor does not end")
 	}
+}
+
+// Packets of pods are lost between the measurement and the limit.
+func TestTheLimitFollowsAMeasurementAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, n2)
+		measure := l.Config.Measure
+		l.Config.Measure = func(ctx context.Context, p Path) (int, error) {
+			time.Sleep(look / 4)
+			return measure(ctx, p)
+		}
+		l.mtu[n2.Address] = 1400
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = l.Run(ctx) }()
+		time.Sleep(look / 2)
+		synctest.Wait()
+		if !slices.Equal(l.limits, []int{1350}) {
+			t.Errorf("limits %v after the measurement, want 1350", l.limits)
+		}
+	})
 }
 
 // The condition holds while a node is silent, but the limit that its path had stays, and the message says so.

@@ -9,12 +9,17 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/must"
 )
+
+// limitEvent begins the names of the events that limit packets of pods to the path between nodes.
+const limitEvent = "packets to other nodes"
 
 // The agents name the pair of nodes and the MTU of the path in between, whether they learn of it by ICMP errors or not,
 // until the path is repaired. Routers fragment tunnel packets over IPv4, and the other end reassembles them.
@@ -32,9 +37,11 @@ func TestPodsReachEachOtherByANarrowPath(t *testing.T) {
 					fmt.Sprintf(
 						"tunnel packets of pods have up to %d bytes, and the paths between nodes carry less: %s to %s (%s): %d;",
 						uplinkMTU, m.name, c.nodes[1-i].name, c.nodes[1-i].own(six), pathMTU))
+				m.eventuallyLimited(true)
 				m.addPod()
 			}
 			c.exchangeLong()
+			c.wantOnlyUpdates(limitEvent)
 			for _, m := range c.nodes {
 				must.Succeed(t, m.StopAgent())
 				m.restart(t)
@@ -43,11 +50,37 @@ func TestPodsReachEachOtherByANarrowPath(t *testing.T) {
 			o.path.setMTU(t, uplinkMTU)
 			for _, m := range c.nodes {
 				m.eventually("path-mtu", true)
+				m.eventuallyLimited(false)
 			}
 			c.exchangeLong()
-			c.wantOnlyUpdates("packets to other nodes")
+			c.wantOnlyUpdates(limitEvent)
 		})
 	}
+}
+
+// transaction is one of weftctl transactions.
+type transaction struct {
+	Label      string
+	Operations []struct{ Verb, Ref string }
+}
+
+// transactions returns those of an event, the newest last.
+func (m *machine) transactions(event string) []transaction {
+	m.t.Helper()
+	list, err := m.Weftctl(m.t.Context(), "transactions", "100", "--ops", "-o", "json")
+	must.Succeed(m.t, err)
+	var reply struct{ Transactions []transaction }
+	must.Succeed(m.t, json.Unmarshal([]byte(list), &reply))
+	return slices.DeleteFunc(reply.Transactions, func(t transaction) bool { return !strings.HasPrefix(t.Label, event) })
+}
+
+// eventuallyLimited waits until packets of pods to other nodes have a limit or none: the condition is a moment ahead.
+func (m *machine) eventuallyLimited(want bool) {
+	m.t.Helper()
+	k8stest.Eventually(m.t, fmt.Sprintf("%s: limit of packets to other nodes: %t", m.name, want), func() bool {
+		list := m.transactions(limitEvent)
+		return len(list) > 0 && strings.Contains(list[len(list)-1].Label, "up to") == want
+	})
 }
 
 // wantOnlyUpdates fails the test if an event of that name withdrew an object for a moment: packets to the pods behind
@@ -55,29 +88,17 @@ func TestPodsReachEachOtherByANarrowPath(t *testing.T) {
 func (c *cluster) wantOnlyUpdates(event string) {
 	c.t.Helper()
 	for _, m := range c.nodes {
-		list, err := m.Weftctl(c.t.Context(), "transactions", "100", "--ops", "-o", "json")
-		must.Succeed(c.t, err)
-		var reply struct {
-			Transactions []struct {
-				Label      string
-				Operations []struct{ Verb, Ref string }
-			}
-		}
-		must.Succeed(c.t, json.Unmarshal([]byte(list), &reply))
 		updates := 0
-		for _, transaction := range reply.Transactions {
-			if !strings.HasPrefix(transaction.Label, event) {
-				continue
-			}
-			for _, o := range transaction.Operations {
+		for _, t := range m.transactions(event) {
+			for _, o := range t.Operations {
 				updates++
 				if o.Verb != "update" {
-					c.t.Errorf("%s: %s: %s %s", m.name, transaction.Label, o.Verb, o.Ref)
+					c.t.Errorf("%s: %s: %s %s", m.name, t.Label, o.Verb, o.Ref)
 				}
 			}
 		}
 		if updates == 0 {
-			c.t.Errorf("%s: no transaction of %s", m.name, event)
+			c.t.Errorf("%s: no operation of %s", m.name, event)
 		}
 	}
 }
