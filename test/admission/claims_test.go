@@ -212,7 +212,7 @@ var claimCases = []struct{ name, parameters, denied string }{
 	{"no options", `{"options":null}`, "parameters: options: expected a JSON object"},
 	{
 		"an unknown option", `{"options":{"ringsize":2}}`,
-		"parameters: options: ringsize: unknown option; known are allowedAddresses, defaultRoute, dns, gateway, ipForwarding, ips, mac, mtu, routes, rxQueues, txQueues, virtualRouters, and for a memif bufferSize",
+		"parameters: options: ringsize: unknown option; known are allowedAddresses",
 	},
 	{"a small ring", `{"options":{"ringSize":1}}`, `parameters: options: ringSize: expected 2 to 16384 slots, not "1"`},
 	{

@@ -23,7 +23,7 @@ func TestWrongPodIsRefusedWhenItIsApplied(t *testing.T) {
   spec: {containers: [{name: e2e-pod, image: %s}]}}`
 	for _, tt := range []struct{ interfaces, options, want string }{
 		{"t1/tub", "", `annotation contivpp.io/custom-if: item "t1/tub": the type must be tap, veth or memif`},
-		{"t1/tap", `{"t1": {"mtuu": 1400}}`, `"t1": mtuu: unknown option; known are allowedAddresses, defaultRoute, dns, gateway, ipForwarding, ips, mac, mtu`},
+		{"t1/tap", `{"t1": {"mtuu": 1400}}`, `"t1": mtuu: unknown option; known are allowedAddresses`},
 		{
 			"m1/memif", "",
 			"the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1",
