@@ -66,7 +66,7 @@ func New(c Config) (*Network, error) {
 	}
 	n.Mesh = mesh.New(n.Host, n.Networks)
 	n.Externals = mesh.NewExternals(n.Mesh, n.Networks)
-	if n.Pods, err = attach.New(c.Pods, n.Networks, n.Host, n.Externals); err != nil {
+	if n.Pods, err = attach.New(c.Pods, n.Networks, n.Host, n.Mesh, n.Externals); err != nil {
 		return nil, err
 	}
 	return &n, nil

@@ -111,6 +111,8 @@ type InterfaceOptions struct {
 
 	Moving Moving // addresses that others may have too
 
+	RoutedPrefixes []netip.Prefix // that the network routes to the pod; masked
+
 	Memif MemifOptions // of type memif only
 }
 
@@ -120,6 +122,9 @@ func (o InterfaceOptions) IsDefault() bool { return o.DefaultRoute || !o.Gateway
 // ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
 func (o InterfaceOptions) ValidateFor(kind string) error {
 	if err := o.Moving.Validate(); err != nil {
+		return err
+	}
+	if err := validateRouted(o.RoutedPrefixes); err != nil {
 		return err
 	}
 	switch {
@@ -356,8 +361,8 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
-	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues",
-	"txQueues", "virtualRouters",
+	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ips", "mac", "mtu", "routedPrefixes", "routes",
+	"rxQueues", "txQueues", "virtualRouters",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -384,6 +389,10 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.Moving.parseAllowed(raw)
 	case "virtualRouters":
 		return o.Moving.parseVirtualRouters(raw)
+	case "routedPrefixes":
+		var err error
+		o.RoutedPrefixes, err = parseRouted(raw)
+		return err
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":

@@ -105,6 +105,7 @@ type Interface struct {
 
 	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
+	RoutedPrefixes   []netip.Prefix `json:"routedPrefixes,omitempty"`   // behind the pod: the network routes them to it
 
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 

@@ -64,6 +64,10 @@ type Network struct {
 	AllowedAddresses netaddr.Ranges `json:"allowedAddresses,omitempty"`
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`
 
+	// RoutedPrefixes are what pods may request as prefixes behind them, on a network of type L3; a pod may request a part
+	// of one.
+	RoutedPrefixes []netip.Prefix `json:"routedPrefixes,omitempty"`
+
 	// of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Direct bool `json:"direct,omitempty"`
 	// no new pods: its object is deleted or invalid, and pods still use it
@@ -82,6 +86,9 @@ func (n *Network) Admits(namespace string) bool {
 // Suits rejects an interface that the network cannot have on any node.
 func (n *Network) Suits(r InterfaceRequest) error {
 	if err := n.permits(r.Options); err != nil {
+		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
+	}
+	if err := n.permitsAllRouted(r.Options.RoutedPrefixes); err != nil {
 		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
 	}
 	switch o := r.Options.Memif; {
@@ -239,6 +246,7 @@ type Node struct {
 type NodePart struct {
 	Network string         `json:"network"`          // "default" or a custom network's name
 	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses of its pods
+	Routed  []netip.Prefix `json:"routed,omitempty"` // prefixes behind its pods
 }
 
 // SetNodes replaces the other nodes of the cluster. A node that is refused does not affect the others.

@@ -54,6 +54,9 @@ func (r *Requested) Validate() error {
 	if err := r.Options.Moving.Validate(); err != nil {
 		return Errorf(CodeInvalidConfig, "options: %w", err)
 	}
+	if err := validateRouted(r.Options.RoutedPrefixes); err != nil {
+		return Errorf(CodeInvalidConfig, "options: %w", err)
+	}
 	return r.Delegation.Validate()
 }
 

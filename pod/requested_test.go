@@ -39,6 +39,15 @@ var longLists = map[string]struct {
 			}
 		},
 	},
+	"Options.RoutedPrefixes": {
+		maxRouted, func(r *Requested, count int) {
+			r.Options.RoutedPrefixes = nil
+			for n := range count {
+				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 60, byte(n), 0}), 24)
+				r.Options.RoutedPrefixes = append(r.Options.RoutedPrefixes, p)
+			}
+		},
+	},
 	"Delegation.Routes": {
 		MaxRoutes, func(r *Requested, count int) { r.Delegation.Routes = make([]Route, count) },
 	},

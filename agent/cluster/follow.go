@@ -43,6 +43,8 @@ type Follower struct {
 	rejections atomic.Int64  // rejected parts of other nodes' announcements
 
 	others atomic.Pointer[[]pod.Node] // as the API server last showed them
+
+	routedChanged chan struct{} // holds a token if a pod with prefixes behind it was added or deleted
 }
 
 // FollowerConfig has the dependencies of a follower.
@@ -91,14 +93,25 @@ type followed struct {
 const followTick = 10 * time.Second
 
 // NewFollower returns a follower. It does not follow before Run.
-func NewFollower(c FollowerConfig) *Follower { return &Follower{FollowerConfig: c} }
+func NewFollower(c FollowerConfig) *Follower {
+	return &Follower{FollowerConfig: c, routedChanged: make(chan struct{}, 1)}
+}
 
 // CountChange takes what happened to an attachment: a refused object may be possible after a pod was added or deleted.
 func (f *Follower) CountChange(o podmanager.Outcome) {
-	if o.Happening != podmanager.Failed {
-		f.podChanges.Add(1)
+	if o.Happening == podmanager.Failed {
+		return
+	}
+	f.podChanges.Add(1)
+	if o.Attachment != nil && slices.ContainsFunc(o.Attachment.Interfaces, hasRouted) {
+		select {
+		case f.routedChanged <- struct{}{}:
+		default:
+		}
 	}
 }
+
+func hasRouted(i pod.Interface) bool { return len(i.RoutedPrefixes) > 0 }
 
 // Run applies the view of the cluster whenever it changes, until ctx ends: pools, networks, this node's blocks of both,
 // the other nodes with theirs, external interfaces. Then it announces the result to the other nodes.
@@ -116,6 +129,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-f.Cluster.Changed(): // of anything, such as a pod or a heartbeat of the node
 		case <-f.Blocks.changed:
 			now.changed()
+		case <-f.routedChanged:
 		case <-tick.C:
 			now.tick(f.podChanges.Load())
 		}
@@ -308,10 +322,30 @@ func (f *Follower) parts(now *followed) []pod.NodePart {
 		own.Blocks = append(own.Blocks, f.inRanges()...)
 	}
 	parts := []pod.NodePart{own}
+	routed := f.routed()
 	for _, n := range now.view.Networks {
-		parts = append(parts, pod.NodePart{Network: n.Name, Blocks: blocksOf(n.Name, held)})
+		parts = append(parts, pod.NodePart{
+			Network: n.Name,
+			Blocks:  blocksOf(n.Name, held),
+			Routed:  routed[n.Name],
+		})
 	}
 	return parts
+}
+
+// routed returns the prefixes behind pods of this node, by network.
+func (f *Follower) routed() map[string][]netip.Prefix {
+	prefixes := make(map[string][]netip.Prefix)
+	for _, a := range f.Pods.Attachments() {
+		for _, i := range a.Interfaces {
+			prefixes[i.Network] = append(prefixes[i.Network], i.RoutedPrefixes...)
+		}
+	}
+	for network := range prefixes {
+		slices.SortFunc(prefixes[network], netip.Prefix.Compare)
+		prefixes[network] = slices.Compact(prefixes[network])
+	}
+	return prefixes
 }
 
 // announce queues the node's announcement to the other nodes, and replaces one that is not written yet.
@@ -328,6 +362,9 @@ func (f *Follower) announce(now *followed) {
 		part := v1.NodePart{Name: p.Network, VNI: vniOf(p.Network, now.view.Networks)}
 		for _, b := range p.Blocks {
 			part.CIDRs = append(part.CIDRs, v1.CIDR(b.String()))
+		}
+		for _, b := range p.Routed {
+			part.RoutedPrefixes = append(part.RoutedPrefixes, v1.CIDR(b.String()))
 		}
 		said.Spec.Networks = append(said.Spec.Networks, part)
 	}

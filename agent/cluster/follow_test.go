@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
 )
 
 func TestWhatIsRefusedIsTriedEverMoreRarelyAsLongAsNothingChanges(t *testing.T) {
@@ -46,6 +47,30 @@ func TestWhatIsRefusedIsTriedEverMoreRarelyAsLongAsNothingChanges(t *testing.T) 
 	now.tryAgain = false
 	if got := tries(10, 1); !slices.Equal(got, []int{1, 2, 4, 8}) {
 		t.Errorf("the cluster said something else, and it is tried at ticks %v", got)
+	}
+}
+
+// The informers may know a pod long before its ADD ends: the announcement follows the attachment.
+func TestAPodWithAPrefixBehindItChangesTheAnnouncement(t *testing.T) {
+	f := NewFollower(FollowerConfig{})
+	wakes := func(h podmanager.Happening, prefixes ...netip.Prefix) bool {
+		f.CountChange(podmanager.Outcome{
+			Happening:  h,
+			Attachment: &pod.Attachment{Interfaces: []pod.Interface{{}, {RoutedPrefixes: prefixes}}},
+		})
+		select {
+		case <-f.routedChanged:
+			return true
+		default:
+			return false
+		}
+	}
+	p := netip.MustParsePrefix("10.60.1.0/24")
+	if !wakes(podmanager.Added, p) || !wakes(podmanager.Removed, p) {
+		t.Error("the node does not announce that a prefix came or went")
+	}
+	if wakes(podmanager.Added) || wakes(podmanager.Failed, p) {
+		t.Error("the node announces although no prefix came or went")
 	}
 }
 

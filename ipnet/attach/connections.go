@@ -176,6 +176,25 @@ func (cs connections) otherHolderIn(network string, p netip.Prefix, id pod.ID, k
 	return netip.Addr{}, ""
 }
 
+// otherRouted returns the routed prefix of a network that overlaps p, with its connection; nil if there is none. Older
+// sandboxes of the pod id do not count, because the sandbox of key takes over their interfaces.
+func (cs connections) otherRouted(network string, p netip.Prefix, id pod.ID, key pod.Key) (netip.Prefix, *connection) {
+	for _, c := range cs.inOrder() {
+		if c.Key == key || c.isOlderSandbox(id, key) {
+			continue
+		}
+		for _, i := range c.Interfaces {
+			if i.Network != network {
+				continue
+			}
+			if at := slices.IndexFunc(i.RoutedPrefixes, p.Overlaps); at >= 0 {
+				return i.RoutedPrefixes[at], c
+			}
+		}
+	}
+	return netip.Prefix{}, nil
+}
+
 // indexOfAddress returns the index of an address of an interface; -1 if the interface does not have it.
 func indexOfAddress(i pod.Interface, a netip.Addr) int {
 	return slices.IndexFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })

@@ -28,6 +28,8 @@ func (ps *Pods) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) 
 		networks:    ps.networks,
 		linkTypes:   ps.host.LinkTypes(),
 		connections: ps.connections,
+		mesh:        ps.mesh,
+		externals:   ps.externals,
 		siblings:    ps.connections.siblings(ev.Key, ev.Netns),
 	}
 	specs, err := resolver.specs()

@@ -37,7 +37,7 @@ func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 	}
 }
 
-// without returns a connection without the addresses and memifs that another attachment has, and whether there are any.
+// without returns a connection without the addresses, prefixes and memifs that another attachment has, and whether there are any.
 func (c *connection) without(other *pod.Attachment) (remaining *connection, hasLost bool) {
 	remaining = newConnection(c.Attachment)
 	remaining.displaced = c.displaced
@@ -56,6 +56,9 @@ func (c *connection) without(other *pod.Attachment) (remaining *connection, hasL
 					hasLost = true
 				}
 			}
+			if dropRouted(i, o.RoutedPrefixes) {
+				hasLost = true
+			}
 		}
 	}
 	return remaining, hasLost
@@ -67,6 +70,15 @@ func sharesAllocation(i pod.Interface, other *pod.Attachment) bool {
 	return slices.ContainsFunc(other.Interfaces, func(o pod.Interface) bool {
 		return o.Memif != nil && o.Memif.Allocation == i.Memif.Allocation
 	})
+}
+
+// dropRouted removes the prefixes behind an interface that overlap those of another one.
+func dropRouted(i *pod.Interface, of []netip.Prefix) bool {
+	had := len(i.RoutedPrefixes)
+	i.RoutedPrefixes = slices.DeleteFunc(slices.Clone(i.RoutedPrefixes), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(of, p.Overlaps)
+	})
+	return len(i.RoutedPrefixes) < had
 }
 
 // dropAddress removes an address from an interface, with the routes of its family.

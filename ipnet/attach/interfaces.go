@@ -173,11 +173,35 @@ func dataplaneToPod(p port) desired.Values {
 	} else {
 		vrf, families := p.network.vrf()
 		v = append(v, vrf.Attach(p.Link, families)...)
+		v = append(v, networkToRoutedPrefixes(p)...)
 	}
 	if p.AntiSpoofed {
 		p.OnlyFrom(&v, sourcesOf(p), virtualMACsOf(p.record))
 	}
 	return v
+}
+
+// networkToRoutedPrefixes lists the routes of the network to the prefixes behind the pod.
+func networkToRoutedPrefixes(p port) desired.Values {
+	vrf, _ := p.network.vrf()
+	var v desired.Values
+	for _, prefix := range p.record.RoutedPrefixes {
+		path := wire.Path{Interface: p.Object}
+		if p.HasMACs() {
+			path.NextHop = addressOfFamily(p.Addresses, netaddr.FamilyOf(prefix.Addr()))
+		}
+		vrf.Route(&v, prefix, path)
+	}
+	return v
+}
+
+// addressOfFamily returns the address of a family; not valid if there is none.
+func addressOfFamily(addresses []netip.Prefix, f netaddr.Family) netip.Addr {
+	at := slices.IndexFunc(addresses, func(p netip.Prefix) bool { return netaddr.FamilyOf(p.Addr()) == f })
+	if at < 0 {
+		return netip.Addr{}
+	}
+	return addresses[at].Addr()
 }
 
 // podInBridgeDomain makes the dataplane's end a member of the network's bridge domain.
@@ -251,7 +275,7 @@ func sourcesOf(p port) []netip.Prefix {
 	case p.network.hasNoCIDRs(): // only the MAC of the pod is known
 		return []netip.Prefix{desired.DefaultOf(netaddr.IP4), desired.DefaultOf(netaddr.IP6)}
 	case p.network.custom != nil:
-		return append(desired.Singles(p.Addresses), p.record.AllowedAddresses...)
+		return slices.Concat(desired.Singles(p.Addresses), p.record.AllowedAddresses, p.record.RoutedPrefixes)
 	}
 	var sources []netip.Prefix
 	for _, i := range p.of.Interfaces {
@@ -322,7 +346,7 @@ func (c *connectivity) podToExternalRoutes(a *pod.Attachment) []part {
 		if i.Memif != nil { // its program has its own routes
 			continue
 		}
-		for _, p := range routedPrefixes(i) {
+		for _, p := range destinationsOfInterface(i) {
 			taken[p] = true
 		}
 	}
@@ -355,8 +379,8 @@ func gatewayTo(i pod.Interface, subnet netip.Prefix) netip.Addr {
 	return i.Gateways[at]
 }
 
-// routedPrefixes returns the destinations of an interface's routes, including the routes that the kernel adds.
-func routedPrefixes(i pod.Interface) []netip.Prefix {
+// destinationsOfInterface returns the destinations of an interface's routes, including the routes that the kernel adds.
+func destinationsOfInterface(i pod.Interface) []netip.Prefix {
 	var destinations []netip.Prefix
 	for _, r := range i.Routes {
 		destinations = append(destinations, r.Destination)

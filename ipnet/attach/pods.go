@@ -24,6 +24,8 @@ type Pods struct {
 	config       Config
 	networks     *networks.Networks
 	host         *mesh.Host
+	mesh         *mesh.Mesh
+	externals    *mesh.Externals
 	connections  connections
 	rules        *podRules
 	connectivity *connectivity
@@ -32,12 +34,21 @@ type Pods struct {
 }
 
 // New returns no pods.
-func New(c Config, networks *networks.Networks, host *mesh.Host, externals *mesh.Externals) (*Pods, error) {
+func New(
+	c Config, networks *networks.Networks, host *mesh.Host, others *mesh.Mesh, externals *mesh.Externals,
+) (*Pods, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	ps := &Pods{config: c, networks: networks, host: host, connections: make(connections)}
+	ps := &Pods{
+		config:      c,
+		networks:    networks,
+		host:        host,
+		mesh:        others,
+		externals:   externals,
+		connections: make(connections),
+	}
 	ps.rules = newPodRules(c.Policies, networks, ps.connections)
 	ps.connectivity = &connectivity{
 		networks:  networks,
@@ -93,6 +104,14 @@ func (ps *Pods) Withhold(keys []pod.Key, t *eventloop.Txn) { ps.withheld.replace
 // HolderOn names the pod of this node that has an address on a network; "" if no pod has it.
 func (ps *Pods) HolderOn(network string, a netip.Addr) string {
 	if c := ps.connections.holderOn(network, a); c != nil {
+		return c.Name()
+	}
+	return ""
+}
+
+// RoutedTo names the pod of this node with a prefix behind it that overlaps p; "" if there is none.
+func (ps *Pods) RoutedTo(network string, p netip.Prefix) string {
+	if _, c := ps.connections.otherRouted(desired.NetworkOf(network), p, pod.ID{}, pod.Key{}); c != nil {
 		return c.Name()
 	}
 	return ""

@@ -23,6 +23,8 @@ type resolver struct {
 	networks    *networks.Networks
 	linkTypes   mesh.LinkTypes
 	connections connections
+	mesh        *mesh.Mesh
+	externals   *mesh.Externals
 	siblings    []*pod.Attachment // the other attachments of the sandbox
 }
 
@@ -77,6 +79,9 @@ func (r *resolver) specs() ([]spec, error) {
 		return nil, err
 	}
 	if err := distinctAddresses(r.ev, specs); err != nil {
+		return nil, err
+	}
+	if err := distinctRouted(r.ev, specs); err != nil {
 		return nil, err
 	}
 	return specs, distinctMACs(r.ev, specs)
@@ -187,6 +192,9 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 		return s, err
 	}
 	if s.moving, err = r.moving(s, q.Options.Moving); err != nil {
+		return s, err
+	}
+	if s.routed, err = r.routed(s, q.Options.RoutedPrefixes); err != nil {
 		return s, err
 	}
 	if s.mtu, err = r.mtu(s, q); err != nil {
@@ -416,6 +424,34 @@ func (r *resolver) moving(s spec, m pod.Moving) (pod.Moving, error) {
 	return m, nil
 }
 
+// routed accepts the prefixes that the network permits, unless they lead elsewhere: to another pod of this node, to one
+// of another node, or to the outside.
+func (r *resolver) routed(s spec, prefixes []netip.Prefix) ([]netip.Prefix, error) {
+	for _, p := range prefixes {
+		if other, holder := r.connections.otherRouted(s.network.name, p, r.ev.ID, r.ev.Key); holder != nil {
+			if holder.Pod.String() == r.ev.ID.String() && holder.hasOtherUID(r.ev.ID) {
+				return nil, pod.Errorf(pod.CodeTryAgain,
+					"%s: interface %s: routedPrefixes: %s is that of an earlier pod of this name that is not deleted yet; try again",
+					r.ev, s.name, other)
+			}
+			return nil, pod.Errorf(pod.CodeAddressInUse,
+				"%s: interface %s: routedPrefixes: %s leads to %s (%s) already; request another prefix, or delete that pod",
+				r.ev, s.name, other, holder.Name(), holder.Key)
+		}
+		if other, node := r.mesh.RoutedElsewhere(s.network.name, p); node != "" {
+			return nil, pod.Errorf(pod.CodeTryAgain,
+				"%s: interface %s: routedPrefixes: %s leads to a pod of node %s; delete that pod, or request another prefix",
+				r.ev, s.name, other, node)
+		}
+		if subnet, name := r.externals.SubnetIn(s.network.name, p); name != "" {
+			return nil, pod.Errorf(pod.CodeAddressInUse,
+				"%s: interface %s: routedPrefixes: %s overlaps %s of external interface %s; request another prefix",
+				r.ev, s.name, p, subnet, name)
+		}
+	}
+	return prefixes, nil
+}
+
 // subject names an interface of an event in errors; the main interface is the event itself.
 func subject(ev *pod.AddPod, name string) string {
 	if name == ev.Key.IfName {
@@ -520,6 +556,22 @@ func distinctAddresses(ev *pod.AddPod, specs []spec) error {
 					s.network.name, p.Addr())
 			}
 			seen[key] = s.name
+		}
+	}
+	return nil
+}
+
+// distinctRouted rejects prefixes behind two interfaces of a pod that overlap.
+func distinctRouted(ev *pod.AddPod, specs []spec) error {
+	for at, s := range specs {
+		for _, p := range s.routed {
+			for _, other := range specs[:at] {
+				if other.network.name == s.network.name && slices.ContainsFunc(other.routed, p.Overlaps) {
+					return pod.Errorf(pod.CodeInvalidAnnotation,
+						"%s: interfaces %s and %s of network %s have the same routedPrefixes %s", ev, other.name, s.name,
+						s.network.name, p)
+				}
+			}
 		}
 	}
 	return nil

@@ -215,7 +215,7 @@ func (r *routing) connectedTo(through int, destination netip.Prefix) string {
 	isSubnet := func(p netip.Prefix) bool { return p.Masked() == destination }
 	for at, i := range r.interfaces {
 		isOther := at != through && (i.Memif != nil || r.interfaces[through].Memif != nil)
-		if !isOther && slices.ContainsFunc(i.Addresses, isSubnet) {
+		if !isOther && (slices.ContainsFunc(i.Addresses, isSubnet) || slices.Contains(i.RoutedPrefixes, destination)) {
 			return i.Name
 		}
 	}

@@ -144,6 +144,20 @@ func (es *Externals) SubnetsOf(network string) []netip.Prefix {
 	return subnets
 }
 
+// SubnetIn returns the subnet of an external interface of a network that overlaps p, with the name of the interface; ""
+// if there is none.
+func (es *Externals) SubnetIn(network string, p netip.Prefix) (subnet netip.Prefix, external string) {
+	for _, e := range es.All() {
+		if desired.NetworkOf(e.Network) != network {
+			continue
+		}
+		if at := slices.IndexFunc(e.Addresses, p.Overlaps); at >= 0 {
+			return e.Addresses[at].Masked(), e.Name
+		}
+	}
+	return netip.Prefix{}, ""
+}
+
 // Restore takes over the external interfaces of an earlier run.
 func (es *Externals) Restore(saved []pod.External) {
 	all := maps.Clone(*es.all.Load())

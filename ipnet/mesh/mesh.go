@@ -70,6 +70,8 @@ func (m *Mesh) PathMTU() int { return m.pathMTU }
 type Holders interface {
 	// HolderOn names the pod of this node that has an address on a network; "" if no pod has it.
 	HolderOn(network string, a netip.Addr) string
+	// RoutedTo names the pod of this node with a prefix behind it that overlaps p; "" if there is none.
+	RoutedTo(network string, p netip.Prefix) string
 }
 
 // Set replaces the nodes that are reached by the nodes of the event. An invalid or unreachable node is skipped, and
@@ -197,7 +199,7 @@ func (m *Mesh) reachValues(node pod.Node, overlays []overlay) desired.Values {
 // reachIfThere returns the values that lead to a node on a custom network; none for a routed network without a block on
 // that node.
 func (o overlay) reachIfThere(t wire.VXLAN, node pod.Node) desired.Values {
-	if !o.isBridged() && len(o.blocksOf(node)) == 0 {
+	if !o.isBridged() && len(o.blocksOf(node)) == 0 && len(o.routedTo(node)) == 0 {
 		return nil
 	}
 	return o.reach(t, node)
@@ -208,6 +210,21 @@ func (m *Mesh) tunnelTo(node pod.Node) wire.VXLAN {
 		Source: m.host.tunnelSource(m.networks.Config.EndOf(m.nodes.self)), Destination: m.networks.Config.EndOf(node),
 		Port: m.config.VXLANPort, Table: m.config.TunnelVRFTable,
 	}
+}
+
+// RoutedElsewhere returns the prefix behind a pod of another node that overlaps p, with the node; "" if there is none.
+func (m *Mesh) RoutedElsewhere(network string, p netip.Prefix) (other netip.Prefix, node string) {
+	for _, name := range slices.Sorted(maps.Keys(m.nodes.peers)) {
+		for _, part := range m.nodes.peers[name].Parts {
+			if part.Network != network {
+				continue
+			}
+			if at := slices.IndexFunc(part.Routed, p.Overlaps); at >= 0 {
+				return part.Routed[at], name
+			}
+		}
+	}
+	return netip.Prefix{}, ""
 }
 
 // hostRoutes routes blocks of another node from the node's kernel into the dataplane, unless the routes to its pools

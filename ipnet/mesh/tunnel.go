@@ -136,8 +136,8 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 		a := desired.MeshAddress(node.ID, f)
 		v.Add(wire.NeighbourKey(o.bvi, a), wire.Neighbour{Interface: o.bvi, Address: a, MAC: mac})
 	}
-	for _, block := range o.blocksOf(node) {
-		o.route(&v, block, node)
+	for _, p := range slices.Concat(o.blocksOf(node), o.routedTo(node)) {
+		o.route(&v, p, node)
 	}
 	return v
 }
@@ -169,6 +169,20 @@ func (o overlay) blocksOf(node pod.Node) []netip.Prefix {
 		}
 	}
 	return blocks
+}
+
+// routedTo lists the prefixes behind pods of a node that a route can lead to: this node has an address of their family.
+func (o overlay) routedTo(node pod.Node) []netip.Prefix {
+	families := desired.FamiliesOf(o.own)
+	var prefixes []netip.Prefix
+	for _, part := range node.Parts {
+		for _, p := range part.Routed {
+			if part.Network == o.network && slices.Contains(families, netaddr.FamilyOf(p.Addr())) {
+				prefixes = append(prefixes, p)
+			}
+		}
+	}
+	return prefixes
 }
 
 // unroutable says why no route can lead to a block; "" if one can.

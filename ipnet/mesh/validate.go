@@ -20,14 +20,21 @@ type validation struct {
 	ids       map[uint32]string     // name of the node by ID
 	addresses map[netip.Addr]string // name of the node by address
 	claims    map[string]*claims    // of blocks, by network
-	overlays  map[string]overlay    // by network
+	routed    map[string][]routedPrefix
+	overlays  map[string]overlay // by network
+}
+
+// routedPrefix is a prefix behind a pod of a node.
+type routedPrefix struct {
+	prefix netip.Prefix
+	node   string
 }
 
 // validate returns the nodes of an event that can be reached. The nodes that were reached before are validated first.
 func (m *Mesh) validate(ev *pod.SetNodes, holders Holders) *nodes {
 	v := &validation{
 		Mesh: m, ev: ev, holders: holders, ids: make(map[uint32]string), addresses: make(map[netip.Addr]string),
-		claims: make(map[string]*claims), overlays: map[string]overlay{pod.DefaultNetwork: m.defaultOverlay()},
+		claims: make(map[string]*claims), routed: make(map[string][]routedPrefix), overlays: map[string]overlay{pod.DefaultNetwork: m.defaultOverlay()},
 	}
 	for _, o := range m.overlays() {
 		v.overlays[o.network] = o
@@ -83,18 +90,29 @@ func (v *validation) age(node pod.Node) int {
 // normalised returns a node with sorted parts, blocks and addresses, without duplicates.
 func normalised(node pod.Node) pod.Node {
 	blocks := make(map[string][]netip.Prefix)
+	routed := make(map[string][]netip.Prefix)
 	for _, part := range node.Parts {
 		network := cmp.Or(part.Network, pod.DefaultNetwork)
 		blocks[network] = append(blocks[network], part.Blocks...)
+		routed[network] = append(routed[network], part.Routed...)
 	}
 	node.Parts = nil
 	for _, network := range slices.Sorted(maps.Keys(blocks)) {
-		slices.SortFunc(blocks[network], netip.Prefix.Compare)
-		node.Parts = append(node.Parts, pod.NodePart{Network: network, Blocks: slices.Compact(blocks[network])})
+		node.Parts = append(node.Parts, pod.NodePart{
+			Network: network,
+			Blocks:  distinct(blocks[network]),
+			Routed:  distinct(routed[network]),
+		})
 	}
 	node.Addresses = slices.Clone(node.Addresses)
 	slices.SortFunc(node.Addresses, netip.Addr.Compare)
 	return node
+}
+
+// distinct sorts prefixes, and removes duplicates.
+func distinct(prefixes []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(prefixes, netip.Prefix.Compare)
+	return slices.Compact(prefixes)
 }
 
 // validateSelf adds this node's own entry, and records why this node cannot reach any other.
@@ -119,6 +137,29 @@ func (v *validation) validateSelf(self pod.Node) {
 			v.claims[part.Network].take(block, self.Name)
 		}
 	}
+}
+
+// takeRouted records the node of prefixes behind its pods.
+func (v *validation) takeRouted(network string, prefixes []netip.Prefix, node string) {
+	for _, p := range prefixes {
+		v.routed[network] = append(v.routed[network], routedPrefix{p, node})
+	}
+}
+
+// wrongRouted says why a prefix behind a pod of another node cannot be reached; "" if it can.
+func (v *validation) wrongRouted(network string, p netip.Prefix) string {
+	if !p.IsValid() || p != p.Masked() {
+		return "it is not a prefix, or has host bits set"
+	}
+	for _, other := range v.routed[network] {
+		if other.prefix.Overlaps(p) {
+			return fmt.Sprintf("%s leads to node %s", other.prefix, other.node)
+		}
+	}
+	if holder := v.holders.RoutedTo(network, p); holder != "" {
+		return "it leads to " + holder + " on this node"
+	}
+	return ""
 }
 
 func (v *validation) lacksAddress() string {
@@ -167,6 +208,14 @@ func (v *validation) withOwnBlocks(node pod.Node) pod.Node {
 			v.claims[part.Network].take(block, node.Name)
 			own.Blocks = append(own.Blocks, block)
 		}
+		for _, p := range part.Routed {
+			if why := v.wrongRouted(part.Network, p); why != "" {
+				faults = append(faults, fmt.Sprintf("prefix %s of network %s: %s", p, part.Network, why))
+				continue
+			}
+			own.Routed = append(own.Routed, p)
+		}
+		v.takeRouted(part.Network, own.Routed, node.Name)
 		parts = append(parts, own)
 	}
 	if len(faults) > 0 {

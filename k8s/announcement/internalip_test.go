@@ -63,7 +63,7 @@ func TestAnInternalIPInAPrefixOfAnotherNodeHarmsTheNodeThatReportsItOnly(t *test
 		t.Run(tt.what, func(t *testing.T) {
 			v := announcement.NewValidator(reporting(tt.address))
 			node, rejected := v.Accept(announcedBy(tt.victim, nil, tt.cidr))
-			if len(rejected) > 0 || fmt.Sprint(node.Parts) != fmt.Sprintf("[{default [%s]}]", tt.cidr) {
+			if len(rejected) > 0 || fmt.Sprint(node.Parts) != fmt.Sprintf("[{default [%s] []}]", tt.cidr) {
 				t.Errorf("of %s remain %v, rejected: %v", tt.victim, node.Parts, rejected)
 			}
 			node, rejected = v.Accept(announcedBy("n2", []v1.IP{v1.IP(tt.address), "2001:db8::2"}, "10.244.2.0/24"))

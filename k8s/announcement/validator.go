@@ -8,6 +8,7 @@
 //	default network   the Node's podCIDRs, or an IPBlock of the node that is cut from a known IPPool
 //	custom network    an IPBlock of the node that is cut from the known CustomNetwork
 //	single address    an IPBlock of another node that offers the address and lends it to the node
+//	routed prefix     routedPrefixes of the CustomNetwork: any node may have the pod that it leads to
 //	client addresses  no grant: the ranges only say what this node may send to that one
 //
 // Addresses that no pod can have are always rejected. The kubelet of a node writes its InternalIPs, so they are its
@@ -39,6 +40,8 @@ type Cluster struct {
 	Blocks   []*v1.IPBlock     // of all nodes
 	Services []netip.Prefix    // the known Service ranges
 	Servers  []netip.Addr      // addresses of the API server
+
+	Routed map[string][]netip.Prefix // routedPrefixes of the valid CustomNetworks, by name
 
 	Former Former
 }
@@ -224,6 +227,13 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 				part.Blocks = append(part.Blocks, prefix)
 			}
 		}
+		for _, text := range p.RoutedPrefixes {
+			if prefix, reason := v.routed(p.Name, string(text)); reason != "" {
+				reject(p.Name, string(text), reason)
+			} else {
+				part.Routed = append(part.Routed, prefix)
+			}
+		}
 		accepted.Parts = append(accepted.Parts, part)
 	}
 	return accepted, rejected
@@ -263,6 +273,21 @@ func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 		}
 	}
 	return p, v.grant(node, network, p)
+}
+
+// routed validates a prefix behind a pod: the network permits it on all nodes.
+func (v *Validator) routed(network, text string) (netip.Prefix, string) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p != p.Masked() {
+		return p, "it is not a CIDR, or has host bits set"
+	}
+	isPermitted := slices.ContainsFunc(v.cluster.Routed[network], func(o netip.Prefix) bool {
+		return o.Bits() <= p.Bits() && o.Contains(p.Addr())
+	})
+	if !isPermitted {
+		return p, "it is not in routedPrefixes of the CustomNetwork"
+	}
+	return p, ""
 }
 
 // reserved says which addresses of nodes, Services or the API server a prefix of the default network contains. Custom

@@ -68,6 +68,7 @@ func known() announcement.Cluster {
 				Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("2001:db8::3")},
 			},
 		},
+		Routed: map[string][]netip.Prefix{"blue": {prefix("10.60.0.0/16")}},
 		Pools: []blocks.PoolCIDR{
 			{Name: "pods", Prefix: prefix("10.9.0.0/16"), Bits: 26}, {
 				Name:   "six",
@@ -175,6 +176,31 @@ var attacks = []struct{ name, network, cidr, reason string }{
 	{"no prefix", "default", "all of them", "it is not a CIDR"},
 }
 
+// The network says which prefixes its pods may have behind them; any node may have such a pod.
+func TestStolenTokenDivertsOnlyPrefixesThatTheNetworkRoutes(t *testing.T) {
+	for _, tt := range []struct{ network, prefix, reason string }{
+		{"blue", "10.60.0.0/16", ""},
+		{"blue", "10.60.7.0/24", ""},
+		{"blue", "10.60.0.0/15", "it is not in routedPrefixes"},
+		{"blue", "10.61.0.0/24", "it is not in routedPrefixes"},
+		{"blue", "0.0.0.0/0", "it is not in routedPrefixes"},
+		{"blue", "10.60.7.1/24", "it is not a CIDR"},
+		{"green", "10.60.7.0/24", "it is not in routedPrefixes"},
+		{"default", "10.60.7.0/24", "it is not in routedPrefixes"},
+	} {
+		object := announced(tt.network)
+		object.Spec.Networks[0].RoutedPrefixes = []v1.CIDR{v1.CIDR(tt.prefix)}
+		node, rejected := announcement.NewValidator(known()).Accept(object)
+		routed := node.Parts[0].Routed
+		switch {
+		case tt.reason == "" && (len(rejected) > 0 || fmt.Sprint(routed) != "["+tt.prefix+"]"):
+			t.Errorf("%s of %s: accepted %v, rejected %v", tt.prefix, tt.network, routed, rejected)
+		case tt.reason != "" && (len(routed) > 0 || len(rejected) != 1 || !strings.Contains(rejected[0].Reason, tt.reason)):
+			t.Errorf("%s of %s: accepted %v, rejected %v, want %q", tt.prefix, tt.network, routed, rejected, tt.reason)
+		}
+	}
+}
+
 // Finding 6 of issue 12: all other nodes made routes for prefixes that were announced with a stolen token.
 func TestStolenTokenDivertsNoPrefix(t *testing.T) {
 	for _, tt := range attacks {
@@ -184,7 +210,7 @@ func TestStolenTokenDivertsNoPrefix(t *testing.T) {
 			object.Spec.Networks = append(object.Spec.Networks, v1.NodePart{Name: "other", CIDRs: nil})
 			object.Spec.Networks[0].CIDRs = append(object.Spec.Networks[0].CIDRs, good(tt.network))
 			node, rejected := validator.Accept(object)
-			if want := fmt.Sprintf("[{%s [%s]} {other []}]", tt.network, orNothing(good(tt.network))); fmt.Sprint(
+			if want := fmt.Sprintf("[{%s [%s] []} {other [] []}]", tt.network, orNothing(good(tt.network))); fmt.Sprint(
 				node.Parts) != want {
 				t.Errorf("accepted %v, want %s", node.Parts, want)
 			}

@@ -99,7 +99,11 @@ func (c *Cluster) grants() announcement.Cluster {
 	state := announcement.Cluster{
 		Nodes:  make(map[string]announcement.Node),
 		Pools:  v.ClaimedFrom(),
+		Routed: make(map[string][]netip.Prefix),
 		Blocks: slices.Concat(c.blocks.All(), c.foreign.All()),
+	}
+	for _, n := range v.Networks {
+		state.Routed[n.Name] = n.RoutedPrefixes
 	}
 	for _, n := range c.machines.All() {
 		node := nodeOf(n)

@@ -115,6 +115,9 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	for _, id := range spec.VirtualRouters {
 		n.VirtualRouters = append(n.VirtualRouters, int(id))
 	}
+	if n.RoutedPrefixes, err = parsePrefixes(spec.RoutedPrefixes); err != nil {
+		return fmt.Errorf("routedPrefixes: %w", err)
+	}
 	if spec.DNS != nil {
 		n.DNS = dnsOf(spec.DNS)
 	}

@@ -67,8 +67,14 @@ func (c *cluster) site() {
 			VirtualRouters:   []int32{54, 55},
 		},
 	})
-	k8stest.Eventually(c.t, "site is ready", func() bool {
-		n := c.get("site")
+	c.eventuallyReady("site")
+}
+
+// eventuallyReady waits until both nodes have a network.
+func (c *cluster) eventuallyReady(network string) {
+	c.t.Helper()
+	k8stest.Eventually(c.t, network+" is ready", func() bool {
+		n := c.get(network)
 		return n.Status.ReadyNodes == 2 && meta.IsStatusConditionTrue(n.Status.Conditions, v1.ConditionReady)
 	})
 }
@@ -76,11 +82,17 @@ func (c *cluster) site() {
 // onSite adds a pod with an interface t1 on the network site.
 func (m *machine) onSite(name, options string) *node.Pod {
 	m.t.Helper()
+	return m.on("site", name, options)
+}
+
+// on adds a pod with an interface t1 on a network.
+func (m *machine) on(network, name, options string) *node.Pod {
+	m.t.Helper()
 	runtime, err := m.Runtime(m.t.Output())
 	must.Succeed(m.t, err)
 	p, err := m.NewPod(name)
 	must.Succeed(m.t, err)
-	p.Annotations = map[string]string{"contivpp.io/custom-if": "t1/tap/site"}
+	p.Annotations = map[string]string{"contivpp.io/custom-if": "t1/tap/" + network}
 	if options != "" {
 		p.Annotations["contivpp.io/custom-if-options"] = `{"t1": ` + options + `}`
 	}

@@ -148,6 +148,8 @@ type Network struct {
 	AllowedAddresses []string `json:"allowedAddresses,omitempty"` // that move between pods
 	VirtualRouters   []int    `json:"virtualRouters,omitempty"`   // whose MACs pods may use
 
+	RoutedPrefixes []netip.Prefix `json:"routedPrefixes,omitempty"` // behind pods
+
 	DNS *DNS `json:"dns,omitempty"`
 }
 

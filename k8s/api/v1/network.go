@@ -50,9 +50,10 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4 || cidr(c).prefixLength() <= self.blockSizeV6)",message="blockSizeV6 is not within the IPv6 CIDR"
 // +kubebuilder:validation:XValidation:rule="!has(self.direct) || !self.direct || self.type == 'L2' && (!has(self.cidrs) || self.cidrs.size() == 0) && (!has(self.antiSpoof) || !self.antiSpoof)",message="a direct network is of type L2 and has neither cidrs nor antiSpoof: the dataplane does not see its packets"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway != 'none' || self.type == 'L2'",message="a network of type L3 needs a gateway: the dataplane routes between its pods"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway == ” || has(self.cidrs) && self.cidrs.size() > 0",message="only a network with cidrs has a gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway.size() == 0 || has(self.cidrs) && self.cidrs.size() > 0",message="only a network with cidrs has a gateway"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.direct) || !self.direct",message="pods of a direct network have routes of their own"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowedAddresses) && !has(self.virtualRouters) || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="only a network of type L2 that is not direct has allowedAddresses and virtualRouters"
+// +kubebuilder:validation:XValidation:rule="!has(self.routedPrefixes) || self.type == 'L3'",message="only a network of type L3 has routedPrefixes"
 // +kubebuilder:validation:XValidation:rule="(has(self.direct) && self.direct) == (has(oldSelf.direct) && oldSelf.direct)",message="direct cannot be changed"
 type CustomNetworkSpec struct {
 	// How its interfaces are connected. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
@@ -90,7 +91,7 @@ type CustomNetworkSpec struct {
 	// whose router is a pod or outside of the cluster. Cannot be changed while pods use the network.
 	// +optional
 	// +kubebuilder:validation:MaxLength=91
-	// +kubebuilder:validation:XValidation:rule="self == '' || self == 'none' || self.split(',').all(a, isIP(a.trim()))",message="expected none, an address, or one address of each family separated by a comma"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self == 'none' || self.split(',').all(a, isIP(a.trim()))",message="expected none, an address, or one address of each family separated by a comma"
 	Gateway string `json:"gateway,omitempty"`
 
 	// Addresses that no pod gets: addresses, prefixes and ranges such as 10.7.0.1-10.7.0.20. Pods keep addresses that
@@ -128,6 +129,14 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:items:Minimum=1
 	// +kubebuilder:validation:items:Maximum=255
 	VirtualRouters []int32 `json:"virtualRouters,omitempty"`
+
+	// Prefixes outside of the CIDRs that pods of a network of type L3 may request, in whole or in part, by the option
+	// routedPrefixes: the network routes them to the pod from all nodes, and the pod may send from them. A prefix leads
+	// to one pod at a time. If one is removed here, other nodes do not route it any more.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	RoutedPrefixes []CIDR `json:"routedPrefixes,omitempty"`
 
 	// DNS of the network, for the CNI result of pods whose interface has the option dns. Kubelet writes resolv.conf
 	// from the spec of the pod, and ignores it. Running pods keep the one that they have.

@@ -144,6 +144,12 @@ type NodePart struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	CIDRs []CIDR `json:"cidrs,omitempty"`
+
+	// Prefixes behind pods of the node, which the network routes to them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	RoutedPrefixes []CIDR `json:"routedPrefixes,omitempty"`
 }
 
 // NodeNetworkStatus is the status of an agent.

@@ -197,6 +197,11 @@ func (in *CustomNetworkSpec) DeepCopyInto(out *CustomNetworkSpec) {
 		*out = make([]int32, len(*in))
 		copy(*out, *in)
 	}
+	if in.RoutedPrefixes != nil {
+		in, out := &in.RoutedPrefixes, &out.RoutedPrefixes
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
 	if in.DNS != nil {
 		in, out := &in.DNS, &out.DNS
 		*out = new(DNS)
@@ -802,6 +807,11 @@ func (in *NodePart) DeepCopyInto(out *NodePart) {
 	}
 	if in.CIDRs != nil {
 		in, out := &in.CIDRs, &out.CIDRs
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
+	if in.RoutedPrefixes != nil {
+		in, out := &in.RoutedPrefixes, &out.RoutedPrefixes
 		*out = make([]CIDR, len(*in))
 		copy(*out, *in)
 	}
