@@ -146,6 +146,8 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 type AddressRequest struct {
 	MAC netaddr.MAC    // of the pod's end; zero: any
 	IPs []netip.Prefix // at most one of each family, a single address unless the request has a prefix length
+
+	IPAMClaim string // name of the claim that holds the addresses, in the namespace of the pod; "": none
 }
 
 // or returns the request with its zero fields from other.
@@ -156,6 +158,7 @@ func (a AddressRequest) or(other AddressRequest) AddressRequest {
 	if a.MAC.IsZero() {
 		a.MAC = other.MAC
 	}
+	a.IPAMClaim = cmp.Or(a.IPAMClaim, other.IPAMClaim)
 	return a
 }
 
@@ -361,7 +364,7 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
-	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ips", "mac", "mtu", "routedPrefixes", "routes",
+	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ipamClaim", "ips", "mac", "mtu", "routedPrefixes", "routes",
 	"rxQueues", "txQueues", "virtualRouters",
 }
 
@@ -371,6 +374,8 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return interval{MinMTU(false), MaxMTU, "bytes"}.parse(&o.MTU, raw)
 	case "mac":
 		return o.setMAC(raw)
+	case "ipamClaim":
+		return o.setIPAMClaim(raw)
 	case "ips":
 		return o.setIPs(raw)
 	case "routes":

@@ -107,6 +107,8 @@ type Interface struct {
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
 	RoutedPrefixes   []netip.Prefix `json:"routedPrefixes,omitempty"`   // behind the pod: the network routes them to it
 
+	IPAMClaim string `json:"ipamClaim,omitempty"` // that holds the addresses, in the namespace of the pod
+
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name

@@ -28,8 +28,9 @@ type AddPod struct {
 	Annotations     map[string]string
 	AnnotationsFrom string // source: runtime, cache, API server, or none
 	Requested       Requested
-	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions
-	Claimed         []InterfaceRequest // by ResourceClaims
+	Selected        []InterfaceRequest   // by NetworkAttachmentDefinitions
+	Claimed         []InterfaceRequest   // by ResourceClaims
+	IPAMClaims      map[string]IPAMClaim // that the interfaces refer to, by name
 	// of devices: those of claims, and if the pod requests other memifs, those of its containers in their order
 	Grants []Grant
 

@@ -152,10 +152,9 @@ func longSelection(item json.RawMessage) (s Selection, err error) {
 
 // unsupportedKeys are keys of the specification that Weft rejects, with the reason.
 var unsupportedKeys = map[string]string{
-	"infiniband-guid":      "Weft has no InfiniBand interfaces",
-	"bandwidth":            "Weft does not limit bandwidth: remove the key",
-	"portMappings":         "only main interfaces support ports of the node: use hostPort",
-	"ipam-claim-reference": "Weft does not support IPAMClaims: use ips",
+	"infiniband-guid": "Weft has no InfiniBand interfaces",
+	"bandwidth":       "Weft does not limit bandwidth: remove the key",
+	"portMappings":    "only main interfaces support ports of the node: use hostPort",
 }
 
 // selectionKeys are the parsers of a selection's keys. The request in cni-args goes to args.
@@ -171,7 +170,10 @@ var selectionKeys = map[string]func(s *Selection, args *AddressRequest, raw json
 	"mac":           func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setMAC(raw) },
 	"default-route": func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
 	"gateway":       func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
-	"cni-args":      func(_ *Selection, args *AddressRequest, raw json.RawMessage) error { return args.setArgs(raw) },
+	"ipam-claim-reference": func(s *Selection, _ *AddressRequest, raw json.RawMessage) error {
+		return s.setIPAMClaim(raw)
+	},
+	"cni-args": func(_ *Selection, args *AddressRequest, raw json.RawMessage) error { return args.setArgs(raw) },
 }
 
 // setGateway parses a list of routers, at most one of each family: default-route, and gateway, its former name.

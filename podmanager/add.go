@@ -34,6 +34,9 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	asked.Began = time.Now()
 	asked.Refused = m.prepare(ctx, req, asked)
 	ev, rec, err := m.connect(ctx, c, asked)
+	if err == nil {
+		err = withCode(m.assign(ctx, ev.Attachment), pod.CodeTryAgain, "%s", ev)
+	}
 	if err != nil {
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 			"queued", rec != nil && !rec.Started.IsZero(), "err", err)
@@ -99,6 +102,9 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 		return err
 	}
 	if err := m.claimed(ctx, ev); err != nil {
+		return err
+	}
+	if err := m.ipamClaims(ctx, ev); err != nil {
 		return err
 	}
 	if err := m.grants(ctx, ev); err != nil {

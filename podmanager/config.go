@@ -3,6 +3,7 @@ package podmanager
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/weftnet/weft/eventloop"
@@ -59,6 +60,14 @@ type Cluster interface {
 	Forget(id pod.ID)
 }
 
+// IPAMClaims are the objects of the API server that hold addresses of pods.
+type IPAMClaims interface {
+	// IPAMClaim returns a claim of the namespace of a pod.
+	IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error)
+	// Assign writes the addresses of an interface of a pod to its claim, which has none.
+	Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error
+}
+
 // Refiller gets more addresses for the node.
 type Refiller interface {
 	// Refillable reports whether Refill may help an ADD that failed with an error. The loop calls it.
@@ -92,10 +101,11 @@ type DeleteQueue interface {
 type Config struct {
 	Loop      Loop
 	Node      Node
-	Admission Admission // default: all pods are served
-	Cluster   Cluster   // default: a node without a cluster
-	Refiller  Refiller  // default: the node gets no more addresses
-	Devices   Devices   // default: no pod has devices
+	Admission Admission  // default: all pods are served
+	Cluster   Cluster    // default: a node without a cluster
+	Claims    IPAMClaims // nil: there are none
+	Refiller  Refiller   // default: the node gets no more addresses
+	Devices   Devices    // default: no pod has devices
 	Chains    Chains
 	Queue     DeleteQueue
 

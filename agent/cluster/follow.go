@@ -169,6 +169,9 @@ func (f *Follower) follow(ctx context.Context, view nodeview.View, now *followed
 		now.kept = f.keepView(ctx, view, before)
 	}
 	now.view = view
+	if isNew {
+		f.Network.Networks.HoldFor(view.IPAMClaims)
+	}
 	f.followPools(ctx, now)
 	if !before.Complete || now.tryAgain && !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) ||
 		!maps.Equal(invalidNetworks(view), invalidNetworks(before)) {

@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/weftnet/weft/pod"
 )
 
-// Inputs are the parts of the cluster that an ADD needs: podmanager.Cluster and podmanager.Refiller.
+// Inputs are the parts of the cluster that an ADD needs: podmanager.Cluster, podmanager.IPAMClaims and
+// podmanager.Refiller.
 type Inputs struct{ member *Member }
 
 // Inputs may be called before Join, and used afterwards.
@@ -41,6 +43,16 @@ func (i Inputs) Forget(id pod.ID) {
 	if enforced := i.member.Enforced; enforced != nil {
 		enforced.Forget(id)
 	}
+}
+
+// IPAMClaim returns the claim of an interface.
+func (i Inputs) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error) {
+	return i.member.View.IPAMClaim(ctx, namespace, name)
+}
+
+// Assign writes the addresses of an interface to its claim.
+func (i Inputs) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
+	return i.member.View.Assign(ctx, claim, podName, addresses)
 }
 
 // Refillable reports whether an ADD was refused because the node lacks addresses that come from the cluster.

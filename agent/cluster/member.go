@@ -171,6 +171,7 @@ func (m *Member) Join(p Parts) (err error) {
 	if err != nil {
 		return err
 	}
+	p.Network.Networks.HoldFor(m.View.View().IPAMClaims) // of an earlier run, until the watch has shown them
 	m.follower = NewFollower(FollowerConfig{
 		Parts:     p,
 		Config:    m.Config,

@@ -62,6 +62,9 @@ func (l *leasing) leaseOne(s spec) ([]ipam.Lease, error) {
 		Addresses: wanted,
 		From:      l.connections.olderHolders(l.ev.ID, l.ev.Key, s.network.name),
 	}
+	if s.addresses.claim != nil {
+		r.Claim = s.addresses.claim.String()
+	}
 	if s.addresses.delegated {
 		return l.holdDelegated(s, r)
 	}
@@ -154,6 +157,8 @@ func (l *leasing) refusal(s spec, err error) error {
 	var cooling ipam.ErrCooling
 	var occupied ipam.ErrOccupied
 	switch {
+	case errors.As(err, &occupied) && occupied.IsClaim:
+		return pod.Errorf(pod.CodeAddressInUse, "%s: %w, which holds it for its pods; request another one or none", what, err)
 	case errors.As(err, &occupied):
 		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; request another one or none, or remove it there", what,
 			err)

@@ -34,6 +34,9 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 	i.VirtualRouters = s.moving.VirtualRouters
 	i.RoutedPrefixes = s.routed
 	i.DNS = s.dns
+	if s.addresses.claim != nil {
+		i.IPAMClaim = s.addresses.claim.Name
+	}
 	if s.network.custom != nil {
 		i.AntiSpoof = s.network.custom.Network.AntiSpoof
 	}

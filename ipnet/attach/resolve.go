@@ -188,7 +188,7 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	if s.memif.options.Role, err = r.role(s); err != nil {
 		return s, err
 	}
-	if s.addresses, err = r.addresses(s, q.Options.IPs); err != nil {
+	if s.addresses, err = r.addresses(s, q.Options.AddressRequest); err != nil {
 		return s, err
 	}
 	if s.moving, err = r.moving(s, q.Options.Moving); err != nil {
@@ -200,7 +200,7 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	if s.mtu, err = r.mtu(s, q); err != nil {
 		return s, err
 	}
-	s.mac, err = r.mac(s, q.Options.MAC)
+	s.mac, err = r.mac(s, macOf(q.Options.MAC, s.addresses.claim))
 	return s, err
 }
 
@@ -372,7 +372,11 @@ func (r *resolver) checkDirectPeer(s spec, c *connection, i pod.Interface) error
 
 // addresses accepts the addresses that a pod requests: on a network of type L2 without cidrs with prefix lengths. There
 // it rejects an address of another interface on this node; interfaces of other nodes are unknown.
-func (r *resolver) addresses(s spec, ips []netip.Prefix) (addressChoice, error) {
+func (r *resolver) addresses(s spec, q pod.AddressRequest) (addressChoice, error) {
+	ips := q.IPs
+	if q.IPAMClaim != "" {
+		return r.claimed(s, q)
+	}
 	if !s.network.hasNoCIDRs() {
 		return addressChoice{wanted: addressesOf(ips)}, nil
 	}
@@ -401,6 +405,37 @@ func (r *resolver) addresses(s spec, ips []netip.Prefix) (addressChoice, error) 
 		}
 	}
 	return addressChoice{brought: ips}, nil
+}
+
+// claimed accepts the addresses that an IPAMClaim holds; a claim without addresses will hold those that the interface
+// gets.
+func (r *resolver) claimed(s spec, q pod.AddressRequest) (addressChoice, error) {
+	claim, known := r.ev.IPAMClaims[q.IPAMClaim]
+	network := cmp.Or(s.network.name, pod.DefaultNetwork)
+	switch {
+	case !known:
+		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: interface %s: ipamClaim %s: only pods of a cluster have IPAMClaims", r.ev, s.name, q.IPAMClaim)
+	case s.network.allocator() == nil:
+		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: interface %s: ipamClaim %s: network %s has no addresses", r.ev, s.name, q.IPAMClaim, network)
+	}
+	if err := claim.Suits(s.name, network, q.IPs); err != nil {
+		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: ipamClaim: %w", r.ev, s.name, err)
+	}
+	choice := addressChoice{claim: &claim, wanted: claim.Addresses}
+	if len(choice.wanted) == 0 {
+		choice.wanted = addressesOf(q.IPs)
+	}
+	return choice, nil
+}
+
+// macOf returns the MAC that an interface requests, or that of its claim; zero: any.
+func macOf(requested netaddr.MAC, claim *pod.IPAMClaim) netaddr.MAC {
+	if claim == nil || !requested.IsZero() {
+		return requested
+	}
+	return desired.MACOf(claim.String()+" "+claim.UID, desired.LinuxEnd)
 }
 
 // moving accepts the addresses and the virtual routers that the network permits, unless another interface on this node

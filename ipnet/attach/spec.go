@@ -34,6 +34,7 @@ type queues struct{ rx, tx int }
 // addressChoice are the addresses that an interface requests. Without any, its network chooses them.
 type addressChoice struct {
 	wanted    []netip.Addr   // to be allocated; at most one a family
+	claim     *pod.IPAMClaim // that holds wanted, or will hold what the interface gets; nil: none
 	brought   []netip.Prefix // requested by the pod on a network without addresses; at most one a family
 	delegated bool           // another plugin allocated wanted
 }

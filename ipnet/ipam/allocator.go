@@ -73,6 +73,7 @@ type Request struct {
 	Pod       string       // its name in the namespace
 	Addresses []netip.Addr // static addresses, at most one per family; a family without one gets any address
 	Pools     []string     // for any address, best first; nil: all enabled pools without namespaces
+	Claim     string       // that holds Addresses, as in HoldFor; "": none
 	From      []string     // holders whose static address may be taken over; they lose it at the Commit
 }
 
@@ -128,8 +129,8 @@ func (a *Allocator) grantLocked(pools []*poolState, r Request, wanted netip.Addr
 		if held, ok := heldIn(append(slices.Clip(blocks), s.blocks...), r.Holder); ok {
 			return held.Lease, func() {}, held.unless(wanted)
 		}
-		if by := a.occupied.by[wanted]; by != "" {
-			return Lease{}, nil, ErrOccupied{Address: wanted, By: by}
+		if by := a.occupied.from(wanted, r.Claim); by != "" {
+			return Lease{}, nil, ErrOccupied{Address: wanted, By: by, IsClaim: a.occupied.machines[wanted] == ""}
 		}
 		if b == nil {
 			return Lease{}, nil, ErrOutside{Address: wanted, Pool: s.Name, Elsewhere: s.isForPods(wanted)}

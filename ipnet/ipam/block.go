@@ -200,7 +200,7 @@ func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace st
 	if !wanted.IsValid() {
 		wanted, _ = b.pick(a.now())
 	}
-	if !wanted.IsValid() || !b.isGrantable(wanted) || b.isOccupied(wanted) ||
+	if !wanted.IsValid() || !b.isGrantable(wanted) || b.occupied.machines[wanted] != "" ||
 		b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}

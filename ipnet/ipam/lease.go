@@ -17,7 +17,7 @@ const (
 	Cooling  State = "cooling"  // released; free after FreeAt
 	Internal State = "internal" // the node's own
 	Withheld State = "withheld" // in a block of this node, allocated by other nodes
-	Occupied State = "occupied" // a machine has it; only in lists, never stored
+	Occupied State = "occupied" // a machine has it, or a claim holds it; only in lists, never stored
 )
 
 // String returns the state as it is stored and shown.
@@ -104,13 +104,14 @@ type ErrInUse struct {
 // Error names the holder.
 func (e ErrInUse) Error() string { return fmt.Sprintf("address %s is held by %s", e.Address, e.Holder) }
 
-// ErrOccupied means that a machine has the address.
+// ErrOccupied means that a machine has the address, or a claim holds it.
 type ErrOccupied struct {
 	Address netip.Addr
-	By      string // the machine, in the words of Occupy
+	By      string // the machine or the claim, in the words of Occupy and HoldFor
+	IsClaim bool
 }
 
-// Error names the machine.
+// Error names the machine or the claim.
 func (e ErrOccupied) Error() string { return fmt.Sprintf("address %s belongs to %s", e.Address, e.By) }
 
 // ErrCooling means that a pod of another namespace had the address until now.

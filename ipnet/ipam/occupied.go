@@ -6,12 +6,22 @@ import (
 	"slices"
 )
 
-// occupied are the addresses that machines have, such as this node on one of its links. They are granted to no pod. A
-// pod that had the address first keeps it. An entry of such an address that no holder has is in no queue of released
-// entries.
+// occupied are the addresses that machines have, such as this node on one of its links, and those that claims hold for
+// their pods. They are granted to no other pod. A pod that had the address first keeps it. An entry of such an address
+// that no holder has is in no queue of released entries.
 type occupied struct {
-	by     map[netip.Addr]string // who has the address, in words
-	sorted []netip.Addr
+	machines map[netip.Addr]string // who has the address, in words
+	claims   map[netip.Addr]string // the claim
+	by       map[netip.Addr]string // both
+	sorted   []netip.Addr
+}
+
+// from says who has or holds an address; "" if it is free, or the claim holds it. The address of a machine is never free.
+func (o *occupied) from(address netip.Addr, claim string) string {
+	if by := o.by[address]; by != claim {
+		return by
+	}
+	return ""
 }
 
 // within lists the occupied addresses from lowest to highest.
@@ -30,7 +40,24 @@ func (o *occupied) within(lowest, highest netip.Addr) []netip.Addr {
 func (a *Allocator) Occupy(by map[netip.Addr]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.occupied.machines = by
+	a.occupyLocked()
+}
+
+// HoldFor replaces the addresses that claims hold: only the request of the claim gets one. Values name the claims, as
+// in [Request]. Otherwise it is like Occupy. Other nodes may borrow such an address for the pod of the claim.
+func (a *Allocator) HoldFor(claims map[netip.Addr]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.occupied.claims = claims
+	a.occupyLocked()
+}
+
+func (a *Allocator) occupyLocked() {
 	before := a.occupied.by
+	by := make(map[netip.Addr]string, len(a.occupied.claims)+len(a.occupied.machines))
+	maps.Copy(by, a.occupied.claims)
+	maps.Copy(by, a.occupied.machines)
 	for address := range by {
 		if _, was := before[address]; !was {
 			a.eachBlockOfLocked(address, func(b *blockState) { b.occupy(address) })

@@ -31,9 +31,10 @@ const (
 // Its Set methods belong to the event loop; the methods that read may be called from any goroutine.
 type Networks struct {
 	Config    Config
-	addresses *ipam.Allocator       // of the network default
-	blocks    map[string]SavedBlock // by name; the event loop's own
-	withheld  []ipam.Lease          // addresses of interfaces without a known attachment
+	addresses *ipam.Allocator                                  // of the network default
+	blocks    map[string]SavedBlock                            // by name; the event loop's own
+	claims    atomic.Pointer[map[string]map[netip.Addr]string] // addresses of IPAMClaims, by network; never changes
+	withheld  []ipam.Lease                                     // addresses of interfaces without a known attachment
 	occupants occupants
 
 	// Each value behind a pointer never changes: a new one replaces it.
@@ -61,6 +62,7 @@ func New(c Config) (*Networks, error) {
 	n.pools.Store(c.pools())
 	n.own.Store(&map[netaddr.Family]netip.Addr{})
 	n.refused.Store(new(map[string]string))
+	n.claims.Store(new(map[string]map[netip.Addr]string))
 	return n, nil
 }
 
@@ -162,6 +164,7 @@ func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.addresses.HoldFor((*n.claims.Load())[s.Network.Name])
 	n.blocksOf(s.Network.Name, c.addresses)
 	for _, l := range n.withheld {
 		n.withhold(c, l)

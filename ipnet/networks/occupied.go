@@ -4,6 +4,9 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/pod"
 )
 
 // Sources of addresses that machines have.
@@ -11,6 +14,28 @@ const (
 	OfLinks = "links" // of this node
 	OfMesh  = "mesh"  // of other nodes, and of external interfaces of the network default
 )
+
+// HoldFor replaces the addresses that IPAMClaims hold for their pods: no other pod of this node gets one. Any goroutine
+// may call it.
+func (n *Networks) HoldFor(claims []pod.IPAMClaim) {
+	held := make(map[string]map[netip.Addr]string)
+	for _, c := range claims {
+		network := desired.NetworkOf(c.Network)
+		if held[network] == nil {
+			held[network] = make(map[netip.Addr]string)
+		}
+		for _, a := range c.Addresses {
+			held[network][a] = c.String()
+		}
+	}
+	n.claims.Store(&held)
+	n.addresses.HoldFor(held[""])
+	for name, c := range n.Customs() {
+		if c.addresses != nil {
+			c.addresses.HoldFor(held[name])
+		}
+	}
+}
 
 // occupants are the addresses that machines have, by source.
 type occupants struct {

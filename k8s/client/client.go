@@ -41,7 +41,7 @@ const (
 // Client is typed access to the kinds that Weft uses. The clientset of client-go has the kinds of all groups of
 // Kubernetes, and the linker can drop none of them.
 type Client struct {
-	core, weft, npwg, npwgPolicy, admin, coordination, discovery, networking rest.Interface
+	core, weft, npwg, npwgPolicy, npwgClaim, admin, coordination, discovery, networking rest.Interface
 
 	metadata   metadata.Interface // any kind, without spec and status
 	codec      runtime.ParameterCodec
@@ -129,7 +129,7 @@ func newScheme() (*runtime.Scheme, error) {
 		discoveryv1.AddToScheme(scheme),
 		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme),
 		npwg.AddPoliciesToScheme(scheme),
-		adminpolicy.AddToScheme(scheme)); err != nil {
+		npwg.AddClaimsToScheme(scheme), adminpolicy.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	return scheme, nil
@@ -160,7 +160,8 @@ func New(connection *rest.Config) (*Client, error) {
 	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {
 		&c.npwg, "/apis", npwg.GroupVersion(),
 	},
-		{&c.npwgPolicy, "/apis", npwg.PolicyGroupVersion()}, {&c.admin, "/apis", adminpolicy.GroupVersion()},
+		{&c.npwgPolicy, "/apis", npwg.PolicyGroupVersion()}, {&c.npwgClaim, "/apis", npwg.ClaimGroupVersion()},
+		{&c.admin, "/apis", adminpolicy.GroupVersion()},
 		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {
 			&c.discovery, "/apis", discoveryv1.SchemeGroupVersion,
 		},
@@ -283,6 +284,11 @@ func (c *Client) Definitions(
 ) *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
 	return typed[npwg.NetworkAttachmentDefinition, npwg.NetworkAttachmentDefinitionList](c, c.npwg,
 		"network-attachment-definitions", namespace)
+}
+
+// IPAMClaims is access to the IPAMClaims of a namespace; "": of all namespaces.
+func (c *Client) IPAMClaims(namespace string) *Typed[*npwg.IPAMClaim, *npwg.IPAMClaimList] {
+	return typed[npwg.IPAMClaim, npwg.IPAMClaimList](c, c.npwgClaim, "ipamclaims", namespace)
 }
 
 // FullNetworkPolicies is access to all NetworkPolicies with their specs.

@@ -269,13 +269,13 @@ func kindOf(resource string) (version, kind string) {
 		"configmaps":                     "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service",
 		"endpointslices": "EndpointSlice",
 		"servicecidrs":   "ServiceCIDR", "networkpolicies": "NetworkPolicy",
-		"multi-networkpolicies": "MultiNetworkPolicy",
+		"multi-networkpolicies": "MultiNetworkPolicy", "ipamclaims": "IPAMClaim",
 		"adminnetworkpolicies":  "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
 	}
 	switch name {
 	case "multi-networkpolicies":
 		return group + "/v1beta1", kinds[name]
-	case "adminnetworkpolicies", "baselineadminnetworkpolicies":
+	case "adminnetworkpolicies", "baselineadminnetworkpolicies", "ipamclaims":
 		return group + "/v1alpha1", kinds[name]
 	}
 	if !custom {

@@ -126,7 +126,7 @@ func TestAgentsMayReadAllThatTheyWatch(t *testing.T) {
 }
 
 // watchedKinds is the number of kinds that an agent watches.
-const watchedKinds = 11
+const watchedKinds = 12
 
 // watchedIn returns the kind that a request watches, as group/resource; the group of core is "".
 func watchedIn(t *testing.T, request string) (kind string, is bool) {
@@ -225,7 +225,7 @@ func TestTheControllerMayChangeNodesByTheOptionalRightOnly(t *testing.T) {
 
 // areAgents reports whether agents write the resources.
 func areAgents(resources []string) bool {
-	own := []string{"ipblocks", "nodenetworks", "podinterfaces", "ipblocks/status", "nodenetworks/status", "events"}
+	own := []string{"ipblocks", "nodenetworks", "podinterfaces", "ipblocks/status", "nodenetworks/status", "events", "ipamclaims/status"}
 	return !slices.ContainsFunc(resources, func(r string) bool { return !slices.Contains(own, r) })
 }
 

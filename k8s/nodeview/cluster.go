@@ -66,6 +66,7 @@ type Cluster struct {
 	externals   *informer.Informer[*v1.ExternalInterface]
 	configs     *informer.Informer[*v1.WeftConfig]
 	definitions *informer.Informer[*npwg.NetworkAttachmentDefinition]
+	claims      *informer.Informer[*npwg.IPAMClaim]
 }
 
 // New makes a cluster that knows only what an earlier run knew. It sends nothing before Run.
@@ -131,6 +132,11 @@ func (c *Cluster) watch() {
 			Lighten:  lightenDefinition,
 			Changed:  c.poke,
 		})
+	c.claims = informer.Add(g, "IPAM claims", client.IPAMClaims(""), informer.Options[*npwg.IPAMClaim]{
+		Optional: true,
+		NoWait:   true,
+		Changed:  c.poke,
+	})
 	c.foreign = informer.Add(g, "blocks of other nodes", client.Blocks(),
 		informer.Options[*v1.IPBlock]{Fields: others, Lighten: lightenBlock, Same: sameBlock, Changed: c.pokeMesh})
 	c.services = informer.Add(g, "service ranges", client.ServiceRanges(),

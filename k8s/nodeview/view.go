@@ -37,6 +37,7 @@ type View struct {
 	NamespacePools map[string][]string     `json:"namespacePools,omitempty"`
 	Externals      []External              `json:"externals,omitempty"`   // of this node
 	Definitions    map[string]Definition   `json:"definitions,omitempty"` // by namespace/name
+	IPAMClaims     []pod.IPAMClaim         `json:"ipamClaims,omitempty"`  // that hold addresses, by name
 	Generations    map[string]int64        `json:"generations,omitempty"` // of Networks, by name
 	BlockSizes     map[string]blocks.Sizes `json:"blockSizes,omitempty"`  // of Networks, by name
 	Deleting       []string                `json:"deleting,omitempty"`    // names, including invalid networks
@@ -108,6 +109,7 @@ func (c *Cluster) View() View {
 	c.namespacePools(&v)
 	c.externalInterfaces(&v)
 	c.attachmentDefinitions(&v)
+	c.ipamClaims(&v)
 	v.Former = c.mesh.inUse()
 	return v
 }

@@ -88,17 +88,8 @@ func (m *machine) onSite(name, options string) *node.Pod {
 // on adds a pod with an interface t1 on a network.
 func (m *machine) on(network, name, options string) *node.Pod {
 	m.t.Helper()
-	runtime, err := m.Runtime(m.t.Output())
+	p, err := m.tryOn(network, name, options)
 	must.Succeed(m.t, err)
-	p, err := m.NewPod(name)
-	must.Succeed(m.t, err)
-	p.Annotations = map[string]string{"contivpp.io/custom-if": "t1/tap/" + network}
-	if options != "" {
-		p.Annotations["contivpp.io/custom-if-options"] = `{"t1": ` + options + `}`
-	}
-	_, err = runtime.Add(m.t.Context(), p)
-	must.Succeed(m.t, err)
-	m.t.Cleanup(func() { must.Succeed(m.t, runtime.Del(context.Background(), p)) })
 	return p
 }
 

@@ -87,3 +87,27 @@ func unreadableIngress(json.RawMessage) networkingv1.NetworkPolicyIngressRule {
 func unreadableEgress(json.RawMessage) networkingv1.NetworkPolicyEgressRule {
 	return networkingv1.NetworkPolicyEgressRule{To: unreadablePeers}
 }
+
+// UnmarshalJSON reads a claim of any content: the definition of its kind (CRD) may be of another version.
+func (in *IPAMClaim) UnmarshalJSON(raw []byte) error {
+	o, err := partial.ReadObject(raw, "IPAMClaim")
+	if err != nil {
+		return err
+	}
+	*in = IPAMClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta}
+	in.Spec = readPart[IPAMClaimSpec](in, "spec", o.Spec)
+	in.Status = readPart[IPAMClaimStatus](in, "status", o.Status)
+	return nil
+}
+
+// readPart returns a part of a claim, which is empty if it cannot be read.
+func readPart[T any](in *IPAMClaim, name string, raw json.RawMessage) (part T) {
+	if len(raw) == 0 {
+		return part
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &part); err != nil {
+		in.Unreadable = append(in.Unreadable, name+": "+jsonerror.Plain(err).Error())
+		return *new(T)
+	}
+	return part
+}

@@ -14,14 +14,15 @@ import (
 	"github.com/weftnet/weft/internal/strictjson"
 )
 
-// Object is an object whose spec is not read yet.
+// Object is an object whose spec and status are not read yet.
 type Object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              json.RawMessage `json:"spec"`
+	Status            json.RawMessage `json:"status"`
 }
 
-// ReadObject reads an object of any spec. It fails only for metadata that no API server sends.
+// ReadObject reads an object of any spec and status. It fails only for metadata that no API server sends.
 func ReadObject(raw []byte, kind string) (*Object, error) {
 	o := &Object{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, o); err != nil {

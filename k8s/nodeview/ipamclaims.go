@@ -1,0 +1,127 @@
+package nodeview
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/weftnet/weft/k8s/api/npwg"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/pod"
+)
+
+// ipamClaims sets the claims that hold addresses: until the watch is complete those of an earlier run.
+func (c *Cluster) ipamClaims(v *View) {
+	if !c.claims.Synced() && c.config.Known != nil {
+		v.IPAMClaims = c.config.Known.IPAMClaims
+		return
+	}
+	for _, o := range c.claims.All() {
+		claim, err := claimOf(o)
+		if err != nil {
+			v.Faults = append(v.Faults, Fault{"IPAMClaim", o.Namespace + "/" + o.Name, err.Error()})
+			continue
+		}
+		if len(claim.Addresses) > 0 {
+			v.IPAMClaims = append(v.IPAMClaims, claim)
+		}
+	}
+	slices.SortFunc(v.IPAMClaims, func(a, b pod.IPAMClaim) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// claimOf converts an IPAMClaim. Its addresses may have prefix lengths.
+func claimOf(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
+	claim := pod.IPAMClaim{
+		Namespace: o.Namespace,
+		Name:      o.Name,
+		UID:       string(o.UID),
+		Network:   o.Spec.Network,
+		Interface: o.Spec.Interface,
+	}
+	if len(o.Unreadable) > 0 {
+		return claim, errors.New(strings.Join(o.Unreadable, "; "))
+	}
+	for _, text := range o.Status.IPs {
+		p, err := pod.ParseAddress(text)
+		if err != nil {
+			return claim, fmt.Errorf("status.ips: %w", err)
+		}
+		claim.Addresses = append(claim.Addresses, p.Addr())
+	}
+	return claim, nil
+}
+
+// IPAMClaim returns the claim of an interface: from the watch, else by one request to the API server. Its errors have
+// code 103, or 11: the runtime retries with the next sandbox.
+func (c *Cluster) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error) {
+	if o, known := c.claims.One(namespace + "/" + name); known {
+		return readableClaim(o)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
+	defer cancel()
+	o, err := c.config.Client.IPAMClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return pod.IPAMClaim{}, pod.Errorf(pod.CodeInvalidAnnotation, "there is no IPAMClaim %s/%s", namespace, name)
+	case err != nil:
+		return pod.IPAMClaim{}, pod.Errorf(pod.CodeTryAgain,
+			"IPAMClaim %s/%s: no answer of the API server within %v, and no watch has shown it: %w", namespace, name,
+			c.config.Question, client.OneLine(err))
+	}
+	return readableClaim(o)
+}
+
+func readableClaim(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
+	claim, err := claimOf(o)
+	if err != nil {
+		return claim, pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", claim, err)
+	}
+	return claim, nil
+}
+
+// Assign writes the addresses of an interface to the status of its claim, and leaves the rest of it as it is. It fails if the claim was replaced, or has others meanwhile:
+// the next ADD of the pod gets these. Its errors have code 11.
+func (c *Cluster) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
+	defer cancel()
+	claims := c.config.Client.IPAMClaims(claim.Namespace)
+	o, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+	if err != nil {
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w", claim, client.OneLine(err))
+	}
+	var ips []string
+	for _, p := range addresses {
+		ips = append(ips, p.String())
+	}
+	switch {
+	case string(o.UID) == claim.UID && slices.Equal(o.Status.IPs, ips):
+		return nil
+	case string(o.UID) != claim.UID:
+		return pod.Errorf(pod.CodeTryAgain, "%s was replaced by another one of its name; try again", claim)
+	case len(o.Status.IPs) > 0:
+		return pod.Errorf(pod.CodeTryAgain, "%s holds %v meanwhile; try again", claim, o.Status.IPs)
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": o.ResourceVersion},
+		"status":   map[string]any{"ips": ips, "ownerPod": map[string]any{"name": podName}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = claims.Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w", claim, client.OneLine(err))
+	}
+	return nil
+}
