@@ -30,3 +30,20 @@ func FuzzMultiNetworkPolicy(f *testing.F) {
 		}
 	})
 }
+
+func TestUnreadablePartsOfAClaimAreEmpty(t *testing.T) {
+	for spec, status := range map[string]string{
+		`{"network": "blue", "interface": 7}`: `{"ips": ["10.5.0.7"]}`,
+		`{"network": "blue"}`:                 `{"ips": ["10.5.0.7", {}]}`,
+		`[]`:                                  `"x"`,
+	} {
+		raw := `{"metadata": {"name": "c"}, "spec": ` + spec + `, "status": ` + status + `}`
+		var o npwg.IPAMClaim
+		if err := json.Unmarshal([]byte(raw), &o); err != nil || o.Name != "c" || len(o.Unreadable) == 0 {
+			t.Errorf("%s: %v, read %+v", raw, err, o)
+		}
+		if o.Spec.Network != "" && len(o.Status.IPs) > 0 {
+			t.Errorf("%s: both parts are read: %+v", raw, o)
+		}
+	}
+}

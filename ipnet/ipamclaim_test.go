@@ -1,0 +1,50 @@
+package ipnet_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// withClaim refers to a claim by the options of interface t1.
+func withClaim(name string, c pod.IPAMClaim) *pod.AddPod {
+	ev := asking(name, "t1/tap/blue", `{"t1": {"ipamClaim": "db-0"}}`)
+	ev.IPAMClaims = map[string]pod.IPAMClaim{"db-0": c}
+	return ev
+}
+
+func TestAnIPAMClaimHoldsAddresses(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, custom("blue", pod.L2, "10.5.0.0/28"))
+	claim := pod.IPAMClaim{Namespace: "default", Name: "db-0", UID: "u", Network: "blue", Interface: "t1"}
+	first := withClaim("first", claim)
+	was := n.add(t, first).Interfaces[1]
+	n.delete(t, first)
+	claim.Addresses = []netip.Addr{was.Addresses[0].Addr()}
+	n.Networks.HoldFor([]pod.IPAMClaim{claim})
+	other := asking("other", "t1/tap/blue", `{"t1": {"ips": ["`+claim.Addresses[0].String()+`"]}}`)
+	const refusal = "belongs to IPAMClaim default/db-0, which holds it for its pods"
+	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, refusal)
+	n.set(t)
+	n.set(t, custom("blue", pod.L2, "10.5.0.0/28"))
+	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, refusal)
+	is := n.add(t, withClaim("second", claim)).Interfaces[1]
+	if is.Addresses[0] != was.Addresses[0] || is.MAC != was.MAC || is.IPAMClaim != "db-0" {
+		t.Errorf("the next pod has %+v, the first one had %+v", is, was)
+	}
+	for _, tt := range []struct {
+		change func(*pod.IPAMClaim)
+		want   string
+	}{
+		{func(c *pod.IPAMClaim) { c.Interface = "t2" }, "IPAMClaim default/db-0 is for interface t2"},
+		{func(c *pod.IPAMClaim) { c.Network = "red" }, "IPAMClaim default/db-0 is for network red, not for blue"},
+	} {
+		wrong := claim
+		tt.change(&wrong)
+		checkRefusal(t, n.refuses(t, withClaim("third", wrong)), pod.CodeInvalidAnnotation, tt.want)
+	}
+	alone := withClaim("third", claim)
+	alone.IPAMClaims = nil
+	checkRefusal(t, n.refuses(t, alone), pod.CodeInvalidAnnotation, "only pods of a cluster have IPAMClaims")
+}
