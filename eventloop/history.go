@@ -250,25 +250,35 @@ func (l *Loop) Restore(records []Record) {
 
 // Record describes one event. It contains keys, never values.
 type Record struct {
-	Seq       uint64    `json:"seq"`
-	Event     string    `json:"event"`
-	Type      string    `json:"type"`
-	Kind      string    `json:"kind,omitempty"`      // update, or the kind of resync; empty if the event did not run
-	Direction string    `json:"direction,omitempty"` // forward or reverse
-	Atomic    bool      `json:"atomic,omitempty"`
-	Order     []string  `json:"order,omitempty"`    // the handlers of the event
-	LeftOut   []string  `json:"left_out,omitempty"` // the other handlers
-	Arrived   time.Time `json:"arrived"`
-
+	Seq     uint64            `json:"seq"`
+	Event   string            `json:"event"`
+	Type    string            `json:"type"`
+	Arrived time.Time         `json:"arrived"`
 	Request map[string]string `json:"request,omitempty"`
-	Started time.Time         `json:"started,omitzero"` // zero if the event did not run
 
-	Queued time.Duration `json:"queued"`
-	Took   time.Duration `json:"took"` // since it started
+	Course
+	Effect
+	Failure
+	Repetition
+}
 
-	Steps    []Step       `json:"steps,omitempty"`
-	Handlers []HandlerRun `json:"handlers,omitempty"`
+// Course is how an event ran.
+type Course struct {
+	Kind      string       `json:"kind,omitempty"`      // update, or the kind of resync; empty if the event did not run
+	Direction string       `json:"direction,omitempty"` // forward or reverse
+	Atomic    bool         `json:"atomic,omitempty"`
+	Order     []string     `json:"order,omitempty"`    // the handlers of the event
+	LeftOut   []string     `json:"left_out,omitempty"` // the other handlers
+	Steps     []Step       `json:"steps,omitempty"`
+	Handlers  []HandlerRun `json:"handlers,omitempty"`
 
+	Started time.Time     `json:"started,omitzero"` // zero if the event did not run
+	Queued  time.Duration `json:"queued"`
+	Took    time.Duration `json:"took"` // since it started
+}
+
+// Effect is what an event changed.
+type Effect struct {
 	Changes  int    `json:"changes,omitempty"`
 	External int    `json:"external,omitempty"` // values of external configuration that were merged
 	Drops    []Drop `json:"drops,omitempty"`    // invalid values of external configuration
@@ -280,16 +290,22 @@ type Record struct {
 	Operations int      `json:"operations,omitempty"`
 	Pending    []string `json:"pending,omitempty"`
 	TakenDown  []string `json:"taken_down,omitempty"` // of the pending keys, those that were applied before the event
-	Undone     bool     `json:"undone,omitempty"`
-	Stuck      []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
+}
 
-	Repeats int       `json:"repeats,omitempty"` // further refusals for the same reason, of an event that did not run
-	Last    time.Time `json:"last,omitzero"`     // when the last repeat arrived
-
-	CancelledBy string   `json:"cancelled_by,omitempty"`
-	Verify      []string `json:"verify,omitempty"` // differences that verification found
+// Failure is why an event failed, and what became of its changes.
+type Failure struct {
 	Err         string   `json:"err,omitempty"`
 	Stack       string   `json:"stack,omitempty"` // of a panic
+	CancelledBy string   `json:"cancelled_by,omitempty"`
+	Verify      []string `json:"verify,omitempty"` // differences that verification found
+	Undone      bool     `json:"undone,omitempty"`
+	Stuck       []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
+}
+
+// Repetition counts further refusals for the same reason, of an event that did not run.
+type Repetition struct {
+	Repeats int       `json:"repeats,omitempty"`
+	Last    time.Time `json:"last,omitzero"` // when the last one arrived
 }
 
 // Drop is an invalid value of external configuration. Every event that changes its key has it in its record.

@@ -187,6 +187,20 @@ func TestHistorySurvivesAKill(t *testing.T) {
 	})
 }
 
+// The state file has records of earlier versions, which had all keys at the top.
+func TestRecordOfAnEarlierVersionIsRead(t *testing.T) {
+	const saved = `{"seq":7,"event":"add","kind":"update","started":"2026-01-02T03:04:05Z","queued":1,"took":1000000,` +
+		`"transactions":[4],"undone":true,"repeats":2,"err":"no"}`
+	var r eventloop.Record
+	if err := json.Unmarshal([]byte(saved), &r); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.String(); got != "#7 add: undone after 1ms: no" || r.Kind != "update" || r.Repeats != 2 ||
+		!slices.Equal(r.Transactions, []uint64{4}) {
+		t.Errorf("read %+v", r)
+	}
+}
+
 func TestRecordString(t *testing.T) {
 	w := ready(t, func(c *eventloop.Config) { c.OnVerify = nil })
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -197,22 +211,18 @@ func TestRecordString(t *testing.T) {
 			eventloop.Record{
 				Seq:     7,
 				Event:   "add",
-				Started: w.last(t).Started,
-				Took:    1e6,
-				Undone:  true,
-				Err:     "a\nb",
+				Course:  eventloop.Course{Started: w.last(t).Started, Took: 1e6},
+				Failure: eventloop.Failure{Undone: true, Err: "a\nb"},
 			}.String(),
 		},
-		{"#8 x: not handled: no", eventloop.Record{Seq: 8, Event: "x", Err: "no"}.String()},
+		{"#8 x: not handled: no", eventloop.Record{Seq: 8, Event: "x", Failure: eventloop.Failure{Err: "no"}}.String()},
 		{
 			"#9 x: failed after 0s: no, left behind: k, l, verification found 1 differences",
 			eventloop.Record{
 				Seq:     9,
 				Event:   "x",
-				Started: w.last(t).Started,
-				Err:     "no",
-				Stuck:   []string{"k", "l"},
-				Verify:  []string{"d"},
+				Course:  eventloop.Course{Started: w.last(t).Started},
+				Failure: eventloop.Failure{Err: "no", Stuck: []string{"k", "l"}, Verify: []string{"d"}},
 			}.String(),
 		},
 	} {

@@ -35,8 +35,7 @@ func (r *request) record(now time.Time) Record {
 		Event:   r.name,
 		Type:    r.typ,
 		Arrived: r.arrived,
-		Queued:  now.Sub(r.arrived),
-		Steps:   []Step{r.admit},
+		Course:  Course{Queued: now.Sub(r.arrived), Steps: []Step{r.admit}},
 	}
 }
 

@@ -65,7 +65,8 @@ func ErrorOf(err error, isCommit bool) *weftv1.Error {
 	var rec *eventloop.Record
 	if isCommit {
 		err = fmt.Errorf("commit: %w", err)
-		rec = &eventloop.Record{Steps: []eventloop.Step{{Name: "commit", Err: err.Error()}}}
+		rec = &eventloop.Record{}
+		rec.Steps = []eventloop.Step{{Name: "commit", Err: err.Error()}}
 	}
 	reply := replyError(err, rec)
 	reply.Details = ""

@@ -98,7 +98,8 @@ func TestRoutesOfAnIPAMPluginGetTheGatewayOfTheMainInterface(t *testing.T) {
 
 // The codes say whether the runtime can help itself by trying again.
 func TestErrorsOfTheLoopHaveCodes(t *testing.T) {
-	refused := &eventloop.Record{Steps: []eventloop.Step{{Name: "commit", Err: "refused"}}}
+	refused := &eventloop.Record{}
+	refused.Steps = []eventloop.Step{{Name: "commit", Err: "refused"}}
 	for _, tt := range []struct {
 		err  error
 		rec  *eventloop.Record

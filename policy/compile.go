@@ -52,7 +52,7 @@ func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
 // compile returns the rules of an interface; nil: everything is permitted. If it is starved, the policies of its
 // namespace allow no connection.
 func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
-	policies := e.policiesOf(p, i)
+	policies := p.policiesOf(i)
 	var all compiled
 	for _, d := range []Direction{Ingress, Egress} {
 		c := &compilation{Engine: e, pod: p, nic: i, direction: d, isStarved: isStarved}
@@ -108,7 +108,7 @@ func cut(rules []Rule) []Rule {
 }
 
 // policiesOf lists the policies of an interface in the order of their evaluation.
-func (e *Engine) policiesOf(p *podState, i *Interface) []*policyState {
+func (p *podState) policiesOf(i *Interface) []*policyState {
 	var list []*policyState
 	for g := range p.groups {
 		for policy := range g.subjects {
@@ -158,7 +158,7 @@ func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
 	}
 	var rules []Rule
 	if c.direction == Ingress && c.nic.isOnDefault() {
-		rules = c.fromNode()
+		rules = fromNode(c.config.Nodes)
 	}
 	return append(rules, flatten(admin, lower)...)
 }
@@ -291,7 +291,7 @@ func (c *compilation) isolated(policies []*policyState, names map[*policyState]s
 func (c *compilation) starve(policies []*policyState, size func(*Rule) int, names map[*policyState]string) {
 	for _, policy := range policies {
 		if n := sizeOfAll(c.readRules(policy), size); n > 0 {
-			c.leaveOut(policy, n, c.namespaceLimit(), unitRules)
+			c.leaveOut(policy, n, c.budget.namespaceLimit(), unitRules)
 			names[policy] = policy.String() + leftOut
 		}
 	}
@@ -329,12 +329,12 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fromNode permits connections from this node. They come first, so that no policy stops kubelet's probes.
-func (e *Engine) fromNode() []Rule {
-	if len(e.config.Nodes) == 0 {
+// fromNode permits connections from the addresses of this node. They come first, so that no policy stops kubelet's probes.
+func fromNode(node []netip.Prefix) []Rule {
+	if len(node) == 0 {
 		return nil
 	}
-	return []Rule{{Remotes: aggregate(e.config.Nodes), Origin: "the pod's own node"}}
+	return []Rule{{Remotes: aggregate(node), Origin: "the pod's own node"}}
 }
 
 // flatten replaces each rule that passes by the part of the lower rules that it matches. The lower rules match
@@ -396,6 +396,6 @@ func nameOf(rules []Rule) string {
 func Closed(node []netip.Prefix) Lists {
 	const origin = "the API server has not shown the pod yet"
 	deny := []Rule{rest(Deny, origin)}
-	ingress := append((&Engine{config: Config{Nodes: node}}).fromNode(), deny...)
+	ingress := append(fromNode(node), deny...)
 	return Lists{{Name: nameOf(ingress), Rules: ingress}, {Name: nameOf(deny), Rules: deny}}
 }

@@ -131,7 +131,7 @@ func TestRulesForOtherNamespacesCountForTheNode(t *testing.T) {
 			t.Errorf("%s: %+v", ip, r)
 		}
 	}
-	if got := e.own["shop"]; got < 30 || got > 32 { // 10 and 20, and the pods of the namespace itself
+	if got := e.budget.own["shop"]; got < 30 || got > 32 { // 10 and 20, and the pods of the namespace itself
 		t.Errorf("%d rules count", got)
 	}
 }

@@ -15,9 +15,9 @@ type effort struct {
 }
 
 // effortOf returns the effort for a policy in one direction.
-func (e *Engine) effortOf(policy *policyState, d Direction) *effort {
+func (c *compilation) effortOf(policy *policyState, d Direction) *effort {
 	if policy.hasTooManySelectors() {
-		return &effort{fixed: e.limits.Effort + policy.selectors}
+		return &effort{fixed: c.limits.Effort + policy.selectors}
 	}
 	if policy.efforts[d] != nil {
 		return policy.efforts[d]
@@ -41,9 +41,9 @@ func (e *Engine) effortOf(policy *policyState, d Direction) *effort {
 				of.fixed += readings
 				of.readings[policy.peers[peer.Pods.key]] += readings
 			case peer.Nodes != nil:
-				of.fixed += 1 + len(e.nodes)
+				of.fixed += 1 + len(c.cluster.nodes)
 			case d == Ingress:
-				of.fixed += len(peer.Prefixes) * (1 + len(e.clients.pods))
+				of.fixed += len(peer.Prefixes) * (1 + len(c.cluster.clients.pods))
 			default:
 				of.fixed += len(peer.Prefixes)
 			}
@@ -78,7 +78,7 @@ func (f *effort) ofOthers(namespace string, tallies tallies) int {
 // effortFor returns the whole effort for a policy of the subject.
 func (c *compilation) effortFor(policy *policyState) int {
 	of := c.effortOf(policy, c.direction)
-	return of.ofNamespace(policy.Namespace, c.pod, c.tallies) + of.ofOthers(policy.Namespace, c.tallies)
+	return of.ofNamespace(policy.Namespace, c.pod, c.membership.tallies) + of.ofOthers(policy.Namespace, c.membership.tallies)
 }
 
 // divideEffort returns the policies of a namespace with peers that are read. If all of them need more than the limit,
@@ -90,8 +90,8 @@ func (c *compilation) divideEffort(policies []*policyState, names map[*policySta
 	sum := 0
 	for n, policy := range policies {
 		of := c.effortOf(policy, c.direction)
-		own[n] = of.ofNamespace(policy.Namespace, c.pod, c.tallies)
-		sum += own[n] + of.ofOthers(policy.Namespace, c.tallies)
+		own[n] = of.ofNamespace(policy.Namespace, c.pod, c.membership.tallies)
+		sum += own[n] + of.ofOthers(policy.Namespace, c.membership.tallies)
 	}
 	if sum <= c.limits.Effort {
 		return policies
@@ -130,7 +130,7 @@ func (c *compilation) foreignEffort(policies []*policyState) map[string]int {
 	}
 	demands := make(map[string]int)
 	for g, n := range readings {
-		for namespace, members := range c.tallies.of(g).byNamespace {
+		for namespace, members := range c.membership.tallies.of(g).byNamespace {
 			if namespace != c.pod.Namespace {
 				demands[namespace] += n * members
 			}
@@ -170,7 +170,7 @@ func (c *compilation) cutNamespaces(policies []*policyState, namespaces []string
 		all.ranks[policy] = rank
 		demands := make(map[string]int)
 		for g, readings := range c.effortOf(policy, c.direction).readings {
-			members := c.tallies.of(g).byNamespace
+			members := c.membership.tallies.of(g).byNamespace
 			if _, known := open[g]; !known {
 				open[g] = slices.DeleteFunc(slices.Clone(namespaces), func(namespace string) bool {
 					return members[namespace] == 0

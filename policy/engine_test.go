@@ -51,8 +51,8 @@ const (
 	denyAll     = `{podSelector: {}, policyTypes: [Ingress, Egress]}`
 )
 
-// cluster returns an engine with namespaces of 20 pods each, of which one is local, and one policy each.
-func cluster(t testing.TB, namespaces int) *Engine {
+// engineOf returns an engine with namespaces of 20 pods each, of which one is local, and one policy each.
+func engineOf(t testing.TB, namespaces int) *Engine {
 	e := NewEngine(Config{})
 	for n := range namespaces {
 		ns := fmt.Sprintf("n%d", n)
@@ -75,7 +75,7 @@ func cluster(t testing.TB, namespaces int) *Engine {
 
 func TestWorkForANewPodDependsOnItsPeersOnly(t *testing.T) {
 	workFor := func(namespaces int, set ...string) Work {
-		e := cluster(t, namespaces)
+		e := engineOf(t, namespaces)
 		before := e.work
 		e.SetPod(podAt("n1/new", true, "10.99.0.1", set...))
 		e.Compile()
@@ -108,8 +108,8 @@ func TestIdenticalRulesAreOneList(t *testing.T) {
 	}
 	e.SetPolicy(networkPolicy(t, "a/deny", denyAll))
 	changes := e.Compile()
-	if len(changes) != 5 || len(e.lists) != 2 {
-		t.Fatalf("%d changes and %d lists, want 5 and 2", len(changes), len(e.lists))
+	if len(changes) != 5 || len(e.budget.lists) != 2 {
+		t.Fatalf("%d changes and %d lists, want 5 and 2", len(changes), len(e.budget.lists))
 	}
 	for _, c := range changes {
 		if c.Interfaces["eth0"] != changes[0].Interfaces["eth0"] {
@@ -120,8 +120,8 @@ func TestIdenticalRulesAreOneList(t *testing.T) {
 		t.Errorf("without a change: %v", again)
 	}
 	e.DeletePolicy(Ref{Network, "a", "deny"})
-	if changes = e.Compile(); len(changes) != 5 || len(changes[0].Interfaces) != 0 || len(e.lists) != 0 {
-		t.Errorf("without the policy: %v, %d lists", changes, len(e.lists))
+	if changes = e.Compile(); len(changes) != 5 || len(changes[0].Interfaces) != 0 || len(e.budget.lists) != 0 {
+		t.Errorf("without the policy: %v, %d lists", changes, len(e.budget.lists))
 	}
 }
 
@@ -270,8 +270,8 @@ func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
 	check("a pod has the address again", "10.0.0.9", Deny)
 	e.DeleteService("a/s")
 	e.DeletePod(ID{"b", "later"})
-	if len(e.services.external) != 0 || len(e.addresses) != 2 {
-		t.Errorf("%v external addresses and %v of pods remain", e.services.external, e.addresses)
+	if len(e.services.external) != 0 || len(e.cluster.addresses) != 2 {
+		t.Errorf("%v external addresses and %v of pods remain", e.services.external, e.cluster.addresses)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 	e.SetPod(podAt("a/db", false, "10.0.0.1", "app=db"))
 	e.SetPod(podAt("a/web", true, "10.0.0.2", "app=web"))
 	e.SetPod(podAt("a/other", true, "10.0.0.3"))
-	if p, _ := e.byAddress(address("10.0.0.2")); e.mustEnd(t, End{Address: address("100.64.0.2")}).pod != p {
+	if p, _ := e.cluster.byAddress(address("10.0.0.2")); e.mustEnd(t, End{Address: address("100.64.0.2")}).pod != p {
 		t.Error("a client address is not that of its pod")
 	}
 	e.SetPolicy(networkPolicy(t, "a/db", onlyFromWeb))
@@ -333,7 +333,7 @@ func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 
 func (e *Engine) mustEnd(t *testing.T, x End) end {
 	t.Helper()
-	found, err := e.endOf(x)
+	found, err := e.cluster.endOf(x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,11 +369,11 @@ func BenchmarkCompile(b *testing.B) {
 	for _, namespaces := range []int{5, 50} {
 		b.Run(fmt.Sprintf("pods=%d/all", namespaces*20), func(b *testing.B) {
 			for b.Loop() {
-				cluster(b, namespaces)
+				engineOf(b, namespaces)
 			}
 		})
 		b.Run(fmt.Sprintf("pods=%d/another", namespaces*20), func(b *testing.B) {
-			e := cluster(b, namespaces)
+			e := engineOf(b, namespaces)
 			for n := 0; b.Loop(); n++ {
 				e.SetPod(podAt("n1/new", true, fmt.Sprintf("10.99.%d.%d", n/250%250, n%250), "app=web"))
 				e.Compile()
@@ -383,7 +383,7 @@ func BenchmarkCompile(b *testing.B) {
 }
 
 func TestOnePodIsCompiledWithoutTheOthers(t *testing.T) {
-	e := cluster(t, 5)
+	e := engineOf(t, 5)
 	before := e.work
 	e.SetPod(podAt("n1/new", true, "10.99.0.1", "app=web"))
 	if _, known := e.ListsOf(ID{"n1", "new"}); known {

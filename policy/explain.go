@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // End is an end of a connection: a pod, by its main interface unless another one is named, or an address.
@@ -31,11 +30,11 @@ type Decision struct {
 // Its answer comes from the rules that the dataplane gets; for pods of other nodes they are compiled as if the pods
 // were local. Protocol is a number; a protocol without ports has port 0.
 func (e *Engine) Explain(from, to End, protocol uint8, port uint16) (Verdict, error) {
-	a, err := e.endOf(from)
+	a, err := e.cluster.endOf(from)
 	if err != nil {
 		return Verdict{}, err
 	}
-	b, err := e.endOf(to)
+	b, err := e.cluster.endOf(to)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -70,46 +69,6 @@ func (x end) addresses() []netip.Addr {
 	return x.nic.Addresses
 }
 
-// endOf looks an end up. An address of a pod's main interface, and its client address, is the pod.
-func (e *Engine) endOf(x End) (end, error) {
-	if x.Pod == (ID{}) {
-		own := x.Address
-		if a, isClient := e.clients.PodOf(own); isClient {
-			own = a
-		}
-		p, nic := e.byAddress(own)
-		return end{p, nic, x.Address}, nil
-	}
-	p := e.pod(x.Pod)
-	if p == nil {
-		return end{}, fmt.Errorf(
-			"pod %s is unknown, has no address yet, has ended, or uses its node's network: policies do not select it",
-			x.Pod)
-	}
-	for n := range p.Interfaces {
-		if i := &p.Interfaces[n]; i.Name == x.Interface || x.Interface == "" && i.Main {
-			return end{pod: p, nic: i}, nil
-		}
-	}
-	if x.Interface == "" {
-		return end{}, fmt.Errorf("pod %s has no main interface yet", x.Pod)
-	}
-	return end{}, fmt.Errorf("pod %s has no interface %s", x.Pod, x.Interface)
-}
-
-func (e *Engine) byAddress(a netip.Addr) (*podState, *Interface) {
-	for _, ns := range e.namespaces {
-		for _, p := range ns.pods {
-			for n := range p.Interfaces {
-				if i := &p.Interfaces[n]; i.Main && slices.Contains(i.Addresses, a) {
-					return p, i
-				}
-			}
-		}
-	}
-	return nil, nil
-}
-
 // pair returns two addresses of one family, the first if possible.
 func pair(from, to []netip.Addr) (netip.Addr, netip.Addr, error) {
 	for _, a := range from {
@@ -134,7 +93,7 @@ func (e *Engine) decide(x end, d Direction, c connection) Decision {
 	if x.pod == nil {
 		return Decision{true, "not a pod of the cluster: no policy selects it"}
 	}
-	e.settle(x.pod.Namespace)
+	e.policies.settle(x.pod.Namespace)
 	all := e.compile(x.pod, x.nic, x.pod.starved[x.nic.Name] != nil)
 	if all == nil {
 		return Decision{true, "no policy selects the pod"}

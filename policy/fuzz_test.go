@@ -41,7 +41,7 @@ func FuzzPolicy(f *testing.F) {
 		}
 		e.DeletePolicy(main.Ref)
 		e.DeletePolicy(multi.Ref)
-		if e.Compile(); len(e.Lists()) != 0 || len(e.groups) != 0 {
+		if e.Compile(); len(e.Lists()) != 0 || len(e.membership.groups) != 0 {
 			t.Errorf("something is left: %v", e.Lists())
 		}
 	})

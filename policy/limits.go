@@ -123,14 +123,12 @@ func (x Excess) String() string {
 // with the pod for which it is largest, by name.
 func (e *Engine) Excess() []Excess {
 	by := make(map[string]Excess)
-	for _, ns := range e.namespaces {
-		for _, p := range ns.pods {
-			for _, x := range p.excess {
-				x.Pod = p.ID
-				of, known := by[x.Of]
-				if !known || cmp.Or(cmp.Compare(of.Size, x.Size), compareIDs(x.Pod, of.Pod)) < 0 {
-					by[x.Of] = x
-				}
+	for p := range e.cluster.pods() {
+		for _, x := range p.excess {
+			x.Pod = p.ID
+			of, known := by[x.Of]
+			if !known || cmp.Or(cmp.Compare(of.Size, x.Size), compareIDs(x.Pod, of.Pod)) < 0 {
+				by[x.Of] = x
 			}
 		}
 	}
@@ -139,7 +137,7 @@ func (e *Engine) Excess() []Excess {
 
 // ExcessOf lists the policies and Services that are not applied completely to a local pod, as compiled last.
 func (e *Engine) ExcessOf(id ID) []Excess {
-	if p := e.pod(id); p != nil {
+	if p := e.cluster.pod(id); p != nil {
 		return p.excess
 	}
 	return nil

@@ -20,47 +20,28 @@ func compareIDs(a, b ID) int {
 // CompileNext compiles one pod with rules that may differ, and reports whether they do. Namespaces take turns. some is
 // false if there is no such pod.
 func (e *Engine) CompileNext() (c Change, changed, some bool) {
-	e.settleAll()
-	e.divide()
-	for id := range e.gone {
-		if p := e.pod(id); p != nil {
-			if _, isDirty := e.dirty[p]; isDirty {
-				continue // a pod of the name is there again: the change is its rules
-			}
-		}
-		delete(e.gone, id)
+	e.policies.settleAll()
+	e.budget.divide()
+	if id, some := e.backlog.takeGone(e.cluster.pod); some {
 		return Change{ID: id, Gone: true}, true, true
 	}
-	var next *podState
-	for p := range e.dirty {
-		if next == nil ||
-			cmp.Or(cmp.Compare(e.turns[p.Namespace], e.turns[next.Namespace]), compareIDs(p.ID, next.ID)) < 0 {
-			next = p
-		}
-	}
+	next := e.backlog.next()
 	if next == nil {
-		clear(e.turns)
-		e.isUndivided = e.isUndivided || e.halved.isPutOff
-		if e.halved.rest() {
+		if e.budget.rest() {
 			return e.CompileNext()
 		}
 		return Change{}, false, false
 	}
-	e.turn++
-	e.turns[next.Namespace] = e.turn
 	c, changed = e.compileDirty(next)
 	return c, changed, true
 }
 
 // CompilePod compiles a pod if its rules may differ, and reports whether they do. Other pods are left to CompileNext.
 func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
-	e.settle(id.Namespace)
-	e.divide()
-	p := e.pod(id)
-	if p == nil {
-		return Change{}, false
-	}
-	if _, isDirty := e.dirty[p]; !isDirty {
+	e.policies.settle(id.Namespace)
+	e.budget.divide()
+	p := e.cluster.pod(id)
+	if p == nil || !e.backlog.isDirty(p) {
 		return Change{}, false
 	}
 	return e.compileDirty(p)
@@ -68,28 +49,22 @@ func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
 
 // IsDirty reports whether the rules of a pod may differ from those compiled last.
 func (e *Engine) IsDirty(id ID) bool {
-	p := e.pod(id)
-	if p == nil {
-		return false
-	}
-	_, is := e.dirty[p]
-	return is
+	p := e.cluster.pod(id)
+	return p != nil && e.backlog.isDirty(p)
 }
 
 func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
-	delete(e.dirty, p)
-	_, again := e.gone[p.ID]
-	delete(e.gone, p.ID)
+	isAgain := e.backlog.take(p)
 	demanded := p.demanded
 	p.demanded = nil
 	now := e.compilePod(p)
-	e.undemand(demanded)
+	e.budget.undemand(demanded)
 	p.compiled = true
 	was := p.lists
-	changed = again || !maps.Equal(now, was)
+	changed = isAgain || !maps.Equal(now, was)
 	p.lists = now
 	for _, lists := range was { // the lists of now are in use, so those that stay are not dropped
-		e.release(lists)
+		e.budget.release(lists)
 	}
 	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
 }
@@ -98,7 +73,7 @@ func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
 func (e *Engine) compilePod(p *podState) map[string]Lists {
 	now := make(map[string]Lists)
 	p.excess = nil
-	e.unstarve(p)
+	e.budget.unstarve(p)
 	if !p.Local {
 		return now
 	}
@@ -109,9 +84,9 @@ func (e *Engine) compilePod(p *podState) map[string]Lists {
 			continue
 		}
 		if of.services.key != "" {
-			e.demand(p, of.services)
+			e.budget.demand(p, of.services)
 		}
-		now[p.Interfaces[i].Name] = Lists{e.share(p, of, Ingress), e.share(p, of, Egress)}
+		now[p.Interfaces[i].Name] = Lists{e.budget.share(p, of, Ingress), e.budget.share(p, of, Egress)}
 		p.excess = append(p.excess, of.excess...)
 	}
 	return now
@@ -123,7 +98,7 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 	if of == nil {
 		return nil
 	}
-	left := e.namespaceLimit() - e.own[p.Namespace] + p.ownAlone()
+	left := e.budget.namespaceLimit() - e.budget.own[p.Namespace] + p.ownAlone()
 	if of.own[Ingress]+of.own[Egress] <= left {
 		return of
 	}
@@ -135,7 +110,7 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 		}
 		name := nameOf(rules)
 		lacks[name] = of.own[d]
-		if l := e.lists[name]; l == nil || l.users == 1 && p.has(l) {
+		if l := e.budget.lists[name]; l == nil || l.users == 1 && p.has(l) {
 			needs += of.own[d]
 		}
 	}
@@ -146,14 +121,8 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 		p.starved = make(map[string]lacking)
 	}
 	p.starved[i.Name] = lacks
-	e.isUndivided = true
+	e.budget.isUndivided = true
 	return e.compile(p, i, true)
-}
-
-// unstarve clears the record of the rules that a pod lacks: the rest may be within the limits of the node.
-func (e *Engine) unstarve(p *podState) {
-	e.isUndivided = e.isUndivided || len(p.starved) > 0
-	p.starved = nil
 }
 
 // has reports whether a pod has a list.
@@ -180,58 +149,10 @@ func (p *podState) ownAlone() int {
 	return n
 }
 
-// share returns the list with the rules of a direction.
-func (e *Engine) share(p *podState, of *compiled, d Direction) *List {
-	rules := of.rules[d]
-	name := nameOf(rules)
-	l := e.lists[name]
-	if l == nil {
-		l = &List{Name: name, Rules: slices.Clone(rules), namespace: p.Namespace, own: of.own[d]}
-		e.lists[name] = l
-		e.own[l.namespace] += l.own
-		e.isUndivided = true
-	}
-	l.users++
-	return l
-}
-
-func (e *Engine) release(lists Lists) {
-	for _, l := range lists {
-		if l == nil {
-			continue
-		}
-		if l.users--; l.users == 0 {
-			delete(e.lists, l.Name)
-			e.isUndivided = true
-			e.giveBack(l)
-		}
-	}
-}
-
-// giveBack has the starved pods of a namespace compiled again when a list ends. Others keep their rules, so this ends.
-func (e *Engine) giveBack(l *List) {
-	if l.own == 0 {
-		return
-	}
-	e.own[l.namespace] -= l.own
-	if e.own[l.namespace] == 0 {
-		delete(e.own, l.namespace)
-	}
-	ns := e.namespaces[l.namespace]
-	if ns == nil || e.own[l.namespace] >= e.namespaceLimit() {
-		return
-	}
-	for _, other := range ns.pods {
-		if len(other.starved) > 0 {
-			e.dirty[other] = struct{}{}
-		}
-	}
-}
-
 // ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod, or
 // has not compiled it yet.
 func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
-	p := e.pod(id)
+	p := e.cluster.pod(id)
 	if p == nil || !p.compiled {
 		return nil, false
 	}

@@ -87,15 +87,15 @@ func TestManyPortsOfOneNameCountInTheEffort(t *testing.T) {
 // mustTally compares the tallies of all groups with their members.
 func (e *Engine) mustTally(t *testing.T) {
 	t.Helper()
-	if len(e.tallies) > len(e.groups) {
-		t.Fatalf("%d tallies of %d groups", len(e.tallies), len(e.groups))
+	if len(e.membership.tallies) > len(e.membership.groups) {
+		t.Fatalf("%d tallies of %d groups", len(e.membership.tallies), len(e.membership.groups))
 	}
-	for _, g := range e.groups {
+	for _, g := range e.membership.groups {
 		want := tallies{}
 		for p := range g.members {
 			want.add(g, p, p.span)
 		}
-		if got := e.tallies.of(g); fmt.Sprint(got.byNamespace) != fmt.Sprint(want.of(g).byNamespace) ||
+		if got := e.membership.tallies.of(g); fmt.Sprint(got.byNamespace) != fmt.Sprint(want.of(g).byNamespace) ||
 			got.all != want.of(g).all {
 			t.Fatalf("group %s has the tally %v, want %v", g.key, got, want.of(g))
 		}

@@ -93,7 +93,7 @@ func TestRulesOfANamespaceOnANodeAreBounded(t *testing.T) {
 		l.DeletePolicy(Ref{Network, "a", fmt.Sprintf("n%02d", n)})
 	}
 	l.mustIsolate("without policies")
-	if len(l.own) != 1 || l.own["b"] != sizeOf(0) {
-		t.Errorf("rules in use: %v", l.own)
+	if len(l.budget.own) != 1 || l.budget.own["b"] != sizeOf(0) {
+		t.Errorf("rules in use: %v", l.budget.own)
 	}
 }

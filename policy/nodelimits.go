@@ -1,6 +1,9 @@
 package policy
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Pods with other rules have lists of their own, so rules within the limits of a list or of a namespace may still be
 // too many for a node: many namespaces with many rules each, or rules about a large Service in each of a hundred lists.
@@ -34,18 +37,43 @@ func halvings(claims []claim, total int) uint {
 	}
 }
 
+// budget has the lists of this node's pods, and divides the rules of the node among namespaces.
+type budget struct {
+	cluster *cluster
+	backlog *backlog
+	limits  *Limits
+
+	lists       map[string]*List // in use, by name
+	own         map[string]int   // rules of the policies of a namespace in these lists
+	demands     map[demandKey]*sharedDemand
+	halved      halved // limits
+	isUndivided bool   // the lists have changed, and limits may have to be halved
+}
+
+func newBudget(c *cluster, b *backlog, l *Limits) budget {
+	return budget{
+		cluster: c,
+		backlog: b,
+		limits:  l,
+		lists:   make(map[string]*List),
+		own:     make(map[string]int),
+		demands: make(map[demandKey]*sharedDemand), // of Services
+		halved:  halved{services: make(map[string]uint)},
+	}
+}
+
 // namespaceLimit returns the limit of rules of the policies of a namespace.
-func (e *Engine) namespaceLimit() int { return e.limits.Node >> e.halved.own }
+func (b *budget) namespaceLimit() int { return b.limits.Node >> b.halved.own }
 
 // servicesLimit returns the limit of rules of Services in a list of pods of a namespace.
-func (e *Engine) servicesLimit(namespace string) int {
-	return e.limits.Services >> e.halved.services[namespace]
+func (b *budget) servicesLimit(namespace string) int {
+	return b.limits.Services >> b.halved.services[namespace]
 }
 
 // closedLimit returns the limit of prefixes in a list of pods of a namespace at which Services are denied. Two are the
 // least with which addresses are denied by namespace.
-func (e *Engine) closedLimit(namespace string) int {
-	return max(min(2, e.limits.Closed), e.limits.Closed>>e.halved.services[namespace])
+func (b *budget) closedLimit(namespace string) int {
+	return max(min(2, b.limits.Closed), b.limits.Closed>>b.halved.services[namespace])
 }
 
 // halved says how often the limits are halved.
@@ -86,52 +114,58 @@ func (h *halved) rest() bool {
 	return h.isAgain
 }
 
+// rest is called when all pods are compiled. It reports whether limits may be raised now.
+func (b *budget) rest() bool {
+	b.isUndivided = b.isUndivided || b.halved.isPutOff
+	return b.halved.rest()
+}
+
 // divide decides how often limits are halved, and marks the pods with rules that this changes.
-func (e *Engine) divide() {
-	if !e.isUndivided {
+func (b *budget) divide() {
+	if !b.isUndivided {
 		return
 	}
-	e.isUndivided = false
-	e.halved.isRaised = false
-	if own := halvings(e.ownClaims(), e.limits.AllNamespaces); e.halved.allows(e.halved.own, own) {
-		e.halved.own = own
-		for name, ns := range e.namespaces {
+	b.isUndivided = false
+	b.halved.isRaised = false
+	if own := halvings(b.ownClaims(), b.limits.AllNamespaces); b.halved.allows(b.halved.own, own) {
+		b.halved.own = own
+		for name, ns := range b.cluster.namespaces {
 			for _, p := range ns.pods {
-				if len(p.starved) > 0 || e.own[name] > e.namespaceLimit() {
-					e.touch(p)
+				if len(p.starved) > 0 || b.own[name] > b.namespaceLimit() {
+					b.backlog.touch(p)
 				}
 			}
 		}
 	}
-	e.divideServices()
-	if e.halved.isRaised { // of any number of namespaces
-		e.halved.raises++
+	b.divideServices()
+	if b.halved.isRaised { // of any number of namespaces
+		b.halved.raises++
 	}
 }
 
 // divideServices gives each namespace a fair share of the rules about Services. Where its lists need more, their limits
 // are halved.
-func (e *Engine) divideServices() {
-	claims := e.serviceClaims()
+func (b *budget) divideServices() {
+	claims := b.serviceClaims()
 	totals := make([]int, 0, len(claims))
 	for _, of := range claims {
 		totals = append(totals, sumOf(of))
 	}
-	share := fairShare(totals, e.limits.AllServices)
-	maps.DeleteFunc(e.halved.services, func(name string, _ uint) bool { return e.namespaces[name] == nil })
-	for name, ns := range e.namespaces {
-		was := e.halved.services[name]
+	share := fairShare(totals, b.limits.AllServices)
+	maps.DeleteFunc(b.halved.services, func(name string, _ uint) bool { return b.cluster.namespaces[name] == nil })
+	for name, ns := range b.cluster.namespaces {
+		was := b.halved.services[name]
 		is := halvings(claims[name], share)
-		if !e.halved.allows(was, is) {
+		if !b.halved.allows(was, is) {
 			continue
 		}
-		e.halved.services[name] = is
+		b.halved.services[name] = is
 		if is == 0 {
-			delete(e.halved.services, name)
+			delete(b.halved.services, name)
 		}
 		for _, p := range ns.pods {
 			if len(p.lists) > 0 {
-				e.touch(p)
+				b.backlog.touch(p)
 			}
 		}
 	}
@@ -147,22 +181,22 @@ func sumOf(claims []claim) int {
 }
 
 // ownClaims returns the claims of the policies of each namespace, also for lists that starved pods lack.
-func (e *Engine) ownClaims() []claim {
+func (b *budget) ownClaims() []claim {
 	var claims []claim
-	for name, ns := range e.namespaces {
+	for name, ns := range b.cluster.namespaces {
 		lacks := make(lacking)
 		for _, p := range ns.pods {
 			for _, of := range p.starved {
 				lacks.add(of)
 			}
 		}
-		demand := e.own[name]
+		demand := b.own[name]
 		for list, rules := range lacks {
-			if e.lists[list] == nil {
+			if b.lists[list] == nil {
 				demand += rules
 			}
 		}
-		claims = append(claims, claim{[]int{demand}, e.limits.Node})
+		claims = append(claims, claim{[]int{demand}, b.limits.Node})
 	}
 	return claims
 }
@@ -199,37 +233,91 @@ type sharedDemand struct {
 type demandKey struct{ namespace, key string }
 
 // demand counts a pod as one that has a demand.
-func (e *Engine) demand(p *podState, d serviceDemand) {
+func (b *budget) demand(p *podState, d serviceDemand) {
 	k := demandKey{p.Namespace, d.key}
-	shared := e.demands[k]
+	shared := b.demands[k]
 	if shared == nil {
 		shared = &sharedDemand{}
-		e.demands[k] = shared
+		b.demands[k] = shared
 	}
 	shared.users++
-	e.isUndivided = e.isUndivided || shared.serviceDemand != d
+	b.isUndivided = b.isUndivided || shared.serviceDemand != d
 	shared.serviceDemand = d
 	p.demanded = append(p.demanded, k)
 }
 
 // undemand ends demands of a pod.
-func (e *Engine) undemand(keys []demandKey) {
+func (b *budget) undemand(keys []demandKey) {
 	for _, k := range keys {
-		shared := e.demands[k]
+		shared := b.demands[k]
 		if shared.users--; shared.users == 0 {
-			delete(e.demands, k)
-			e.isUndivided = true
+			delete(b.demands, k)
+			b.isUndivided = true
 		}
 	}
 }
 
 // serviceClaims returns the claims of the lists of each namespace for Services.
-func (e *Engine) serviceClaims() map[string][]claim {
+func (b *budget) serviceClaims() map[string][]claim {
 	all := make(map[string][]claim)
-	for k, d := range e.demands {
-		all[k.namespace] = append(all[k.namespace], claim{d.rules[:], e.limits.Services}, claim{
-			[]int{d.denied}, e.limits.Closed,
+	for k, d := range b.demands {
+		all[k.namespace] = append(all[k.namespace], claim{d.rules[:], b.limits.Services}, claim{
+			[]int{d.denied}, b.limits.Closed,
 		})
 	}
 	return all
+}
+
+// share returns the list with the rules of a direction.
+func (b *budget) share(p *podState, of *compiled, d Direction) *List {
+	rules := of.rules[d]
+	name := nameOf(rules)
+	l := b.lists[name]
+	if l == nil {
+		l = &List{Name: name, Rules: slices.Clone(rules), namespace: p.Namespace, own: of.own[d]}
+		b.lists[name] = l
+		b.own[l.namespace] += l.own
+		b.isUndivided = true
+	}
+	l.users++
+	return l
+}
+
+func (b *budget) release(lists Lists) {
+	for _, l := range lists {
+		if l == nil {
+			continue
+		}
+		if l.users--; l.users == 0 {
+			delete(b.lists, l.Name)
+			b.isUndivided = true
+			b.giveBack(l)
+		}
+	}
+}
+
+// giveBack has the starved pods of a namespace compiled again when a list ends. Others keep their rules, so this ends.
+func (b *budget) giveBack(l *List) {
+	if l.own == 0 {
+		return
+	}
+	b.own[l.namespace] -= l.own
+	if b.own[l.namespace] == 0 {
+		delete(b.own, l.namespace)
+	}
+	ns := b.cluster.namespaces[l.namespace]
+	if ns == nil || b.own[l.namespace] >= b.namespaceLimit() {
+		return
+	}
+	for _, other := range ns.pods {
+		if len(other.starved) > 0 {
+			b.backlog.dirty[other] = struct{}{}
+		}
+	}
+}
+
+// unstarve clears the record of the rules that a pod lacks: the rest may be within the limits of the node.
+func (b *budget) unstarve(p *podState) {
+	b.isUndivided = b.isUndivided || len(p.starved) > 0
+	p.starved = nil
 }

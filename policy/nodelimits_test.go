@@ -95,8 +95,8 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
 	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 5000))
 	e.Compile()
-	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || len(e.halved.services) != 0 {
-		t.Errorf("%d pods reach the small Service, limits are halved: %v", n, e.halved.services)
+	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || len(e.budget.halved.services) != 0 {
+		t.Errorf("%d pods reach the small Service, limits are halved: %v", n, e.budget.halved.services)
 	}
 	if n := sendsTo(e, "10.96.0.2", 1000); n != pods {
 		t.Errorf("%d pods reach a large Service that fits", n)
@@ -118,14 +118,14 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 	}
 	e.DeleteService("evil/t")
 	e.Compile()
-	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || len(e.halved.services) != 0 {
-		t.Errorf("afterwards %d pods reach the large Service, limits are halved: %v", n, e.halved.services)
+	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || len(e.budget.halved.services) != 0 {
+		t.Errorf("afterwards %d pods reach the large Service, limits are halved: %v", n, e.budget.halved.services)
 	}
 	for i := range pods {
 		e.DeletePod(ID{"shop", fmt.Sprintf("c%03d", i)})
 	}
-	if e.Compile(); len(e.demands) != 0 {
-		t.Errorf("%d demands without pods", len(e.demands))
+	if e.Compile(); len(e.budget.demands) != 0 {
+		t.Errorf("%d demands without pods", len(e.budget.demands))
 	}
 }
 
@@ -188,7 +188,7 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 		t.Helper()
 		e.Compile()
 		sum := 0
-		for _, n := range e.own {
+		for _, n := range e.budget.own {
 			sum += n
 		}
 		if sum > DefaultLimits.AllNamespaces || !isOpen(ID{"small", "p"}) {
@@ -220,8 +220,8 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 		e.DeletePolicy(Ref{Network, "n1", fmt.Sprintf("p%02d", n)})
 	}
 	e.Compile()
-	if e.halved.own != 0 || !isOpen(ID{"n0", "p00"}) || !isOpen(ID{"n0", "p14"}) || len(e.Excess()) != 0 {
-		t.Errorf("afterwards limits are halved %d times: %v", e.halved.own, e.Excess())
+	if e.budget.halved.own != 0 || !isOpen(ID{"n0", "p00"}) || !isOpen(ID{"n0", "p14"}) || len(e.Excess()) != 0 {
+		t.Errorf("afterwards limits are halved %d times: %v", e.budget.halved.own, e.Excess())
 	}
 }
 
@@ -257,7 +257,7 @@ func TestLimitsOfAFullNodeEndWithThePodsThatLackedRules(t *testing.T) {
 	}
 	e.Compile()
 	starved := func() (all []string) {
-		for _, ns := range e.namespaces {
+		for _, ns := range e.cluster.namespaces {
 			for _, p := range ns.pods {
 				if len(p.starved) > 0 {
 					all = append(all, p.ID.String())
@@ -267,14 +267,14 @@ func TestLimitsOfAFullNodeEndWithThePodsThatLackedRules(t *testing.T) {
 		return all
 	}
 	before := starved()
-	if len(before) != 3 || e.namespaceLimit() != 50 {
-		t.Fatalf("%v have no rules with a limit of %d", before, e.namespaceLimit())
+	if len(before) != 3 || e.budget.namespaceLimit() != 50 {
+		t.Fatalf("%v have no rules with a limit of %d", before, e.budget.namespaceLimit())
 	}
 	i := slices.IndexFunc(before, func(id string) bool { return id[0] == 'a' })
 	e.DeletePod(ID{"a", before[i][2:]})
 	e.Compile()
-	if after := starved(); len(after) != 0 || e.namespaceLimit() != 100 {
-		t.Errorf("%v have no rules with a limit of %d", after, e.namespaceLimit())
+	if after := starved(); len(after) != 0 || e.budget.namespaceLimit() != 100 {
+		t.Errorf("%v have no rules with a limit of %d", after, e.budget.namespaceLimit())
 	}
 }
 
@@ -310,8 +310,8 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 	}
 	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
 	e.Compile()
-	if e.servicesLimit("c") != 20 || e.namespaceLimit() != 100 {
-		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit("c"), e.namespaceLimit())
+	if e.budget.servicesLimit("c") != 20 || e.budget.namespaceLimit() != 100 {
+		t.Errorf("limits of %d rules of Services and %d of policies", e.budget.servicesLimit("c"), e.budget.namespaceLimit())
 	}
 	for n := range 2 {
 		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP,
@@ -416,8 +416,8 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	}
 	e.SetService(endpoints)
 	e.Compile()
-	if e.servicesLimit("shop") != 100 || e.servicesLimit("evil") >= 100 {
-		t.Errorf("limits are %d for shop and %d for evil", e.servicesLimit("shop"), e.servicesLimit("evil"))
+	if e.budget.servicesLimit("shop") != 100 || e.budget.servicesLimit("evil") >= 100 {
+		t.Errorf("limits are %d for shop and %d for evil", e.budget.servicesLimit("shop"), e.budget.servicesLimit("evil"))
 	}
 	for ip, port := range map[string]uint16{"10.96.0.1": 1000, "10.96.0.2": 1000} {
 		if r := e.Lists()[ID{"shop", "p0"}]["eth0"][Egress].Decide(address(ip), TCP, port); r.Action != Allow {
@@ -425,7 +425,7 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 		}
 	}
 	sum := 0
-	for _, l := range e.lists {
+	for _, l := range e.budget.lists {
 		for n := range l.Rules {
 			if strings.HasPrefix(l.Rules[n].Origin, "Service ") {
 				sum += l.Rules[n].Size(false)
@@ -436,7 +436,7 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 		t.Errorf("%d rules about Services in all lists", sum)
 	}
 	demands := 0
-	for k := range e.demands {
+	for k := range e.budget.demands {
 		if k.namespace == "shop" {
 			demands++
 		}
@@ -447,8 +447,8 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	for n := range 20 {
 		e.DeletePod(ID{"evil", fmt.Sprintf("c%02d", n)})
 	}
-	if e.Compile(); len(e.halved.services) != 0 {
-		t.Errorf("without pods limits are halved: %v", e.halved.services)
+	if e.Compile(); len(e.budget.halved.services) != 0 {
+		t.Errorf("without pods limits are halved: %v", e.budget.halved.services)
 	}
 }
 
@@ -505,19 +505,19 @@ func TestLimitsThatWereRaisedOftenAreRaisedAtLast(t *testing.T) {
 	e.Compile()
 	for range maxRaises + 5 {
 		e.SetService(portsService("evil/x", "10.96.0.3", "10.0.0.200", 30))
-		for len(e.dirty) > 1 && len(e.halved.services) == 0 {
+		for len(e.backlog.dirty) > 1 && len(e.budget.halved.services) == 0 {
 			e.CompileNext()
 		}
 		e.DeleteService("evil/x")
-		for len(e.dirty) > 1 && len(e.halved.services) != 0 {
+		for len(e.backlog.dirty) > 1 && len(e.budget.halved.services) != 0 {
 			e.CompileNext()
 		}
 	}
-	if e.halved.raises != maxRaises || !e.halved.isPutOff {
-		t.Errorf("the test puts no raise off: %+v", e.halved)
+	if e.budget.halved.raises != maxRaises || !e.budget.halved.isPutOff {
+		t.Errorf("the test puts no raise off: %+v", e.budget.halved)
 	}
-	if e.Compile(); len(e.halved.services) != 0 || sendsTo(e, "10.96.0.2", 1000) != 20 {
-		t.Errorf("limits stay lowered: %+v", e.halved)
+	if e.Compile(); len(e.budget.halved.services) != 0 || sendsTo(e, "10.96.0.2", 1000) != 20 {
+		t.Errorf("limits stay lowered: %+v", e.budget.halved)
 	}
 }
 
@@ -533,8 +533,8 @@ func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
 	}
 	e.SetPolicy(networkPolicy(t, "shop/p",
 		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
-	if e.Compile(); len(e.demands) != pods {
-		t.Errorf("%d demands of %d lists", len(e.demands), pods)
+	if e.Compile(); len(e.budget.demands) != pods {
+		t.Errorf("%d demands of %d lists", len(e.budget.demands), pods)
 	}
 }
 
@@ -565,12 +565,12 @@ func TestLimitsOfManyNamespacesAreRaisedTogether(t *testing.T) {
 		t.Errorf("before: %d", n)
 	}
 	e.SetService(portsService("more/s", "10.96.0.2", "10.0.0.200", 40))
-	if n := reach(); n != 0 || len(e.halved.services) != namespaces {
-		t.Errorf("with another Service: %d, limits of %d namespaces are halved", n, len(e.halved.services))
+	if n := reach(); n != 0 || len(e.budget.halved.services) != namespaces {
+		t.Errorf("with another Service: %d, limits of %d namespaces are halved", n, len(e.budget.halved.services))
 	}
 	e.DeleteService("more/s")
-	if n := reach(); n != namespaces || len(e.halved.services) != 0 {
-		t.Errorf("without it: %d, limits are halved: %v", n, e.halved.services)
+	if n := reach(); n != namespaces || len(e.budget.halved.services) != 0 {
+		t.Errorf("without it: %d, limits are halved: %v", n, e.budget.halved.services)
 	}
 }
 
@@ -579,11 +579,11 @@ func TestLimitsThatArePutOffTwiceAreRaisedByTheNextCompilation(t *testing.T) {
 	e := clientsOf(t, 3)
 	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
 	e.Compile()
-	e.halved.services["shop"] = 1
-	e.halved.isPutOff = true
-	e.halved.isAgain = true
+	e.budget.halved.services["shop"] = 1
+	e.budget.halved.isPutOff = true
+	e.budget.halved.isAgain = true
 	e.Compile()
-	if e.Compile(); len(e.halved.services) != 0 {
-		t.Errorf("limits stay lowered: %+v", e.halved)
+	if e.Compile(); len(e.budget.halved.services) != 0 {
+		t.Errorf("limits stay lowered: %+v", e.budget.halved)
 	}
 }

@@ -205,10 +205,10 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 			if got := namesOf(follower); !maps.Equal(got, want) {
 				t.Fatalf("cluster %d, step %d: the changes lead to %v, want %v\n%s", n, step, got, want, show(w))
 			}
-			if len(e.lists) != len(scratch.lists) || len(e.groups) != len(scratch.groups) ||
-				len(e.selectors.unknown) != len(scratch.selectors.unknown) {
-				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step, len(e.lists),
-					len(e.groups), len(scratch.lists), len(scratch.groups))
+			if len(e.budget.lists) != len(scratch.budget.lists) || len(e.membership.groups) != len(scratch.membership.groups) ||
+				len(e.membership.index.unknown) != len(scratch.membership.index.unknown) {
+				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step, len(e.budget.lists),
+					len(e.membership.groups), len(scratch.budget.lists), len(scratch.membership.groups))
 			}
 		}
 	}

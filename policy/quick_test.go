@@ -77,7 +77,7 @@ func TestSelectorOfManyValuesSelectsTheSame(t *testing.T) {
 			e.SetPolicy(Policy{Ref: Ref{Network, "x", "p"}, Subject: selector})
 		}
 		var got []string
-		for member := range e.groups[selector.key].members {
+		for member := range e.membership.groups[selector.key].members {
 			got = append(got, member.Name)
 		}
 		slices.Sort(got)
@@ -85,7 +85,7 @@ func TestSelectorOfManyValuesSelectsTheSame(t *testing.T) {
 			t.Fatalf("%s: selected are %v, want %v of %v", plain, got, want, maps.Collect(maps.All(pods)))
 		}
 		e.DeletePolicy(Ref{Network, "x", "p"})
-		if len(e.selectors.inNamespace) > 0 {
+		if len(e.membership.index.inNamespace) > 0 {
 			t.Fatal("the selector remains in the index")
 		}
 	}

@@ -147,7 +147,7 @@ func (f *resolver) remotes(r Clause) []netip.Prefix {
 	}
 	var clients ClientMap
 	if f.direction == Ingress && f.nic.isOnDefault() {
-		clients = f.clients
+		clients = f.cluster.clients
 	}
 	var all []netip.Prefix
 	for _, peer := range r.Peers {
@@ -157,7 +157,7 @@ func (f *resolver) remotes(r Clause) []netip.Prefix {
 				all = append(all, addressesOf(f.policy, p, f.nic, clients)...)
 			}
 		case peer.Nodes != nil:
-			for _, n := range f.nodes {
+			for _, n := range f.cluster.nodes {
 				if peer.Nodes.Matches(n.labels) {
 					all = append(all, n.addresses...)
 				}

@@ -114,17 +114,15 @@ func (e *Engine) DeleteService(name string) {
 // servicesChanged marks the pods with rules about Services: the lists of other pods permit everything.
 func (e *Engine) servicesChanged() {
 	e.services.plan = nil
-	for _, ns := range e.namespaces {
-		for _, p := range ns.pods {
-			if len(p.lists) > 0 {
-				e.touch(p)
-			}
+	for p := range e.cluster.pods() {
+		if len(p.lists) > 0 {
+			e.backlog.touch(p)
 		}
 	}
 }
 
 // HasPodAt reports whether other pods reach a known pod by an address.
-func (e *Engine) HasPodAt(a netip.Addr) bool { return e.addresses[a] > 0 }
+func (e *Engine) HasPodAt(a netip.Addr) bool { return e.cluster.addresses[a] > 0 }
 
 // countAddresses adds the addresses by which other pods reach a pod to the addresses of all pods, or removes them if n
 // is -1. If a Service has one of them, the rules of pods change.
@@ -134,8 +132,8 @@ func (e *Engine) countAddresses(p *Pod, n int) {
 			continue
 		}
 		for _, a := range p.Interfaces[i].Addresses {
-			if e.addresses[a] += n; e.addresses[a] == 0 {
-				delete(e.addresses, a)
+			if e.cluster.addresses[a] += n; e.cluster.addresses[a] == 0 {
+				delete(e.cluster.addresses, a)
 			}
 			if e.services.external[a] > 0 {
 				e.servicesChanged()
@@ -494,7 +492,9 @@ func (d *decider) backends(s *Service, f *Frontend) (a Action, origin string, so
 
 // isPod reports whether an external address belongs to a pod. The dataplane sends packets for it to the pod, so the
 // node never replaces the address, and only the rules about pods may decide.
-func (d *decider) isPod(f *Frontend, a netip.Addr) bool { return f.External && d.addresses[a] > 0 }
+func (d *decider) isPod(f *Frontend, a netip.Addr) bool {
+	return f.External && d.cluster.addresses[a] > 0
+}
 
 // deny returns rules that deny all addresses of Services that the own rules may permit: one for each namespace. Where a
 // namespace has too many addresses, the rule denies more.
@@ -504,11 +504,11 @@ func (d *decider) deny(closed []*Service) []Rule {
 	for _, prefixes := range by {
 		demands = append(demands, len(prefixes))
 	}
-	part := fairShare(demands, d.closedLimit(d.namespace))
+	part := fairShare(demands, d.budget.closedLimit(d.namespace))
 	if part < 2 { // more namespaces than rules: together
 		all := slices.Concat(slices.Collect(maps.Values(by))...)
 		by = map[string][]netip.Prefix{"of several namespaces": aggregate(all)}
-		part = d.closedLimit(d.namespace)
+		part = d.budget.closedLimit(d.namespace)
 	}
 	var rules []Rule
 	for _, ns := range slices.Sorted(maps.Keys(by)) {
@@ -531,7 +531,7 @@ func (d *decider) deniedBy(closed []*Service) map[string][]netip.Prefix {
 	for _, s := range closed {
 		for _, external := range []bool{false, true} {
 			for a := range s.addresses(external) {
-				if d.own.mayAllow(a) && !(external && d.addresses[a] > 0) {
+				if d.own.mayAllow(a) && !(external && d.cluster.addresses[a] > 0) {
 					by[s.namespace()] = append(by[s.namespace()], netaddr.Single(a))
 				}
 			}

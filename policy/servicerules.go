@@ -16,7 +16,7 @@ import (
 func (c *compilation) toServices(rules []Rule) []Rule {
 	plan := c.Engine.services.planned(c.limits)
 	name := nameOf(rules)
-	key := madeFor{name, c.halved.services[c.pod.Namespace]}
+	key := madeFor{name, c.budget.halved.services[c.pod.Namespace]}
 	isEndpoint := slices.ContainsFunc(c.nic.Addresses, func(a netip.Addr) bool { return len(plan.byPod[a]) > 0 })
 	of, known := plan.made[key]
 	if isEndpoint || !known {
@@ -52,7 +52,7 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	}
 	demand := d.demandOf(namespaces, sizes)
 	demand.key = d.keyOf(name, decisions)
-	limit := c.servicesLimit(c.pod.Namespace)
+	limit := c.budget.servicesLimit(c.pod.Namespace)
 	of := d.choose(decisions, namespaces, sizes)
 	for range maxChoices {
 		if of.size <= limit {
@@ -123,7 +123,7 @@ type choice struct {
 
 // choose decides which Services have rules, if they need the given numbers of rules. The others are denied.
 func (d *decider) choose(decisions []decision, namespaces []string, needs []int) choice {
-	limit := d.servicesLimit(d.namespace)
+	limit := d.budget.servicesLimit(d.namespace)
 	fit, part := fitByNamespace(namespaces, needs, limit, limit)
 	of := choice{rules: make(map[int]decision), needs: slices.Clone(needs), excess: slices.Clone(d.plan.excess)}
 	closed := slices.Clone(d.plan.closed)

@@ -34,18 +34,18 @@ func TestLimitsOfANodeAreSettledAfterEachChange(t *testing.T) {
 				d.change(t, w, e)
 			}
 			e.Compile()
-			e.isUndivided = true
+			e.budget.isUndivided = true
 			if again := e.Compile(); len(again) > 0 {
 				t.Fatalf("cluster %d, step %d: limits of the node change later: %+v\n%s", n, step, again, show(w))
 			}
-			if is := e.halved.own; is > 0 {
+			if is := e.budget.halved.own; is > 0 {
 				halved++
 			}
-			if e.halved.own < was {
+			if e.budget.halved.own < was {
 				raised++
 			}
-			was = e.halved.own
-			for _, ns := range e.namespaces {
+			was = e.budget.halved.own
+			for _, ns := range e.cluster.namespaces {
 				for _, p := range ns.pods {
 					starved += min(len(p.starved), 1)
 				}

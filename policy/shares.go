@@ -29,7 +29,7 @@ func (c *compilation) spreadOf(g *group) *spread {
 		}
 	}
 	for namespace := range cutAt {
-		if c.tallies.of(g).byNamespace[namespace] > 0 {
+		if c.membership.tallies.of(g).byNamespace[namespace] > 0 {
 			is.cut = append(is.cut, namespace)
 		}
 	}

@@ -24,7 +24,7 @@ func (e *Engine) Compile() []Change {
 // Lists returns the lists of all local pods as compiled last, by pod and interface.
 func (e *Engine) Lists() map[ID]map[string]Lists {
 	all := make(map[ID]map[string]Lists)
-	for _, ns := range e.namespaces {
+	for _, ns := range e.cluster.namespaces {
 		for _, p := range ns.pods {
 			if len(p.lists) > 0 {
 				all[p.ID] = maps.Clone(p.lists)

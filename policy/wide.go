@@ -27,27 +27,6 @@ type wideCounts struct {
 	unsettled  map[string]struct{} // namespaces in which other policies may have to be left out
 }
 
-func newPolicyState(p Policy) *policyState {
-	is := &policyState{Policy: p, peers: make(map[string]*group)}
-	all := make(map[string]*Selector)
-	for _, d := range []Direction{Ingress, Egress} {
-		for _, peer := range p.peersIn(d) {
-			is.nodes = is.nodes || peer.Nodes != nil
-			is.clients = is.clients || d == Ingress && len(peer.Prefixes) > 0
-			if peer.Pods != nil {
-				all[peer.Pods.key] = peer.Pods
-			}
-		}
-	}
-	for key, s := range all {
-		is.selectors += s.weight()
-		if p.Namespace != "" && s.Namespace == "" {
-			is.wide = append(is.wide, key)
-		}
-	}
-	return is
-}
-
 // requirementsOfWeight is the number of requirements for which a selector counts once.
 const requirementsOfWeight = 8
 
@@ -74,26 +53,6 @@ func (p *Policy) peersIn(d Direction) []Peer {
 
 // hasTooManySelectors reports whether a policy is left out, so that its peers are not compared with all pods.
 func (p *policyState) hasTooManySelectors() bool { return p.selectors > maxSelectors || p.isCrowded }
-
-// usePeers makes the groups of a policy's peers.
-func (e *Engine) usePeers(p *policyState) {
-	for _, peer := range slices.Concat(p.peersIn(Ingress), p.peersIn(Egress)) {
-		if peer.Pods == nil || p.peers[peer.Pods.key] != nil {
-			continue
-		}
-		g := e.use(*peer.Pods)
-		g.peers[p] = struct{}{}
-		p.peers[peer.Pods.key] = g
-	}
-}
-
-func (e *Engine) disusePeers(p *policyState) {
-	for _, g := range p.peers {
-		delete(g.peers, p)
-		e.disuse(g)
-	}
-	clear(p.peers)
-}
 
 // add counts the wide selectors of a policy that is new. If its namespace has more than limit, the policy is left out
 // until choose decides.
@@ -165,19 +124,6 @@ func (w *wideCounts) choose(namespace string, limit int, decide func(p *policySt
 	}
 }
 
-// settleAll is settle for all namespaces.
-func (e *Engine) settleAll() {
-	for namespace := range e.wide.unsettled {
-		e.settle(namespace)
-	}
-}
-
-// settle leaves out the policies of a namespace that have too many wide selectors together, and uses the others. A pod
-// is compiled after it.
-func (e *Engine) settle(namespace string) {
-	e.wide.choose(namespace, e.limits.Selectors, e.setCrowded)
-}
-
 // wideBeside returns the number of wide selectors of a policy that are not among the chosen ones.
 func (p *policyState) wideBeside(chosen map[string]struct{}) int {
 	n := 0
@@ -193,17 +139,4 @@ func (p *policyState) addWide(chosen map[string]struct{}) {
 	for _, key := range p.wide {
 		chosen[key] = struct{}{}
 	}
-}
-
-// setCrowded leaves a policy out, or uses it again.
-func (e *Engine) setCrowded(p *policyState, isCrowded bool) {
-	if p.isCrowded == isCrowded {
-		return
-	}
-	p.isCrowded = isCrowded
-	e.disusePeers(p)
-	if !isCrowded {
-		e.usePeers(p)
-	}
-	e.invalidate(p)
 }

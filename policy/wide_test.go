@@ -35,7 +35,7 @@ func widePolicy(t *testing.T, name, subject string, selectors int) Policy {
 
 // memberships counts the pods that the engine has noted as selected.
 func (e *Engine) memberships() (n int) {
-	for _, g := range e.groups {
+	for _, g := range e.membership.groups {
 		n += len(g.members)
 	}
 	return n
@@ -122,8 +122,8 @@ func TestPoliciesWithTooManySelectorsTogetherAreLeftOut(t *testing.T) {
 		for _, name := range "abde" {
 			e.DeletePolicy(Ref{Network, "evil", string(name)})
 		}
-		if n := len(e.wide.namespaces) + e.memberships() + len(decided(e)); n != 0 || len(e.groups) != 0 {
-			t.Errorf("order %s: %d groups are left without policies", order, len(e.groups))
+		if n := len(e.policies.wide.namespaces) + e.memberships() + len(decided(e)); n != 0 || len(e.membership.groups) != 0 {
+			t.Errorf("order %s: %d groups are left without policies", order, len(e.membership.groups))
 		}
 	}
 }

@@ -120,23 +120,24 @@ func (t *Tracer) Event(ctx context.Context, rec eventloop.Record) {
 		return
 	}
 	kept := eventloop.Record{
-		Seq:          rec.Seq,
-		Event:        rec.Event,
-		Type:         rec.Type,
-		Kind:         rec.Kind,
-		Arrived:      rec.Arrived,
-		Started:      rec.Started,
-		Queued:       rec.Queued,
-		Took:         rec.Took,
-		Changes:      rec.Changes,
-		Operations:   rec.Operations,
-		Undone:       rec.Undone,
-		CancelledBy:  rec.CancelledBy,
-		Err:          rec.Err,
-		Steps:        slices.Clone(rec.Steps),
-		Handlers:     slices.Clone(rec.Handlers),
-		Stuck:        slices.Clone(rec.Stuck),
-		Transactions: slices.Clone(rec.Transactions),
+		Seq:     rec.Seq,
+		Event:   rec.Event,
+		Type:    rec.Type,
+		Arrived: rec.Arrived,
+		Course: eventloop.Course{
+			Kind:     rec.Kind,
+			Started:  rec.Started,
+			Queued:   rec.Queued,
+			Took:     rec.Took,
+			Steps:    slices.Clone(rec.Steps),
+			Handlers: slices.Clone(rec.Handlers),
+		},
+		Effect: eventloop.Effect{
+			Changes: rec.Changes, Operations: rec.Operations, Transactions: slices.Clone(rec.Transactions),
+		},
+		Failure: eventloop.Failure{
+			Undone: rec.Undone, CancelledBy: rec.CancelledBy, Err: rec.Err, Stuck: slices.Clone(rec.Stuck),
+		},
 	}
 	for i := range kept.Handlers {
 		kept.Handlers[i].Changes = nil

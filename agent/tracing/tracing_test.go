@@ -70,26 +70,27 @@ func call(t *testing.T, tracer *Tracer, header string, handle func(ctx context.C
 // failedAdd returns the records of an ADD with a rollback.
 func failedAdd(now time.Time) (eventloop.Record, *kvscheduler.Record) {
 	ev := eventloop.Record{
-		Seq:          7,
-		Event:        "add pod shop/cart",
-		Type:         "pod.AddPod",
-		Kind:         "update",
-		Arrived:      now,
-		Started:      now.Add(3 * time.Millisecond),
-		Queued:       3 * time.Millisecond,
-		Took:         20 * time.Millisecond,
-		Err:          "commit: vpp.route/r: refused",
-		Undone:       true,
-		Transactions: []uint64{4},
-		Steps: []eventloop.Step{
-			{Number: 1, Name: "validate", Took: time.Millisecond}, {Number: 2, Name: "kind"},
-			{Number: 7, Name: "run handlers", Took: 2 * time.Millisecond},
-			{Number: 9, Name: "commit", Took: 9 * time.Millisecond, Err: "commit: vpp.route/r: refused"},
-			{Number: 9, Name: "save"}, {Number: 10, Name: "undo", Took: time.Millisecond},
+		Seq:     7,
+		Event:   "add pod shop/cart",
+		Type:    "pod.AddPod",
+		Arrived: now,
+		Course: eventloop.Course{
+			Kind:    "update",
+			Started: now.Add(3 * time.Millisecond),
+			Queued:  3 * time.Millisecond,
+			Took:    20 * time.Millisecond,
+			Steps: []eventloop.Step{
+				{Number: 1, Name: "validate", Took: time.Millisecond}, {Number: 2, Name: "kind"},
+				{Number: 7, Name: "run handlers", Took: 2 * time.Millisecond},
+				{Number: 9, Name: "commit", Took: 9 * time.Millisecond, Err: "commit: vpp.route/r: refused"},
+				{Number: 9, Name: "save"}, {Number: 10, Name: "undo", Took: time.Millisecond},
+			},
+			Handlers: []eventloop.HandlerRun{
+				{Name: "podmanager", Took: time.Millisecond}, {Name: "ipnet", Took: time.Millisecond},
+			},
 		},
-		Handlers: []eventloop.HandlerRun{
-			{Name: "podmanager", Took: time.Millisecond}, {Name: "ipnet", Took: time.Millisecond},
-		},
+		Effect:  eventloop.Effect{Transactions: []uint64{4}},
+		Failure: eventloop.Failure{Err: "commit: vpp.route/r: refused", Undone: true},
 	}
 	txn := &kvscheduler.Record{
 		Seq:      4,

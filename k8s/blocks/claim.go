@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -145,98 +143,4 @@ func (c *claimer) adopt(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 		return nil, ignoring(isOvertaken, err)
 	}
 	return updated, nil
-}
-
-// holdClaimed uses the result of a claim; false: other nodes have the block.
-func (k *Keeper) holdClaimed(b *v1.IPBlock, err error) (bool, error) {
-	if b == nil || err != nil {
-		return false, err
-	}
-	return true, k.hold(b)
-}
-
-// hold allows the allocation of addresses of this node's block.
-func (k *Keeper) hold(b *v1.IPBlock) error {
-	prefix, err := Parse(b)
-	if err != nil {
-		return err
-	}
-	h := &held{
-		Block: netaddr.Block{
-			Network:  string(b.Spec.Network),
-			Prefix:   prefix,
-			Withheld: v1.Addresses(b.Spec.Offered),
-		},
-		pool:   b.Spec.Pool,
-		name:   b.Name,
-		object: b,
-	}
-	k.held[b.Name] = h
-	// Addresses of the block that were lent to this node are its own now.
-	maps.DeleteFunc(k.loans.all, func(_ addressKey, l *loan) bool { return l.name == b.Name })
-	if err := k.keep(); err != nil { // before a pod can have an address of it
-		delete(k.held, b.Name)
-		return err
-	}
-	err = k.config.Local.Add(h.Block)
-	h.closed = errors.Is(err, ErrNoNetwork) // Step opens it with the network, or releases it after the grace
-	if err != nil && !h.closed {
-		delete(k.held, b.Name)
-	}
-	if err != nil {
-		return fmt.Errorf("use block %s: %w", b.Name, err)
-	}
-	h.count(k.config.Local.Usage(h.Block), k.config.Now())
-	k.config.Log.Info("block claimed", "block", b.Name, "pool", b.Spec.Pool, "network", b.Spec.Network)
-	return nil
-}
-
-// release releases a block without pods. It first stops the allocation, also for the next run, then deletes the object
-// in the version that was seen.
-func (k *Keeper) release(ctx context.Context, h *held) error {
-	if !h.leaving && !k.config.Local.Remove(h.Block) {
-		return k.config.Local.Add(h.Block) // an address was allocated since the count
-	}
-	h.leaving = true
-	if err := k.keep(); err != nil {
-		return err // no other node must get it: a restart without an API server would allocate from it
-	}
-	err := k.config.Store.Delete(ctx, h.object)
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		k.forget(h)
-		k.config.Log.Info("block released", "block", h.name)
-		return nil
-	case apierrors.IsConflict(err):
-		return k.reconsider(ctx, h)
-	}
-	// The object may be deleted now or later: the node allocates no address of the block until the API server says that
-	// it is gone.
-	return fmt.Errorf("release block %s: %w", h.name, err)
-}
-
-// reconsider reads a block after its object changed before the delete: no earlier request can delete it any more.
-func (k *Keeper) reconsider(ctx context.Context, h *held) error {
-	b, err := k.read(ctx, h.name)
-	if err != nil {
-		return err
-	}
-	if !k.isOurs(b) || b.UID != h.object.UID {
-		k.forget(h)
-		return nil
-	}
-	h.leaving = false
-	return errors.Join(k.refresh(h, b), k.config.Local.Add(h.Block))
-}
-
-// forget records that a block does not belong to this node any more. An object with its UID never does again, although
-// an old watch may show it.
-func (k *Keeper) forget(h *held) {
-	delete(k.held, h.name)
-	k.gone[string(h.object.UID)] = true
-}
-
-// isOurs reports whether a block, which may be nil, belongs to this node.
-func (k *Keeper) isOurs(b *v1.IPBlock) bool {
-	return nodeOf(b) == k.config.Node && b.DeletionTimestamp == nil
 }

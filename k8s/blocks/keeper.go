@@ -17,14 +17,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/internal/retry"
@@ -119,13 +116,11 @@ type Keeper struct {
 	asks   chan ask
 
 	mu        sync.Mutex // held during a step
-	held      map[string]*held
-	gone      map[string]bool // UIDs of former blocks of this node, which never belong to it again
-	claims    claimer
-	loans     loans
+	ledger    ledger
+	ownership ownership
+	lender    lender
 	exhausted map[string]time.Time // by pool, when it was seen without a block for this node
 	wanted    map[string]bool      // by pool: a pod waits
-	kept      []v1.IPBlock
 }
 
 // New makes a keeper that has the known blocks.
@@ -140,22 +135,23 @@ func New(c Config) (*Keeper, error) {
 	random := rand.New(rand.NewPCG(h.Sum64(), uint64(c.Now().UnixNano())))
 	k := &Keeper{
 		config: c, poke: make(chan struct{}, 1), asks: make(chan ask),
-		held: make(map[string]*held), gone: make(map[string]bool),
 		exhausted: make(map[string]time.Time), wanted: make(map[string]bool),
 	}
-	k.claims = claimer{store: c.Store, node: c.Node, held: k.held, seed: h.Sum64(), random: random}
-	k.loans = loans{
-		config: &k.config, random: random, keep: k.keep, all: make(map[addressKey]*loan),
+	k.ledger = ledger{config: &k.config, held: make(map[string]*held), gone: make(map[string]bool), loans: loans{
+		config: &k.config, random: random, keep: k.ledger.keep, all: make(map[addressKey]*loan),
 		began: c.Now(), scanned: make(map[string]bool), unanswered: make(map[string]time.Time),
-	}
+	}}
+	claims := claimer{store: c.Store, node: c.Node, held: k.ledger.held, seed: h.Sum64(), random: random}
+	k.ownership = ownership{ledger: &k.ledger, claims: claims}
+	k.lender = lender{ownership: &k.ownership, poke: k.Poke}
 	k.config.Keep = nil // the known blocks are stored already
 	for _, b := range c.Known {
-		if err := k.know(&b); err != nil {
+		if err := k.ledger.know(&b); err != nil {
 			return nil, err
 		}
 	}
 	k.config.Keep = c.Keep
-	k.kept = k.blocksLocked()
+	k.ledger.kept = k.ledger.blocks()
 	return k, nil
 }
 
@@ -167,51 +163,12 @@ func (k *Keeper) Poke() {
 	}
 }
 
-// know holds a block of an earlier run, or uses its loans to this node.
-func (k *Keeper) know(b *v1.IPBlock) error {
-	if !k.isOurs(b) {
-		k.loans.owes = true
-		return k.loans.take(b)
-	}
-	if err := k.hold(b); err != nil && !errors.Is(err, ErrNoNetwork) {
-		return err
-	}
-	k.held[b.Name].unsure = true
-	return nil
-}
-
 // Blocks lists the blocks that this node allocates addresses from, by name: its own blocks, then the blocks that lend
 // it addresses.
 func (k *Keeper) Blocks() []v1.IPBlock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.blocksLocked()
-}
-
-// sortedHeld lists the held blocks by name.
-func (k *Keeper) sortedHeld() []*held {
-	return slices.SortedFunc(maps.Values(k.held), func(x, y *held) int { return cmp.Compare(x.name, y.name) })
-}
-
-func (k *Keeper) blocksLocked() []v1.IPBlock {
-	var blocks []v1.IPBlock
-	for _, h := range k.sortedHeld() {
-		if h.isOurs() {
-			b := h.object.DeepCopy()
-			b.Spec.Offered = texts(h.Withheld)
-			blocks = append(blocks, *b)
-		}
-	}
-	lenders := make(map[string]*v1.IPBlock)
-	for _, l := range k.loans.all {
-		if !l.taken {
-			lenders[l.object.Name] = l.object
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(lenders)) {
-		blocks = append(blocks, *k.loans.used(lenders[name]))
-	}
-	return blocks
+	return k.ledger.blocks()
 }
 
 // Step takes over the state of the API server, then claims and releases blocks up to the water marks.
@@ -223,67 +180,28 @@ func (k *Keeper) Step(ctx context.Context) error {
 		return nil
 	}
 	if k.config.Owner() == "" {
-		k.close()
+		k.ledger.close()
 		return nil
 	}
-	err := k.takeOver(ctx, observed)
-	k.count()
+	err := k.ownership.takeOver(ctx, observed)
+	k.ledger.count()
 	all := k.config.All()
 	pools := k.config.Pools() // in this order: a complete list stays complete
 	for _, p := range pools {
-		err = errors.Join(err, k.level(ctx, p), k.lend(ctx, p))
-		err = errors.Join(err, k.loans.repay(ctx, p, k.levelOf(p), k.marks()))
+		err = errors.Join(err, k.level(ctx, p), k.lender.lend(ctx, p, k.levelOf(p), k.marks().Low))
+		err = errors.Join(err, k.ledger.loans.repay(ctx, p, k.levelOf(p), k.marks()))
 	}
-	return errors.Join(err, k.leave(ctx, pools, all), k.keep())
-}
-
-// close stops allocating addresses: other nodes get the blocks some time after the Node object is gone. When it is
-// back, takeOver opens the blocks that still belong to this node.
-func (k *Keeper) close() {
-	for _, h := range k.held {
-		if !h.leaving && !h.closed {
-			h.closed = true
-			k.config.Local.Remove(h.Block)
-		}
-	}
-	for _, l := range k.loans.all {
-		if !l.leaving && !l.closed {
-			l.closed = true
-			k.config.Local.Remove(l.Block)
-		}
-	}
-}
-
-// keep stores the blocks durably if they changed.
-func (k *Keeper) keep() error {
-	blocks := k.blocksLocked()
-	if k.config.Keep == nil || equality.Semantic.DeepEqual(blocks, k.kept) {
-		return nil
-	}
-	if err := k.config.Keep(blocks); err != nil {
-		return fmt.Errorf("store the blocks of addresses: %w", err)
-	}
-	k.kept = blocks
-	return nil
-}
-
-func (k *Keeper) count() {
-	for _, h := range k.held {
-		h.count(k.config.Local.Usage(h.Block), k.config.Now())
-	}
-	for _, l := range k.loans.all {
-		l.count(k.config.Local.Usage(l.Block), k.config.Now())
-	}
+	return errors.Join(err, k.leave(ctx, pools, all), k.ledger.keep())
 }
 
 // level claims or releases blocks of a pool until it is between the water marks.
 func (k *Keeper) level(ctx context.Context, p PoolCIDR) error {
 	marks := k.marks()
 	for marks.short(p, k.levelOf(p)) && k.hopeful(p) {
-		_, err := k.holdClaimed(k.claims.claim(ctx, p))
+		_, err := k.ownership.holdClaimed(k.ownership.claims.claim(ctx, p))
 		if exhausted := (ErrNoBlocks{}); errors.As(err, &exhausted) {
 			k.exhausted[p.Key()] = k.config.Now()
-			return k.loans.borrow(ctx, p)
+			return k.ledger.loans.borrow(ctx, p)
 		}
 		if err != nil {
 			return fmt.Errorf("claim a block of %s: %w", p, err)
@@ -295,7 +213,7 @@ func (k *Keeper) level(ctx context.Context, p PoolCIDR) error {
 		if h == nil {
 			return nil
 		}
-		if err := k.release(ctx, h); err != nil {
+		if err := k.ownership.release(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -325,7 +243,7 @@ func (k *Keeper) hopeful(p PoolCIDR) bool {
 
 func (k *Keeper) levelOf(p PoolCIDR) level {
 	notOf := func(h *held) bool { return !h.isOurs() || !h.isOf(p) }
-	return level{wanted: k.wanted[p.Key()], borrowed: k.loans.free(p), blocks: slices.DeleteFunc(k.sortedHeld(), notOf)}
+	return level{wanted: k.wanted[p.Key()], borrowed: k.ledger.loans.free(p), blocks: slices.DeleteFunc(k.ledger.sorted(), notOf)}
 }
 
 // leave releases the empty blocks of deleted pools, returns addresses borrowed from such pools, and continues pending
@@ -333,18 +251,18 @@ func (k *Keeper) levelOf(p PoolCIDR) level {
 // of it any more. A network may be unknown for a moment only.
 func (k *Keeper) leave(ctx context.Context, pools []PoolCIDR, all bool) error {
 	var errs []error
-	for _, h := range k.sortedHeld() {
+	for _, h := range k.ledger.sorted() {
 		switch known := slices.ContainsFunc(pools, h.isOf); {
 		case h.taken:
 		case h.leaving:
-			errs = append(errs, k.release(ctx, h))
+			errs = append(errs, k.ownership.release(ctx, h))
 		case !known:
 			errs = append(errs, k.abandon(ctx, h, all))
 		}
 	}
-	for _, l := range k.loans.sorted() {
+	for _, l := range k.ledger.loans.sorted() {
 		if !slices.ContainsFunc(pools, l.isIn) && (l.leaving || !l.taken && k.isAbandoned(&l.held, all)) {
-			errs = append(errs, k.loans.giveBack(ctx, l))
+			errs = append(errs, k.ledger.loans.giveBack(ctx, l))
 		}
 	}
 	return errors.Join(errs...)
@@ -365,10 +283,10 @@ func (k *Keeper) abandon(ctx context.Context, h *held, all bool) error {
 	if !k.isAbandoned(h, all) {
 		return nil
 	}
-	if err := k.offer(ctx, h, 0); err != nil || h.lent() {
+	if err := k.lender.offer(ctx, h, 0); err != nil || h.lent() {
 		return err
 	}
-	return k.release(ctx, h)
+	return k.ownership.release(ctx, h)
 }
 
 // ask is a pod that waits for an address.

@@ -6,11 +6,9 @@ import (
 	"math/big"
 	"net/netip"
 	"strings"
-	"time"
 
 	"k8s.io/utils/ptr"
 
-	"github.com/weftnet/weft/internal/netaddr"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -138,41 +136,4 @@ func Parse(b *v1.IPBlock) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("block %s: its cidr is %s, whose block is named %s", b.Name, prefix, want)
 	}
 	return prefix, nil
-}
-
-// held is a block of this node with its state.
-type held struct {
-	netaddr.Block
-	pool       string // of an IPPool; "" for a block of a custom network
-	name       string
-	object     *v1.IPBlock // its last known state in the API server
-	usage      Usage
-	emptySince time.Time
-	leaving    bool // removed from Local, not yet from the API server
-	unsure     bool // known from an earlier run: the API server may have another version
-	closed     bool // no address is allocated from it: the Node object was missing
-	taken      bool // another node owns it, and all pods of this node that use it are isolated
-	told       bool // the other owner was reported
-
-	requested map[v1.AddressRequest]time.Time // when each request of the object was first seen
-}
-
-// isOurs reports whether the block counts as one of this node.
-func (h *held) isOurs() bool { return !h.leaving && !h.taken }
-
-// lent reports whether other nodes use addresses of the block, or may borrow them.
-func (h *held) lent() bool { return len(h.object.Spec.Offered)+len(h.object.Spec.Borrowed) > 0 }
-
-func (h *held) isOf(p PoolCIDR) bool {
-	return h.pool == p.Name && h.Network == p.Network && p.Has(h.Prefix)
-}
-
-func (h *held) count(u Usage, now time.Time) {
-	switch {
-	case !u.empty():
-		h.emptySince = time.Time{}
-	case h.emptySince.IsZero():
-		h.emptySince = now
-	}
-	h.usage = u
 }

@@ -81,7 +81,7 @@ func (k *Keeper) TryClaim(ctx context.Context, s *Static) (claimed bool, err err
 		return false, fmt.Errorf("claim address %s: the API server has not shown this node's blocks and its Node yet",
 			s.Address)
 	}
-	if h := k.held[Name(s.Pool.Network, block)]; h != nil {
+	if h := k.ledger.held[Name(s.Pool.Network, block)]; h != nil {
 		claimed, err = staticClaim{k, s}.own(ctx, h)
 	} else {
 		claimed, err = staticClaim{k, s}.foreign(ctx, block)
@@ -92,7 +92,7 @@ func (k *Keeper) TryClaim(ctx context.Context, s *Static) (claimed bool, err err
 	if err != nil {
 		return false, err
 	}
-	return claimed, k.keep()
+	return claimed, k.ledger.keep()
 }
 
 // staticClaim is a step of a claim of a single address. Its methods return false if another node must act first.
@@ -103,10 +103,10 @@ type staticClaim struct {
 
 // foreign claims the block of the address, or requests the address from the block's node.
 func (c staticClaim) foreign(ctx context.Context, block netip.Prefix) (bool, error) {
-	if l := c.loans.all[addressKey{c.Pool.Network, c.Address}]; l != nil && l.isOurs() && !l.closed {
+	if l := c.ledger.loans.all[addressKey{c.Pool.Network, c.Address}]; l != nil && l.isOurs() && !l.closed {
 		return true, nil
 	}
-	b, err := c.read(ctx, Name(c.Pool.Network, block))
+	b, err := c.ownership.read(ctx, Name(c.Pool.Network, block))
 	switch {
 	case err != nil:
 		return false, err
@@ -121,9 +121,9 @@ func (c staticClaim) foreign(ctx context.Context, block netip.Prefix) (bool, err
 			c.Pool)
 	}
 	if b != nil {
-		return c.holdClaimed(c.claims.adopt(ctx, b))
+		return c.ownership.holdClaimed(c.ownership.claims.adopt(ctx, b))
 	}
-	return c.holdClaimed(c.claims.create(ctx, c.Pool, block))
+	return c.ownership.holdClaimed(c.ownership.claims.create(ctx, c.Pool, block))
 }
 
 // own gets back an address of this node's block that is offered or lent to other nodes.
@@ -135,10 +135,10 @@ func (c staticClaim) own(ctx context.Context, h *held) (bool, error) {
 		return true, c.config.Local.Add(h.Block)
 	}
 	b, err := c.config.Store.Get(ctx, h.name)
-	if err != nil || !c.isOurs(b) {
+	if err != nil || !c.ledger.isOurs(b) {
 		return false, err
 	}
-	if err := c.refresh(h, b); err != nil {
+	if err := c.ledger.refresh(h, b); err != nil {
 		return false, err
 	}
 	if requestOf(b, c.Address) == nil {
@@ -186,7 +186,7 @@ func (c staticClaim) borrowRequested(ctx context.Context, b *v1.IPBlock) (bool, 
 	case isOvertaken(err):
 		return false, nil
 	case err != nil:
-		c.loans.unanswered[c.Pool.Key()] = c.config.Now() // it may be written nevertheless
+		c.ledger.loans.unanswered[c.Pool.Key()] = c.config.Now() // it may be written nevertheless
 		return false, err
 	}
 	return c.useLoan(updated)
@@ -194,10 +194,10 @@ func (c staticClaim) borrowRequested(ctx context.Context, b *v1.IPBlock) (bool, 
 
 // useLoan uses the loan that the pod waits for.
 func (c staticClaim) useLoan(b *v1.IPBlock) (bool, error) {
-	if err := c.loans.take(b); err != nil {
+	if err := c.ledger.loans.take(b); err != nil {
 		return false, err
 	}
-	l := c.loans.all[addressKey{c.Pool.Network, c.Address}]
+	l := c.ledger.loans.all[addressKey{c.Pool.Network, c.Address}]
 	if l == nil || !l.isOurs() || l.closed {
 		return false, nil // Step decides
 	}

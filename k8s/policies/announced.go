@@ -40,37 +40,48 @@ type Networks struct {
 	Definitions map[string]string
 }
 
-// SetNetworks replaces the known networks.
-func (p *Policies) SetNetworks(n Networks) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	was := p.networks
+// evidence says which addresses of pods and Nodes count for policies.
+type evidence struct {
+	node     string // of this agent
+	networks Networks
+	owners   *owners // of the blocks in networks; nil: none is known
+	claims   claims
+}
+
+// setNetworks replaces the known networks. It returns what differs; nil: nothing.
+func (e *evidence) setNetworks(n Networks) *difference {
+	was := e.networks
 	if reflect.DeepEqual(was, n) {
-		return
+		return nil
 	}
-	p.networks = n
-	before := p.owners
-	p.owners = ownersOf(n.Blocks)
-	p.refreshOwned(before)
-	isOther := !maps.Equal(was.CIDRs, n.CIDRs)
-	definitions := changedNames(was.Definitions, n.Definitions)
-	for _, o := range p.pods.All() {
-		node := o.Spec.NodeName
-		text, has := o.Annotations[networkstatus.Annotation]
-		isAnnounced := has &&
-			(isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) || isNamedIn(text, definitions))
-		if isAnnounced || p.owners.differ(before, node, podAddresses(o)) {
-			p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
-		}
+	before := e.owners
+	e.networks = n
+	e.owners = ownersOf(n.Blocks)
+	return &difference{
+		was:         was.Blocks,
+		now:         n.Blocks,
+		before:      before,
+		owners:      e.owners,
+		definitions: changedNames(was.Definitions, n.Definitions),
+		isOther:     !maps.Equal(was.CIDRs, n.CIDRs),
 	}
-	if isOther {
-		for id := range p.attached {
-			p.refresh(id)
-		}
-	}
-	if p.synced {
-		poke(p.dirty)
-	}
+}
+
+// difference is what differs between two states of the networks.
+type difference struct {
+	was, now       map[string][]pod.NodePart // the blocks of nodes
+	before, owners *owners
+	definitions    map[string]bool // with another network
+	isOther        bool            // a network is new or gone, or has CIDRs now and had none, or the other way round
+}
+
+// concerns reports whether other addresses of a pod may count.
+func (d *difference) concerns(o *corev1.Pod) bool {
+	node := o.Spec.NodeName
+	text, has := o.Annotations[networkstatus.Annotation]
+	isAnnounced := has &&
+		(d.isOther || !reflect.DeepEqual(d.was[node], d.now[node]) || isNamedIn(text, d.definitions))
+	return isAnnounced || d.owners.differ(d.before, node, podAddresses(o))
 }
 
 // changedNames returns the names with different values.
@@ -143,6 +154,27 @@ func (n *Networks) givesAddresses(network string) bool {
 // isDefinition reports whether a network is named by a NetworkAttachmentDefinition.
 func isDefinition(network string) bool { return strings.Contains(network, "/") }
 
+// podOf converts a pod. Of a pod of this node, Weft knows its own interfaces before the API server does.
+func (e *evidence) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
+	is := policy.Pod{
+		ID:     policy.ID{Namespace: o.Namespace, Name: o.Name},
+		Labels: o.Labels,
+		Ports:  namedPortsOf(o),
+		Local:  len(attachments) > 0,
+	}
+	interfaces := make(map[string]policy.Interface)
+	for _, i := range append(e.announced(o), e.statusOf(o)) {
+		interfaces[i.Name] = i
+	}
+	for _, i := range e.ownInterfaces(attachments) {
+		interfaces[i.Name] = i
+	}
+	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
+		is.Interfaces = append(is.Interfaces, interfaces[name])
+	}
+	return is
+}
+
 // claim is an address on a network that a pod has, or that its owner says it has. Each address is also claimed on
 // anyNetwork: an address on a network that is not known is compared with those on all networks.
 type claim struct {
@@ -210,18 +242,18 @@ func (c *claims) isOfOther(id policy.ID, x claim) bool {
 
 // claimsOf lists the addresses of a pod: as its kubelet and this agent know them, and as its owner says. The owner's
 // count only where the node of the pod has them: otherwise they would be evidence against pods of other nodes.
-func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[claim]bool {
+func (e *evidence) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[claim]bool {
 	all := make(map[claim]bool)
-	for _, i := range p.read(o) {
+	for _, i := range e.read(o) {
 		network := networkOf(i.Networks)
 		for _, a := range i.Addresses {
-			if p.networks.hasBlock(o.Spec.NodeName, network, a) {
+			if e.networks.hasBlock(o.Spec.NodeName, network, a) {
 				all[claim{network, a}] = true
 				all[claim{anyNetwork, a}] = true
 			}
 		}
 	}
-	for _, i := range append(p.ownInterfaces(attachments), p.statusOf(o)) {
+	for _, i := range append(e.ownInterfaces(attachments), e.statusOf(o)) {
 		for _, a := range i.Addresses {
 			all[claim{networkOf(i.Networks), a}] = false
 			all[claim{anyNetwork, a}] = false
@@ -231,20 +263,20 @@ func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[cl
 }
 
 // announced lists the interfaces in a pod's annotation with the addresses that count.
-func (p *Policies) announced(o *corev1.Pod) []policy.Interface {
+func (e *evidence) announced(o *corev1.Pod) []policy.Interface {
 	id := policy.ID{Namespace: o.Namespace, Name: o.Name}
 	var list []policy.Interface
-	for _, i := range p.read(o) {
+	for _, i := range e.read(o) {
 		network := networkOf(i.Networks)
 		said := i.Addresses
 		i.Addresses = nil
 		for _, a := range said {
 			switch {
-			case p.networks.hasBlock(o.Spec.NodeName, network, a):
-				if p.claims.isOnly(id, claim{network, a}) {
+			case e.networks.hasBlock(o.Spec.NodeName, network, a):
+				if e.claims.isOnly(id, claim{network, a}) {
 					i.Addresses = append(i.Addresses, a)
 				}
-			case p.networks.choosesAddresses(network):
+			case e.networks.choosesAddresses(network):
 				i.Claimed = append(i.Claimed, a)
 			}
 		}
@@ -253,15 +285,35 @@ func (p *Policies) announced(o *corev1.Pod) []policy.Interface {
 	return list
 }
 
+// ownInterfaces lists the interfaces of attachments. Addresses that Weft did not give are claimed: the pod's owner may
+// have chosen them.
+func (e *evidence) ownInterfaces(attachments []*pod.Attachment) []policy.Interface {
+	var list []policy.Interface
+	for _, a := range attachments {
+		for _, i := range a.Interfaces {
+			if i.Type == pod.TypeIPAM {
+				continue
+			}
+			is := interfaceOf(a, i)
+			if !e.networks.givesAddresses(i.Network) {
+				is.Claimed = is.Addresses
+				is.Addresses = nil
+			}
+			list = append(list, is)
+		}
+	}
+	return list
+}
+
 // read reads a pod's annotation.
-func (p *Policies) read(o *corev1.Pod) []policy.Interface {
-	isOwn := o.Spec.NodeName == p.config.Node
+func (e *evidence) read(o *corev1.Pod) []policy.Interface {
+	isOwn := o.Spec.NodeName == e.node
 	if isOwn || o.Spec.NodeName == "" || len(o.Status.PodIPs) == 0 {
 		return nil
 	}
 	var list []policy.Interface
 	for _, s := range statusesIn(o.Annotations[networkstatus.Annotation]) {
-		i := policy.Interface{Name: s.Interface, Networks: p.networks.named(s.Name)}
+		i := policy.Interface{Name: s.Interface, Networks: e.networks.named(s.Name)}
 		for _, text := range s.IPs {
 			if a, err := policy.ParseAddress(text); err == nil {
 				i.Addresses = append(i.Addresses, a)

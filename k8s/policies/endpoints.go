@@ -122,10 +122,10 @@ type sliceEndpoints struct {
 }
 
 // endpointsOf returns the endpoints of a Service by family.
-func (p *Policies) endpointsOf(s *corev1.Service) [families]*endpoints {
-	list := p.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
+func (f *serviceFeed) endpointsOf(s *corev1.Service) [families]*endpoints {
+	list := f.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
 	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-	return readEndpoints(list, isLocal(s), p.endpointsIn)
+	return readEndpoints(list, isLocal(s), f.endpointsIn)
 }
 
 // readEndpoints reads EndpointSlices, unless they have too many endpoints for one port already.
@@ -170,7 +170,7 @@ func isEnding(e *discoveryv1.Endpoint) bool {
 	return ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false)
 }
 
-func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndpoints {
+func (f *serviceFeed) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndpoints {
 	found := [families]sliceEndpoints{{object: o}, {object: o}}
 	for n := range o.Endpoints {
 		e := &o.Endpoints[n]
@@ -186,7 +186,7 @@ func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndp
 			}
 			of := &found[familyOf(a)]
 			of.hasReady = of.hasReady || ready
-			isGone := p.departed.left(pod, a) && !p.engine.HasPodAt(a)
+			isGone := f.departed.left(pod, a) && !f.engine.HasPodAt(a)
 			switch {
 			case isGone:
 			case ready:
@@ -276,36 +276,32 @@ func isLocal(s *corev1.Service) bool {
 		s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// refreshPod gives the current state of a pod to the engine, and what follows for Services. o is a version of the pod,
-// which may be gone.
-func (p *Policies) refreshPod(o *corev1.Pod) {
-	p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
-	now, known := p.pods.One(o.Namespace + "/" + o.Name)
-	isGone := !known || now.UID != o.UID || hasEnded(now)
+// podChanged refreshes the Services that a pod concerns. o is a version of it.
+func (f *serviceFeed) podChanged(o *corev1.Pod, isGone bool) {
 	if !isGone {
-		p.noteAddresses(o)
+		f.noteAddresses(o)
 		return
 	}
 	if o.Spec.HostNetwork {
 		return // it has the addresses of the node, which has them without the pod
 	}
-	p.departed.add(o.UID, podAddresses(o))
-	p.noteAddresses(o) // it may have been the pod at the address of one that was gone before
-	p.departed.sweep(func(uid types.UID) bool { return len(p.slices.ByIndex(byPod, string(uid))) > 0 })
+	f.departed.add(o.UID, podAddresses(o))
+	f.noteAddresses(o) // it may have been the pod at the address of one that was gone before
+	f.departed.sweep(func(uid types.UID) bool { return len(f.slices.ByIndex(byPod, string(uid))) > 0 })
 }
 
 // noteAddresses refreshes the Services with endpoints that were former pods with an address of a pod.
-func (p *Policies) noteAddresses(o *corev1.Pod) {
+func (f *serviceFeed) noteAddresses(o *corev1.Pod) {
 	concerned := make(map[string]struct{}) // a Service may have many slices
 	for _, a := range podAddresses(o) {
-		for uid := range p.departed.at[a] {
-			for _, s := range p.slices.ByIndex(byPod, string(uid)) {
+		for uid := range f.departed.at[a] {
+			for _, s := range f.slices.ByIndex(byPod, string(uid)) {
 				concerned[serviceOf(s)] = struct{}{}
 			}
 		}
 	}
 	for key := range concerned {
-		p.refreshService(key)
+		f.refresh(key)
 	}
 }
 

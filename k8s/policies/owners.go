@@ -61,10 +61,10 @@ func (o *owners) differ(before *owners, node string, addresses []netip.Addr) boo
 }
 
 // addressesOf lists the addresses of a Node that count.
-func (p *Policies) addressesOf(n *corev1.Node) []netip.Prefix {
+func (e *evidence) addressesOf(n *corev1.Node) []netip.Prefix {
 	var list []netip.Prefix
 	for _, a := range nodeAddresses(n) {
-		if !p.owners.isOther(n.Name, a) {
+		if !e.owners.isOther(n.Name, a) {
 			list = append(list, netaddr.Single(a))
 		}
 	}
@@ -84,26 +84,17 @@ func nodeAddresses(n *corev1.Node) []netip.Addr {
 
 // statusOf returns the main interface of a pod as its kubelet reports it, with the addresses that count. The kubelet of
 // this node is believed.
-func (p *Policies) statusOf(o *corev1.Pod) policy.Interface {
+func (e *evidence) statusOf(o *corev1.Pod) policy.Interface {
 	main := policy.Interface{
 		Name:      mainInterface,
 		Main:      true,
 		Networks:  []string{policy.DefaultNetwork},
 		Addresses: podAddresses(o),
 	}
-	if o.Spec.NodeName != p.config.Node {
+	if o.Spec.NodeName != e.node {
 		main.Addresses = slices.DeleteFunc(main.Addresses, func(a netip.Addr) bool {
-			return p.owners.isOther(o.Spec.NodeName, a)
+			return e.owners.isOther(o.Spec.NodeName, a)
 		})
 	}
 	return main
-}
-
-// refreshOwned gives the engine the Nodes with addresses that count now, and did not before, or the other way round.
-func (p *Policies) refreshOwned(before *owners) {
-	for _, n := range p.nodes.All() {
-		if p.owners.differ(before, n.Name, nodeAddresses(n)) {
-			p.refreshNode(n.Name)
-		}
-	}
 }

@@ -15,13 +15,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/weftnet/weft/k8s/api/adminpolicy"
-	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/informer"
 	"github.com/weftnet/weft/pod"
@@ -42,46 +38,36 @@ type Config struct {
 
 // Policies has the rules of this node's pods. Its methods may be called from any goroutine.
 type Policies struct {
-	config  Config
-	changed chan struct{}
+	shared
+
 	dirty   chan struct{} // the compiler has work
 	clients chan struct{} // closed when SetClients was called
-	watches *informer.Group
 
-	pods          *informer.Informer[*corev1.Pod]
-	namespaces    *informer.Informer[*corev1.Namespace]
-	nodes         *informer.Informer[*corev1.Node]
-	networkPolicy *informer.Informer[*networkingv1.NetworkPolicy]
-	multi         *informer.Informer[*npwg.MultiNetworkPolicy]
-	admin         *informer.Informer[*adminpolicy.AdminNetworkPolicy]
-	services      *informer.Informer[*corev1.Service]
-	slices        *informer.Informer[*discoveryv1.EndpointSlice]
-	baseline      *informer.Informer[*adminpolicy.BaselineAdminNetworkPolicy]
-
-	mu     sync.Mutex
-	engine *policy.Engine
-	synced bool // the API server has shown all objects once
-	node   []netip.Prefix
-
+	// mu guards these, with all that they have: also the engine.
+	mu             sync.Mutex
+	synced         bool     // the API server has shown all objects once
 	withoutClients []string // why endpoints of Services do not see the clients of a family
-
-	departed departed
-	networks Networks
-	owners   *owners // of the blocks in networks; nil: none is known
-	claims   claims
-
-	shownNamespaces map[string]bool
-	deniedNow       []policy.Denied
-	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
-	// pods that no watch had shown when their attachment was added
-	asked   map[policy.ID]asked
-	pending pending // attached pods with rules that Changed has not returned
-	// attached pods that are pending when they are compiled, whatever their rules
-	untold  map[policy.ID]bool
-	link    []netip.Prefix        // the addresses of the node's link to the dataplane
-	invalid map[policy.Ref]string // the errors of a policy, as logged
-	room    *room
+	evidence       *evidence
+	attached       attachments
+	publisher      *publisher
+	pods           *podFeed
+	namespaces     *namespaceFeed
+	nodes          *nodeFeed
+	policies       *policyFeed
+	services       *serviceFeed
 }
+
+// shared is what all feeds of the engine need. A feed watches objects of a kind, and gives their current state to the
+// engine.
+type shared struct {
+	config  Config
+	watches *informer.Group
+	engine  *policy.Engine
+	on      locking
+}
+
+// locking returns a function that holds the lock while it calls another one.
+type locking func(func(key string)) func(key string)
 
 // New knows no object. It sends no request before Run.
 func New(c Config) *Policies {
@@ -90,64 +76,39 @@ func New(c Config) *Policies {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Policies{
-		config:   c,
-		changed:  make(chan struct{}, 1),
+		shared: shared{
+			config:  c,
+			watches: informer.NewGroup(c.Log),
+			engine:  policy.NewEngine(policy.Config{}),
+		},
 		dirty:    make(chan struct{}, 1),
 		clients:  make(chan struct{}),
-		watches:  informer.NewGroup(c.Log),
-		engine:   policy.NewEngine(policy.Config{}),
-		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment),
-		asked:    make(map[policy.ID]asked),
-		pending:  make(pending),
-		invalid:  make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
-		room: newRoom(policy.MaxNamespaceParts),
+		evidence: &evidence{node: c.Node},
+		attached: make(attachments),
 	}
-	p.watch()
-	p.watchServices()
+	p.on = p.changing
+	p.publisher = newPublisher(p.attached)
+	p.pods = newPodFeed(&p.shared, p.evidence, p.publisher)
+	p.pods.watch.OnObject(func(o *corev1.Pod) { p.on(func(string) { p.refreshPod(o) })("") })
+	p.namespaces = newNamespaceFeed(&p.shared, p.publisher)
+	p.nodes = newNodeFeed(&p.shared, p.evidence)
+	p.policies = newPolicyFeed(&p.shared)
+	p.services = newServiceFeed(&p.shared)
 	return p
 }
 
-// watch adds the informers. MultiNetworkPolicies and AdminNetworkPolicies are not installed everywhere.
-func (p *Policies) watch() {
-	g := p.watches
-	c := p.config.Client
-	p.pods = informer.Add(g, "pods of all nodes", c.Pods(""), informer.Options[*corev1.Pod]{
-		Lighten: lightenPod, Same: samePod,
+// changing returns f with the lock. The compiler gets work once all objects are known.
+func (p *Policies) changing(f func(key string)) func(key string) {
+	return p.locked(func(key string) {
+		f(key)
+		p.wake()
 	})
-	p.pods.OnObject(func(o *corev1.Pod) { p.on(func(string) { p.refreshPod(o) })("") })
-	p.namespaces = informer.Add(g, "namespaces", c.Namespaces(), informer.Options[*corev1.Namespace]{
-		Lighten: lightenNamespace, Changed: p.on(p.refreshNamespace),
-	})
-	p.nodes = informer.Add(g, "nodes", c.Nodes(), informer.Options[*corev1.Node]{
-		Lighten: lightenNode, Same: sameNode, Changed: p.on(p.refreshNode),
-	})
-	p.networkPolicy = informer.Add(g, "network policies", c.FullNetworkPolicies(),
-		informer.Options[*networkingv1.NetworkPolicy]{
-			Lighten: lightenNetworkPolicy, Changed: p.on(p.refreshNetworkPolicy),
-		})
-	p.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(),
-		informer.Options[*npwg.MultiNetworkPolicy]{
-			Optional: true, Lighten: lightenMulti, Changed: p.on(p.refreshMulti),
-		})
-	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(),
-		informer.Options[*adminpolicy.AdminNetworkPolicy]{
-			Optional: true, Lighten: lightenAdmin, Changed: p.on(p.refreshAdmin),
-		})
-	p.baseline = informer.Add(g, "baseline admin network policies", c.BaselineAdminNetworkPolicies(),
-		informer.Options[*adminpolicy.BaselineAdminNetworkPolicy]{
-			Optional: true, Lighten: lightenBaseline, Changed: p.on(p.refreshBaseline),
-		})
 }
 
-// on returns f with the lock. The compiler gets work once all objects are known.
-func (p *Policies) on(f func(key string)) func(key string) {
-	return func(key string) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		f(key)
-		if p.synced {
-			poke(p.dirty)
-		}
+// wake gives the compiler work, once all objects are known.
+func (p *Policies) wake() {
+	if p.synced {
+		poke(p.dirty)
 	}
 }
 
@@ -159,7 +120,7 @@ func poke(c chan<- struct{}) {
 }
 
 // NotifyChanged receives a token when rules may have changed since the last call of Changed. It has one reader.
-func (p *Policies) NotifyChanged() <-chan struct{} { return p.changed }
+func (p *Policies) NotifyChanged() <-chan struct{} { return p.publisher.changed }
 
 // Run watches until ctx ends. While the API server does not answer, the last known rules stay.
 func (p *Policies) Run(ctx context.Context) error {
@@ -188,20 +149,17 @@ func (p *Policies) Run(ctx context.Context) error {
 // begin gives the engine all objects, and makes the rules of all attachments current. Between two objects it releases
 // the lock.
 func (p *Policies) begin() {
-	refreshAll(p.namespaces, p.locked(p.refreshNamespace))
-	refreshAll(p.nodes, p.locked(p.refreshNode))
-	refreshAll(p.networkPolicy, p.locked(p.refreshNetworkPolicy))
-	refreshAll(p.multi, p.locked(p.refreshMulti))
-	refreshAll(p.admin, p.locked(p.refreshAdmin))
-	refreshAll(p.baseline, p.locked(p.refreshBaseline))
-	refreshAll(p.pods, p.locked(func(key string) { p.refresh(idOf(key)) }))
-	refreshAll(p.services, p.locked(p.refreshService)) // endpoints depend on pods
+	refreshAll(p.namespaces.watch, p.locked(p.namespaces.refresh))
+	refreshAll(p.nodes.watch, p.locked(p.nodes.refresh))
+	p.policies.refreshAll(p.locked)
+	refreshAll(p.pods.watch, p.locked(func(key string) { p.pods.refresh(idOf(key)) }))
+	refreshAll(p.services.watch, p.locked(p.services.refresh)) // endpoints depend on pods
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = true
 	for id := range p.attached {
-		p.refresh(id)
-		p.untold[id] = true
+		p.pods.refresh(id)
+		p.publisher.opened(id)
 	}
 	p.config.Log.Info("network policies are known", "attached", len(p.attached))
 	poke(p.dirty)
@@ -216,6 +174,35 @@ func (p *Policies) locked(f func(key string)) func(key string) {
 	}
 }
 
+// refreshPod gives the current state of a pod to the engine, and what follows for Services. o is a version of the pod,
+// which may be gone.
+func (p *Policies) refreshPod(o *corev1.Pod) {
+	p.pods.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
+	p.services.podChanged(o, p.pods.isGone(o))
+}
+
+// SetNetworks replaces the known networks.
+func (p *Policies) SetNetworks(n Networks) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.evidence.setNetworks(n)
+	if d == nil {
+		return
+	}
+	p.nodes.refreshOwned(d)
+	for _, o := range p.pods.watch.All() {
+		if d.concerns(o) {
+			p.pods.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
+		}
+	}
+	if d.isOther {
+		for id := range p.attached {
+			p.pods.refresh(id)
+		}
+	}
+	p.wake()
+}
+
 // SetClients sets the client addresses of pods, and the reasons for families without one. Rules are not known before
 // the first call.
 func (p *Policies) SetClients(m policy.ClientMap, why []string) {
@@ -228,9 +215,7 @@ func (p *Policies) SetClients(m policy.ClientMap, why []string) {
 	default:
 		close(p.clients)
 	}
-	if p.synced {
-		poke(p.dirty)
-	}
+	p.wake()
 }
 
 // WithoutClients lists why endpoints of Services, and so ingress policies, do not see the clients of a family.
@@ -276,7 +261,7 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	}
 	own := policy.ID{Namespace: id.Namespace, Name: id.Name}
 	p.mu.Lock()
-	_, known := p.shown(own, id.UID)
+	_, known := p.pods.shown(own, id.UID)
 	p.mu.Unlock()
 	if known && id.UID != "" {
 		return
@@ -291,7 +276,7 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked[own] = asked{uid: string(o.UID), pod: lightenPod(o)}
+	p.pods.asked[own] = asked{uid: string(o.UID), pod: lightenPod(o)}
 }
 
 // Forget forgets what Learn read for an ADD that failed, unless the pod has an attachment.
@@ -300,7 +285,7 @@ func (p *Policies) Forget(id pod.ID) {
 	defer p.mu.Unlock()
 	own := policy.ID{Namespace: id.Namespace, Name: id.Name}
 	if p.attached[own] == nil {
-		delete(p.asked, own)
+		delete(p.pods.asked, own)
 	}
 }
 
@@ -313,36 +298,21 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) (rules map[stri
 	defer p.mu.Unlock()
 	id := policy.ID{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
 	isNew := p.attached[id] == nil
-	if isNew {
-		p.attached[id] = make(map[pod.Key]*pod.Attachment)
-	}
-	own := *a
-	own.Interfaces = slices.Clone(a.Interfaces)
-	p.attached[id][a.Key] = &own
-	p.setNode(node)
-	p.refresh(id)
+	own := p.attached.add(id, a)
+	p.setLink(node)
+	p.pods.refresh(id)
 	if p.synced {
 		_, changed := p.engine.CompilePod(id) // other pods with this one as a peer do not delay it
-		p.told(id, changed)
+		p.publisher.compiled(id, changed)
 		poke(p.dirty)
 	}
 	if isNew {
-		delete(p.pending, id)
-		delete(p.untold, id)
+		p.publisher.forget(id)
 	}
 	if !p.synced {
-		return p.closed(&own), false
+		return closedRules(own, p.nodes.addresses), false
 	}
 	return p.rulesOf(id), true
-}
-
-// closed returns the rules of an unknown attachment.
-func (p *Policies) closed(a *pod.Attachment) map[string]policy.Lists {
-	rules := make(map[string]policy.Lists)
-	for _, i := range a.Interfaces {
-		rules[i.Name] = policy.Closed(p.node)
-	}
-	return rules
 }
 
 // Dismiss removes an attachment. An unknown one is no error.
@@ -350,17 +320,12 @@ func (p *Policies) Dismiss(a *pod.Attachment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := policy.ID{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
-	delete(p.attached[id], a.Key)
-	if len(p.attached[id]) == 0 {
-		delete(p.attached, id)
-		delete(p.asked, id)
-		delete(p.pending, id)
-		delete(p.untold, id)
+	if p.attached.remove(id, a.Key) {
+		delete(p.pods.asked, id)
+		p.publisher.forget(id)
 	}
-	p.refresh(id)
-	if p.synced {
-		poke(p.dirty)
-	}
+	p.pods.refresh(id)
+	p.wake()
 }
 
 // Changed returns the rules of attached pods that may have changed since the last call, by "namespace/name"; no rules
@@ -371,41 +336,15 @@ func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lis
 	if !p.synced {
 		return nil
 	}
-	p.setNode(node)
-	sizes := make(map[policy.ID]int, len(p.pending))
-	for id := range p.pending {
-		sizes[id] = sizeOf(p.rulesOf(id))
-	}
-	now := p.pending.take(sizes)
-	changed := make(map[string]map[string]policy.Lists, len(now))
-	for _, id := range now {
-		changed[id.String()] = p.rulesOf(id)
-	}
-	if len(p.pending) > 0 {
-		poke(p.changed)
-	}
-	return changed
+	p.setLink(node)
+	return p.publisher.take(p.rulesOf)
 }
 
-// sizeOf returns the number of rules in the dataplane for lists, of which no other pod may have one.
-func sizeOf(rules map[string]policy.Lists) int {
-	n := 0
-	for _, both := range rules {
-		for _, l := range both {
-			if l != nil {
-				n += l.Size(false)
-			}
-		}
+// setLink sets the addresses of the node's link to the dataplane.
+func (p *Policies) setLink(link []netip.Prefix) {
+	if p.nodes.setLink(link) {
+		poke(p.dirty)
 	}
-	return n
-}
-
-// told notes that an attached pod was compiled.
-func (p *Policies) told(id policy.ID, changed bool) {
-	if p.attached[id] != nil && (changed || p.untold[id]) {
-		p.pending.add(id)
-	}
-	delete(p.untold, id)
 }
 
 // compilerPause is how long changed rules of some pods may wait for the rules of other pods, so that few events apply
@@ -440,10 +379,10 @@ func (p *Policies) settle() {
 	if !p.synced {
 		return
 	}
-	p.setNode(p.link)
-	for id := range p.untold {
+	p.setLink(p.nodes.link)
+	for id := range p.publisher.untold {
 		if !p.engine.IsDirty(id) { // unknown, or compiled already
-			p.told(id, true)
+			p.publisher.compiled(id, true)
 		}
 	}
 }
@@ -458,7 +397,7 @@ func (p *Policies) compileNext() bool {
 	}
 	c, changed, some := p.engine.CompileNext()
 	if some {
-		p.told(c.ID, changed)
+		p.publisher.compiled(c.ID, changed)
 	}
 	return some
 }
@@ -467,9 +406,16 @@ func (p *Policies) compileNext() bool {
 func (p *Policies) announce() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.pending) > 0 {
-		poke(p.changed)
+	p.publisher.announce()
+}
+
+// closedRules returns the rules of an unknown attachment. node are the addresses by which the node reaches its pods.
+func closedRules(a *pod.Attachment, node []netip.Prefix) map[string]policy.Lists {
+	rules := make(map[string]policy.Lists)
+	for _, i := range a.Interfaces {
+		rules[i.Name] = policy.Closed(node)
 	}
+	return rules
 }
 
 // rulesOf returns the rules of an attached pod. An unknown pod is closed, and a pod in a namespace with unknown
@@ -478,38 +424,19 @@ func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
 	rules := make(map[string]policy.Lists)
 	for _, a := range p.attached[id] {
-		maps.Copy(rules, p.closed(a))
+		maps.Copy(rules, closedRules(a, p.nodes.addresses))
 	}
-	isOpen := p.synced && known && p.shownNamespaces[id.Namespace]
+	isOpen := known && p.namespaces.shown[id.Namespace]
 	if !isOpen {
 		return rules
 	}
-	for _, a := range p.newestOf(id) { // an interface of a predecessor may have the same name
+	for _, a := range p.attached.newestOf(id) { // an interface of a predecessor may have the same name
 		for _, i := range a.Interfaces {
 			delete(rules, i.Name)
 		}
 	}
 	maps.Copy(rules, lists)
 	return rules
-}
-
-// setNode sets the addresses by which the node reaches its pods: the addresses of its link to the dataplane, and its
-// own.
-func (p *Policies) setNode(link []netip.Prefix) {
-	p.link = link
-	list := slices.Clone(link)
-	if n, known := p.nodes.One(p.config.Node); known {
-		list = append(list, p.addressesOf(n)...)
-	}
-	slices.SortFunc(list, netip.Prefix.Compare)
-	list = slices.Compact(list)
-	denied := p.denied(list)
-	if !slices.Equal(list, p.node) || !slices.Equal(denied, p.deniedNow) {
-		p.node = list
-		p.deniedNow = denied
-		p.engine.SetConfig(policy.Config{Nodes: list, Denied: denied})
-		poke(p.dirty)
-	}
 }
 
 // Excess lists the policies and Services that are not applied completely to pods of this node because of a limit, by
@@ -535,4 +462,11 @@ func (p *Policies) Explain(from, to policy.End, protocol uint8, port uint16) (po
 		return policy.Verdict{}, errNotSynced
 	}
 	return p.engine.Explain(from, to, protocol, port)
+}
+
+// Invalid lists the invalid parts of policies, one line for each policy. The invalid parts deny connections.
+func (p *Policies) Invalid() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.policies.reasons()
 }

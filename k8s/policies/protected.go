@@ -2,9 +2,6 @@ package policies
 
 import (
 	"net/netip"
-	"slices"
-
-	"github.com/weftnet/weft/policy"
 )
 
 // Protected are the destinations that pods may not contact by their main interfaces, whatever policies say. The zero
@@ -18,33 +15,4 @@ type Protected struct {
 // node.
 var metadataServices = []netip.Prefix{
 	netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("fd00:ec2::254/128"),
-}
-
-// denied lists the protected destinations. link are the addresses of this node.
-func (p *Policies) denied(link []netip.Prefix) []policy.Denied {
-	var list []policy.Denied
-	if p.config.Protected.Metadata {
-		for _, prefix := range metadataServices {
-			list = append(list, policy.Denied{Name: "kubernetes.protectNodes: metadata service", Prefix: prefix})
-		}
-	}
-	if len(p.config.Protected.Ports) == 0 {
-		return list
-	}
-	nodes := slices.Clone(link)
-	for _, n := range p.nodes.All() {
-		nodes = append(nodes, p.addressesOf(n)...)
-	}
-	slices.SortFunc(nodes, netip.Prefix.Compare)
-	for _, prefix := range slices.Compact(nodes) {
-		for _, port := range p.config.Protected.Ports {
-			list = append(list, policy.Denied{
-				Name:     "kubernetes.protectNodes: port of an agent",
-				Prefix:   prefix,
-				Protocol: policy.TCP,
-				Ports:    policy.Range{First: port, Last: port},
-			})
-		}
-	}
-	return list
 }

@@ -18,19 +18,29 @@ const (
 	byPod     = "pod"     // by the UIDs of the pods of their endpoints
 )
 
-// watchServices adds the informers of Services and their endpoints.
-func (p *Policies) watchServices() {
-	c := p.config.Client
-	p.services = informer.Add(p.watches, "services", c.Services(""), informer.Options[*corev1.Service]{
-		Lighten: lightenService, Changed: p.on(p.refreshService),
+// serviceFeed gives the engine the Services with the endpoints that kube-proxy may choose.
+type serviceFeed struct {
+	watch            *informer.Informer[*corev1.Service]
+	slices           *informer.Informer[*discoveryv1.EndpointSlice]
+	engine           *policy.Engine
+	departed         departed
+	trustExternalIPs bool
+}
+
+func newServiceFeed(s *shared) *serviceFeed {
+	c := s.config.Client
+	f := &serviceFeed{engine: s.engine, trustExternalIPs: s.config.TrustExternalIPs}
+	f.watch = informer.Add(s.watches, "services", c.Services(""), informer.Options[*corev1.Service]{
+		Lighten: lightenService, Changed: s.on(f.refresh),
 	})
-	p.slices = informer.Add(p.watches, "endpoint slices", c.EndpointSlices(""),
+	f.slices = informer.Add(s.watches, "endpoint slices", c.EndpointSlices(""),
 		informer.Options[*discoveryv1.EndpointSlice]{
 			Labels: discoveryv1.LabelServiceName, Lighten: lightenSlice,
 		})
-	p.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
-	p.slices.Index(byPod, podsOf)
-	p.slices.OnGroup(serviceOf, p.on(p.refreshService))
+	f.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
+	f.slices.Index(byPod, podsOf)
+	f.slices.OnGroup(serviceOf, s.on(f.refresh))
+	return f
 }
 
 func serviceOf(o *discoveryv1.EndpointSlice) string {
@@ -70,16 +80,16 @@ func lightenService(o *corev1.Service) *corev1.Service {
 	return light
 }
 
-// refreshService gives the current state of a Service to the engine.
-func (p *Policies) refreshService(key string) {
-	o, known := p.services.One(key)
+// refresh gives the current state of a Service to the engine.
+func (f *serviceFeed) refresh(key string) {
+	o, known := f.watch.One(key)
 	if !known || !isTranslated(o) {
-		p.engine.DeleteService(key)
+		f.engine.DeleteService(key)
 		return
 	}
 	s := policy.Service{Name: key}
-	endpoints := p.endpointsOf(o)
-	for _, group := range p.addressesOfService(o) {
+	endpoints := f.endpointsOf(o)
+	for _, group := range f.addressesOf(o) {
 		for _, port := range o.Spec.Ports {
 			protocol, err := policy.ParseProtocol(string(port.Protocol))
 			if err != nil || port.Port < 1 || port.Port > 65535 {
@@ -102,7 +112,7 @@ func (p *Policies) refreshService(key string) {
 			s.Frontends[n].Backends = nil
 		}
 	}
-	p.engine.SetService(s)
+	f.engine.SetService(s)
 }
 
 // addressGroup are addresses of a Service of one family.
@@ -113,10 +123,10 @@ type addressGroup struct {
 
 func (g *addressGroup) family() family { return familyOf(g.addresses[0]) }
 
-// addressesOfService lists the addresses of a Service that the API server or a controller assigned. The external IPs
+// addressesOf lists the addresses of a Service that the API server or a controller assigned. The external IPs
 // are its owner's choice, and any user who may create Services could make an address denied for others: these count
 // only if the administrator says so.
-func (p *Policies) addressesOfService(o *corev1.Service) []addressGroup {
+func (f *serviceFeed) addressesOf(o *corev1.Service) []addressGroup {
 	var groups [2 * families]addressGroup
 	add := func(text string, isExternal bool) {
 		a, err := policy.ParseAddress(text)
@@ -133,7 +143,7 @@ func (p *Policies) addressesOfService(o *corev1.Service) []addressGroup {
 	for _, text := range o.Spec.ClusterIPs {
 		add(text, false)
 	}
-	if p.config.TrustExternalIPs {
+	if f.trustExternalIPs {
 		for _, text := range o.Spec.ExternalIPs {
 			add(text, true)
 		}
