@@ -87,6 +87,9 @@ func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operator
 		p.field("peer", i.Peer)
 	}
 	p.field("addresses", orDash(strings.Join(i.Addresses, ", ")))
+	if i.Limits != "" {
+		p.field("limits", i.Limits)
+	}
 	for _, c := range s.counters {
 		if c.Interface != i.Name || c.Attachment.GetContainerId() != key.GetContainerId() ||
 			c.Attachment.GetIfName() != key.GetIfName() {

@@ -111,6 +111,8 @@ type InterfaceOptions struct {
 
 	Moving Moving // addresses that others may have too
 
+	Limits Limits
+
 	Memif MemifOptions // of type memif only
 }
 
@@ -120,6 +122,10 @@ func (o InterfaceOptions) IsDefault() bool { return o.DefaultRoute || !o.Gateway
 // ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
 func (o InterfaceOptions) ValidateFor(kind string) error {
 	if err := o.Moving.Validate(); err != nil {
+		return err
+	}
+	leastMTU := cmp.Or(o.MTU, MinMTU(false)) // the MTU of the network is not known here
+	if err := cmp.Or(o.Limits.validate(), o.Limits.Holds(leastMTU)); err != nil {
 		return err
 	}
 	switch {
@@ -132,7 +138,7 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 			o.RxQueues, o.TxQueues)
 	}
 	if kind == TypeMemif {
-		return o.Memif.Holds(cmp.Or(o.MTU, MinMTU(false))) // the MTU of the network is not known here
+		return o.Memif.Holds(leastMTU)
 	}
 	return nil
 }
@@ -356,8 +362,8 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
-	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues",
-	"txQueues", "virtualRouters",
+	"allowedAddresses", "burst", "defaultRoute", "dns", "dscp", "gateway", "ipForwarding", "ips", "mac", "mtu", "rate",
+	"routes", "rxQueues", "txQueues", "virtualRouters",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -384,6 +390,12 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.Moving.parseAllowed(raw)
 	case "virtualRouters":
 		return o.Moving.parseVirtualRouters(raw)
+	case "rate":
+		return o.Limits.parseRate(raw)
+	case "burst":
+		return o.Limits.parseBurst(raw)
+	case "dscp":
+		return o.Limits.parseDSCP(raw)
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":

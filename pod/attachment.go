@@ -106,6 +106,8 @@ type Interface struct {
 	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
 
+	Limits Limits `json:"limits,omitzero"`
+
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name

@@ -200,6 +200,7 @@ func attachmentInfo(a pod.Attachment) *operatorv1.AttachmentInfo {
 			Object:  i.Object,
 			Mac:     i.MAC.String(),
 			Mtu:     uint32(i.MTU),
+			Limits:  i.Limits.String(),
 		}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())

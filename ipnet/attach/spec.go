@@ -22,6 +22,7 @@ type spec struct {
 	addresses addressChoice
 	routes    routeChoice
 	moving    pod.Moving // permitted by the network
+	limits    pod.Limits
 	memif     memifChoice
 	dns       pod.DNS // of the network, if the options request it
 	source    source

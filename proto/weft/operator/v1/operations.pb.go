@@ -940,7 +940,8 @@ type InterfaceInfo struct {
 	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`
 	Mtu           uint32                 `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Addresses     []string               `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"` // of a memif on a direct network: what it is connected to, or why it is not
+	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"`     // of a memif on a direct network: what it is connected to, or why it is not
+	Limits        string                 `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"` // of its packets, for people; "": none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1027,6 +1028,13 @@ func (x *InterfaceInfo) GetAddresses() []string {
 func (x *InterfaceInfo) GetPeer() string {
 	if x != nil {
 		return x.Peer
+	}
+	return ""
+}
+
+func (x *InterfaceInfo) GetLimits() string {
+	if x != nil {
+		return x.Limits
 	}
 	return ""
 }
@@ -4617,7 +4625,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"notChecked\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -4626,7 +4634,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
 	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x1c\n" +
 	"\taddresses\x18\a \x03(\tR\taddresses\x12\x12\n" +
-	"\x04peer\x18\b \x01(\tR\x04peer\"\xfb\x01\n" +
+	"\x04peer\x18\b \x01(\tR\x04peer\x12\x16\n" +
+	"\x06limits\x18\t \x01(\tR\x06limits\"\xfb\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
