@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/internal/jsonempty"
 )
 
-// Limits are the limits of the packets of one interface, which the dataplane enforces; zero: none. The directions are
-// those of Kubernetes: ingress is to the pod, egress from the pod.
+// Limits are the limits of the packets of one interface, which the dataplane enforces; the zero value limits no packet.
+// As in Kubernetes ingress is to the pod, and egress from the pod.
 type Limits struct {
 	Ingress Rate `json:"ingress,omitzero"`
 	Egress  Rate `json:"egress,omitzero"`
@@ -34,7 +34,7 @@ func (l Limits) IsZero() bool { return l == Limits{} }
 // defaultBurst is the least burst of a rate without one: more than the longest packet that a kernel segments late.
 const defaultBurst = 80_000
 
-// Depth returns the burst in bytes: by default what the rate carries in 100 ms, at least 80 kB.
+// Depth returns the burst in bytes: by default the bytes of 100 ms, at least 80 kB.
 func (r Rate) Depth() uint32 {
 	if r.Burst > 0 {
 		return r.Burst
@@ -64,7 +64,7 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// over returns the limits with those of other where they have none.
+// over returns the limits, which precede the limits of other.
 func (l Limits) over(other Limits) Limits {
 	if l.Ingress.Kilobits == 0 {
 		l.Ingress = other.Ingress
@@ -150,7 +150,7 @@ func annotatedLimits(annotations map[string]string) (l Limits, problems []Annota
 	return l, problems
 }
 
-// MainLimits returns the limits of the main interface: those of the runtime precede those of the options. Annotations
+// MainLimits returns the limits of the main interface: the runtime's precede the limits of the options. Annotations
 // limit it if it is the pod's eth0, and the runtime must agree with them: it has its limits from there.
 func (e *AddPod) MainLimits() (Limits, error) {
 	l := e.Requested.Limits.over(e.Requested.Options.Limits)
@@ -233,7 +233,7 @@ func parseQuantity(text string) (*big.Rat, error) {
 	return value.Mul(value, factor), nil
 }
 
-// parseKilobits parses a rate in bits per second, at most what the dataplane can count. It counts in kilobits: a
+// parseKilobits parses a rate in bits per second, at most 4 Tbit/s. The dataplane counts in kilobits: a
 // fraction of one is cut off.
 func parseKilobits(text string) (uint32, error) {
 	value, err := parseQuantity(text)
@@ -352,7 +352,7 @@ func (l *Limits) parseDSCP(raw json.RawMessage) error {
 	return nil
 }
 
-// noBurst is the burst in bits from which on a runtime means that there is none: containerd and CRI-O pass the largest
+// noBurst is the burst in bits from which on a runtime means the default: containerd and CRI-O pass the largest
 // numbers of 32 bits.
 const noBurst = math.MaxInt32
 

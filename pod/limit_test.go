@@ -9,7 +9,8 @@ import (
 
 func TestRatesAreQuantitiesOfKubernetes(t *testing.T) {
 	for text, want := range map[string]uint32{
-		"1k": 1, "1000": 1, "1999": 1, "10M": 10_000, "1.5G": 1_500_000, "1Ki": 1, "1Mi": 1048, "1e6": 1000, "1E6": 1000,
+		"1k": 1, "1000": 1, "1999": 1, "10M": 10_000, "1.5G": 1_500_000, "1Ki": 1, "1Mi": 1048, "1e6": 1000,
+		"1E6":   1000,
 		"2.5e3": 2, "+1M": 1000, ".5M": 500, "5.M": 5000, "4T": 4_000_000_000, "1000000e-3": 1, "0.000001P": 1_000_000,
 	} {
 		if got, err := parseKilobits(text); err != nil || got != want {
@@ -19,7 +20,8 @@ func TestRatesAreQuantitiesOfKubernetes(t *testing.T) {
 	for text, want := range map[string]string{
 		"999": "expected 1k to 4T", "0": "expected 1k to 4T", "4.1T": "expected 1k to 4T", "1E": "expected 1k to 4T",
 		"1e99": "expected 1k to 4T", "1e-99": "expected 1k to 4T",
-		"": "expected a quantity", "M": "expected a quantity", "10K": "expected a quantity", "-1M": "expected a quantity",
+		"": "expected a quantity", "M": "expected a quantity", "10K": "expected a quantity",
+		"-1M":  "expected a quantity",
 		"10 M": "expected a quantity", " 10M": "expected a quantity", "1e6k": "expected a quantity",
 		"100m": "expected a quantity", "1/2": "expected a quantity", "0x10": "expected a quantity",
 		"1e1000": "expected a quantity", "1_0M": "expected a quantity", "1..5M": "expected a quantity",
@@ -32,7 +34,7 @@ func TestRatesAreQuantitiesOfKubernetes(t *testing.T) {
 	}
 }
 
-// textOf is the JSON of limits.
+// textOfLimits is the JSON of limits.
 func textOfLimits(t *testing.T, l Limits) string {
 	t.Helper()
 	text, err := json.Marshal(l)
@@ -78,11 +80,9 @@ func TestLimitsOfOptions(t *testing.T) {
 		if err == nil {
 			err = o.ValidateFor(TypeVeth)
 		}
-		got := ""
+		got := textOfLimits(t, o.Limits)
 		if err != nil {
 			got = err.Error()
-		} else {
-			got = textOfLimits(t, o.Limits)
 		}
 		if err == nil && got != want || err != nil && !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", text, got, want)

@@ -24,7 +24,7 @@ type Selection struct {
 	Interface string // in the pod
 	AddressRequest
 	Gateway Gateway // next hop of the default route of the pod; zero: the selection does not name one
-	Limits  Limits  // they precede those of the definition
+	Limits  Limits  // they precede the limits of the definition
 }
 
 // MaxDefinition is the maximum size in bytes of the configuration in a NetworkAttachmentDefinition.

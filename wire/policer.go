@@ -9,7 +9,7 @@ type Policer struct {
 	Burst     uint32           `json:"burst"`          // bytes
 	DSCP      *uint8           `json:"dscp,omitempty"` // of the packets that conform; nil: their own
 
-	// What some releases of VPP cannot police.
+	// Some releases of VPP cannot police these.
 	Bridged bool `json:"bridged,omitempty"` // the interface is a member of a bridge domain
 	Bare    bool `json:"bare,omitempty"`    // its packets have no Ethernet headers
 }

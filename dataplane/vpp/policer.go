@@ -18,9 +18,9 @@ import (
 
 type policerItem = kvscheduler.Item[wire.Policer, Index]
 
-// policers are token buckets with one rate and two colours. Each interface has its own for each direction, which has the
-// name of the object. The dataplane does not list which interface has which policer: it only says whether an interface
-// has one.
+// policers are token buckets with one rate and two colours. Each interface has its own for each direction, with the name
+// of the object. The dataplane does not list which interface has which policer: it only says whether an interface has
+// one.
 type policers struct{ c *Client }
 
 func policerDescriptor(c *Client) kvscheduler.Descriptor[wire.Policer, Index] {
@@ -37,7 +37,7 @@ func policerDescriptor(c *Client) kvscheduler.Descriptor[wire.Policer, Index] {
 	}
 }
 
-// equalPolicers compares what the dataplane reports.
+// equalPolicers compares the fields that the dataplane reports.
 func equalPolicers(want, have wire.Policer) bool {
 	want.Bridged = have.Bridged
 	want.Bare = have.Bare
@@ -158,7 +158,9 @@ func splitPolicer(name string) (iface string, d wire.PolicerDirection) {
 }
 
 // Dump lists our policers. One that is not applied has no interface.
-func (b policers) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Policer, Index], error] {
+func (b policers) Dump(
+	ctx context.Context, _ kvscheduler.View,
+) iter.Seq2[kvscheduler.Actual[wire.Policer, Index], error] {
 	return yieldAll(b.dump(ctx))
 }
 

@@ -42,7 +42,8 @@ var policerCases = []testCase{
 		l.each(list, named, newPolicer("blue"), newPolicer("red", func(m *policer.PolicerAddDel) {
 			m.Cir = ^uint32(0)
 			m.Cb = 1<<32 - 1
-			m.ConformAction = policer_types.Sse2QosAction{Type: policer_types.SSE2_QOS_ACTION_API_MARK_AND_TRANSMIT, Dscp: 46}
+			m.ConformAction.Type = policer_types.SSE2_QOS_ACTION_API_MARK_AND_TRANSMIT
+			m.ConformAction.Dscp = 46
 		}), list, named, newPolicer("blue"))
 		// The first step makes the answers to the questions true: see dataplane/vpp.
 		l.each(&policer.PolicerInput{Name: "blue", SwIfIndex: a}, &policer.PolicerOutput{Name: "red", SwIfIndex: a})

@@ -93,8 +93,8 @@ func (s *Snapshot) addFilters(ctx context.Context, d *dataplane) error {
 func (s *Snapshot) addPolicers(ctx context.Context, d *dataplane) error {
 	stream, err := policer.NewServiceClient(d).PolicerDump(ctx, &policer.PolicerDump{})
 	err = each(stream, err, func(p *policer.PolicerDetails) {
-		s.add("policer", "dataplane", "%s %d kbit/s burst %d conform %d %d", strings.TrimRight(p.Name, "\x00"), p.Cir, p.Cb,
-			p.ConformAction.Type, p.ConformAction.Dscp)
+		name := strings.TrimRight(p.Name, "\x00")
+		s.add("policer", "dataplane", "%s %d kbit/s burst %d conform %v", name, p.Cir, p.Cb, p.ConformAction)
 	})
 	if unknown := new(adapter.UnknownMsgError); errors.As(err, &unknown) {
 		return nil // an old weft-vswitch, for comparisons in test/attack

@@ -54,7 +54,7 @@ var policerHandlers = []handler{
 		}
 		index, err := m.PolicerNamed(r.MatchName)
 		if err != nil {
-			return nil, nil //nolint:nilerr // a dump of no policer is empty
+			return nil, err
 		}
 		return m.Policers(index), nil
 	}, func(_ *policer.PolicerDump, p model.Policer) policer.PolicerDetails { return policerDetails(p) }),
@@ -78,7 +78,7 @@ var policedArcs = map[arc]model.Policing{
 	{"ip6-output", "policer-output"}:  model.PoliceOutput,
 }
 
-// policing is what is done with a policer of an interface.
+// policing is the application of a policer to an interface, or its removal.
 type policing struct {
 	direction model.Policing
 	apply     bool

@@ -50,7 +50,7 @@ type Interface struct {
 
 	Mirrors []Mirror // of an interface with a port
 
-	PoliceInput  *Policer // of received frames, before all filters; nil: none
+	PoliceInput  *Policer // of received frames, before all filters; nil: all pass
 	PoliceOutput *Policer // of sent frames, after all filters
 }
 
@@ -112,7 +112,7 @@ type iface struct {
 	redirect6  *Redirect
 	tunnel     *tunnel  // nil: none
 	mirrors    *mirrors // nil: none
-	policeIn   *Policer // nil: none
+	policeIn   *Policer // nil: all pass
 	policeOut  *Policer
 	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker, as are the budgets

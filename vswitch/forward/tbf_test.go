@@ -80,8 +80,8 @@ func throughTBF(b *testing.B, kilobits, burst uint32) float64 {
 			QdiscAttrs: netlink.QdiscAttrs{
 				LinkIndex: veth.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
 			},
-			Rate: uint64(kilobits) * 1000 / 8, Buffer: uint32(float64(burst) * 1e9 / (float64(kilobits) * 1000 / 8) / 64),
-			Limit: burst,
+			Rate: uint64(kilobits) * 1000 / 8, Limit: burst,
+			Buffer: uint32(float64(burst) * 1e9 / (float64(kilobits) * 1000 / 8) / 64), // ticks of 64 ns
 		}))
 	})
 	for n, name := range []string{"v0", "v1"} {

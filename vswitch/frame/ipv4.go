@@ -92,7 +92,7 @@ func (p IPv4) DecrementTTL() {
 	binary.BigEndian.PutUint16(p[10:], uint16(c))
 }
 
-// SetDSCP sets the six bits of the DSCP, and leaves those of ECN.
+// SetDSCP sets the six bits of the DSCP, and leaves ECN.
 func (p IPv4) SetDSCP(dscp uint8) {
 	tos := dscp<<2 | p[1]&3
 	// RFC 1624, equation 3

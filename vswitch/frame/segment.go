@@ -90,8 +90,8 @@ func (s *Segmenter) Sizes() (segments, full, last int) {
 	return segments, s.headers + s.size, s.headers + payload - (segments-1)*s.size
 }
 
-// Cut shortens a frame to its first n segments, all of which are full. The frame must be that of the Segmenter, which is
-// of no use afterwards.
+// Cut shortens a frame to its first n segments, all full. The frame must be the Segmenter's, which is of no use
+// afterwards.
 func (s *Segmenter) Cut(b *Buffer, n int) {
 	b.SetLen(s.headers + n*s.size)
 	whole := b.Bytes()

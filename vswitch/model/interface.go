@@ -61,7 +61,7 @@ type iface struct {
 	neighbours map[netip.Addr]*neighbour
 	bridge     *bridge               // or nil
 	mirrors    map[uint32]SpanState  // by target
-	policers   [policings]uint32     // indexes by direction; NoIndex: none
+	policers   [policings]uint32     // indexes by direction, or NoIndex
 	connected  map[routeKey]fibRoute // routes of the addresses
 	routes     map[routeKey]struct{} // routes with a path over the interface
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// PolicerAction is what a policer does with packets of a colour, with the numbers of VPP's API.
+// PolicerAction is applied to the packets of a colour, with the numbers of VPP's API.
 type PolicerAction struct {
 	Type uint8
 	DSCP uint8 // of policerMark
@@ -43,8 +43,8 @@ type Policer struct {
 // roundTypes is the number of VPP's types of rounding, which the model does not need.
 const roundTypes = 3
 
-// validate rejects what pol_logical_2_physical rejects (VPP 25.10, src/vnet/policer/xlate.c), and what the packet path
-// lacks.
+// validate rejects as pol_logical_2_physical does (VPP 25.10, src/vnet/policer/xlate.c), and policers that the packet
+// path lacks.
 func (p Policer) validate() error {
 	switch {
 	case len(p.Name) > maxTag, p.RoundType >= roundTypes, p.Conform.DSCP > maxDSCP:
@@ -84,7 +84,7 @@ const (
 	policings
 )
 
-// policings of an interface are the indexes of its policers, NoIndex: none.
+// noPolicers are the indexes of an interface without policers.
 var noPolicers = [policings]uint32{NoIndex, NoIndex}
 
 // AddPolicer adds a policer with a full bucket and returns its index, the lowest free one.
@@ -222,7 +222,7 @@ func (m *Model) Policers(index uint32) []Policer {
 	return all
 }
 
-// bucketLocked returns the bucket of a policer of an interface; nil: it has none.
+// bucketLocked returns the bucket of a policer of an interface, or nil.
 func (m *Model) bucketLocked(i *iface, direction Policing) *forward.Policer {
 	if p := m.policers[i.policers[direction]]; p != nil {
 		return p.bucket
