@@ -1,12 +1,15 @@
 package scripts_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/test/netns"
 )
@@ -35,9 +38,15 @@ func floodCommand(ts *testscript.TestScript, neg bool, args []string) {
 	addresses, err := s.addresses(args[1])
 	ts.Check(err)
 	to := netip.AddrPortFrom(addresses[0], floodPort)
-	var in, out net.Conn
+	var in net.PacketConn
+	var out net.Conn
 	ts.Check(netns.Do(s.netns(ts, args[1]), func() (err error) {
-		in, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(to))
+		large := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
+			})
+		}}
+		in, err = large.ListenPacket(context.Background(), "udp", to.String())
 		return err
 	}))
 	defer in.Close()
@@ -54,7 +63,7 @@ func floodCommand(ts *testscript.TestScript, neg bool, args []string) {
 		room := make([]byte, floodPayload)
 		for {
 			_ = in.SetReadDeadline(time.Now().Add(floodQuiet))
-			if _, err := in.Read(room); err != nil {
+			if _, _, err := in.ReadFrom(room); err != nil {
 				received <- n
 				return
 			}
