@@ -149,3 +149,17 @@ func TestInvalidPolicersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// VPP does not check whether a policer is in use when it deletes it.
+func TestPolicerIsRemovedFromItsInterfaceFirst(t *testing.T) {
+	var sent []string
+	for _, r := range removePolicer("a/output", 7) {
+		sent = append(sent, r.msg.GetMessageName())
+	}
+	if got := strings.Join(sent, " "); got != "policer_output policer_add_del" {
+		t.Errorf("sent %s", got)
+	}
+	if n := len(removePolicer("a/output", noIndex)); n != 1 {
+		t.Errorf("%d messages without an interface", n)
+	}
+}

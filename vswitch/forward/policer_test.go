@@ -281,3 +281,29 @@ func BenchmarkPolicer(tb *testing.B) {
 		})
 	}
 }
+
+// Frames without a verdict of their own: copies for the members of a bridge domain, and fragments.
+func TestPolicerLimitsCopiesAndFragments(t *testing.T) {
+	c := PolicerConfig{Rate: 8, Burst: 650}
+	b, _ := limited(t, nil, nil)
+	if err := b.engine.SetInterface(2, Interface{
+		Up: true, MAC: portMAC, Addresses: own, MTU: 620, PoliceOutput: NewPolicer(c),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.Publish()
+	b.run(udp4("10.2.7.7", 1000), frame.Virtio{}, 1)
+	if b.out.sent != 1 || b.engine.Drops()["policer-output/Packets Dropped"] != 1 {
+		t.Errorf("%d of two fragments sent: %v", b.out.sent, b.engine.Drops())
+	}
+
+	s := newSegment(t, routed(1, 1, 2, 3))
+	s.set(2, Interface{Up: true, MAC: portMAC, PoliceOutput: NewPolicer(PolicerConfig{Rate: 8, Burst: 60})})
+	s.engine.Publish()
+	for range 3 {
+		s.receive(1, requestOf("10.9.0.1", "10.9.0.9"), frame.Virtio{})
+	}
+	if n := s.engine.Drops()["policer-output/Packets Dropped"]; n != 2 {
+		t.Errorf("%d of three copies dropped, want two: %v", n, s.engine.Drops())
+	}
+}
