@@ -101,7 +101,7 @@ var Needed = []api.Message{
 	&policer.PolicerAddDel{}, &policer.PolicerAddDelReply{},
 	&policer.PolicerInput{}, &policer.PolicerInputReply{},
 	&policer.PolicerOutput{}, &policer.PolicerOutputReply{},
-	&policer.PolicerDump{}, &policer.PolicerDetails{},
+	&policer.PolicerDump{}, &policer.PolicerDumpV2{}, &policer.PolicerDetails{},
 	&feature.FeatureIsEnabled{}, &feature.FeatureIsEnabledReply{},
 
 	&arp.ProxyArpAddDel{}, &arp.ProxyArpAddDelReply{},

@@ -58,6 +58,10 @@ var policerHandlers = []handler{
 		}
 		return m.Policers(index), nil
 	}, func(_ *policer.PolicerDump, p model.Policer) policer.PolicerDetails { return policerDetails(p) }),
+	dump(func(m *model.Model, r *policer.PolicerDumpV2) ([]model.Policer, error) {
+		return m.Policers(r.PolicerIndex), nil
+	},
+		func(_ *policer.PolicerDumpV2, p model.Policer) policer.PolicerDetails { return policerDetails(p) }),
 	call(func(m *model.Model, r *feature.FeatureIsEnabled) (*feature.FeatureIsEnabledReply, error) {
 		direction, known := policedArcs[arc{r.ArcName, r.FeatureName}]
 		if !known {

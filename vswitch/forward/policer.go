@@ -29,7 +29,8 @@ type Policer struct {
 	depth   uint64 // units in which an empty bucket is full
 	skew    uint64 // units by which the clock of one worker may be behind that of another
 	full    atomic.Uint64
-	_       [16]byte // keeps the policers of two pods on separate cache lines
+
+	droppedPackets, droppedBytes atomic.Uint64
 }
 
 // nanosPerByte is the number of nanoseconds that a byte takes at one kilobit per second.
@@ -61,6 +62,11 @@ func greatestDivisor(a, b uint64) uint64 {
 		a, b = b, a%b
 	}
 	return a
+}
+
+// Dropped returns the number of packets that exceeded the rate, and their bytes.
+func (p *Policer) Dropped() (packets, bytes uint64) {
+	return p.droppedPackets.Load(), p.droppedBytes.Load()
 }
 
 // train is a number of packets that arrive at once, of one size except the last one.
@@ -123,6 +129,8 @@ func (w *worker) police(p *Policer, i *iface, b *frame.Buffer, drop reason) bool
 	if conform < t.packets {
 		counted := max(conform, 1) // the caller counts the drop of a whole frame as one
 		w.drops[drop].Add(uint64(t.packets - counted))
+		p.droppedPackets.Add(uint64(t.packets - conform))
+		p.droppedBytes.Add(t.bytes(t.packets) - t.bytes(conform))
 		if conform == 0 {
 			return false
 		}

@@ -257,6 +257,14 @@ func TestPolicerCutsGSOFrames(t *testing.T) {
 			if sum != 17 {
 				t.Errorf("drops %v, want 17", b.engine.Drops())
 			}
+			i := b.engine.live.Load()
+			p := i.iface(1).policeIn
+			if at.output != nil {
+				p = i.iface(2).policeOut
+			}
+			if packets, bytes := p.Dropped(); packets != 17 || bytes != 17*(size+42) {
+				t.Errorf("the policer counted %d packets of %d bytes", packets, bytes)
+			}
 		})
 	}
 }

@@ -222,6 +222,21 @@ func (m *Model) Policers(index uint32) []Policer {
 	return all
 }
 
+// Violations counts the packets that a policer dropped.
+type Violations struct{ Packets, Bytes uint64 }
+
+// Violations lists the violations of policers by index; free indexes have no packets.
+func (m *Model) Violations() []Violations {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []Violations
+	for index, p := range m.policers {
+		all = append(all, make([]Violations, max(0, int(index)+1-len(all)))...)
+		all[index].Packets, all[index].Bytes = p.bucket.Dropped()
+	}
+	return all
+}
+
 // bucketLocked returns the bucket of a policer of an interface, or nil.
 func (m *Model) bucketLocked(i *iface, direction Policing) *forward.Policer {
 	if p := m.policers[i.policers[direction]]; p != nil {
