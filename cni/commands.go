@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/internal/jsonempty"
 	"github.com/weftnet/weft/proto/deletequeue"
 	"github.com/weftnet/weft/proto/serving"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -84,6 +85,9 @@ func (c *call) addRequest() (*weftv1.AddRequest, error) {
 	}
 	if req.Pools = c.conf.Pools; c.conf.Pool != "" {
 		req.Pools = []string{c.conf.Pool}
+	}
+	if limits := c.conf.RuntimeConfig.Bandwidth; !c.role.ipam && !jsonempty.Is(limits) {
+		req.Bandwidth = string(limits)
 	}
 	if given := c.conf.RuntimeConfig.Annotations; given != nil {
 		req.Annotations = agentAnnotations(*given)

@@ -242,9 +242,6 @@ func TestAddRejectsInvalidRequests(t *testing.T) {
 		"a netns with a line": {
 			func(r *runtime) { r.args.Netns = "/run/netns/a\nb" }, types.ErrInvalidEnvironmentVariables, "CNI_NETNS",
 		},
-		"a bandwidth limit": {func(r *runtime) {
-			r.keys["runtimeConfig"] = map[string]any{"bandwidth": map[string]int{"ingressRate": 1}}
-		}, types.ErrInvalidNetworkConfig, "bandwidth"},
 		"port mappings": {
 			func(r *runtime) { r.keys["runtimeConfig"] = map[string]any{"portMappings": []int{80}} },
 			types.ErrInvalidNetworkConfig, "portmap",

@@ -78,12 +78,12 @@ type runtimeConfig struct {
 	IPs         []string           `json:"ips"`
 	MAC         string             `json:"mac"`
 	DeviceID    string             `json:"deviceID"`
+	Bandwidth   json.RawMessage    `json:"bandwidth"`
 	Infiniband  json.RawMessage    `json:"infinibandGUID"`
 	Annotations *map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 
 	// Capabilities that Weft does not implement.
 	Ports      json.RawMessage `json:"portMappings"`
-	Bandwidth  json.RawMessage `json:"bandwidth"`
 	DNS        json.RawMessage `json:"dns"`
 	IPRanges   json.RawMessage `json:"ipRanges"`
 	Aliases    json.RawMessage `json:"aliases"`
@@ -91,7 +91,7 @@ type runtimeConfig struct {
 }
 
 // validateCapabilities returns an error if the runtime requests a capability that Weft does not implement. Ignoring it
-// would start a pod without, for example, its bandwidth limit.
+// would start a pod without, for example, its port of the node.
 func (r *runtimeConfig) validateCapabilities() error {
 	for _, requested := range []struct {
 		capability string
@@ -100,7 +100,6 @@ func (r *runtimeConfig) validateCapabilities() error {
 	}{
 		{"infinibandGUID", r.Infiniband, "Weft has no InfiniBand interfaces"},
 		{"portMappings", r.Ports, "put the plugin portmap behind weft-cni"},
-		{"bandwidth", r.Bandwidth, "weft-cni does not limit bandwidth"},
 		{"dns", r.DNS, "weft-cni does not configure a resolver"},
 		{"ipRanges", r.IPRanges, "the pools of Weft define the ranges"},
 		{"aliases", r.Aliases, "weft-cni does not configure aliases"},

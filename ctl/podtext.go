@@ -87,6 +87,9 @@ func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operator
 		p.field("peer", i.Peer)
 	}
 	p.field("addresses", orDash(strings.Join(i.Addresses, ", ")))
+	if i.Limits != "" {
+		p.field("limits", i.Limits)
+	}
 	for _, c := range s.counters {
 		if c.Interface != i.Name || c.Attachment.GetContainerId() != key.GetContainerId() ||
 			c.Attachment.GetIfName() != key.GetIfName() {
@@ -94,6 +97,9 @@ func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operator
 		}
 		p.field("received", fmt.Sprintf("%d packets, %d bytes, %d dropped", c.RxPackets, c.RxBytes, c.RxDrops))
 		p.field("sent", fmt.Sprintf("%d packets, %d bytes, %d dropped", c.TxPackets, c.TxBytes, c.TxDrops))
+		if i.Limits != "" {
+			p.field("exceeded", fmt.Sprintf("%d packets to the pod, %d from the pod", c.RxExceeded, c.TxExceeded))
+		}
 		if c.Connected != nil {
 			p.field("peer", map[bool]string{true: "connected", false: p.bad("not connected")}[*c.Connected])
 		}

@@ -113,6 +113,8 @@ type InterfaceOptions struct {
 
 	RoutedPrefixes []netip.Prefix // that the network routes to the pod; masked
 
+	Limits Limits
+
 	Memif MemifOptions // of type memif only
 }
 
@@ -127,6 +129,10 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 	if err := validateRouted(o.RoutedPrefixes); err != nil {
 		return err
 	}
+	leastMTU := cmp.Or(o.MTU, MinMTU(false)) // the MTU of the network is not known here
+	if err := cmp.Or(o.Limits.validate(), o.Limits.Holds(leastMTU)); err != nil {
+		return err
+	}
 	switch {
 	case kind == TypeMemif && o.IPForwarding:
 		return errors.New("ipForwarding: the kernel does not forward packets of a memif; its program does")
@@ -137,7 +143,7 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 			o.RxQueues, o.TxQueues)
 	}
 	if kind == TypeMemif {
-		return o.Memif.Holds(cmp.Or(o.MTU, MinMTU(false))) // the MTU of the network is not known here
+		return o.Memif.Holds(leastMTU)
 	}
 	return nil
 }
@@ -364,8 +370,8 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
-	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ipamClaim", "ips", "mac", "mtu", "routedPrefixes", "routes",
-	"rxQueues", "txQueues", "virtualRouters",
+	"allowedAddresses", "burst", "defaultRoute", "dns", "dscp", "gateway", "ipForwarding", "ipamClaim", "ips", "mac",
+	"mtu", "rate", "routedPrefixes", "routes", "rxQueues", "txQueues", "virtualRouters",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -398,6 +404,12 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		var err error
 		o.RoutedPrefixes, err = parseRouted(raw)
 		return err
+	case "rate":
+		return o.Limits.parseRate(raw)
+	case "burst":
+		return o.Limits.parseBurst(raw)
+	case "dscp":
+		return o.Limits.parseDSCP(raw)
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":

@@ -109,6 +109,8 @@ type Interface struct {
 
 	IPAMClaim string `json:"ipamClaim,omitempty"` // that holds the addresses, in the namespace of the pod
 
+	Limits Limits `json:"limits,omitzero"`
+
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name

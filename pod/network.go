@@ -101,6 +101,10 @@ func (n *Network) Suits(r InterfaceRequest) error {
 	case n.Direct && (len(r.Options.Routes) > 0 || r.Options.IsDefault()):
 		return Errorf(CodeInvalidAnnotation, "interface %s: network %s is direct: its pods have routes of their own", r.Name,
 			n.Name)
+	case n.Direct && !r.Options.Limits.IsZero():
+		return Errorf(CodeInvalidAnnotation,
+			"interface %s: network %s is direct: its packets do not pass the dataplane, which cannot limit or mark them; remove rate, burst, dscp and bandwidth",
+			r.Name, n.Name)
 	case n.Direct:
 		return nil
 	case o.Role != "":

@@ -11,6 +11,7 @@ type Requested struct {
 	Addresses []netip.Prefix // at most one of each family; single addresses unless the runtime gave a prefix length
 	MAC       netaddr.MAC    // zero: any
 	Pools     []string       // to allocate from; none: the pools of the pod
+	Limits    Limits         // of the capability bandwidth
 	DeviceID  string         // of the device plugin, if another component chose the device
 
 	// Network, Type and Options are set in mode delegate only: the configuration of another plugin specifies the

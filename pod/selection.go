@@ -24,6 +24,7 @@ type Selection struct {
 	Interface string // in the pod
 	AddressRequest
 	Gateway Gateway // next hop of the default route of the pod; zero: the selection does not name one
+	Limits  Limits  // they precede the limits of the definition
 }
 
 // MaxDefinition is the maximum size in bytes of the configuration in a NetworkAttachmentDefinition.
@@ -153,7 +154,6 @@ func longSelection(item json.RawMessage) (s Selection, err error) {
 // unsupportedKeys are keys of the specification that Weft rejects, with the reason.
 var unsupportedKeys = map[string]string{
 	"infiniband-guid": "Weft has no InfiniBand interfaces",
-	"bandwidth":       "Weft does not limit bandwidth: remove the key",
 	"portMappings":    "only main interfaces support ports of the node: use hostPort",
 }
 
@@ -169,10 +169,14 @@ var selectionKeys = map[string]func(s *Selection, args *AddressRequest, raw json
 	"ips":           func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setIPs(raw) },
 	"mac":           func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setMAC(raw) },
 	"default-route": func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
-	"gateway":       func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
 	"ipam-claim-reference": func(s *Selection, _ *AddressRequest, raw json.RawMessage) error {
 		return s.setIPAMClaim(raw)
 	},
+	"bandwidth": func(s *Selection, _ *AddressRequest, raw json.RawMessage) (err error) {
+		s.Limits, err = ParseBandwidth(raw)
+		return err
+	},
+	"gateway":  func(s *Selection, _ *AddressRequest, raw json.RawMessage) error { return s.setGateway(raw) },
 	"cni-args": func(_ *Selection, args *AddressRequest, raw json.RawMessage) error { return args.setArgs(raw) },
 }
 
@@ -372,6 +376,7 @@ func (d Definition) Request(s Selection) InterfaceRequest {
 		Options:    d.Options,
 	}
 	r.Options.AddressRequest = s.or(d.Args).or(d.Options.AddressRequest)
+	r.Options.Limits = s.Limits.over(d.Options.Limits)
 	if !s.Gateway.IsZero() {
 		r.Options.Gateway = s.Gateway
 	}

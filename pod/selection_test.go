@@ -16,13 +16,13 @@ func selecting(text string) map[string]string { return map[string]string{Annotat
 func TestSelectionsHaveTwoForms(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "[]",
-		" blue ":                     "[{shop blue net1 { [] } }]",
-		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 { [] } } {infra red r0 { [] } } {shop a.b x1 { [] } }]",
-		"blue@x1,blue":               "[{shop blue x1 { [] } } {shop blue net2 { [] } }]",
+		" blue ":                     "[{shop blue net1 { [] }  }]",
+		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 { [] }  } {infra red r0 { [] }  } {shop a.b x1 { [] }  }]",
+		"blue@x1,blue":               "[{shop blue x1 { [] }  } {shop blue net2 { [] }  }]",
 		"[]":                         "[]",
-		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 { [] } } {infra red r0 {02:00:00:00:00:07 [10.5.0.7/24 fd05::7/128] } }]",
-		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {02:00:00:00:00:09 [10.5.0.8/32] } }]",
-		`[{"name":"blue","default-route":["fd05::1","10.5.0.1"],"gateway":["10.5.0.1","fd05::1"]}]`:                                        "[{shop blue net1 { [] } 10.5.0.1,fd05::1}]",
+		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 { [] }  } {infra red r0 {02:00:00:00:00:07 [10.5.0.7/24 fd05::7/128] }  }]",
+		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {02:00:00:00:00:09 [10.5.0.8/32] }  }]",
+		`[{"name":"blue","default-route":["fd05::1","10.5.0.1"],"gateway":["10.5.0.1","fd05::1"]}]`:                                        "[{shop blue net1 { [] } 10.5.0.1,fd05::1 }]",
 	} {
 		got, err := Selections(selecting(text), "shop")
 		if err != nil || fmt.Sprint(got) != want {
@@ -44,7 +44,7 @@ func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 		{`[{"name":"blue"}`, "expected a JSON list of objects"},
 		{`["blue"]`, "item 1: expected a JSON object"},
 		{`[{"name":"a"},{}]`, "item 2: name: the name of a NetworkAttachmentDefinition is required"},
-		{`[{"name":"a","nmae":"b"}]`, `item 1: "nmae": unknown key; known are cni-args, default-route, gateway, interface`},
+		{`[{"name":"a","nmae":"b"}]`, `item 1: "nmae": unknown key; known are bandwidth, cni-args, default-route, gateway, interface`},
 		{`[{"name":"a","name":"b"}]`, `item 1: "name" occurs twice`},
 		{`[{"name":7}]`, `item 1: name: expected a string, not "7"`},
 		{`[{"name":"a","namespace":"A B"}]`, `network "A B/a": invalid name of a namespace`},
@@ -53,7 +53,7 @@ func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 		{`[{"name":"a","mac":"01:00:00:00:00:01"}]`, "item 1: mac: expected a unicast MAC"},
 		{`[{"name":"a","cni-args":{"mac":"x"}}]`, "item 1: cni-args: expected a unicast MAC"},
 		{`[{"name":"a","infiniband-guid":"c2:11"}]`, "item 1: infiniband-guid: Weft has no InfiniBand interfaces"},
-		{`[{"name":"a","bandwidth":{"ingressRate":1}}]`, "item 1: bandwidth: Weft does not limit bandwidth"},
+		{`[{"name":"a","bandwidth":{"ingressRate":1}}]`, "item 1: bandwidth: ingressRate: expected 1k to 4T"},
 		{`[{"name":"a","portMappings":[{"hostPort":1}]}]`, "item 1: portMappings: only main interfaces"},
 		{`[{"name":"a","default-route":"10.0.0.1"}]`, "item 1: default-route: expected a JSON list of addresses"},
 		{`[{"name":"a","default-route":["10.0.0.0/8"]}]`, "item 1: default-route: 10.0.0.0/8 is not the address of a router"},

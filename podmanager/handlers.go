@@ -23,9 +23,6 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	if ev.Cancelled != nil && ev.Cancelled() != nil { // its DEL may have been handled before this event was queued
 		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled: %w", ev, ev.Cancelled())
 	}
-	if err := ev.Unlimited(); err != nil {
-		return err
-	}
 	ev.Attachment = &pod.Attachment{
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
 		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations), AnnotationsFrom: ev.AnnotationsFrom,

@@ -4,52 +4,26 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// A pod must not run without the limit that its annotations state. Kubernetes limits the main interface: that of
-// another plugin is not Weft's to limit.
-func TestAddIsRefusedIfItsMainInterfaceHasABandwidthLimit(t *testing.T) {
-	limited := map[string]string{"kubernetes.io/ingress-bandwidth": "20M", "kubernetes.io/other": "x"}
-	for name, tt := range map[string]struct {
-		mode, ifName string
-		annotations  map[string]string
-		isRefused    bool
-	}{
-		"main interface":                  {pod.ModePrimary, "eth0", limited, true},
-		"main interface of an old plugin": {"", "eth0", limited, true},
-		"another limit": {
-			pod.ModePrimary, "eth0", map[string]string{"kubernetes.io/egress-bandwidth": "1M"}, true,
-		},
-		"an empty limit": {
-			pod.ModePrimary, "eth0", map[string]string{"kubernetes.io/egress-bandwidth": " "}, false,
-		},
-		"no limit": {
-			pod.ModePrimary, "eth0", map[string]string{"kubernetes.io/other": "x"}, false,
-		},
-		"another interface":     {pod.ModePrimary, "net1", limited, false},
-		"behind another plugin": {pod.ModeChained, "eth0", limited, false},
-		"a delegate":            {pod.ModeDelegate, "net1", limited, false},
-		"addresses only":        {pod.ModeIPAM, "eth0", limited, false},
+// The limits of the runtime reach the event. Weft cannot limit an interface of another plugin.
+func TestCapabilityBandwidthIsParsed(t *testing.T) {
+	for name, tt := range map[string]struct{ mode, bandwidth, err string }{
+		"main interface":        {pod.ModePrimary, `{"ingressRate": 1000000}`, ""},
+		"a delegate":            {pod.ModeDelegate, `{"ingressRate": 1000000}`, ""},
+		"behind another plugin": {pod.ModeChained, `{"ingressRate": 1000000}`, "put the plugin bandwidth behind that one"},
+		"no limit behind it":    {pod.ModeChained, `{"ingressRate": 0}`, ""},
+		"invalid":               {pod.ModePrimary, `{"ingressRate": 1}`, "capability bandwidth: ingressRate: expected 1k"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			req := addOf("c1", "/run/netns/a")
-			req.Mode = tt.mode
-			req.Attachment.IfName = tt.ifName
-			req.Annotations = tt.annotations
-			req.HasAnnotations = true
-			if !tt.isRefused {
-				reply, err := n.Add(t.Context(), req)
-				if err != nil || reply.GetError() != nil {
-					t.Errorf("refused: %v, %v", err, reply.GetError())
-				}
-				return
-			}
-			wantError(t, n.refusedAdd(t, req), pod.CodeInvalidAnnotation,
-				"-bandwidth: Weft does not limit bandwidth: remove the annotation")
-			if left := n.Attachments(); len(left) > 0 {
-				t.Errorf("left %v", left)
-			}
-		})
+		r, err := requested(&weftv1.AddRequest{Mode: tt.mode, Bandwidth: tt.bandwidth})
+		switch {
+		case tt.err != "":
+			wantError(t, replyError(err, nil), pod.CodeInvalidConfig, tt.err)
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case tt.mode != pod.ModeChained && r.Limits.Ingress.Kilobits != 1000:
+			t.Errorf("%s: %+v", name, r.Limits)
+		}
 	}
 }

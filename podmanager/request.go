@@ -114,6 +114,9 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 	if err := chosen(&r, req); err != nil {
 		return r, err
 	}
+	if err := limits(&r, req); err != nil {
+		return r, err
+	}
 	if err := delegate(&r, req); err != nil || req.GetMac() == "" {
 		return r, err
 	}
@@ -150,6 +153,21 @@ func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
 	}
 	if err := r.Options.ValidateFor(r.Type); err != nil {
 		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
+	}
+	return nil
+}
+
+// limits parses the capability bandwidth.
+func limits(r *pod.Requested, req *weftv1.AddRequest) (err error) {
+	if req.GetBandwidth() == "" {
+		return nil
+	}
+	if r.Limits, err = pod.ParseBandwidth([]byte(req.GetBandwidth())); err != nil {
+		return pod.Errorf(pod.CodeInvalidConfig, "capability bandwidth: %w", err)
+	}
+	if req.GetMode() == pod.ModeChained && !r.Limits.IsZero() {
+		return pod.Errorf(pod.CodeInvalidConfig,
+			"capability bandwidth: another plugin made the interface, which Weft cannot limit: put the plugin bandwidth behind that one, and remove bandwidth from the capabilities of weft-cni")
 	}
 	return nil
 }

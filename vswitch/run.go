@@ -204,6 +204,9 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 		}
 		r.ACLs = append(r.ACLs, one)
 	}
+	for _, v := range m.Violations() {
+		r.Violations = append(r.Violations, stats.Combined(v))
+	}
 	counts := engine.Errors()
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		r.Errors = append(r.Errors, stats.Error{Name: name, Count: counts[name]})

@@ -29,6 +29,7 @@ const (
 	KindMACIP          = "vpp.macip-acl"
 	KindACL            = "vpp.acl"
 	KindInterfaceACL   = "vpp.interface-acl"
+	KindPolicer        = "vpp.policer"
 	KindProxyARP       = "vpp.proxy-arp"
 	KindVeth           = "linux.veth"
 	KindLink           = "linux.link"
@@ -47,7 +48,8 @@ func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute,
 		KindNeighbour,
-		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindProxyARP,
+		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindPolicer,
+		KindProxyARP,
 		KindPuntRedirect,
 		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour,
 		KindHardening, KindSysctl,

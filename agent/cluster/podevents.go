@@ -176,6 +176,7 @@ var words = map[string]string{
 	wire.KindMACIP:          "the filter of the pod's sources",
 	wire.KindACL:            "the filter of false routers",
 	wire.KindInterfaceACL:   "the filter of false routers on the interface",
+	wire.KindPolicer:        "the limit of the pod's rate",
 	wire.KindProxyARP:       "the answers to the pod's ARP",
 	wire.KindVeth:           "the veth pair",
 	wire.KindLink:           "the node's network card",

@@ -40,6 +40,7 @@ import (
 	"github.com/weftnet/weft/podmanager"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	"github.com/weftnet/weft/wire"
 )
 
 // Config has the components that a Server reads and controls.
@@ -200,6 +201,7 @@ func attachmentInfo(a pod.Attachment) *operatorv1.AttachmentInfo {
 			Object:  i.Object,
 			Mac:     i.MAC.String(),
 			Mtu:     uint32(i.MTU),
+			Limits:  i.Limits.String(),
 		}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())
@@ -402,12 +404,18 @@ func (o *Server) Counters(ctx context.Context, _ *operatorv1.CountersRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
+	exceeded, err := o.config.Dataplane.Violations(ctx)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
 	reply := &operatorv1.CountersReply{}
 	for _, i := range southbound.PodCounters(o.config.Pods.Attachments(), c) {
 		reply.Interfaces = append(reply.Interfaces, &operatorv1.InterfaceCounters{
 			Attachment: attachmentOf(i.At.Key), Pod: podOf(i.At.Pod), Interface: i.Name, Type: i.Type, Object: i.Object,
 			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
 			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
+			RxExceeded: exceeded[wire.PolicerName(i.Object, wire.PoliceOutput)].Packets,
+			TxExceeded: exceeded[wire.PolicerName(i.Object, wire.PoliceInput)].Packets,
 		})
 	}
 	for _, e := range slices.Concat(c.Errors, c.Refused) {

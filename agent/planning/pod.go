@@ -78,6 +78,7 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 			Object:  i.Object,
 			Mac:     i.MAC.String(),
 			Mtu:     uint32(i.MTU),
+			Limits:  i.Limits.String(),
 		}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())

@@ -212,7 +212,7 @@ func isMade(p vpp.Port) bool {
 
 // findPort collects what dataplane and kernel report of an interface; with an error the result is incomplete.
 func (r *Rebuilder) findPort(p vpp.Port, mounted linux.Mounted) (attach.Found, error) {
-	f := attach.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
+	f := attach.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels, Policers: p.Policers}
 	switch p.Interface.Type {
 	case wire.TypeTap:
 		return findTap(p, f)
@@ -329,6 +329,7 @@ func (r *Rebuilder) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) 
 	told, err := attach.FoundMemif(p.Name, allocation, list)
 	told.Labels = f.Labels
 	told.Neighbours = f.Neighbours
+	told.Policers = f.Policers
 	switch {
 	case err != nil:
 		return told, err

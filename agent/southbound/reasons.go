@@ -30,6 +30,7 @@ var statistics = map[string]string{
 	"L2 input packets":                     "frames that a bridge domain received",
 	"L2 output packets":                    "frames that a bridge domain sent",
 	"sessions replaced by new ones":        "sessions of ACLs that ended early because an interface had too many",
+	"Packets Transmitted":                  "packets within the rate of their interface",
 	"ARP replies sent":                     "ARP requests that the dataplane answered",
 	"neighbor solicitations for us":        "neighbour solicitations that the dataplane received",
 }
@@ -61,6 +62,7 @@ var explanations = map[string]string{
 	"queue full":                                   "more ARP, ND or ICMP packets than the slow path handles",
 	"ACL deny packets":                             "an ACL denies the packet: a network policy, or a rule against false routers and DHCP servers; weftctl trace shows the rule",
 	"too many sessions to add new":                 "the pod's interface has as many sessions as weft-vswitch --acl-sessions allows",
+	"Packets Dropped":                              "the packet exceeds the rate of the interface: see the limits of the pod",
 	"input ACL misses":                             "anti-spoofing: source MAC or address is not the pod's",
 	"L2 filter mac drops":                          "source MAC is filtered",
 	"L2 mac move violations":                       "source MAC belongs to another interface and may not move",

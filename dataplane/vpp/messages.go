@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/feature"
 	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
@@ -17,6 +18,7 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/memif"
+	"go.fd.io/govpp/binapi/policer"
 	"go.fd.io/govpp/binapi/punt"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vpe"
@@ -95,6 +97,12 @@ var Needed = []api.Message{
 	&acl.MacipACLDump{}, &acl.MacipACLDetails{},
 	&acl.MacipACLInterfaceAddDel{}, &acl.MacipACLInterfaceAddDelReply{},
 	&acl.MacipACLInterfaceListDump{}, &acl.MacipACLInterfaceListDetails{},
+
+	&policer.PolicerAddDel{}, &policer.PolicerAddDelReply{},
+	&policer.PolicerInput{}, &policer.PolicerInputReply{},
+	&policer.PolicerOutput{}, &policer.PolicerOutputReply{},
+	&policer.PolicerDump{}, &policer.PolicerDumpV2{}, &policer.PolicerDetails{},
+	&feature.FeatureIsEnabled{}, &feature.FeatureIsEnabledReply{},
 
 	&arp.ProxyArpAddDel{}, &arp.ProxyArpAddDelReply{},
 	&arp.ProxyArpDump{}, &arp.ProxyArpDetails{},

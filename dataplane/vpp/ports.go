@@ -155,6 +155,7 @@ type Port struct {
 	PeerMAC   netaddr.MAC    // of these neighbours; zero without neighbours
 	Socket    string         // of a memif: the path of its socket; Interface.Memif has only id and mode
 	Labels    []string       // of its VRFs and its bridge domain, each once
+	Policers  []wire.Policer // applied to it
 	hash      uint64
 }
 
@@ -193,6 +194,10 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	limits, err := policers{c}.dump(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var own []Port
 	for _, d := range p.list {
 		_, hash, ours := parseTag(d.Tag)
@@ -216,6 +221,12 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 		if isPort {
 			own[at].Addresses = append(own[at].Addresses, n.V.Address)
 			own[at].PeerMAC = n.V.MAC
+		}
+	}
+	for _, l := range limits {
+		at := slices.IndexFunc(own, func(p Port) bool { return p.Name == l.V.Interface })
+		if at >= 0 && l.V.Rate > 0 {
+			own[at].Policers = append(own[at].Policers, l.V)
 		}
 	}
 	return own, nil

@@ -26,6 +26,7 @@ func Register(s *kvscheduler.Scheduler, c *Client) error {
 		register(s, macipDescriptor(c)),
 		register(s, aclDescriptor(c)),
 		register(s, interfaceACLDescriptor(c)),
+		register(s, policerDescriptor(c)),
 		register(s, proxyARPDescriptor(c)),
 		register(s, puntRedirectDescriptor(c)),
 	)

@@ -250,6 +250,8 @@ func pluginOf(m api.Message) string {
 		return file + "_plugin.so"
 	case "tapv2": // a part of VPP itself before 26.06
 		return "tap_plugin.so"
+	case "policer": // likewise
+		return "policer_plugin.so"
 	}
 	return ""
 }

@@ -184,6 +184,8 @@ func pluginLines(o *Options) []line {
 			"veths of pods, the node's own link if there are no taps, network cards in mode af_packet"),
 		enabled("memif", "shared-memory interfaces of pods"),
 		enabled("ping", "answers echo requests to VPP's addresses, such as the gateways of networks"),
+		enabled("policer",
+			"limits of pods' rates; a plugin since VPP 26.06, before that a part of VPP, and this line has no effect"),
 		enabled("tap",
 			"taps of pods; a plugin since VPP 26.02, before that a part of VPP, and this line has no effect"),
 		enabled("tracedump", "weftctl trace; without it VPP has no message to start a trace or to read one"),

@@ -95,6 +95,7 @@ func (c *connectivity) interfaceValues(a *pod.Attachment, i pod.Interface) desir
 func (c *connectivity) tap(p port) desired.Values {
 	var v desired.Values
 	v.Add(p.DataplaneTap())
+	v = append(v, dataplaneLimits(p)...)
 	v.Add(p.LinuxTap())
 	return append(v, c.linkInPod(p)...)
 }
@@ -103,6 +104,7 @@ func (c *connectivity) tap(p port) desired.Values {
 func (c *connectivity) veth(p port) desired.Values {
 	var v desired.Values
 	v.Add(p.DataplaneVeth())
+	v = append(v, dataplaneLimits(p)...)
 	v.Add(p.LinuxVeth())
 	return append(v, c.linkInPod(p)...)
 }
@@ -130,6 +132,7 @@ func (c *connectivity) memif(p port) desired.Values {
 	}
 	var v desired.Values
 	v.Add(p.DataplaneMemif())
+	v = append(v, dataplaneLimits(p)...)
 	v = append(v, dataplaneToPod(p)...)
 	v = append(v, c.hostToPodRoutes(p)...)
 	return v

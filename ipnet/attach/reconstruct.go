@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // Found is an interface of the machine without a record.
@@ -22,8 +23,9 @@ type Found struct {
 	Type       string       // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
 	Labels     []string     // of its VRF or bridge domain in the dataplane
 	Neighbours []netip.Addr // of the dataplane: the addresses that were allocated to the pod's end
-	Memif      *pod.Memif   // of type memif
-	Pod        pod.ID       // if known
+	Policers   []wire.Policer
+	Memif      *pod.Memif // of type memif
+	Pod        pod.ID     // if known
 	PodEnd
 }
 
@@ -140,6 +142,7 @@ func (r *reconstruction) add(f Found, a *pod.Attachment, others []*pod.Attachmen
 		queues:  queues{rx: recordedQueues(f.RxQueues), tx: recordedQueues(f.TxQueues)},
 		network: networkNamed(pod.DefaultNetwork, r.networks),
 		memif:   memifChoice{assigned: f.Memif},
+		limits:  limitsOf(f.Policers),
 	}
 	isMain := f.Name == a.Key.IfName
 	// the main interface of a delegate may be on any network

@@ -33,6 +33,7 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 	i.AllowedAddresses = s.moving.Addresses
 	i.VirtualRouters = s.moving.VirtualRouters
 	i.RoutedPrefixes = s.routed
+	i.Limits = s.limits
 	i.DNS = s.dns
 	if s.addresses.claim != nil {
 		i.IPAMClaim = s.addresses.claim.Name

@@ -91,11 +91,16 @@ func (r *resolver) specs() ([]spec, error) {
 func (r *resolver) main(addresses []netip.Prefix) (spec, error) {
 	requested := &r.ev.Requested
 	network := cmp.Or(requested.Network, pod.DefaultNetwork)
+	options := optionsOf(requested, addresses)
+	var err error
+	if options.Limits, err = r.ev.MainLimits(); err != nil {
+		return spec{}, err
+	}
 	s, err := r.spec(pod.InterfaceRequest{
 		Name:    r.ev.Key.IfName,
 		Type:    requested.Type,
 		Network: network,
-		Options: optionsOf(requested, addresses),
+		Options: options,
 	})
 	if err != nil {
 		return s, err
@@ -199,6 +204,10 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	}
 	if s.mtu, err = r.mtu(s, q); err != nil {
 		return s, err
+	}
+	s.limits = q.Options.Limits
+	if err := s.limits.Holds(s.mtu); err != nil {
+		return s, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", r.ev, s.name, err)
 	}
 	s.mac, err = r.mac(s, macOf(q.Options.MAC, s.addresses.claim))
 	return s, err

@@ -23,6 +23,7 @@ type spec struct {
 	routes    routeChoice
 	moving    pod.Moving // permitted by the network
 	routed    []netip.Prefix
+	limits    pod.Limits
 	memif     memifChoice
 	dns       pod.DNS // of the network, if the options request it
 	source    source

@@ -256,10 +256,38 @@ var podCases = []struct {
 		"10.1.1.2 is the second address of its family, one each is possible",
 	},
 	{
-		"a bandwidth limit",
-		map[string]string{"kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1M"},
-		"annotation kubernetes.io/egress-bandwidth: Weft does not limit bandwidth: remove the annotation",
+		"bandwidth limits",
+		map[string]string{"kubernetes.io/ingress-bandwidth": "1.5Gi", "kubernetes.io/egress-bandwidth": "1e6"}, "",
 	},
+	{
+		"a bandwidth limit with a unit", map[string]string{"kubernetes.io/egress-bandwidth": "1Mbit"},
+		`annotation kubernetes.io/egress-bandwidth: expected a quantity such as 100M or 1.5Gi, not "1Mbit"`,
+	},
+	{
+		"two wrong bandwidth limits",
+		map[string]string{"kubernetes.io/ingress-bandwidth": "x", "kubernetes.io/egress-bandwidth": "999"},
+		`annotation kubernetes.io/egress-bandwidth: expected 1k to 4T bits per second, not "999"`,
+	},
+	{
+		"a bandwidth limit above all", map[string]string{"kubernetes.io/ingress-bandwidth": "1e99"},
+		`annotation kubernetes.io/ingress-bandwidth: expected 1k to 4T bits per second, not "1e99"`,
+	},
+	{
+		"a bandwidth limit in thousandths", map[string]string{"kubernetes.io/ingress-bandwidth": "1000000m"},
+		`annotation kubernetes.io/ingress-bandwidth: expected a quantity`,
+	},
+	{
+		"an unknown bandwidth limit", map[string]string{"kubernetes.io/in-bandwidth": "1M"},
+		"annotation kubernetes.io/in-bandwidth: unknown limit; known are kubernetes.io/ingress-bandwidth and kubernetes.io/egress-bandwidth",
+	},
+	{"limits of options", map[string]string{
+		pod.AnnotationCustom:  "t1/tap, t2/tap",
+		pod.AnnotationOptions: `{"t1": {"rate": {"ingress": "1M", "egress": "2M"}, "dscp": "EF"}, "t2": {"rate": "1M", "burst": 20000}}`,
+	}, ""},
+	{"an unknown option beside limits", map[string]string{
+		pod.AnnotationCustom:  "t1/tap",
+		pod.AnnotationOptions: `{"t1": {"rate": {"ingress": "1M"}, "dcsp": 1}}`,
+	}, `"t1": dcsp: unknown option; known are allowedAddresses, burst`},
 	{
 		"an empty limit",
 		map[string]string{"kubernetes.io/ingress-bandwidth": " ", "example.org/ingress-bandwidth": "1M"}, "",

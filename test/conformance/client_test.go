@@ -151,11 +151,15 @@ func (c *client) gather(like reflect.Type, asked, last uint32) ([]api.Message, e
 		if c.takeEvent(data) {
 			continue
 		}
-		context := binary.BigEndian.Uint32(data[2:])
 		m := reflect.New(like).Interface().(api.Message)
+		context := binary.BigEndian.Uint32(data[2:])
+		isLike := binary.BigEndian.Uint16(data) == c.ids[messageKey(m)]
+		if isLike && m.GetMessageType() == api.RequestMessage { // VPP declares some replies with a client index
+			context = binary.BigEndian.Uint32(data[6:])
+		}
 		switch {
 		case context != asked:
-		case binary.BigEndian.Uint16(data) != c.ids[messageKey(m)]:
+		case !isLike:
 			wrong = true
 		default:
 			if err := codec.DecodeMsg(data, m); err != nil {

@@ -26,6 +26,9 @@ var unsaid = map[string]bool{
 	"stats_index": true, "n_paths": true, "n_sw_ifs": true, "n_labels": true, "count": true, "cookie": true,
 	"client_index": true, "vpe_pid": true,
 	"label_stack": true, "age": true, "node_index": true,
+	// of VPP's arithmetic of policers
+	"scale": true, "cir_tokens_per_period": true, "pir_tokens_per_period": true, "last_update_time": true,
+	"current_limit": true, "current_bucket": true, "extended_limit": true, "extended_bucket": true,
 }
 
 // fields prints a message without its name.

@@ -39,7 +39,7 @@ func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 	d := &dataplane{conn, map[interface_types.InterfaceIndex]string{}}
 	for _, add := range []func(context.Context, *dataplane) error{
 		s.addInterfaces, s.addUnnumbered, s.addTables, s.addDataplaneNeighbours, s.addAFPackets, s.addBridges,
-		s.addFilters, s.addProxies, s.addMemifs,
+		s.addFilters, s.addPolicers, s.addProxies, s.addMemifs,
 	} {
 		if err := add(ctx, d); err != nil {
 			return fmt.Errorf("read the dataplane: %w", err)

@@ -83,6 +83,7 @@ func commands() map[string]command {
 		"look":      lookCommand,
 		"logged":    loggedCommand,
 		"first":     firstCommand,
+		"flood":     floodCommand,
 		"listeners": listenersCommand,
 		"ownmac":    ownmacCommand,
 		"queues":    queuesCommand,

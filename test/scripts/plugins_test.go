@@ -33,7 +33,8 @@ import (
 //	                                      it, in both orders
 //
 // LIST is a file with a configuration; $VARIABLES of the script are expanded. A KEY is an annotation of the pod,
-// portMappings with the value HOSTPORT:CONTAINERPORT, or CNI_IFNAME (default eth0).
+// portMappings with the value HOSTPORT:CONTAINERPORT, bandwidth with the bits of ingress, its burst, egress and its
+// burst, or CNI_IFNAME (default eth0).
 func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "plugins need|add|check|del|gc ...")
@@ -168,6 +169,14 @@ func settings(conf *libcni.RuntimeConf, args []string) error {
 				return err
 			}
 			capabilities[key] = []map[string]any{{"hostPort": host, "containerPort": container, "protocol": "tcp"}}
+		case isSetting && key == "bandwidth":
+			var in, inBurst, out, outBurst int
+			if _, err := fmt.Sscanf(value, "%d,%d,%d,%d", &in, &inBurst, &out, &outBurst); err != nil {
+				return err
+			}
+			capabilities[key] = map[string]int{
+				"ingressRate": in, "ingressBurst": inBurst, "egressRate": out, "egressBurst": outBurst,
+			}
 		case isSetting && strings.Contains(key, "/"):
 			annotations[key] = dataplane.CustomInterfaces(value)
 		default:

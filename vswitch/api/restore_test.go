@@ -47,7 +47,9 @@ func dumps(m *model.Model) map[string]string {
 			addresses, _ := m.Addresses(i.Index, f)
 			table, _ := m.TableOf(i.Index, f)
 			linkLocal, _ := m.LinkLocal(i.Index)
-			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal})
+			received, _ := m.IsPoliced(i.Index, model.PoliceInput)
+			sent, _ := m.IsPoliced(i.Index, model.PoliceOutput)
+			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal, received, sent})
 		}
 	}
 	for _, t := range m.Tables() {
@@ -72,6 +74,7 @@ func dumps(m *model.Model) map[string]string {
 		"applied MACIPs": m.AppliedMACIPs(every),
 		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
 		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans(),
+		"policers": m.Policers(every),
 	} {
 		add(name, list)
 	}
@@ -133,10 +136,14 @@ func configured(e *modeltest.Engine) map[string]string {
 	all := map[string]string{}
 	e.Look(func(s modeltest.State) {
 		for k, i := range s.Interfaces {
-			filter := []any{i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count}
+			filter := []any{
+				i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count, i.PoliceInput != nil, i.PoliceOutput != nil,
+			}
 			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses})
 			i.ACL = forward.AccessLists{}
 			i.MACIP = nil
+			i.PoliceInput = nil
+			i.PoliceOutput = nil
 			i.Redirect4 = nil
 			i.Redirect6 = nil
 			i.Tunnel = nil
@@ -301,6 +308,15 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
 	ok(m.SetSpan(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
 	m.SetPuntUDP(forward.IP4, true)
+	policer := model.Policer{Name: "blue", Rate: 1000, Burst: 80_000, Conform: model.PolicerAction{Type: 2, DSCP: 46}}
+	blue, err := m.AddPolicer(policer)
+	ok(err)
+	ok(m.ApplyPolicer(on.tap, blue, model.PoliceInput, true))
+	policer.Name = "red"
+	policer.Conform = model.PolicerAction{Type: 1}
+	red, err := m.AddPolicer(policer)
+	ok(err)
+	ok(m.ApplyPolicer(on.frames, red, model.PoliceOutput, true))
 }
 
 func TestRestoredStateAnswersAllDumpsAlike(t *testing.T) {
@@ -358,6 +374,11 @@ func wipe(t *testing.T, m *model.Model) {
 	for _, r := range m.ProxyARPs() {
 		if err := m.DeleteProxyARP(r); err != nil {
 			t.Error(err)
+		}
+	}
+	for range m.Policers(model.NoIndex) {
+		for index := range uint32(2) {
+			_ = m.DeletePolicer(index)
 		}
 	}
 	m.CountACLs(false)

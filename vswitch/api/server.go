@@ -17,6 +17,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/feature"
 	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
@@ -25,6 +26,7 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/memif"
+	"go.fd.io/govpp/binapi/policer"
 	"go.fd.io/govpp/binapi/punt"
 	"go.fd.io/govpp/binapi/span"
 	"go.fd.io/govpp/binapi/tapv2"
@@ -77,7 +79,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	for _, h := range slices.Concat(connectionHandlers, interfaceHandlers, tapHandlers, afPacketHandlers, memifHandlers,
 		vxlanHandlers,
 		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, spanHandlers,
-		traceHandlers, cliHandlers) {
+		policerHandlers, traceHandlers, cliHandlers) {
 		s.table.register(h)
 	}
 	return s
@@ -224,6 +226,8 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
 		moduleVersion(gso.APIFile, gso.APIVersion),
 		moduleVersion(span.APIFile, span.APIVersion),
+		moduleVersion(policer.APIFile, policer.APIVersion),
+		moduleVersion(feature.APIFile, feature.APIVersion),
 		moduleVersion(tracedump.APIFile, tracedump.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(af_packet.APIFile, af_packet.APIVersion),

@@ -322,13 +322,18 @@ func (c *plainACL) count(in, out *iface, bytes int) {
 	}
 }
 
-// egress applies the output ACLs to a frame that leaves by an interface.
+// egress applies the output ACLs and the policer to a frame that leaves by an interface.
 func (w *worker) egress(b *frame.Buffer, d verdict) verdict {
-	if d.out == nil || d.out.acl == nil || d.punt != 0 {
+	if d.out == nil || d.punt != 0 || d.out.acl == nil && d.out.policeOut == nil {
 		return d
 	}
-	if r := w.acl.verdict(d.out, outward, b.Bytes()); r != noDrop {
-		return verdict{drop: r}
+	if d.out.acl != nil {
+		if r := w.acl.verdict(d.out, outward, b.Bytes()); r != noDrop {
+			return verdict{drop: r}
+		}
+	}
+	if p := d.out.policeOut; p != nil && d.mtu == 0 && !w.police(p, d.out, b, dropPolicerOutput) {
+		return verdict{drop: dropPolicerOutput}
 	}
 	return d
 }

@@ -62,6 +62,9 @@ var (
 	podMAC  = frame.MAC{2, 0, 0, 0, 0, 9}
 )
 
+// own are the addresses of both interfaces of a bench.
+var own = []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
+
 // bench is an engine with memory ports on interfaces 1 and 2; the test drives its worker.
 type bench struct {
 	engine  *Engine
@@ -97,7 +100,6 @@ func newBench(tb testing.TB) *bench {
 // addresses.
 func (b *bench) configure(tb testing.TB) {
 	tb.Helper()
-	own := []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
 	for index := uint32(1); index <= 2; index++ {
 		err := b.engine.SetInterface(index, Interface{Up: true, MAC: portMAC, Addresses: own, IP6Enabled: true})
 		if err != nil {

@@ -340,7 +340,7 @@ func (l *l2Forwarder) replicate(out *iface, b *frame.Buffer) {
 	}
 	c.SetLen(copy(c.Room(), b.Bytes()))
 	c.Virtio = b.Virtio
-	l.w.send(out, c)
+	l.w.sendPoliced(out, c)
 }
 
 // floodedBVI returns the BVI if it receives the flooded frame b, or nil. A BVI receives multicast and frames to its own

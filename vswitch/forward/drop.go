@@ -77,6 +77,8 @@ const (
 	dropTunnelTooBig
 	dropTunnelRoute
 	dropTunnelRouteMTU
+	dropPolicerInput
+	dropPolicerOutput
 	statLearned // bridge domain statistics, which VPP counts among the errors
 	statMoved
 	statTableFull
@@ -167,6 +169,8 @@ var reasonNames = withACLNames([reasons]string{
 	dropTunnelTooBig:     "vxlan4-encap/packet exceeds the tunnel's MTU",
 	dropTunnelRoute:      "vxlan4-encap/no route to the other end",
 	dropTunnelRouteMTU:   "vxlan4-encap/envelope exceeds the MTU of its route",
+	dropPolicerInput:     "policer-input/Packets Dropped",
+	dropPolicerOutput:    "policer-output/Packets Dropped",
 	statLearned:          "l2-learn/L2 learn misses",
 	statMoved:            "l2-learn/L2 mac moves",
 	statTableFull:        "l2-learn/L2 not learned due to limit",

@@ -22,7 +22,8 @@ type fastPath struct {
 	out            *iface // of the previous frame
 	port           *attachedPort
 
-	acl plainACL
+	acl      plainACL
+	exceeded bool // the frame exceeds the rate of out, by conforms
 }
 
 // fastPath returns the fast path of a vector from in; false if all frames take the full path.
@@ -55,6 +56,14 @@ func (s *fastPath) tryForward(b *frame.Buffer) bool {
 		return s.tryBridge(h) && s.mayLeave(s.out, h, b.Len())
 	}
 	return s.tryRoute(b, h)
+}
+
+// conforms reports whether a frame conforms to the policer of its output interface. The frame is dropped otherwise: the
+// full path would police it again.
+func (s *fastPath) conforms(b *frame.Buffer) bool {
+	p := s.out.policeOut
+	s.exceeded = p != nil && !s.w.police(p, s.out, b, dropPolicerOutput)
+	return !s.exceeded
 }
 
 // mayLeave reports whether the output ACLs of an interface permit the frame, and counts its rules then.

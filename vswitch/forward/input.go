@@ -72,11 +72,16 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 	if in != nil && in.mirrors != nil {
 		w.tx.mirror.copyAll(in, in.mirrors.rx, v)
 	}
+	w.timed = false
 	if w.tracing != nil && w.tracing.wants(from.port) {
 		return w.tracedVector(from, in, v)
 	}
 	w.routes.use(w.snapshot)
 	s, short := w.fastPath(in)
+	var limit *Policer
+	if in != nil {
+		limit = in.policeIn
+	}
 	var tally vectorTally
 	var run *attachedPort // output port of the frames from start on, which are in no queue yet
 	start := 0
@@ -88,7 +93,11 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 		}
 		tally.bytes += uint64(b.Len())
 		kind := b.EthernetType()
-		if short && s.tryForward(b) {
+		var policed reason
+		if limit != nil && !w.police(limit, in, b, dropPolicerInput) {
+			policed = dropPolicerInput
+		}
+		if short && policed == noDrop && s.tryForward(b) && s.conforms(b) {
 			line.result = verdict{out: s.out}
 			line.detail = 0
 			tally.count(kind)
@@ -104,7 +113,14 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 		start = n + 1
 		s.target = 0 // the full path may learn that the MAC has moved
 		w.detail = 0
-		d := w.egress(b, w.input(in, b))
+		d := verdict{drop: policed}
+		switch {
+		case s.exceeded:
+			s.exceeded = false
+			d.drop = dropPolicerOutput
+		case policed == noDrop:
+			d = w.egress(b, w.input(in, b))
+		}
 		line.result = d
 		line.detail = w.detail
 		tally.add(b, d)

@@ -49,6 +49,9 @@ type Interface struct {
 	Tunnel *Tunnel
 
 	Mirrors []Mirror // of an interface with a port
+
+	PoliceInput  *Policer // of received frames, before all filters; nil: all pass
+	PoliceOutput *Policer // of sent frames, after all filters
 }
 
 // SetInterface creates an interface or replaces its configuration; neighbours and counters stay. It returns
@@ -109,6 +112,8 @@ type iface struct {
 	redirect6  *Redirect
 	tunnel     *tunnel  // nil: none
 	mirrors    *mirrors // nil: none
+	policeIn   *Policer // nil: all pass
+	policeOut  *Policer
 	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker, as are the budgets
 	floods     []*budget
@@ -137,6 +142,8 @@ func (i *iface) set(c Interface) {
 	i.proxyARP = c.ProxyARP
 	i.proxyND = c.ProxyND
 	i.mirrors = newMirrors(c.Mirrors)
+	i.policeIn = c.PoliceInput
+	i.policeOut = c.PoliceOutput
 }
 
 // macWordMask selects the destination MAC in the first word of an Ethernet header.

@@ -26,7 +26,7 @@ var (
 
 // lab is a running engine with pods: network namespaces with a tap each.
 type lab struct {
-	t      *testing.T
+	t      testing.TB
 	engine *forward.Engine
 	pods   []*pod
 }
@@ -41,9 +41,9 @@ type pod struct {
 	static    bool
 }
 
-func newLab(t *testing.T) *lab { t.Helper(); return newLabOf(t, 1) }
+func newLab(t testing.TB) *lab { t.Helper(); return newLabOf(t, 1) }
 
-func newLabOf(t *testing.T, workers int) *lab {
+func newLabOf(t testing.TB, workers int) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
 	e, end := startEngine(t, workers)
@@ -131,7 +131,7 @@ func (l *lab) configure(p *pod) {
 
 // linkReady reports whether the kernel has noticed carrier and accepts packets to the pod's addresses: both take some
 // time after netlink shows the link up with its addresses.
-func (p *pod) linkReady(t *testing.T) (ready bool) {
+func (p *pod) linkReady(t testing.TB) (ready bool) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
 		link, err := netlink.LinkByName(p.info.Name)
@@ -155,7 +155,7 @@ func (p *pod) receives(a netip.Addr) bool {
 }
 
 // addRoutes adds the pod's default routes.
-func (p *pod) addRoutes(t *testing.T) {
+func (p *pod) addRoutes(t testing.TB) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
 		link, err := netlink.LinkByName(p.info.Name)

@@ -168,7 +168,16 @@ func (w *worker) sendFragments(out *iface, b *frame.Buffer, mtu int) reason {
 	if !ok {
 		return dropFragment4
 	}
-	return w.tx.sendPieces(f.Next, func(piece *frame.Buffer) { w.send(out, piece) })
+	return w.tx.sendPieces(f.Next, func(piece *frame.Buffer) { w.sendPoliced(out, piece) })
+}
+
+// sendPoliced sends a frame, which no verdict is about, if it conforms to the policer of its output interface.
+func (w *worker) sendPoliced(out *iface, b *frame.Buffer) {
+	if p := out.policeOut; p != nil && !w.police(p, out, b, dropPolicerOutput) {
+		w.tx.discard(b, dropPolicerOutput)
+		return
+	}
+	w.send(out, b)
 }
 
 // sendPieces sends the pieces that next writes, each in its own buffer, until next returns 0.

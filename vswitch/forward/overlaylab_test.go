@@ -27,7 +27,7 @@ import (
 )
 
 // asTheAgentDoes turns off the offloads of a pod's end that a packet socket does not express (dataplane/linux).
-func asTheAgentDoes(t *testing.T, link string, butCRC bool) {
+func asTheAgentDoes(t testing.TB, link string, butCRC bool) {
 	t.Helper()
 	tool, err := ethtool.NewEthtool()
 	if err != nil {

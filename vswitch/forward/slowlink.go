@@ -74,6 +74,7 @@ func (s *slowLink) punt(in, sender *iface, b *frame.Buffer, d verdict) {
 // takeInjected sends the frames of the slow path.
 func (s *slowLink) receive() bool {
 	some := false
+	s.w.timed = false
 	for range injectedBurst {
 		m := s.fromSlow.Peek()
 		b := s.w.tx.pool.One()

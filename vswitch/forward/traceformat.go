@@ -142,6 +142,8 @@ func (f *pathFormat) step(s *traceStep) {
 	case stepDecap:
 		f.node("vxlan-input")
 		f.line("VXLAN decap from %s", f.nameOf(s.iface))
+	case stepPolicer:
+		f.policer(s)
 	case stepKept:
 		f.node("ip-local-full-reassembly")
 		f.line("kept until the other fragments of the packet are there")
@@ -153,6 +155,20 @@ func (f *pathFormat) step(s *traceStep) {
 	case stepPunt, stepDrop:
 		f.ending(s)
 	}
+}
+
+// policer prints the decision of a policer. A frame without packets that conform is dropped.
+func (f *pathFormat) policer(s *traceStep) {
+	node := "policer-input"
+	if s.output {
+		node = "policer-output"
+	}
+	f.node(node)
+	if s.number == 0 {
+		f.line("%s: exceeds the rate", f.nameOf(s.iface))
+		return
+	}
+	f.line("%s: %d packets conform", f.nameOf(s.iface), s.number)
 }
 
 // accessList prints the decision of the ACLs of an interface.

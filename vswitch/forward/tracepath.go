@@ -100,6 +100,7 @@ const (
 	stepRewrite                           // iface: output, mac: neighbour
 	stepEncap                             // iface: tunnel
 	stepDecap                             // iface: tunnel
+	stepPolicer                           // iface, output; number: conforming packets of a train
 	stepKept                              // a fragment waits for the others of its packet
 	stepSend                              // iface
 	stepPunt                              // number: slow.Reason
@@ -114,7 +115,7 @@ type traceStep struct {
 	number uint32
 	addr   netip.Addr
 	acl    *ACLFilter
-	output bool // an output ACL decided
+	output bool // an output ACL or policer decided
 }
 
 // add appends a step. It is called on a path only, which is nil unless a frame is traced.
@@ -159,7 +160,12 @@ func (w *worker) tracedVector(from *rxQueue, in *iface, v []*frame.Buffer) int {
 			w.traceFilters(in, b)
 		}
 		w.detail = 0
-		d := w.egress(b, w.input(in, b))
+		var d verdict
+		if in != nil && in.policeIn != nil && !w.police(in.policeIn, in, b, dropPolicerInput) {
+			d.drop = dropPolicerInput
+		} else {
+			d = w.egress(b, w.input(in, b))
+		}
 		line.result = d
 		line.detail = w.detail
 		tally.add(b, d)

@@ -103,7 +103,7 @@ func (l *lab) addVethPair(p *pod, c cable) {
 }
 
 // offloadsOff does what ethtool -K <link> tso off gso off tx off gro off does.
-func offloadsOff(t *testing.T, link string) {
+func offloadsOff(t testing.TB, link string) {
 	t.Helper()
 	const (
 		setTxChecksum = 0x17

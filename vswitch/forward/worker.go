@@ -51,8 +51,10 @@ type view struct {
 	snapshot  *snapshot
 	ports     portTable
 	drops     dropCounters
-	stopwatch func() time.Duration // monotonic time
-	path      *tracePath           // of the frame that is traced; nil: it is not
+	stopwatch func() time.Duration // monotonic time since the start of the engine
+	now       time.Duration        // of the vector, if timed; see instant
+	timed     bool
+	path      *tracePath // of the frame that is traced; nil: it is not
 }
 
 func newWorker(e *Engine, id int) (*worker, error) {
@@ -60,7 +62,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
+	start := e.start // workers share the clock, because they share policers
 	w := &worker{
 		engine:     e,
 		fragmentID: rand.Uint32(),

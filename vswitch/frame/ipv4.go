@@ -92,6 +92,18 @@ func (p IPv4) DecrementTTL() {
 	binary.BigEndian.PutUint16(p[10:], uint16(c))
 }
 
+// SetDSCP sets the six bits of the DSCP, and leaves ECN.
+func (p IPv4) SetDSCP(dscp uint8) {
+	tos := dscp<<2 | p[1]&3
+	// RFC 1624, equation 3
+	sum := uint32(^binary.BigEndian.Uint16(p[10:])) + uint32(^(uint16(p[0])<<8 | uint16(p[1]))) +
+		uint32(uint16(p[0])<<8|uint16(tos))
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	p[1] = tos
+	binary.BigEndian.PutUint16(p[10:], ^uint16(sum))
+}
+
 // IPFields are the fields of an IP header to write. TOS is the traffic class in IPv6, which has no identification.
 type IPFields struct {
 	TOS, TTL, Protocol  uint8

@@ -49,6 +49,12 @@ func (p IPv6) Destination() netip.Addr { return netip.AddrFrom16([16]byte(p[24:4
 // DecrementHopLimit decrements the hop limit, which must not be zero.
 func (p IPv6) DecrementHopLimit() { p[7]-- }
 
+// SetDSCP sets the six bits of the DSCP, and leaves ECN.
+func (p IPv6) SetDSCP(dscp uint8) {
+	p[0] = p[0]&0xf0 | dscp>>2
+	p[1] = p[1]&0x3f | dscp<<6
+}
+
 // Upper is the header after a packet's extension headers.
 type Upper struct {
 	Protocol uint8

@@ -82,6 +82,41 @@ func (s *Segmenter) identification(h ipHeader) uint16 {
 	return binary.BigEndian.Uint16(s.frame[h.at+4:]) + s.count
 }
 
+// Sizes returns the number of segments, the length of each but the last, and the length of the last, as frames on the
+// wire.
+func (s *Segmenter) Sizes() (segments, full, last int) {
+	payload := len(s.frame) - s.headers
+	segments = (payload + s.size - 1) / s.size
+	return segments, s.headers + s.size, s.headers + payload - (segments-1)*s.size
+}
+
+// Cut shortens a frame to its first n segments, all full. The frame must be the Segmenter's, which is of no use
+// afterwards.
+func (s *Segmenter) Cut(b *Buffer, n int) {
+	b.SetLen(s.headers + n*s.size)
+	whole := b.Bytes()
+	putIP(whole, s.ip, s.identification(s.ip))
+	body := whole[s.ip.upper:]
+	if s.udp {
+		binary.BigEndian.PutUint16(body[4:], uint16(len(body)))
+		putPartialChecksum(whole[s.ip.at:], body, udpChecksumOffset)
+	} else {
+		body[13] &^= tcpFIN | tcpPSH // the last segment has them
+		putPartialChecksum(whole[s.ip.at:], body, tcpChecksumOffset)
+	}
+	if s.tunnel != s.ip {
+		putIP(whole, s.tunnel, s.identification(s.tunnel))
+		if s.tunnel.protocol == ProtocolUDP {
+			binary.BigEndian.PutUint16(whole[s.tunnel.upper+4:], uint16(len(whole)-s.tunnel.upper))
+		}
+		return // only the Segmenter completes the headers of a tunnel
+	}
+	if n == 1 {
+		b.Virtio.GSOType = GSONone
+		b.Virtio.GSOSize = 0
+	}
+}
+
 // Longest returns the length of the longest segment.
 func (s *Segmenter) Longest() int { return min(s.headers+s.size, len(s.frame)) }
 
@@ -102,12 +137,22 @@ func (s *Segmenter) putUpper(segment []byte, last bool) {
 	putTransportChecksum(segment[s.ip.at:], body, tcpChecksumOffset)
 }
 
+// putPartialChecksum writes the sum of the pseudo header to the checksum of a UDP datagram or TCP segment.
+func putPartialChecksum(packet, body []byte, field int) {
+	binary.BigEndian.PutUint16(body[field:], packetPseudoHeader(packet, protocolOf(field), len(body)))
+}
+
+// protocolOf returns the protocol with the checksum at offset field of its header.
+func protocolOf(field int) uint8 {
+	if field == udpChecksumOffset {
+		return ProtocolUDP
+	}
+	return ProtocolTCP
+}
+
 // putTransportChecksum writes the checksum of the UDP datagram or TCP segment of an IP packet, at offset field of body.
 func putTransportChecksum(packet, body []byte, field int) {
-	protocol := uint8(ProtocolTCP)
-	if field == udpChecksumOffset {
-		protocol = ProtocolUDP
-	}
+	protocol := protocolOf(field)
 	body[field] = 0
 	body[field+1] = 0
 	sum := ^Sum(body, packetPseudoHeader(packet, protocol, len(body)))

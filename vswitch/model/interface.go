@@ -61,6 +61,7 @@ type iface struct {
 	neighbours map[netip.Addr]*neighbour
 	bridge     *bridge               // or nil
 	mirrors    map[uint32]SpanState  // by target
+	policers   [policings]uint32     // indexes by direction, or NoIndex
 	connected  map[routeKey]fibRoute // routes of the addresses
 	routes     map[routeKey]struct{} // routes with a path over the interface
 }
@@ -70,6 +71,7 @@ func newIface(i Interface) *iface {
 		Interface:  i,
 		donor:      NoIndex,
 		macip:      NoIndex,
+		policers:   noPolicers,
 		vrfs:       map[forward.Family]uint32{},
 		neighbours: map[netip.Addr]*neighbour{},
 		proxyHosts: map[netip.Addr]forward.TableKey{},
@@ -228,6 +230,8 @@ func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
 		f.Tunnel = v.tunnel()
 	}
 	f.Mirrors = i.engineMirrors()
+	f.PoliceInput = m.bucketLocked(i, PoliceInput)
+	f.PoliceOutput = m.bucketLocked(i, PoliceOutput)
 	for _, p := range m.addressesLocked(i) {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()

@@ -33,6 +33,7 @@ type Model struct {
 	bridges    *bridges
 	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
 	acls       aclSet[forward.ACLRule, forward.ACLFilter]
+	policers   map[uint32]*policer
 	countACLs  bool // the rules of ACLs count packets
 	sockets    memifSockets
 	proxyARPs  []forward.ProxyRange
@@ -54,6 +55,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 			return forward.NewACLFilter(index, a.Tag, a.Rules)
 		}),
 		sockets:   memifSockets{byID: map[uint32]*memifSocket{}},
+		policers:  map[uint32]*policer{},
 		redirects: map[redirectKey]Path{},
 		puntUDP:   map[forward.Family]bool{},
 	}

@@ -92,6 +92,15 @@ func (m *Model) restoreACLsLocked(s *State) error {
 		}
 		m.macips.put(a.Index, a.ACL)
 	}
+	for _, p := range s.Policers {
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("%w: policer %d (%s): %w", errState, p.Index, p.Name, err)
+		}
+		if m.policers[p.Index] != nil {
+			return fmt.Errorf("%w: policer %d twice", errState, p.Index)
+		}
+		m.putPolicerLocked(p.Index, p.Policer)
+	}
 	m.countACLs = s.CountACLs
 	m.acls.next = s.NextACL
 	m.macips.next = s.NextMACIP
@@ -126,6 +135,7 @@ func (m *Model) restoreInterfacesLocked(s *State) error {
 		if one.Mirrors != nil {
 			i.mirrors = one.Mirrors
 		}
+		i.policers = one.Policers
 		i.addresses = one.Addresses
 		i.donor = one.Donor
 		i.ip6 = ip6{one.LinkLocal, one.IP6Locks}
@@ -176,6 +186,11 @@ func (m *Model) checkReferencesLocked(*State) error {
 		for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
 			if m.acls.acls[a] == nil {
 				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
+			}
+		}
+		for _, p := range i.policers {
+			if p != NoIndex && m.policers[p] == nil {
+				return fmt.Errorf("%w: %s has policer %d, which is missing", errState, i.Name, p)
 			}
 		}
 		for target, state := range i.mirrors {

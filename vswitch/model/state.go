@@ -16,7 +16,7 @@ import (
 
 // StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in
 // it or of the meaning of a field needs a new version.
-const StateVersion = 3
+const StateVersion = 4
 
 // State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived
 // state, such as the users of VRFs, is not in it, nor are the MACs and counters of the packet path.
@@ -33,6 +33,7 @@ type State struct {
 	CountACLs  bool
 	MACIPs     []MACIPDetails
 	NextMACIP  uint32
+	Policers   []PolicerState
 	Sockets    []SocketState
 	ProxyARPs  []forward.ProxyRange
 	Redirects  []RedirectState
@@ -51,6 +52,7 @@ type InterfaceState struct {
 	ACLs       ACLLists
 	Sessions   []forward.Session // of its ACLs
 	Mirrors    map[uint32]SpanState
+	Policers   [policings]uint32
 	ProxyARP   bool
 	ProxyND    bool
 	ProxyHosts []ProxyHostState
@@ -102,6 +104,12 @@ type BridgeState struct {
 	BVI     uint32
 	Members []BridgeMember
 	Fixed   []L2Entry
+}
+
+// PolicerState is a policer. Its bucket is full after a handover.
+type PolicerState struct {
+	Policer
+	Index uint32
 }
 
 // SocketState is a memif socket.
@@ -174,6 +182,9 @@ func (m *Model) State() *State {
 			Fixed:   slices.Collect(maps.Values(b.fixed)),
 		})
 	}
+	for _, index := range slices.Sorted(maps.Keys(m.policers)) {
+		s.Policers = append(s.Policers, PolicerState{m.policers[index].Policer, index})
+	}
 	for id, socket := range m.sockets.byID {
 		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
 	}
@@ -194,6 +205,7 @@ func (i *iface) state(now time.Time) InterfaceState {
 		MACIP:      i.macip,
 		ACLs:       i.acls,
 		Mirrors:    maps.Clone(i.mirrors),
+		Policers:   i.policers,
 		ProxyARP:   i.proxyARP,
 		ProxyND:    i.proxyND,
 		PortFailed: i.portFailed,

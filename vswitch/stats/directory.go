@@ -68,6 +68,9 @@ type directory struct {
 	simple     []int // offsets of the vectors, in the order of simple
 	combined   []int
 	errorsAt   int
+
+	policers   int // number of indexes
+	policersAt int
 }
 
 // aclVector locates the counters of the rules of an ACL.
@@ -89,6 +92,7 @@ func (d *directory) fits(r *Reading) bool {
 			return n == named{i.Index, i.Name}
 		}) &&
 		slices.EqualFunc(d.errors, r.Errors, func(name string, e Error) bool { return name == e.Name }) &&
+		d.policers == len(r.Violations) &&
 		slices.EqualFunc(d.acls, r.ACLs, func(v aclVector, a ACL) bool {
 			return v.index == a.Index && v.rules == len(a.Matches)
 		})
@@ -110,7 +114,7 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 	}
 	perInterface := len(simple) + len(combined)
 	w := &entries{arena: a}
-	w.at = a.vector(workers+1+1+perInterface+1+len(d.errors)+perInterface*len(d.interfaces)+len(r.ACLs), entrySize)
+	w.at = a.vector(workers+1+1+perInterface+1+1+len(d.errors)+perInterface*len(d.interfaces)+len(r.ACLs), entrySize)
 	d.at = w.at
 	w.scalar("/sys/heartbeat", 0)
 	w.scalar("/sys/last_stats_clear", 0)
@@ -130,6 +134,9 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 		w.link("/err/"+name, vector, i)
 	}
 	w.links(d.interfaces, first)
+	if d.policers = len(r.Violations); d.policers > 0 {
+		d.policersAt = w.counters("/net/policer/violate", typeCombined, d.policers, 16)
+	}
 	for _, l := range r.ACLs {
 		at := w.counters(fmt.Sprintf("/acl/%d/matches", l.Index), typeCombined, len(l.Matches), 16)
 		d.acls = append(d.acls, aclVector{l.Index, len(l.Matches), at})
@@ -159,6 +166,10 @@ func (d *directory) fill(mem []byte, r *Reading) {
 			store(mem, v.at+rule*16, m.Packets)
 			store(mem, v.at+rule*16+8, m.Bytes)
 		}
+	}
+	for n, v := range r.Violations {
+		store(mem, d.policersAt+n*16, v.Packets)
+		store(mem, d.policersAt+n*16+8, v.Bytes)
 	}
 	for n, e := range r.Errors {
 		store(mem, d.errorsAt+n*8, e.Count)

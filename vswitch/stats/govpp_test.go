@@ -137,6 +137,13 @@ func expected(r *Reading, boot, beats uint64) map[string]adapter.Stat {
 		all["/err/"+e.Name] = adapter.SimpleCounterStat{{adapter.Counter(e.Count)}}
 	}
 	all["/node/errors"] = adapter.SimpleCounterStat{errors}
+	var violations []adapter.CombinedCounter
+	for _, v := range r.Violations {
+		violations = append(violations, adapter.CombinedCounter{v.Packets, v.Bytes})
+	}
+	if len(violations) > 0 {
+		all["/net/policer/violate"] = adapter.CombinedCounterStat{violations}
+	}
 	return all
 }
 
@@ -158,6 +165,9 @@ func compare(t rapid.TB, have, want map[string]adapter.Stat) {
 func readings() *rapid.Generator[Reading] {
 	return rapid.Custom(func(t *rapid.T) Reading {
 		r := Reading{Workers: rapid.IntRange(1, 4).Draw(t, "workers")}
+		for range rapid.IntRange(0, 3).Draw(t, "policers") {
+			r.Violations = append(r.Violations, Combined{rapid.Uint64().Draw(t, "packets"), rapid.Uint64().Draw(t, "bytes")})
+		}
 		indexes := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 40), 0, 12, rapid.ID[uint32]).Draw(t, "indexes")
 		for _, n := range indexes {
 			kind := rapid.SampledFrom([]string{"tap%d", "memif7/%d", "host-veth%d"}).Draw(t, "kind")

@@ -42,6 +42,7 @@ type Reading struct {
 	Interfaces []Interface // each index once
 	Errors     []Error     // each name once, always in the same order
 	ACLs       []ACL       // each index once, in the same order
+	Violations []Combined  // of policers, by index
 }
 
 // Interface holds the totals of one interface since its creation.

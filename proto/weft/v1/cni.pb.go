@@ -282,7 +282,8 @@ type AddRequest struct {
 	InterfaceOptions string `protobuf:"bytes,16,opt,name=interface_options,json=interfaceOptions,proto3" json:"interface_options,omitempty"` // JSON, as in the annotation contivpp.io/custom-if-options
 	// The foreign IPAM plugin needs the main interface. It has no addresses until Address assigns them.
 	AwaitsAddresses bool     `protobuf:"varint,17,opt,name=awaits_addresses,json=awaitsAddresses,proto3" json:"awaits_addresses,omitempty"`
-	Pools           []string `protobuf:"bytes,18,rep,name=pools,proto3" json:"pools,omitempty"` // for mode ipam: names of address pools; empty: the pod's pools
+	Pools           []string `protobuf:"bytes,18,rep,name=pools,proto3" json:"pools,omitempty"`         // for mode ipam: names of address pools; empty: the pod's pools
+	Bandwidth       string   `protobuf:"bytes,19,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // JSON, as in runtimeConfig: ingressRate, ingressBurst, egressRate, egressBurst in bits
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -441,6 +442,13 @@ func (x *AddRequest) GetPools() []string {
 		return x.Pools
 	}
 	return nil
+}
+
+func (x *AddRequest) GetBandwidth() string {
+	if x != nil {
+		return x.Bandwidth
+	}
+	return ""
 }
 
 type AddReply struct {
@@ -1382,7 +1390,7 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x10\n" +
 	"\x03msg\x18\x02 \x01(\tR\x03msg\x12\x18\n" +
-	"\adetails\x18\x03 \x01(\tR\adetails\"\x88\x06\n" +
+	"\adetails\x18\x03 \x01(\tR\adetails\"\xa6\x06\n" +
 	"\n" +
 	"AddRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
@@ -1405,7 +1413,8 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x0einterface_type\x18\x0f \x01(\tR\rinterfaceType\x12+\n" +
 	"\x11interface_options\x18\x10 \x01(\tR\x10interfaceOptions\x12)\n" +
 	"\x10awaits_addresses\x18\x11 \x01(\bR\x0fawaitsAddresses\x12\x14\n" +
-	"\x05pools\x18\x12 \x03(\tR\x05pools\x1a>\n" +
+	"\x05pools\x18\x12 \x03(\tR\x05pools\x12\x1c\n" +
+	"\tbandwidth\x18\x13 \x01(\tR\tbandwidth\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfa\x01\n" +

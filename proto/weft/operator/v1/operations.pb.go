@@ -940,7 +940,8 @@ type InterfaceInfo struct {
 	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`
 	Mtu           uint32                 `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Addresses     []string               `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"` // of a memif on a direct network: what it is connected to, or why it is not
+	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"`     // of a memif on a direct network: what it is connected to, or why it is not
+	Limits        string                 `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"` // of its packets, for people; "": none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1027,6 +1028,13 @@ func (x *InterfaceInfo) GetAddresses() []string {
 func (x *InterfaceInfo) GetPeer() string {
 	if x != nil {
 		return x.Peer
+	}
+	return ""
+}
+
+func (x *InterfaceInfo) GetLimits() string {
+	if x != nil {
+		return x.Limits
 	}
 	return ""
 }
@@ -3267,8 +3275,10 @@ type InterfaceCounters struct {
 	RxDrops       uint64                 `protobuf:"varint,8,opt,name=rx_drops,json=rxDrops,proto3" json:"rx_drops,omitempty"`       // to the pod, which did not accept them
 	TxPackets     uint64                 `protobuf:"varint,9,opt,name=tx_packets,json=txPackets,proto3" json:"tx_packets,omitempty"` // from the pod
 	TxBytes       uint64                 `protobuf:"varint,10,opt,name=tx_bytes,json=txBytes,proto3" json:"tx_bytes,omitempty"`
-	TxDrops       uint64                 `protobuf:"varint,11,opt,name=tx_drops,json=txDrops,proto3" json:"tx_drops,omitempty"` // from the pod, dropped by the dataplane
-	Connected     *bool                  `protobuf:"varint,12,opt,name=connected,proto3,oneof" json:"connected,omitempty"`      // for a memif: the pod's program is connected
+	TxDrops       uint64                 `protobuf:"varint,11,opt,name=tx_drops,json=txDrops,proto3" json:"tx_drops,omitempty"`          // from the pod, dropped by the dataplane
+	Connected     *bool                  `protobuf:"varint,12,opt,name=connected,proto3,oneof" json:"connected,omitempty"`               // for a memif: the pod's program is connected
+	RxExceeded    uint64                 `protobuf:"varint,13,opt,name=rx_exceeded,json=rxExceeded,proto3" json:"rx_exceeded,omitempty"` // packets to the pod that exceeded its limit, and were dropped
+	TxExceeded    uint64                 `protobuf:"varint,14,opt,name=tx_exceeded,json=txExceeded,proto3" json:"tx_exceeded,omitempty"` // likewise from the pod; also in tx_drops
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3385,6 +3395,20 @@ func (x *InterfaceCounters) GetConnected() bool {
 		return *x.Connected
 	}
 	return false
+}
+
+func (x *InterfaceCounters) GetRxExceeded() uint64 {
+	if x != nil {
+		return x.RxExceeded
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetTxExceeded() uint64 {
+	if x != nil {
+		return x.TxExceeded
+	}
+	return 0
 }
 
 // ErrorCounter is an error counter of a graph node of the dataplane.
@@ -4617,7 +4641,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"notChecked\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -4626,7 +4650,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
 	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x1c\n" +
 	"\taddresses\x18\a \x03(\tR\taddresses\x12\x12\n" +
-	"\x04peer\x18\b \x01(\tR\x04peer\"\xfb\x01\n" +
+	"\x04peer\x18\b \x01(\tR\x04peer\x12\x16\n" +
+	"\x06limits\x18\t \x01(\tR\x06limits\"\xfb\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
@@ -4832,7 +4857,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"interfaces\x18\x01 \x03(\v2#.weft.operator.v1.InterfaceCountersR\n" +
 	"interfaces\x126\n" +
-	"\x06errors\x18\x02 \x03(\v2\x1e.weft.operator.v1.ErrorCounterR\x06errors\"\x8d\x03\n" +
+	"\x06errors\x18\x02 \x03(\v2\x1e.weft.operator.v1.ErrorCounterR\x06errors\"\xcf\x03\n" +
 	"\x11InterfaceCounters\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
@@ -4850,7 +4875,11 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\btx_bytes\x18\n" +
 	" \x01(\x04R\atxBytes\x12\x19\n" +
 	"\btx_drops\x18\v \x01(\x04R\atxDrops\x12!\n" +
-	"\tconnected\x18\f \x01(\bH\x00R\tconnected\x88\x01\x01B\f\n" +
+	"\tconnected\x18\f \x01(\bH\x00R\tconnected\x88\x01\x01\x12\x1f\n" +
+	"\vrx_exceeded\x18\r \x01(\x04R\n" +
+	"rxExceeded\x12\x1f\n" +
+	"\vtx_exceeded\x18\x0e \x01(\x04R\n" +
+	"txExceededB\f\n" +
 	"\n" +
 	"_connected\"\x90\x01\n" +
 	"\fErrorCounter\x12\x12\n" +
