@@ -18,6 +18,7 @@ import (
 var layouts = map[string]string{
 	"weft-vswitch handover 2, state 2": "1eeeddf37b8f3ac5",
 	"weft-vswitch handover 2, state 3": "50ccfcfaba356cb7",
+	"weft-vswitch handover 2, state 4": "081562c87447c887",
 }
 
 // The handed-over types never change without their version: gob would decode fields of another meaning, or leave them

@@ -16,7 +16,7 @@ import (
 
 // StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in
 // it or of the meaning of a field needs a new version.
-const StateVersion = 3
+const StateVersion = 4
 
 // State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived
 // state, such as the users of VRFs, is not in it, nor are the MACs and counters of the packet path.
@@ -42,7 +42,7 @@ type State struct {
 // InterfaceState is an interface with all that belongs to it.
 type InterfaceState struct {
 	Interface
-	Loopback   *LoopbackState // at most one of these five
+	Loopback   *LoopbackState // at most one of these five, or Sub
 	Tap        *Tap
 	AFPacket   *AFPacket
 	Memif      *Memif
@@ -270,6 +270,10 @@ func (s *InterfaceState) kind() (kind any, one bool) {
 	}
 	if s.VXLAN != nil {
 		kind = s.VXLAN
+		count = count + 1
+	}
+	if s.Sub != nil {
+		kind = s.Sub
 		count = count + 1
 	}
 	return kind, count <= 1
