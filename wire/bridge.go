@@ -26,6 +26,8 @@ type BridgeMember struct {
 	BVI               bool   `json:"bvi,omitempty"`
 	AntiSpoofed       bool   `json:"judged,omitempty"` // depends on the interface's vpp.macip-acl
 
+	Untag int `json:"untag,omitempty"` // number of tags of an interface of type sub that the bridge domain does not see
+
 	Filtered bool `json:"filtered,omitempty"` // depends on the interface's vpp.interface-acl
 
 	// LinuxEnd is the key of the object that makes the interface's Linux end, a dependency; "": none.

@@ -235,6 +235,8 @@ func validateBridgeMember(name string, v wire.BridgeMember) error {
 	switch {
 	case name != v.Interface:
 		return fmt.Errorf("the name is that of the interface, %s", v.Interface)
+	case v.Untag < 0 || v.Untag > 2 || v.Untag > 0 && v.BVI:
+		return fmt.Errorf("%d tags: a member of a trunk has one or two", v.Untag)
 	case v.BVI && v.SplitHorizonGroup != 0:
 		return fmt.Errorf("a BVI is in no split-horizon group, be it %d", v.SplitHorizonGroup)
 	}
@@ -257,7 +259,11 @@ func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 			// The dataplane may accept it and then drop packets to it.
 			it.Err = permanent(fmt.Errorf("interface %s is no loopback: it cannot be a BVI", it.Want.Interface))
 		default:
-			return []*request{joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1))}
+			var requests []*request
+			if it.Want.Untag != it.Have.Untag { // first, so that no frame enters with its tags
+				requests = append(requests, untag(it.Want, it.NewMeta))
+			}
+			return append(requests, joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1)))
 		}
 		return nil
 	})
@@ -307,6 +313,7 @@ func (c *Client) bridgeMembers(ctx context.Context) ([]kvscheduler.Actual[wire.B
 				BridgeDomain:      there.nameOf(id),
 				Interface:         name,
 				SplitHorizonGroup: m.Shg,
+				Untag:             p.untaggedBy(Index(m.SwIfIndex)),
 				BVI:               m.SwIfIndex == d.BviSwIfIndex,
 			}
 			found = append(found, kvscheduler.Actual[wire.BridgeMember, Index]{
