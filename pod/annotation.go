@@ -111,6 +111,8 @@ type InterfaceOptions struct {
 
 	Moving Moving // addresses that others may have too
 
+	VLANs netaddr.VLANs // of the network, by their tags
+
 	Memif MemifOptions // of type memif only
 }
 
@@ -119,7 +121,7 @@ func (o InterfaceOptions) IsDefault() bool { return o.DefaultRoute || !o.Gateway
 
 // ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
 func (o InterfaceOptions) ValidateFor(kind string) error {
-	if err := o.Moving.Validate(); err != nil {
+	if err := cmp.Or(o.Moving.Validate(), checkCount(o.VLANs)); err != nil {
 		return err
 	}
 	switch {
@@ -357,7 +359,7 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
 	"allowedAddresses", "defaultRoute", "dns", "gateway", "ipForwarding", "ips", "mac", "mtu", "routes", "rxQueues",
-	"txQueues", "virtualRouters",
+	"txQueues", "virtualRouters", "vlans",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -384,6 +386,8 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.Moving.parseAllowed(raw)
 	case "virtualRouters":
 		return o.Moving.parseVirtualRouters(raw)
+	case "vlans":
+		return o.setVLANs(raw)
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":

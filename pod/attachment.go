@@ -106,6 +106,8 @@ type Interface struct {
 	AllowedAddresses []netip.Prefix `json:"allowedAddresses,omitempty"` // that others may have too
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`   // whose MACs it may use
 
+	VLANs netaddr.VLANs `json:"vlans,omitempty"` // of a trunk: of the network, by their tags
+
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name

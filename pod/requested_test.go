@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // longLists are the lists of a request by the path of their field, each with a request that has one of a length.
@@ -36,6 +38,14 @@ var longLists = map[string]struct {
 			r.Options.Moving.VirtualRouters = nil
 			for id := range count {
 				r.Options.Moving.VirtualRouters = append(r.Options.Moving.VirtualRouters, id+1)
+			}
+		},
+	},
+	"Options.VLANs": {
+		maxVLANs, func(r *Requested, count int) {
+			r.Options.VLANs = nil
+			for id := range count {
+				r.Options.VLANs = append(r.Options.VLANs, netaddr.VLANRange{First: id + 1, Last: id + 1})
 			}
 		},
 	},

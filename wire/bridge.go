@@ -30,6 +30,10 @@ type BridgeMember struct {
 
 	Filtered bool `json:"filtered,omitempty"` // depends on the interface's vpp.interface-acl
 
+	// Rest is the key of the part of the interface that keeps the tagged frames of no VLAN from the bridge domain, a
+	// dependency; "": none.
+	Rest string `json:"rest,omitempty"`
+
 	// LinuxEnd is the key of the object that makes the interface's Linux end, a dependency; "": none.
 	LinuxEnd string `json:"linuxEnd,omitempty"`
 }

@@ -206,6 +206,9 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
 			deps = filtered(v.Filtered, v.Interface, deps)
+			if rest, err := kvscheduler.ParseRef(v.Rest); err == nil {
+				deps = append(deps, kvscheduler.Dep{Label: "drop of other tags", On: rest, Mode: kvscheduler.Follow})
+			}
 			if end, err := kvscheduler.ParseRef(v.LinuxEnd); err == nil {
 				deps = append(deps, kvscheduler.Dep{Label: "Linux end", On: end})
 			}
@@ -225,12 +228,16 @@ func sameBridgeMember(want, have wire.BridgeMember) bool {
 	have.AntiSpoofed = want.AntiSpoofed
 	have.Filtered = want.Filtered
 	have.LinuxEnd = want.LinuxEnd
+	have.Rest = want.Rest
 	return want == have
 }
 
 func validateBridgeMember(name string, v wire.BridgeMember) error {
 	if _, err := kvscheduler.ParseRef(v.LinuxEnd); v.LinuxEnd != "" && err != nil {
 		return fmt.Errorf("object of the Linux end: %w", err)
+	}
+	if _, err := kvscheduler.ParseRef(v.Rest); v.Rest != "" && err != nil {
+		return fmt.Errorf("object of the other tags: %w", err)
 	}
 	switch {
 	case name != v.Interface:

@@ -32,6 +32,7 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 	i.Forwarding = s.routes.forwarding
 	i.AllowedAddresses = s.moving.Addresses
 	i.VirtualRouters = s.moving.VirtualRouters
+	i.VLANs = s.vlans
 	i.DNS = s.dns
 	if s.network.custom != nil {
 		i.AntiSpoof = s.network.custom.Network.AntiSpoof

@@ -21,7 +21,8 @@ type spec struct {
 	network   network
 	addresses addressChoice
 	routes    routeChoice
-	moving    pod.Moving // permitted by the network
+	moving    pod.Moving    // permitted by the network
+	vlans     netaddr.VLANs // of a trunk
 	memif     memifChoice
 	dns       pod.DNS // of the network, if the options request it
 	source    source
