@@ -74,7 +74,7 @@ type ExternalNode struct {
 	// of type L2, must have these vlans.
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, int(b.split('-')[0]) <= int(a.split('-')[a.split('-').size() - 1]) && int(a.split('-')[0]) <= int(b.split('-')[b.split('-').size() - 1])))",message="a VLAN occurs twice"
 	VLANs []VLANRange `json:"vlans,omitempty"`
 
