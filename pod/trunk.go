@@ -54,8 +54,8 @@ func (n *Network) checkVLANs() error {
 		return err
 	}
 	if _, ok := VNIOfVLAN(n.VNI, 0); n.VNI != 0 && !ok {
-		return fmt.Errorf("vlans: the VNIs of VLANs follow from the vni of the network, and %d has none: "+
-			"choose 1 to %d, or let the controller assign one", n.VNI, lastOwnBlock)
+		return fmt.Errorf("vlans: the VNIs of VLANs follow from the vni of the network: choose 1 to %d, or let the "+
+			"controller assign one", lastOwnBlock)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (e External) ValidateTrunk() error {
 	case *e.Native < 0 || *e.Native > netaddr.MaxVLAN:
 		return fmt.Errorf("nativeVLAN %d is not within 0 and %d", *e.Native, netaddr.MaxVLAN)
 	case e.VLANs.Contains(*e.Native):
-		return fmt.Errorf("nativeVLAN %d is in vlans, too: its frames have either a tag or none", *e.Native)
+		return errors.New("nativeVLAN is in vlans, too: its frames have either a tag or none")
 	case e.Outer != 0:
 		return errors.New("nativeVLAN and outerVLAN exclude each other: untagged frames have no outer tag")
 	}

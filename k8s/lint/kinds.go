@@ -168,7 +168,8 @@ func externalInterface(o *object) bool {
 		seen[n.Node] = true
 		external, err := nodeview.ExternalOf(&e, n)
 		if err != nil {
-			o.say(spec("nodes", i), err)
+			field, _, _ := strings.Cut(err.Error(), ":") // ips or vlans
+			o.say(spec("nodes", i, field), err)
 			continue
 		}
 		if err := external.ValidateTrunk(); err != nil {
