@@ -65,7 +65,7 @@ func TestSubInterfacesFollowTheirParent(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(l.trunkGround()...)
 	l.mustCommit(subOn("s", wire.Sub{VLAN: 100}), untaggedMember("s", "blue.100", 1))
-	l.mustCommit(memifOn("trunk", "a", 2)) // is created anew
+	l.mustCommit(memifOn("trunk", "a", 2)) // needs another memif
 	l.quiet()
 	p, err := l.client.ports(l.Context())
 	if err != nil {

@@ -214,11 +214,11 @@ var podCases = []struct {
 		`"t1": vlans: expected a JSON list such as [300, "100-199"], not "\"100-199\""`,
 	},
 	{
-		"a VLAN that is none", withOptions("t1/tap", `{"t1": {"vlans": [5, 4095]}}`),
+		"a VLAN above the highest", withOptions("t1/tap", `{"t1": {"vlans": [5, 4095]}}`),
 		`"t1": vlans: "4095" is neither a VLAN of 1 to 4094 nor a range such as 100-199`,
 	},
 	{
-		"a range that is none", withOptions("t1/tap", `{"t1": {"vlans": ["1-2-3"]}}`),
+		"a range of three", withOptions("t1/tap", `{"t1": {"vlans": ["1-2-3"]}}`),
 		`"t1": vlans: "1-2-3" is neither a VLAN of 1 to 4094 nor a range such as 100-199`,
 	},
 	{
