@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -238,6 +240,71 @@ func TestTrunksCarryTheirVLANsOnly(t *testing.T) {
 	l.server.Remove("externalinterfaces.contivpp.io", "", "single")
 	l.eventually("it is disconnected", func() bool { return slices.Equal(statuses(l.server), []string{"pair: "}) })
 	l.crosses(toPair)
+}
+
+// A trunk is made, lost with the dataplane, found by a new agent, removed and made again.
+func TestTrunksOutliveRestarts(t *testing.T) {
+	l := newTrunkLab(t)
+	p := l.onLab("trunk", `{"t1": {"vlans": [100, 300]}}`)
+	pair := openRaw(t, l.pair.netns, "eth0")
+	single := openRaw(t, l.single.netns, "eth0")
+	carries := func(after string) {
+		t.Helper()
+		trunk := openRaw(t, p.Netns, "t1") // the dataplane may have made another link
+		l.crosses(crossing{trunk, []tag{dot1q(300)}, pair, "[88a8:500 8100:300]"})
+		l.crosses(crossing{single, []tag{dot1q(100)}, trunk, "[8100:100]"})
+		l.drops([]tag{dot1q(101)}, crossing{trunk, nil, single, "[]"}, pair)
+		if t.Failed() {
+			t.Fatal(after)
+		}
+	}
+	carries("after the ADD")
+	must.Succeed(t, l.KillDataplane())
+	l.eventually("the dataplane is replayed", func() bool {
+		return l.says("repaired ok", "status")() && l.says("dataplane ok", "status")()
+	})
+	carries("after the end of the dataplane")
+	l.restartKnown()
+	carries("after a restart of the agent")
+	mtu := int32(1400)
+	lab := func(vlans ...v1.VLANRange) {
+		l.server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+			ObjectMeta: metav1.ObjectMeta{Name: "lab"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, MTU: &mtu, VLANs: vlans},
+		})
+	}
+	lab("100-101")
+	l.eventually("the trunk of the removed VLAN has the reason", func() bool {
+		return slices.Equal(statuses(l.server), []string{"pair: network lab has no VLAN 300: its vlans are 100-101", "single: "})
+	})
+	trunk := openRaw(t, p.Netns, "t1")
+	l.drops([]tag{dot1q(300)}, crossing{trunk, []tag{dot1q(100)}, single, "[8100:100]"}, pair)
+	lab("100-101", "300")
+	carries("after the return of the VLAN")
+	l.cni("DEL", p, nil)
+	p = l.onLab("other", `{"t1": {"vlans": [100, 300]}}`)
+	carries("after another ADD")
+}
+
+// The card has room for the tags, or the status says how much is missing.
+func TestCardOfATrunkNeedsRoomForTheTags(t *testing.T) {
+	l := newTrunkLab(t)
+	limit := func(mtu string) {
+		if out, err := exec.CommandContext(t.Context(), "ip", "link", "set", "card1", "mtu", mtu).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	l.server.Remove("externalinterfaces.contivpp.io", "", "pair")
+	l.eventually("it is disconnected", func() bool { return slices.Equal(statuses(l.server), []string{"single: "}) })
+	limit("1407")
+	outer := int32(500)
+	openTo(l.server, "pair", "lab", v1.ExternalNode{Interface: "card1", VLANs: []v1.VLANRange{"300"}, OuterVLAN: &outer})
+	l.eventually("the status names both numbers", func() bool {
+		all := statuses(l.server)
+		return len(all) == 2 && strings.Contains(all[0],
+			"link card1 has MTU 1407, and the frames of its VLANs need 1408: raise it, or lower the mtu of the network")
+	})
+	limit("1408")
+	l.eventually("it is connected", func() bool { return slices.Equal(statuses(l.server), []string{"pair: ", "single: "}) })
 }
 
 // The machines have Linux's driver for VLANs, and so has the pod. It runs in make vm-test.
