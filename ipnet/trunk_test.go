@@ -2,11 +2,14 @@ package ipnet_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // vlansOf parses a list of VLANs.
@@ -209,5 +212,61 @@ func TestVNIsOfVLANsAreNotShared(t *testing.T) {
 	taken.VNI += 3 // of VLAN 103, which lab does not have
 	if refused := n.set(t, blue, red, lab(t), taken); len(refused) > 0 {
 		t.Errorf("refused %v", refused)
+	}
+}
+
+// Each VLAN has a tunnel of its own to each node, with its VNI, and frames have no tags there.
+func TestVLANsSpanNodes(t *testing.T) {
+	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
+	n.set(t, lab(t))
+	n.join(t, self(), other(2, "10.1.2.0/26"))
+	values := n.committer.Values()
+	for label, vni := range map[string]uint32{"lab": 7, "lab.100": 7<<12 + 100, "lab.300": 7<<12 + 300} {
+		tunnel, is := values["vpp.interface/weft-vx-"+label+"-2"].(wire.Interface)
+		member, joins := values["vpp.bd-member/weft-vx-"+label+"-2"].(wire.BridgeMember)
+		if !is || !joins || tunnel.VXLAN.VNI != vni || member.BridgeDomain != "weft:"+label || member.SplitHorizonGroup != 1 {
+			t.Errorf("tunnel of %s: %+v, %+v", label, tunnel, member)
+		}
+		if domain, is := values["vpp.bridge-domain/weft:"+label].(wire.BridgeDomain); !is || !domain.Learn || !domain.Flood {
+			t.Errorf("bridge domain of %s: %+v", label, domain)
+		}
+	}
+	if nat, is := values["linux.tunnel-nat/tunnels"].(wire.TunnelNAT); is && !slices.Contains(nat.VNIs, 7<<12+300) {
+		t.Errorf("VNIs of the tunnels: %v", nat.VNIs)
+	}
+}
+
+// Policies of the interface apply to each of its VLANs, and anti-spoofing limits the MAC there. A VLAN is joined only
+// behind both.
+func TestVLANsOfAPodArePolicedAndAntiSpoofed(t *testing.T) {
+	r := newRuler()
+	n := policedNode(t, r).run(t)
+	spoofed := lab(t)
+	spoofed.CIDRs = custom("lab", pod.L2, "10.7.0.0/24").CIDRs
+	spoofed.AntiSpoof = true
+	n.set(t, spoofed)
+	r.set("b", listsFrom("x", "10.1.0.9/32"), "t1")
+	n.add(t, asking("b", "t1/tap/lab", `{"t1": {"vlans": [100]}}`))
+	values := n.committer.Values()
+	checked := 0
+	for key, v := range values {
+		member, is := v.(wire.BridgeMember)
+		if !is || !strings.HasSuffix(key, "-t1:100") {
+			continue
+		}
+		checked++
+		rules, _ := values["vpp.macip-acl/"+member.Interface].(wire.MACIP)
+		lists, _ := values["vpp.interface-acl/"+member.Interface].(wire.InterfaceACL)
+		if !member.AntiSpoofed || !member.Filtered || len(rules.Rules) == 0 || len(lists.Input)+len(lists.Output) == 0 {
+			t.Errorf("%+v with %+v and %+v", member, rules, lists)
+		}
+		for _, rule := range rules.Rules {
+			if rule.MAC.IsZero() {
+				t.Errorf("rule %+v of a VLAN", rule)
+			}
+		}
+	}
+	if checked != 1 {
+		t.Errorf("%d members for VLAN 100", checked)
 	}
 }

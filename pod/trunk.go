@@ -11,9 +11,9 @@ import (
 // maxVLANs limits the VLANs of a network: each is a bridge domain with a tunnel to each node.
 const maxVLANs = 256
 
-// The VNIs of VLANs follow from that of their network. A network with a VNI of users, 1 to lastOwnBlock, has the block
-// of 4096 that begins at 4096 times the VNI. One with a VNI that the controller assigned has a block at the end of all
-// VNIs. Both kinds of blocks are apart from each other and from the VNIs that the controller assigns.
+// The VNIs of VLANs follow from the VNI of their network. A network with a chosen VNI, 1 to lastOwnBlock, has the block
+// of 4096 that begins at 4096 times the VNI. A network with an assigned VNI has a block at the end of all VNIs. Blocks
+// overlap neither each other nor the VNIs that the controller assigns.
 const (
 	vniBlock      = 1 << 12
 	lastOwnBlock  = 1<<8 - 1
@@ -22,7 +22,7 @@ const (
 	endOfVNIs     = 1 << 24
 )
 
-// VNIOfVLAN returns the VNI of a VLAN of a network; false if the network's VNI has none for VLANs.
+// VNIOfVLAN returns the VNI of a VLAN of a network; false if the network's VNI has no block.
 func VNIOfVLAN(network uint32, vlan int) (uint32, bool) {
 	switch {
 	case network >= 1 && network <= lastOwnBlock:
@@ -73,7 +73,8 @@ func (n *Network) HasVLANs(vlans netaddr.VLANs) error {
 		return nil
 	}
 	if len(n.VLANs) == 0 {
-		return fmt.Errorf("network %s has no vlans: add them to the network, which is a custom network of type L2", n.Name)
+		return fmt.Errorf("network %s has no vlans: add them to the network, which is a custom network of type L2",
+			n.Name)
 	}
 	if missing := vlans.Missing(n.VLANs); missing != 0 {
 		return fmt.Errorf("network %s has no VLAN %d: its vlans are %s", n.Name, missing, n.VLANs)
@@ -139,23 +140,25 @@ func (n *Network) SuitsExternal(e External) error {
 	return n.HasVLANs(vlans)
 }
 
-// SharesTags says why two external interfaces of a card exclude each other, one of which is a trunk; "" if they do not. Linux takes the frames of
-// a single VLAN, and the dataplane those of trunks.
+// SharesTags returns why two external interfaces of a card exclude each other, one of which is a trunk; "" if they do
+// not. Linux takes the frames of a single VLAN, and the dataplane takes the frames of trunks.
 func (e External) SharesTags(other External) string {
 	common := e.tags().Common(other.tags())
 	switch {
 	case !e.IsTrunk() && e.VLAN == 0 || !other.IsTrunk() && other.VLAN == 0:
-		return fmt.Sprintf("interface %s is already used by external interface %s: vlans and untagged frames share a card "+
-			"by nativeVLAN", e.Interface, other.Name)
+		return fmt.Sprintf("interface %s is already used by external interface %s: vlans and untagged frames share "+
+			"a card by nativeVLAN", e.Interface, other.Name)
 	case e.Native != nil && other.Native != nil:
-		return fmt.Sprintf("untagged frames of interface %s already belong to external interface %s", e.Interface, other.Name)
+		return fmt.Sprintf("untagged frames of interface %s already belong to external interface %s", e.Interface,
+			other.Name)
 	case common == 0 || e.Outer != other.Outer:
 		return ""
 	case e.Outer != 0:
 		return fmt.Sprintf("VLAN %d in outer VLAN %d of interface %s is already used by external interface %s", common,
 			e.Outer, e.Interface, other.Name)
 	}
-	return fmt.Sprintf("VLAN %d of interface %s is already used by external interface %s", common, e.Interface, other.Name)
+	return fmt.Sprintf("VLAN %d of interface %s is already used by external interface %s", common, e.Interface,
+		other.Name)
 }
 
 // tags returns the VLANs in the tags of the interface.

@@ -42,8 +42,7 @@ func validateSub(v wire.Interface) error {
 	return nil
 }
 
-// parentOf returns the dependency on the interface whose frames a sub-interface receives. The dataplane deletes it with
-// that interface.
+// parentOf returns the dependency on the parent. The dataplane deletes a sub-interface with its parent.
 func parentOf(s wire.Sub) []kvscheduler.Dep {
 	return []kvscheduler.Dep{
 		{Label: "interface of the frames", On: ref(wire.KindInterface, s.Parent), Mode: kvscheduler.Follow},
@@ -81,7 +80,7 @@ func deleteSub(name string, i Index) *request {
 
 func isSub(d *interfaces.SwInterfaceDetails) bool { return d.Type == interface_types.IF_API_TYPE_SUB }
 
-// subOf returns what a dump says of a sub-interface. Another match than ours is that of no desired value.
+// subOf returns a sub-interface as dumped. A match that Weft never requests has the VLAN -1.
 func (p *ports) subOf(d *interfaces.SwInterfaceDetails) wire.Sub {
 	s := wire.Sub{Parent: p.nameOf(Index(d.SupSwIfIndex))}
 	switch d.SubIfFlags {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// MaxVLAN is the highest VLAN (IEEE 802.1Q); 0 is none, and 4095 is reserved.
+// MaxVLAN is the highest VLAN (IEEE 802.1Q); 0 is a tag without VLAN, and 4095 is reserved.
 const MaxVLAN = 4094
 
 // VLANRange is a range of VLANs, both ends included.

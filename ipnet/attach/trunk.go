@@ -27,9 +27,9 @@ func trunk(p port) desired.Values {
 	return v
 }
 
-// podInVLAN makes a part of an interface, a VLAN, a member of the network's VLAN. Weft does not know the pod's addresses
-// there: anti-spoofing limits its MACs, and nothing guards against routers and DHCP servers. Policies are those of the
-// interface.
+// podInVLAN makes a part of an interface a member of a VLAN of its network. Weft does not know the pod's addresses
+// there: anti-spoofing limits its MACs only, and routers and DHCP servers are permitted. The policies of the interface
+// apply.
 func podInVLAN(p port, id int) desired.Values {
 	var v desired.Values
 	of := p.Object

@@ -41,8 +41,8 @@ func (es *Externals) trunkOf(e pod.External, c *networks.Custom) desired.Values 
 	return append(v, untagged(card, c, domain)...)
 }
 
-// untagged makes an interface a member of a bridge domain. On a network with VLANs its tagged frames are dropped, unless
-// they belong to a part of the interface.
+// untagged makes an interface a member of a bridge domain. On a network with VLANs its tagged frames are dropped,
+// unless they belong to a part of the interface.
 func untagged(object string, c *networks.Custom, domain string) desired.Values {
 	var v desired.Values
 	member := wire.BridgeMember{BridgeDomain: domain, Interface: object}
@@ -66,8 +66,8 @@ func (es *Externals) linkOf(card string) wire.Link {
 	return link
 }
 
-// tagRoom is the room that the MTU of a card must have for tags. Linux sends a tag of 802.1Q in addition to the MTU, and
-// the tags of 802.1ad within it.
+// tagRoom is the room that the MTU of a card must have for tags. Linux sends a tag of 802.1Q in addition to the MTU,
+// and tags of 802.1ad within it.
 func tagRoom(e pod.External) int {
 	const tag = 4
 	if e.Outer == 0 {
