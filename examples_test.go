@@ -94,6 +94,7 @@ var kinds = func() runtime.Decoder {
 	utilruntime.Must(scheme.AddToScheme(s))
 	utilruntime.Must(v1.AddToScheme(s))
 	utilruntime.Must(npwg.AddToScheme(s))
+	utilruntime.Must(npwg.AddClaimsToScheme(s))
 	return serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
 }()
 

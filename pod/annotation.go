@@ -115,6 +115,8 @@ type InterfaceOptions struct {
 
 	Limits Limits
 
+	VLANs netaddr.VLANs // of the network, by their tags
+
 	Memif MemifOptions // of type memif only
 }
 
@@ -123,7 +125,7 @@ func (o InterfaceOptions) IsDefault() bool { return o.DefaultRoute || !o.Gateway
 
 // ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
 func (o InterfaceOptions) ValidateFor(kind string) error {
-	if err := o.Moving.Validate(); err != nil {
+	if err := cmp.Or(o.Moving.Validate(), checkCount(o.VLANs)); err != nil {
 		return err
 	}
 	if err := validateRouted(o.RoutedPrefixes); err != nil {
@@ -371,7 +373,7 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
 	"allowedAddresses", "burst", "defaultRoute", "dns", "dscp", "gateway", "ipForwarding", "ipamClaim", "ips", "mac",
-	"mtu", "rate", "routedPrefixes", "routes", "rxQueues", "txQueues", "virtualRouters",
+	"mtu", "rate", "routedPrefixes", "routes", "rxQueues", "txQueues", "virtualRouters", "vlans",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -410,6 +412,8 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.Limits.parseBurst(raw)
 	case "dscp":
 		return o.Limits.parseDSCP(raw)
+	case "vlans":
+		return o.setVLANs(raw)
 	case "rxQueues":
 		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":

@@ -111,6 +111,8 @@ type Interface struct {
 
 	Limits Limits `json:"limits,omitzero"`
 
+	VLANs netaddr.VLANs `json:"vlans,omitempty"` // of a trunk: of the network, by their tags
+
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name

@@ -68,6 +68,8 @@ type Network struct {
 	// of one.
 	RoutedPrefixes []netip.Prefix `json:"routedPrefixes,omitempty"`
 
+	VLANs netaddr.VLANs `json:"vlans,omitempty"` // of type L2: segments of their own beside that of untagged frames
+
 	// of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Direct bool `json:"direct,omitempty"`
 	// no new pods: its object is deleted or invalid, and pods still use it
@@ -85,7 +87,7 @@ func (n *Network) Admits(namespace string) bool {
 
 // Suits rejects an interface that the network cannot have on any node.
 func (n *Network) Suits(r InterfaceRequest) error {
-	if err := n.permits(r.Options); err != nil {
+	if err := cmp.Or(n.permits(r.Options), n.suitsTrunk(r.Options)); err != nil {
 		return Errorf(CodeInvalidAnnotation, "interface %s: %w", r.Name, err)
 	}
 	if err := n.permitsAllRouted(r.Options.RoutedPrefixes); err != nil {
@@ -296,6 +298,9 @@ type External struct {
 	Network   string         `json:"network"`             // "default" or a custom network's name
 	Interface string         `json:"interface"`           // name of the node's link
 	VLAN      int            `json:"vlan,omitempty"`      // 1 to 4094: frames of this VLAN only; 0: no VLAN
+	VLANs     netaddr.VLANs  `json:"vlans,omitempty"`     // of the network, by their tags: the interface is a trunk
+	Outer     int            `json:"outer,omitempty"`     // of a trunk: VLAN of the tag of 802.1ad before that of VLANs
+	Native    *int           `json:"native,omitempty"`    // of a trunk: VLAN of untagged frames, 0 is none; nil: dropped
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // of the dataplane, if the network is routed
 }
 

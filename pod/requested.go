@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/weftnet/weft/internal/netaddr"
@@ -52,7 +53,7 @@ func (r *Requested) Validate() error {
 	if err := validateRoutes(r.Options.Routes); err != nil {
 		return Errorf(CodeInvalidConfig, "options: routes: %w", err)
 	}
-	if err := r.Options.Moving.Validate(); err != nil {
+	if err := cmp.Or(r.Options.Moving.Validate(), checkCount(r.Options.VLANs)); err != nil {
 		return Errorf(CodeInvalidConfig, "options: %w", err)
 	}
 	if err := validateRouted(r.Options.RoutedPrefixes); err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weftnet/weft/internal/netaddr"
 )
 
 // longLists are the lists of a request by the path of their field, each with a request that has one of a length.
@@ -45,6 +47,14 @@ var longLists = map[string]struct {
 			for n := range count {
 				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 60, byte(n), 0}), 24)
 				r.Options.RoutedPrefixes = append(r.Options.RoutedPrefixes, p)
+			}
+		},
+	},
+	"Options.VLANs": {
+		maxVLANs, func(r *Requested, count int) {
+			r.Options.VLANs = nil
+			for id := range count {
+				r.Options.VLANs = append(r.Options.VLANs, netaddr.VLANRange{First: id + 1, Last: id + 1})
 			}
 		},
 	},

@@ -241,7 +241,7 @@ func (g *Gateway) UnmarshalText(text []byte) (err error) {
 // invalidSite says why the gateway, the ranges or the routes do not suit the network's CIDRs; "" if they do.
 func (n *Network) invalidSite() string {
 	for _, check := range []func() error{n.checkGateway, n.checkRanges, n.checkRoutes, n.checkMoving, n.checkRouted,
-		n.checkDNS} {
+		n.checkDNS, n.checkVLANs} {
 		if err := check(); err != nil {
 			return err.Error()
 		}

@@ -18,7 +18,7 @@ import (
 var layouts = map[string]string{
 	"weft-vswitch handover 2, state 2": "1eeeddf37b8f3ac5",
 	"weft-vswitch handover 2, state 3": "50ccfcfaba356cb7",
-	"weft-vswitch handover 2, state 4": "74390737d169a4d4",
+	"weft-vswitch handover 2, state 4": "984574c981ff78b7",
 }
 
 // The handed-over types never change without their version: gob would decode fields of another meaning, or leave them

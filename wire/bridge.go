@@ -26,7 +26,13 @@ type BridgeMember struct {
 	BVI               bool   `json:"bvi,omitempty"`
 	AntiSpoofed       bool   `json:"judged,omitempty"` // depends on the interface's vpp.macip-acl
 
+	Untag int `json:"untag,omitempty"` // number of tags of an interface of type sub that the bridge domain does not see
+
 	Filtered bool `json:"filtered,omitempty"` // depends on the interface's vpp.interface-acl
+
+	// Rest is the key of the part of the interface that keeps the tagged frames of no VLAN from the bridge domain, a
+	// dependency; "": none.
+	Rest string `json:"rest,omitempty"`
 
 	// LinuxEnd is the key of the object that makes the interface's Linux end, a dependency; "": none.
 	LinuxEnd string `json:"linuxEnd,omitempty"`

@@ -16,6 +16,7 @@ const (
 	TypeAFPacket InterfaceType = "af_packet"
 	TypeMemif    InterfaceType = "memif"
 	TypeVXLAN    InterfaceType = "vxlan"
+	TypeSub      InterfaceType = "sub"
 )
 
 // MaxQueues bounds the queues of a Linux link in each direction. Each uses memory of dataplane and kernel, and with VPP
@@ -36,7 +37,30 @@ type Interface struct {
 	AFPacket AFPacket `json:"afPacket,omitzero"` // of type af_packet
 	Memif    Memif    `json:"memif,omitzero"`    // of type memif
 	VXLAN    VXLAN    `json:"vxlan,omitzero"`    // of type vxlan
+	Sub      Sub      `json:"sub,omitzero"`      // of type sub
 }
+
+// Sub has the fields of interfaces of type sub: a part of the frames of another interface, by their VLAN tags. It has
+// the MAC and the MTU of the other one.
+type Sub struct {
+	Parent string `json:"parent"`          // name of a vpp.interface
+	Outer  int    `json:"outer,omitempty"` // VLAN of the tag of 802.1ad before that of VLAN; 0: none
+	VLAN   int    `json:"vlan,omitempty"`  // of the tag of 802.1Q; 0: the tagged frames that belong to no other
+}
+
+// Tags returns the number of tags that the frames have, apart from those of the rest.
+func (s Sub) Tags() int {
+	switch {
+	case s.Outer != 0:
+		return 2
+	case s.VLAN != 0:
+		return 1
+	}
+	return 0
+}
+
+// MaxVLAN is the highest VLAN; 4095 is reserved.
+const MaxVLAN = 4094
 
 // Tap has the fields of interfaces of type tap, which describe the Linux end.
 type Tap struct {

@@ -164,6 +164,8 @@ type Link struct {
 	Up   bool   `json:"up"`   // false: any state
 	// Unmerged turns GRO and LRO off, so that packets are as received. Deletion of the object turns GRO on.
 	Unmerged bool `json:"unmerged,omitempty"`
+	// Room is the lowest MTU of a link that carries the frames of trunks. The object does not change the MTU.
+	Room int `json:"room,omitempty"`
 }
 
 // LinkKey returns the key of a link.

@@ -38,7 +38,8 @@ var statistics = map[string]string{
 // explanations are the causes of drops that operators see most, by VPP's name of the reason.
 var explanations = map[string]string{
 	"no error":                                     "no route to the destination, or the route drops: see weftctl dataplane fib --to ADDRESS",
-	"subinterface down":                            "the receiving interface is down",
+	"subinterface down":                            "the receiving interface is down, or does not carry the frame's VLAN",
+	"unknown vlan":                                 "frame of a VLAN that the external interface does not carry",
 	"interface is down":                            "the sending interface is down",
 	"interface is deleted":                         "the sending interface was deleted while packets were on the way",
 	"frame too short":                              "the pod sent a frame shorter than an Ethernet header",

@@ -20,7 +20,8 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, netnsID] {
 	return kvscheduler.Descriptor[wire.Link, netnsID]{
 		Name: wire.KindLink, Lane: Lane,
 		Equal: func(want, have wire.Link) bool {
-			return want.Name == have.Name && (have.Up || !want.Up) && (have.Unmerged || !want.Unmerged)
+			return want.Name == have.Name && (have.Up || !want.Up) && (have.Unmerged || !want.Unmerged) &&
+				have.Room >= want.Room
 		},
 		Validate: validateFoundLink,
 		Backend: namespaced[wire.Link]{
@@ -34,7 +35,7 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, netnsID] {
 					return v, false, err
 				}
 				merging, err := mergingOf(l)
-				return wire.Link{Name: v.Name, Up: isUp(l), Unmerged: len(merging) == 0}, err == nil, err
+				return wire.Link{Name: v.Name, Up: isUp(l), Unmerged: len(merging) == 0, Room: l.Attrs().MTU}, err == nil, err
 			},
 		},
 	}
@@ -65,6 +66,10 @@ func setUpLink(h *handle, v wire.Link) error {
 	}
 	if kind := l.Attrs().EncapType; kind != "ether" {
 		return permanent(fmt.Errorf("link %s has type %s, not Ethernet", v.Name, kind))
+	}
+	if mtu := l.Attrs().MTU; mtu < v.Room {
+		return refused(fmt.Errorf("link %s has MTU %d, and the frames of its VLANs need %d: raise it, or lower the mtu of "+
+			"the network", v.Name, mtu, v.Room))
 	}
 	if v.Unmerged {
 		merging, err := mergingOf(l)

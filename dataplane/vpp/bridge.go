@@ -206,6 +206,9 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
 			deps = filtered(v.Filtered, v.Interface, deps)
+			if rest, err := kvscheduler.ParseRef(v.Rest); err == nil {
+				deps = append(deps, kvscheduler.Dep{Label: "drop of other tags", On: rest, Mode: kvscheduler.Follow})
+			}
 			if end, err := kvscheduler.ParseRef(v.LinuxEnd); err == nil {
 				deps = append(deps, kvscheduler.Dep{Label: "Linux end", On: end})
 			}
@@ -225,6 +228,7 @@ func sameBridgeMember(want, have wire.BridgeMember) bool {
 	have.AntiSpoofed = want.AntiSpoofed
 	have.Filtered = want.Filtered
 	have.LinuxEnd = want.LinuxEnd
+	have.Rest = want.Rest
 	return want == have
 }
 
@@ -232,9 +236,14 @@ func validateBridgeMember(name string, v wire.BridgeMember) error {
 	if _, err := kvscheduler.ParseRef(v.LinuxEnd); v.LinuxEnd != "" && err != nil {
 		return fmt.Errorf("object of the Linux end: %w", err)
 	}
+	if _, err := kvscheduler.ParseRef(v.Rest); v.Rest != "" && err != nil {
+		return fmt.Errorf("object of the other tags: %w", err)
+	}
 	switch {
 	case name != v.Interface:
 		return fmt.Errorf("the name is that of the interface, %s", v.Interface)
+	case v.Untag < 0 || v.Untag > 2 || v.Untag > 0 && v.BVI:
+		return fmt.Errorf("%d tags: a member of a trunk has one or two", v.Untag)
 	case v.BVI && v.SplitHorizonGroup != 0:
 		return fmt.Errorf("a BVI is in no split-horizon group, be it %d", v.SplitHorizonGroup)
 	}
@@ -257,7 +266,11 @@ func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 			// The dataplane may accept it and then drop packets to it.
 			it.Err = permanent(fmt.Errorf("interface %s is no loopback: it cannot be a BVI", it.Want.Interface))
 		default:
-			return []*request{joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1))}
+			var requests []*request
+			if it.Want.Untag != it.Have.Untag { // first, so that no frame enters with its tags
+				requests = append(requests, untag(it.Want, it.NewMeta))
+			}
+			return append(requests, joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1)))
 		}
 		return nil
 	})
@@ -307,6 +320,7 @@ func (c *Client) bridgeMembers(ctx context.Context) ([]kvscheduler.Actual[wire.B
 				BridgeDomain:      there.nameOf(id),
 				Interface:         name,
 				SplitHorizonGroup: m.Shg,
+				Untag:             p.untaggedBy(Index(m.SwIfIndex)),
 				BVI:               m.SwIfIndex == d.BviSwIfIndex,
 			}
 			found = append(found, kvscheduler.Actual[wire.BridgeMember, Index]{

@@ -70,8 +70,9 @@ func validateType(v wire.Interface) error {
 	link := v.AFPacket != wire.AFPacket{}
 	memif := v.Memif != wire.Memif{}
 	tunnel := v.VXLAN != wire.VXLAN{}
+	sub := v.Sub != wire.Sub{}
 	switch v.Type {
-	case wire.TypeTap, wire.TypeAFPacket, wire.TypeLoopback, wire.TypeMemif, wire.TypeVXLAN:
+	case wire.TypeTap, wire.TypeAFPacket, wire.TypeLoopback, wire.TypeMemif, wire.TypeVXLAN, wire.TypeSub:
 	default:
 		return fmt.Errorf("type %q is not known", v.Type)
 	}
@@ -84,6 +85,10 @@ func validateType(v wire.Interface) error {
 		return errors.New("only an interface of type memif has a socket")
 	case tunnel && v.Type != wire.TypeVXLAN:
 		return errors.New("only an interface of type vxlan is a tunnel")
+	case sub && v.Type != wire.TypeSub:
+		return errors.New("only an interface of type sub has tags")
+	case v.Type == wire.TypeSub:
+		return validateSub(v)
 	case v.Type == wire.TypeTap:
 		return validateTap(v.Tap)
 	case v.Type == wire.TypeAFPacket:
@@ -104,6 +109,8 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 		return socketOf(v.Memif)
 	case v.Type == wire.TypeVXLAN:
 		return tableOf(v.VXLAN)
+	case v.Type == wire.TypeSub:
+		return parentOf(v.Sub)
 	case v.Tap.Namespace != "":
 		return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
 	}
@@ -125,7 +132,7 @@ func otherMAC(want, have wire.Interface) bool {
 func madeAlike(want, have wire.Interface) bool {
 	return want.Type == have.Type && want.GSO == have.GSO && equalLinks(want.AFPacket, have.AFPacket) &&
 		want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
-		equalVXLANs(want.VXLAN, have.VXLAN)
+		equalVXLANs(want.VXLAN, have.VXLAN) && want.Sub == have.Sub
 }
 
 func equalTaps(want, have wire.Tap) bool {
@@ -173,6 +180,8 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			r = newAFPacket(it.Name, it.Want, b.c.options.Rings)
 		case it.Want.Type == wire.TypeMemif:
 			r = newMemif(it.Name, it.Want, handle[SocketID](it, 0))
+		case it.Want.Type == wire.TypeSub:
+			r = newSub(it.Name, it.Want.Sub, handle[Index](it, 0))
 		case err != nil:
 			it.Err = err
 		case it.Want.Type == wire.TypeVXLAN:
@@ -355,6 +364,9 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	tunnel, isTunnel := p.vxlans[Index(d.SwIfIndex)]
 	_, isLoopback := instanceIn(d, loopbackPrefix)
 	switch {
+	case isSub(d):
+		v.Type = wire.TypeSub
+		v.Sub = p.subOf(d)
 	case isTap:
 		v.Type = wire.TypeTap
 		v.Tap = tapOf(t)
@@ -440,6 +452,8 @@ func (p *ports) leftover(it *interfaceItem) bool {
 			tunnel, isTunnel := p.vxlans[i]
 			n, numbered := instanceIn(d, tunnelPrefix)
 			found = isTunnel && numbered && n >= firstInstance && equalVXLANs(it.Want.VXLAN, tunnel)
+		case wire.TypeSub:
+			found = isSub(d) && p.subOf(d) == it.Want.Sub
 		}
 		if found && d.Tag == "" {
 			it.NewMeta = i
@@ -474,6 +488,8 @@ func interfaceHash(v wire.Interface) uint64 {
 		if v.VXLAN.Table != 0 { // tunnels of the dataplane's own table keep the hash of earlier versions
 			fmt.Fprintf(h, "|%d", v.VXLAN.Table)
 		}
+	case wire.TypeSub:
+		fmt.Fprintf(h, "%s|%q|%d|%d", v.Type, v.Sub.Parent, v.Sub.Outer, v.Sub.VLAN)
 	default:
 		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
 		addQueues(h, v.Tap.Queues, v.Tap.Queues)
@@ -552,6 +568,8 @@ func remove(name string, v wire.Interface, i Index) *request {
 		return deleteMemif(name, i)
 	case wire.TypeVXLAN:
 		return deleteVXLAN(name, v)
+	case wire.TypeSub:
+		return deleteSub(name, i)
 	}
 	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()},
 		&interfaces.DeleteLoopbackReply{}).

@@ -50,6 +50,8 @@ var Needed = []api.Message{
 
 	&interfaces.CreateLoopbackInstance{}, &interfaces.CreateLoopbackInstanceReply{},
 	&interfaces.DeleteLoopback{}, &interfaces.DeleteLoopbackReply{},
+	&interfaces.CreateSubif{}, &interfaces.CreateSubifReply{},
+	&interfaces.DeleteSubif{}, &interfaces.DeleteSubifReply{},
 	&interfaces.SwInterfaceDump{}, &interfaces.SwInterfaceDetails{},
 	&interfaces.WantInterfaceEvents{}, &interfaces.WantInterfaceEventsReply{}, &interfaces.SwInterfaceEvent{},
 	&interfaces.SwInterfaceTagAddDel{}, &interfaces.SwInterfaceTagAddDelReply{},
@@ -84,6 +86,7 @@ var Needed = []api.Message{
 	&l2.BridgeDomainSetMacAge{}, &l2.BridgeDomainSetMacAgeReply{},
 	&l2.BridgeDomainDump{}, &l2.BridgeDomainDetails{},
 	&l2.SwInterfaceSetL2Bridge{}, &l2.SwInterfaceSetL2BridgeReply{},
+	&l2.L2InterfaceVlanTagRewrite{}, &l2.L2InterfaceVlanTagRewriteReply{},
 	&l2.L2fibAddDel{}, &l2.L2fibAddDelReply{},
 	&l2.L2FibTableDump{}, &l2.L2FibTableDetails{},
 

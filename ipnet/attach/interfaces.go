@@ -173,6 +173,7 @@ func dataplaneToPod(p port) desired.Values {
 		v = append(v, bviToPodNeighbours(p)...)
 		v = append(v, bridgeToPodMACs(p)...)
 		v = append(v, podToBridgeAnnouncements(p)...)
+		v = append(v, trunk(p)...)
 	} else {
 		vrf, families := p.network.vrf()
 		v = append(v, vrf.Attach(p.Link, families)...)
@@ -209,13 +210,17 @@ func addressOfFamily(addresses []netip.Prefix, f netaddr.Family) netip.Addr {
 
 // podInBridgeDomain makes the dataplane's end a member of the network's bridge domain.
 func podInBridgeDomain(p port) (string, wire.BridgeMember) {
-	return wire.BridgeMemberKey(p.Object), wire.BridgeMember{
+	member := wire.BridgeMember{
 		BridgeDomain: p.network.custom.Label,
 		Interface:    p.Object,
 		AntiSpoofed:  p.AntiSpoofed,
 		Filtered:     p.IsFiltered(),
 		LinuxEnd:     p.LinuxEnd(),
 	}
+	if len(p.network.vlans()) > 0 {
+		member.Rest = wire.InterfaceKey(desired.RestOf(p.Object))
+	}
+	return wire.BridgeMemberKey(p.Object), member
 }
 
 // bviToPodNeighbours lists the static neighbours of the network's BVI, if it has one, for the addresses of the pod. So

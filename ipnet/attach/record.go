@@ -34,6 +34,7 @@ func (s *spec) record(leases []ipam.Lease) pod.Interface {
 	i.VirtualRouters = s.moving.VirtualRouters
 	i.RoutedPrefixes = s.routed
 	i.Limits = s.limits
+	i.VLANs = s.vlans
 	i.DNS = s.dns
 	if s.addresses.claim != nil {
 		i.IPAMClaim = s.addresses.claim.Name

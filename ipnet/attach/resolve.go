@@ -196,6 +196,7 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	if s.addresses, err = r.addresses(s, q.Options.AddressRequest); err != nil {
 		return s, err
 	}
+	s.vlans = q.Options.VLANs
 	if s.moving, err = r.moving(s, q.Options.Moving); err != nil {
 		return s, err
 	}

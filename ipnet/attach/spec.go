@@ -24,6 +24,7 @@ type spec struct {
 	moving    pod.Moving // permitted by the network
 	routed    []netip.Prefix
 	limits    pod.Limits
+	vlans     netaddr.VLANs // of a trunk
 	memif     memifChoice
 	dns       pod.DNS // of the network, if the options request it
 	source    source

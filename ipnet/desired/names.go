@@ -33,6 +33,29 @@ func ExternalOf(name string) string {
 // IsExternal reports whether an interface of the dataplane is an external interface.
 func IsExternal(object string) bool { return strings.HasPrefix(object, externalPrefix) }
 
+// CardOf returns the name, in the dataplane, of a network card with trunks. No name of an external interface begins with
+// a colon.
+func CardOf(card string) string { return externalPrefix + ":" + card }
+
+// VLANOf returns the name of the part of an interface that a VLAN is.
+func VLANOf(object string, vlan int) string { return partOf(object, strconv.Itoa(vlan)) }
+
+// PairOf returns the name of the part of an interface with two tags.
+func PairOf(object string, outer, vlan int) string {
+	return partOf(object, fmt.Sprintf("%d.%d", outer, vlan))
+}
+
+// RestOf returns the name of the part of an interface that is no VLAN's.
+func RestOf(object string) string { return partOf(object, "rest") }
+
+// partOf names a part of an interface. No other name ends so.
+func partOf(object, part string) string {
+	if name := object + ":" + part; len(name) <= maxObject {
+		return name
+	}
+	return shortened("weft-", object+":"+part, maxObject)
+}
+
 // ExternalAliasPrefix begins the alias of each link that is made for an external interface.
 const ExternalAliasPrefix = "weft:external:"
 
@@ -123,6 +146,14 @@ func LabelOf(network string) string {
 		return label
 	}
 	return shortened("weft:", network, maxLabel)
+}
+
+// VLANLabelOf returns the label of the bridge domain of a network's VLAN. No name of a network has a dot.
+func VLANLabelOf(network string, vlan int) string {
+	if label := fmt.Sprintf("weft:%s.%d", network, vlan); len(label) <= maxLabel {
+		return label
+	}
+	return shortened("weft:", fmt.Sprintf("%s.%d", network, vlan), maxLabel)
 }
 
 // IsShared reports whether all pods of the node or of one of its networks need the object of a key: the host link, the

@@ -88,11 +88,14 @@ func (es *Externals) valuesOf(e pod.External) desired.Values {
 	if c == nil && desired.IsCustom(e.Network) {
 		return nil
 	}
+	if e.IsTrunk() {
+		return es.trunkOf(e, c)
+	}
 	var v desired.Values
 	object := desired.ExternalOf(e.Name)
 	link := e.Interface
 	on := wire.LinkKey(e.Interface)
-	v.Add(on, wire.Link{Name: e.Interface, Up: true, Unmerged: es.mesh.config.MaxSegment != 0})
+	v.Add(on, es.linkOf(e.Interface))
 	if e.VLAN != 0 {
 		link = desired.HostName(object)
 		on = wire.VLANKey(object)
@@ -118,8 +121,7 @@ func (es *Externals) valuesOf(e pod.External) desired.Values {
 		AFPacket: wire.AFPacket{Link: link, On: on},
 	})
 	if c != nil && c.Network.Type == pod.L2 {
-		v.Add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: c.Label, Interface: object})
-		return v
+		return append(v, untagged(object, c, c.Label)...)
 	}
 	for _, f := range desired.FamiliesOf(e.Addresses) {
 		v.Add(wire.InterfaceVRFKey(object, f), in.Membership(object, f))
@@ -225,6 +227,9 @@ func (es *Externals) unconnectable(e pod.External, others map[string]pod.Externa
 			return why
 		}
 	}
+	if err := es.checkTrunk(e, c); err != nil {
+		return err.Error()
+	}
 	if c != nil && c.Network.Type == pod.L2 {
 		if len(e.Addresses) > 0 {
 			return fmt.Sprintf("network %s is bridged: its interfaces have no addresses", e.Network)
@@ -241,6 +246,9 @@ func (es *Externals) unusable(e pod.External) string {
 		return fmt.Sprintf("%q is not the name of a link: it has 1 to %d bytes", name, maxLinkName)
 	case name == es.mesh.config.HostLink || strings.HasPrefix(name, "weft"):
 		return fmt.Sprintf("interface %s is Weft's own", name)
+	case name == es.mesh.config.Uplink && e.IsTrunk():
+		return fmt.Sprintf("interface %s is the node's uplink: vlans need a card of their own, use an object with vlan for each",
+			name)
 	case name == es.mesh.config.Uplink && e.VLAN == 0:
 		return fmt.Sprintf("interface %s is the node's uplink: only a VLAN of it can be attached to a network", name)
 	case e.VLAN < 0 || e.VLAN > maxVLAN:
@@ -254,6 +262,8 @@ func (es *Externals) collides(e, other pod.External) string {
 	switch {
 	case e.Interface != other.Interface:
 		return ""
+	case e.IsTrunk() || other.IsTrunk():
+		return e.SharesTags(other)
 	case e.VLAN == other.VLAN && e.VLAN == 0:
 		return fmt.Sprintf("interface %s is already used by external interface %s", e.Interface, other.Name)
 	case e.VLAN == other.VLAN:

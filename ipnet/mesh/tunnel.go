@@ -29,8 +29,10 @@ type overlay struct {
 func (m *Mesh) overlays() []overlay {
 	var overlays []overlay
 	for _, s := range m.networks.Saved() {
-		if o, ok := m.overlayOf(m.networks.Custom(s.Network.Name)); ok {
+		c := m.networks.Custom(s.Network.Name)
+		if o, ok := m.overlayOf(c); ok {
 			overlays = append(overlays, o)
+			overlays = append(overlays, o.vlans(c)...)
 		}
 	}
 	return overlays
@@ -72,6 +74,25 @@ func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 		o.bvi = desired.BVIOf(o.network)
 	}
 	return o, true
+}
+
+// vlans lists the overlays of the VLANs of a network. Their frames have no tags in the tunnels, so they have the MTU of
+// the network.
+func (o overlay) vlans(c *networks.Custom) []overlay {
+	var overlays []overlay
+	for id := range c.Network.VLANs.All() {
+		vni, ok := pod.VNIOfVLAN(c.VNI, id)
+		if !ok { // of the node's own choice: the network has no tunnels
+			continue
+		}
+		part := o
+		part.network = fmt.Sprintf("%s.%d", o.network, id)
+		part.label = c.VLANLabel(id)
+		part.domain = c.VLANDomain(id)
+		part.vni = vni
+		overlays = append(overlays, part)
+	}
+	return overlays
 }
 
 // carried returns the MTU of an overlay with these prefixes: the MTU of its network, or the one that the paths to other

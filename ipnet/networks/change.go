@@ -174,7 +174,7 @@ func (ch *change) alter(was *Custom, w pod.Network) (err error) {
 	s.Network = w
 	if w.VNI != 0 {
 		s.VNI = w.VNI
-		err = ch.checkVNI(w.VNI, w.Name)
+		err = ch.checkVNI(&s)
 		if err != nil {
 			return err
 		}
@@ -185,6 +185,9 @@ func (ch *change) alter(was *Custom, w pod.Network) (err error) {
 		return err
 	}
 	c := &Custom{SavedNetwork: s, VRF: was.VRF, addresses: was.addresses}
+	if err := c.checkVLANs(); err != nil {
+		return err
+	}
 	if c.addresses != nil {
 		c.addresses.SetPools(c.shared(ch.Config.Blocks)) // none is refused: their prefixes are the same
 		ch.t.OnRollback(func() error { c.addresses.SetPools(was.shared(ch.Config.Blocks)); return nil })
@@ -214,7 +217,7 @@ func (ch *change) build(w pod.Network, had SavedNetwork) (c *Custom, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.checkVNI(s.VNI, w.Name); err != nil {
+	if err := cmp.Or(ch.checkVNI(&s), (&Custom{SavedNetwork: s}).checkVLANs()); err != nil {
 		return nil, err
 	}
 	return ch.newCustom(s)
@@ -250,21 +253,25 @@ func (n *Networks) ofDefault() SavedNetwork {
 	return s
 }
 
-// checkVNI returns an error if a network other than the named one has the VNI.
-func (ch *change) checkVNI(vni uint32, name string) error {
-	other := ""
-	if vni == ch.ofDefault().VNI {
-		other = pod.DefaultNetwork
+// checkVNI returns an error if another network has the VNI of a network, or one has that of a VLAN of the other.
+func (ch *change) checkVNI(s *SavedNetwork) error {
+	if vni := ch.ofDefault().VNI; vni != 0 && s.Network.HasVNI(s.VNI, vni) {
+		return vniInUse(vni, pod.DefaultNetwork)
 	}
 	for of, c := range ch.after {
-		if c.VNI == vni && of != name {
-			other = of
+		switch {
+		case of == s.Network.Name:
+		case c.Network.HasVNI(c.VNI, s.VNI):
+			return vniInUse(s.VNI, of)
+		case s.Network.HasVNI(s.VNI, c.VNI):
+			return vniInUse(c.VNI, of)
 		}
 	}
-	if other == "" {
-		return nil
-	}
-	return fmt.Errorf("VNI %d is already used by network %s", vni, other)
+	return nil
+}
+
+func vniInUse(vni uint32, network string) error {
+	return fmt.Errorf("VNI %d is already used by network %s", vni, network)
 }
 
 // forget removes the records of a network and of its addresses.

@@ -243,11 +243,35 @@ func (c *Custom) values(mtu int) desired.Values {
 	return v
 }
 
-// domain adds the bridge domain of an L2 network.
+// domain adds the bridge domain of an L2 network, and one for each of its VLANs: a bridge domain has one table of MACs.
 func (c *Custom) domain(v *desired.Values) {
-	v.Add(wire.BridgeDomainKey(c.Label), wire.BridgeDomain{
-		ID: c.BridgeDomain, Label: c.Label, Learn: true, Flood: true, UUFlood: true, Forward: true, Age: desired.MacAge,
-	})
+	add := func(label string, id uint32) {
+		v.Add(wire.BridgeDomainKey(label), wire.BridgeDomain{
+			ID: id, Label: label, Learn: true, Flood: true, UUFlood: true, Forward: true, Age: desired.MacAge,
+		})
+	}
+	add(c.Label, c.BridgeDomain)
+	for vlan := range c.Network.VLANs.All() {
+		add(c.VLANLabel(vlan), c.VLANDomain(vlan))
+	}
+}
+
+// maxTrunkDomain is the highest number of a bridge domain that leaves room for those of VLANs.
+const maxTrunkDomain = 1<<12 - 1
+
+// VLANDomain returns the number of the bridge domain of a VLAN. It is above the numbers of networks.
+func (c *Custom) VLANDomain(vlan int) uint32 { return c.BridgeDomain<<12 | uint32(vlan) }
+
+// VLANLabel returns the label of the bridge domain of a VLAN.
+func (c *Custom) VLANLabel(vlan int) string { return desired.VLANLabelOf(c.Network.Name, vlan) }
+
+// checkVLANs rejects VLANs without numbers for their bridge domains.
+func (c *Custom) checkVLANs() error {
+	if len(c.Network.VLANs) > 0 && c.BridgeDomain > maxTrunkDomain {
+		return fmt.Errorf("its bridge domain %d is above %d, so its VLANs have no numbers: lower the range of bridge domains",
+			c.BridgeDomain, maxTrunkDomain)
+	}
+	return nil
 }
 
 // IsGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its

@@ -168,9 +168,15 @@ func externalInterface(o *object) bool {
 		seen[n.Node] = true
 		external, err := nodeview.ExternalOf(&e, n)
 		if err != nil {
-			o.say(spec("nodes", i, "ips"), err)
+			field, _, _ := strings.Cut(err.Error(), ":") // ips or vlans
+			o.say(spec("nodes", i, field), err)
 			continue
 		}
+		if err := external.ValidateTrunk(); err != nil {
+			o.say(spec("nodes", i), err)
+			continue
+		}
+		o.report.found.externals = append(o.report.found.externals, card{o, spec("nodes", i), external.External})
 		families := make(map[bool]netip.Prefix)
 		for at, p := range external.Addresses {
 			if _, is := families[p.Addr().Is4()]; is {

@@ -26,6 +26,7 @@ type references struct {
 	claims      map[string]*claim // by kind and name
 	pods        []template
 	services    []selecting
+	externals   []card // in order
 	asked       []reference
 	pools       []pool
 	vnis        map[uint32]string
@@ -137,6 +138,9 @@ func (r *Report) Finish() {
 	for _, s := range r.found.services {
 		s.resolve()
 	}
+	for n, c := range r.found.externals {
+		c.resolve(r.found.externals[:n])
+	}
 	for _, ref := range r.found.asked {
 		names := r.found.names[ref.kind]
 		if !slices.Contains(names, ref.name) {
@@ -150,6 +154,35 @@ func (r *Report) Finish() {
 	slices.SortStableFunc(r.Faults, inOrder)
 	slices.SortStableFunc(r.Notes, inOrder)
 	r.found = references{}
+}
+
+// card is an interface of an ExternalInterface on a node.
+type card struct {
+	*object
+	path yamltext.Path
+	is   pod.External
+}
+
+// resolve reports VLANs that the network does not have, and frames of a card that belong to an earlier object.
+func (c card) resolve(earlier []card) {
+	network, known := c.report.found.networks[c.is.Network]
+	if c.is.Network == pod.DefaultNetwork {
+		network = pod.Network{Name: pod.DefaultNetwork}
+		known = true
+	}
+	if known {
+		if err := network.SuitsExternal(c.is); err != nil {
+			c.say(c.path, err)
+		}
+	}
+	for _, other := range earlier {
+		if other.is.Node != c.is.Node || other.is.Interface != c.is.Interface || !c.is.IsTrunk() && !other.is.IsTrunk() {
+			continue
+		}
+		if why := c.is.SharesTags(other.is); why != "" {
+			c.say(c.path, errors.New(why))
+		}
+	}
 }
 
 // resolve reports each interface that pods in the files name although Kubernetes makes the endpoints of the Service,

@@ -118,6 +118,9 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	if n.RoutedPrefixes, err = parsePrefixes(spec.RoutedPrefixes); err != nil {
 		return fmt.Errorf("routedPrefixes: %w", err)
 	}
+	if n.VLANs, err = parseVLANs(spec.VLANs); err != nil {
+		return fmt.Errorf("vlans: %w", err)
+	}
 	if spec.DNS != nil {
 		n.DNS = dnsOf(spec.DNS)
 	}
@@ -163,6 +166,14 @@ func parseRanges(list []v1.AddressRange) (ranges netaddr.Ranges, err error) {
 	return ranges, nil
 }
 
+func parseVLANs(list []v1.VLANRange) (netaddr.VLANs, error) {
+	var texts []string
+	for _, text := range list {
+		texts = append(texts, string(text))
+	}
+	return netaddr.ParseVLANs(texts)
+}
+
 func parsePrefixes[T ~string](list []T) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for _, text := range list {
@@ -203,6 +214,13 @@ func ExternalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
 	}
 	var err error
 	e.VLAN = int(ptr.Deref(n.VLAN, 0))
+	e.Outer = int(ptr.Deref(n.OuterVLAN, 0))
+	if n.NativeVLAN != nil {
+		e.Native = ptr.To(int(*n.NativeVLAN))
+	}
+	if e.VLANs, err = parseVLANs(n.VLANs); err != nil {
+		return e, fmt.Errorf("vlans: %w", err)
+	}
 	if e.Addresses, err = parsePrefixes(n.IPs); err != nil {
 		return e, fmt.Errorf("ips: %w", err)
 	}

@@ -108,6 +108,7 @@ func TestNetworksAreConverted(t *testing.T) {
 	})
 	l.Network("shared", v1.CustomNetworkSpec{
 		Type: v1.L2, AllowedAddresses: []v1.AddressRange{"10.9.0.7", "fd09::/120"}, VirtualRouters: []int32{51},
+		VLANs: []v1.VLANRange{"300", "100-199"},
 	})
 	l.Network("open", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: &metav1.LabelSelector{}})
 	l.Network("shut", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: selects("team", "z")})
@@ -120,7 +121,7 @@ func TestNetworksAreConverted(t *testing.T) {
 		byName[n.Name] = n
 	}
 	blue := byName["blue"]
-	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] {[]  [] []} [] [] [] false false}"
+	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] {[]  [] []} [] [] []  false false}"
 	if got := fmt.Sprint(blue); got != want || v.Generations["blue"] != 3 {
 		t.Errorf("got %s of generation %d, want %s of 3", got, v.Generations["blue"], want)
 	}
@@ -276,12 +277,22 @@ func TestExternalInterfacesAndDefinitions(t *testing.T) {
 			},
 		}},
 	})
+	l.Put(external, &v1.ExternalInterface{
+		ObjectMeta: metav1.ObjectMeta{Name: "trunk", Generation: 3},
+		Spec: v1.ExternalInterfaceSpec{Network: "blue", Nodes: []v1.ExternalNode{{
+			Node:      "n1",
+			Interface: "eth2",
+			VLANs:     []v1.VLANRange{"300", "100-199"},
+			OuterVLAN: ptr(int32(500)),
+		}}},
+	})
 	l.Put(nads, &npwg.NetworkAttachmentDefinition{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue"},
 		Spec:       npwg.NetworkAttachmentDefinitionSpec{Config: `{"type":"weft-cni"}`},
 	})
 	c := l.Known(nil)
-	if v := c.View(); fmt.Sprint(v.Externals) != "[{{out n1 blue eth1 200 [192.0.2.1/24]} 3}]" {
+	if v := c.View(); fmt.Sprint(v.Externals) != "[{{out n1 blue eth1 200  0 <nil> [192.0.2.1/24]} 3} "+
+		"{{trunk n1 blue eth2 0 100-199, 300 500 <nil> []} 3}]" {
 		t.Errorf("externals %v", v.Externals)
 	}
 	l.Eventually("the definition is known", func() bool {

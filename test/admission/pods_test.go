@@ -207,6 +207,27 @@ var podCases = []struct {
 		"addresses that move", withOptions("t1/tap",
 			`{"t1": {"allowedAddresses": ["10.5.0.100", "fd05::/120"], "virtualRouters": [51 , 52]}}`), "",
 	},
+	{"VLANs", withOptions("t1/tap", `{"t1": {"vlans": [300 , "100-199"]}}`), ""},
+	{"no VLANs", withOptions("t1/tap, t2/tap", `{"t1": {"vlans": null}, "t2": {"vlans": []}}`), ""},
+	{
+		"VLANs as text", withOptions("t1/tap", `{"t1": {"vlans": "100-199"}}`),
+		`"t1": vlans: expected a JSON list such as [300, "100-199"], not "\"100-199\""`,
+	},
+	{
+		"a VLAN above the highest", withOptions("t1/tap", `{"t1": {"vlans": [5, 4095]}}`),
+		`"t1": vlans: "4095" is neither a VLAN of 1 to 4094 nor a range such as 100-199`,
+	},
+	{
+		"a range of three", withOptions("t1/tap", `{"t1": {"vlans": ["1-2-3"]}}`),
+		`"t1": vlans: "1-2-3" is neither a VLAN of 1 to 4094 nor a range such as 100-199`,
+	},
+	{
+		"a range backwards", withOptions("t1/tap", `{"t1": {"vlans": ["20-10"]}}`),
+		`"t1": vlans: "20-10" ends before it begins`,
+	},
+	{
+		"a VLAN twice", withOptions("t1/tap", `{"t1": {"vlans": [170, "100-199", 150]}}`), `"t1": vlans: VLAN 150 occurs twice`,
+	},
 	{
 		"a switch as text", withOptions("t1/tap", `{"t1": {"defaultRoute": "yes"}}`),
 		`"t1": defaultRoute: expected true or false, not "\"yes\""`,

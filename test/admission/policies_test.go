@@ -146,3 +146,15 @@ func compiles(t *testing.T, p *admissionv1.ValidatingAdmissionPolicy, minor uint
 		}
 	}
 }
+
+func TestAnAgentAssignsTheAddressesOfAFreeClaim(t *testing.T) {
+	s := serve(t, read(t).only("weft-ipamclaims"), cluster(t)...)
+	if why := s.ask(t, request{
+		node: "n2", operation: update, resource: "ipamclaims", sub: "status",
+		old: object(t, "ipamclaims", "db-0", "{spec: {network: blue, interface: t1}}"),
+		object: object(t, "ipamclaims", "db-0",
+			`{spec: {network: blue, interface: t1}, status: {ips: [10.5.0.7/24, "fd05::7"], ownerPod: {name: db-0}}}`),
+	}); why != "" {
+		t.Errorf("denied: %s", why)
+	}
+}

@@ -359,6 +359,7 @@ func attacks(t testing.TB) map[string][]attempt {
 					"pool: pods, node: n2"))), "weft-ipblocks-pools": outsideOfPools(t),
 		"weft-ipblocks-networks": outsideOfNetworks(t), "weft-podinterfaces": foreignPods(t),
 		"weft-events":            foreignEvents(t),
+		"weft-ipamclaims":        changedClaims(t),
 		"weft-controller-events": controllersEvents(t), "weft-controller-networks": controllersNetworks(t),
 		"weft-controller-ipblocks": controllersBlocks(t), "weft-controller-ipblocks-nodes": controllersBlocksOfNodes(t),
 	}
@@ -605,6 +606,38 @@ func outsideOfNetworks(t testing.TB) []attempt {
 		{
 			"of a network without addresses", "not a block of network bridge",
 			claims(t, "bridge.10.5.0.0-26", "10.5.0.0/26", "network: bridge"),
+		},
+	}
+}
+
+// changedClaims write other things than the addresses of an IPAMClaim that has none.
+func changedClaims(t testing.TB) []attempt {
+	assigns := func(node, old, changed string) request {
+		return request{
+			node: node, operation: update, resource: "ipamclaims", sub: "status",
+			object: object(t, "ipamclaims", "db-0", changed), old: object(t, "ipamclaims", "db-0", old),
+		}
+	}
+	const free = "{spec: {network: blue, interface: t1}}"
+	const one = "{spec: {network: blue, interface: t1}, status: {ips: [10.5.0.7/24]}}"
+	return []attempt{
+		{"without a node in the token", noNode, assigns("", free, one)},
+		{
+			"other addresses of a claim", "does not change the addresses of an IPAMClaim",
+			assigns("n2", one, "{spec: {network: blue, interface: t1}, status: {ips: [10.5.0.8/24]}}"),
+		},
+		{
+			"three addresses", "has one or two addresses",
+			assigns("n2", free, "{spec: {network: blue, interface: t1}, status: {ips: [10.5.0.7, 10.5.0.8, 10.5.0.9]}}"),
+		},
+		{
+			"no address", "has one or two addresses",
+			assigns("n2", free, "{spec: {network: blue, interface: t1}, status: {ips: [all]}}"),
+		},
+		{
+			"add a finalizer", "adds no finalizers",
+			assigns("n2", free,
+				"{metadata: {finalizers: [a/b]}, spec: {network: blue, interface: t1}, status: {ips: [10.5.0.7]}}"),
 		},
 	}
 }

@@ -47,6 +47,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"events":         corev1.SchemeGroupVersion.WithKind("Event"),
 	"endpointslices": discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 	"resourceslices": resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"),
+	"ipamclaims":     {Group: "k8s.cni.cncf.io", Version: "v1alpha1", Kind: "IPAMClaim"},
 	"resourceclaims": resourceapi.SchemeGroupVersion.WithKind("ResourceClaim"),
 }
 

@@ -40,7 +40,7 @@ func allCases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
 		protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, puntCases,
-		captureCases, statsCases, packetCases, policerCases,
+		captureCases, statsCases, packetCases, policerCases, vlanCases,
 	} {
 		all = append(all, group...)
 	}
@@ -81,6 +81,19 @@ func TestConformance(t *testing.T) {
 // tapCase runs on VPP only if the kernel has vhost-net.
 const tapCase = "tap: taps are created, dumped and deleted"
 
+// unrecorded maps a part of the names of messages to the case that sends them, which some record does not have.
+var unrecorded = map[string]string{"tap": tapCase, "subif": vlanCase, "vlan_tag_rewrite": vlanCase}
+
+// isUnrecorded reports whether the record does not have the case that sends a message.
+func (r record) isUnrecorded(message string) bool {
+	for part, name := range unrecorded {
+		if strings.Contains(message, part) && strings.HasPrefix(r.cases[name], notRecorded) {
+			return true
+		}
+	}
+	return false
+}
+
 func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
 	for _, r := range readRecords(t) {
 		asked := map[string]bool{"show_version": true, "control_ping": true} // sent at each start and after each dump
@@ -95,7 +108,7 @@ func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
 			name := m.GetMessageName()
 			isRequest := !strings.HasSuffix(name, "_reply") && !strings.HasSuffix(name, "_details") &&
 				!strings.HasSuffix(name, "_event")
-			if isRequest && !asked[name] && !strings.HasPrefix(r.cases[caseOf(name)], notRecorded) {
+			if isRequest && !asked[name] && !r.isUnrecorded(name) {
 				t.Errorf("no case of VPP %s sends %s", r.version, name)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/l2"
 	binapi "go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vxlan"
@@ -83,13 +84,33 @@ var interfaceHandlers = []handler{
 		})
 		return &interfaces.CreateLoopbackInstanceReply{SwIfIndex: swIfIndex(index)}, err
 	}),
+	call(func(m *model.Model, r *interfaces.CreateSubif) (*interfaces.CreateSubifReply, error) {
+		index, err := m.AddSub(model.Sub{
+			Parent: uint32(r.SwIfIndex),
+			ID:     r.SubID,
+			Flags:  model.SubFlags(r.SubIfFlags),
+			Outer:  r.OuterVlanID,
+			Inner:  r.InnerVlanID,
+		})
+		return &interfaces.CreateSubifReply{SwIfIndex: swIfIndex(index)}, err
+	}),
+	call(func(m *model.Model, r *interfaces.CreateVlanSubif) (*interfaces.CreateVlanSubifReply, error) {
+		index, err := m.AddVLAN(uint32(r.SwIfIndex), r.VlanID)
+		return &interfaces.CreateVlanSubifReply{SwIfIndex: swIfIndex(index)}, err
+	}),
+	set[interfaces.DeleteSubifReply](func(m *model.Model, r *interfaces.DeleteSubif) error {
+		return m.DeleteSub(uint32(r.SwIfIndex))
+	}),
+	set[l2.L2InterfaceVlanTagRewriteReply](func(m *model.Model, r *l2.L2InterfaceVlanTagRewrite) error {
+		return m.SetTagRewrite(uint32(r.SwIfIndex), model.TagRewrite(r.VtrOp))
+	}),
 	set[interfaces.DeleteLoopbackReply](func(m *model.Model, r *interfaces.DeleteLoopback) error {
 		return m.DeleteLoopback(uint32(r.SwIfIndex))
 	}),
 }
 
 func interfaceDetails(_ *interfaces.SwInterfaceDump, i model.Interface) interfaces.SwInterfaceDetails {
-	return interfaces.SwInterfaceDetails{
+	d := interfaces.SwInterfaceDetails{
 		SwIfIndex:        swIfIndex(i.Index),
 		SupSwIfIndex:     i.Index,
 		InterfaceName:    i.Name,
@@ -99,7 +120,18 @@ func interfaceDetails(_ *interfaces.SwInterfaceDump, i model.Interface) interfac
 		Flags:            statusFlags(i.AdminUp, i.LinkUp),
 		LinkMtu:          uint16(i.LinkMTU),
 		Mtu:              i.MTU[:],
+		VtrOp:            uint32(i.TagRewrite),
 	}
+	if s := i.Sub; s != nil {
+		d.SupSwIfIndex = s.Parent
+		d.Type = interface_types.IF_API_TYPE_SUB
+		d.SubID = s.ID
+		d.SubNumberOfTags = uint8(s.Tags())
+		d.SubOuterVlanID = s.Outer
+		d.SubInnerVlanID = s.Inner
+		d.SubIfFlags = interface_types.SubIfFlags(s.Flags)
+	}
+	return d
 }
 
 func statusFlags(adminUp, linkUp bool) interface_types.IfStatusFlags {

@@ -139,13 +139,14 @@ func configured(e *modeltest.Engine) map[string]string {
 			filter := []any{
 				i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count, i.PoliceInput != nil, i.PoliceOutput != nil,
 			}
-			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses})
+			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses, i.Sub})
 			i.ACL = forward.AccessLists{}
 			i.MACIP = nil
 			i.PoliceInput = nil
 			i.PoliceOutput = nil
 			i.Redirect4 = nil
 			i.Redirect6 = nil
+			i.Sub = nil
 			i.Tunnel = nil
 			i.Addresses = nil
 			all[fmt.Sprint("interface ", k)] = strings.ReplaceAll(fmt.Sprintf("%+v %v %s", i, filter, redirects),
@@ -208,6 +209,11 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(err)
 	packets := add(m.AddMemif(model.Memif{Socket: 5, ID: 1, Mode: model.MemifIP, Secret: "secret"}))
 	frames := add(m.AddMemif(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
+	double := model.SubTwoTags | model.SubExactMatch | model.SubDot1AD
+	pair := add(m.AddSub(model.Sub{Parent: frames, ID: 1, Flags: double, Outer: 500, Inner: 100}))
+	ok(m.JoinBridge(model.Join{Interface: pair, Bridge: 12}))
+	ok(m.SetTagRewrite(pair, model.TagRewritePop2))
+	add(m.AddVLAN(link, 100))
 	ok(m.SetTable(link, vrf))
 	ok(m.AddAddress(loop, prefix("10.0.0.1/24")))
 	ok(m.AddAddress(loop, prefix("10.0.0.2/24")))

@@ -16,6 +16,7 @@ const (
 	dropShortEthernet
 	dropDestinationMAC
 	dropEthernetType
+	dropUnknownVLAN
 	dropVirtio
 	dropSegmentation
 	dropNoIP4
@@ -108,6 +109,7 @@ var reasonNames = withACLNames([reasons]string{
 	dropShortEthernet:    "ethernet-input/frame too short",
 	dropDestinationMAC:   "ethernet-input/l3 mac mismatch",
 	dropEthernetType:     "ethernet-input/unknown ethernet type",
+	dropUnknownVLAN:      "ethernet-input/unknown vlan",
 	dropVirtio:           "virtio-input/bad virtio header",
 	dropSegmentation:     "af-packet-input/segmentation that virtio cannot express",
 	dropNoIP4:            noError,

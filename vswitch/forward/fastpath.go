@@ -28,7 +28,7 @@ type fastPath struct {
 
 // fastPath returns the fast path of a vector from in; false if all frames take the full path.
 func (w *worker) fastPath(in *iface) (s fastPath, ok bool) {
-	if in == nil || !in.up {
+	if in == nil || !in.up || in.subs != nil {
 		return s, false
 	}
 	s = fastPath{w: w, in: in}

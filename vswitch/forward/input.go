@@ -170,12 +170,34 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if b.Virtio.NeedsChecksum() && (b.Len() < frame.EthernetLen || !b.Virtio.ChecksumIsSafe(b.Bytes())) {
 		return verdict{drop: dropVirtio}
 	}
+	if in.subs != nil {
+		to, drop := w.snapshot.receiver(in, b.Bytes())
+		if drop != noDrop {
+			return verdict{drop: drop}
+		}
+		if to != in {
+			return w.inputSub(to, b)
+		}
+	}
+	return w.filtered(in, b)
+}
+
+// filtered applies the filters of an interface to a received frame, and forwards it.
+func (w *worker) filtered(in *iface, b *frame.Buffer) verdict {
 	if in.macip != nil && !in.macip.permits(b.Bytes()) {
 		return verdict{drop: aclMiss(in, b)}
 	}
 	if in.acl != nil {
 		if drop := w.acl.verdict(in, inward, b.Bytes()); drop != noDrop {
 			return verdict{drop: drop}
+		}
+	}
+	if in.sub != nil {
+		if in.l2.slot == 0 {
+			return verdict{drop: dropUnknownVLAN}
+		}
+		for range in.sub.Pop {
+			b.PopVLAN()
 		}
 	}
 	if in.l2.slot != 0 {

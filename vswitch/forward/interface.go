@@ -48,6 +48,8 @@ type Interface struct {
 
 	Tunnel *Tunnel
 
+	Sub *Sub // nil: not a sub-interface
+
 	Mirrors []Mirror // of an interface with a port
 
 	PoliceInput  *Policer // of received frames, before all filters; nil: all pass
@@ -65,6 +67,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	if old := d.iface(index); old != nil {
 		*next = *old
 	} else {
+		next.subs = d.subsOf(index)
 		next.counters = newCounterSet(len(e.workers))
 		next.floods = newFloodBudgets(e.workers)
 		next.punts = newPuntBudgets(e.workers)
@@ -74,6 +77,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	next.fib4 = d.slot(TableKey{IP4, i.Table4})
 	next.fib6 = d.slot(TableKey{IP6, i.Table6})
 	d.setTunnel(next, i.Tunnel)
+	d.setSub(next, i.Sub)
 	d.put(next)
 	return nil
 }
@@ -84,6 +88,7 @@ func (e *Engine) DelInterface(index uint32) {
 	if i := d.iface(index); i != nil {
 		gone := *i
 		d.setTunnel(&gone, nil)
+		d.setSub(&gone, nil)
 		d.interfaces[index] = nil
 	}
 }
@@ -111,6 +116,8 @@ type iface struct {
 	redirect4  *Redirect // nil: none
 	redirect6  *Redirect
 	tunnel     *tunnel  // nil: none
+	sub        *Sub     // nil: not a sub-interface
+	subs       subs     // its own sub-interfaces; nil: none
 	mirrors    *mirrors // nil: none
 	policeIn   *Policer // nil: all pass
 	policeOut  *Policer

@@ -32,13 +32,15 @@ func (w *worker) send(out *iface, b *frame.Buffer) {
 	w.tx.enqueue(a, b)
 }
 
-// sendInside sends a frame to an interface without a port: a BVI or a tunnel.
+// sendInside sends a frame to an interface without a port: a BVI, a tunnel or a sub-interface.
 func (w *worker) sendInside(out *iface, b *frame.Buffer) {
 	switch {
 	case out.l2.bvi:
 		w.l2.fromBVI(out, b)
 	case out.tunnel != nil:
 		w.vtep.encapsulate(out, b)
+	case out.sub != nil:
+		w.sendBySub(out, b)
 	default:
 		w.tx.discard(b, dropNoPort)
 	}

@@ -121,6 +121,9 @@ func (f *pathFormat) step(s *traceStep) {
 		f.line("MAC and source address permitted")
 	case stepACL, stepDenied, stepSession, stepSessionDenied, stepSessionsFull:
 		f.accessList(s)
+	case stepSub:
+		f.node("ethernet-input")
+		f.line("tags of sub-interface %s", f.nameOf(s.iface))
 	case stepBridge:
 		f.node("l2-input")
 		f.line("l2-input: bd_id %d dst %s", s.number, s.mac)

@@ -91,6 +91,7 @@ const (
 	stepSession                           // permitted by a session; output
 	stepSessionDenied                     // of a TCP connection that the lists no longer permit; output
 	stepSessionsFull                      // no room for the session of a packet that the rule of acl and number permits
+	stepSub                               // iface: sub-interface
 	stepBridge                            // number: bridge domain, mac: destination
 	stepMember                            // iface: member
 	stepFlood                             // number: members of the bridge domain

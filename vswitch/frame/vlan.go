@@ -11,6 +11,34 @@ const (
 	TypeQinQ = 0x88a8
 )
 
+// VLANMask selects the VLAN of a tag's control field. The other bits are the priority.
+const VLANMask = 1<<12 - 1
+
+// Tag is a tag of a frame.
+type Tag struct {
+	Type    uint16 // TypeVLAN or TypeQinQ
+	Control uint16
+}
+
+// VLAN returns the tag's VLAN; 0: the tag has a priority only.
+func (t Tag) VLAN() uint16 { return t.Control & VLANMask }
+
+// Tag returns the nth tag of a frame, from 0; false if it has fewer, or ends in the tag.
+func (e Ethernet) Tag(n int) (Tag, bool) {
+	at := addressesLen
+	for range n + 1 {
+		if len(e) < at+VLANLen+2 {
+			return Tag{}, false
+		}
+		kind := binary.BigEndian.Uint16(e[at:])
+		if kind != TypeVLAN && kind != TypeQinQ {
+			return Tag{}, false
+		}
+		at += VLANLen
+	}
+	return Tag{binary.BigEndian.Uint16(e[at-VLANLen:]), binary.BigEndian.Uint16(e[at-VLANLen+2:])}, true
+}
+
 // maxTags is the number of tags that Network skips.
 const maxTags = 2
 
@@ -46,4 +74,15 @@ func (b *Buffer) PushVLAN(tagType, control uint16) {
 	if b.Virtio.HeaderLen > 0 {
 		b.Virtio.HeaderLen += VLANLen
 	}
+}
+
+// PopVLAN removes the first tag, which the frame must have, and adjusts the offsets in Virtio.
+func (b *Buffer) PopVLAN() {
+	e := b.Bytes()
+	copy(e[VLANLen:VLANLen+addressesLen], e[:addressesLen])
+	b.Pull(VLANLen)
+	if b.Virtio.NeedsChecksum() {
+		b.Virtio.ChecksumStart -= min(b.Virtio.ChecksumStart, VLANLen)
+	}
+	b.Virtio.HeaderLen -= min(b.Virtio.HeaderLen, VLANLen)
 }

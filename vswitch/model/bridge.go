@@ -283,9 +283,16 @@ func (m *Model) JoinBridge(j Join) error {
 	return m.bridges.join(i, b, j)
 }
 
-// LeaveBridge removes an interface from its bridge domain, if it is in one.
+// LeaveBridge removes an interface from its bridge domain, if it is in one. As in VPP its tag rewrite ends.
 func (m *Model) LeaveBridge(index uint32) error {
-	return m.withInterface(index, func(i *iface) error { m.bridges.leave(i); return nil })
+	return m.withInterface(index, func(i *iface) error {
+		m.bridges.leave(i)
+		if i.TagRewrite != TagRewriteOff {
+			i.TagRewrite = TagRewriteOff
+			m.syncLocked(i)
+		}
+		return nil
+	})
 }
 
 // join adds a member. A BVI gets a static entry.

@@ -31,6 +31,9 @@ type Interface struct {
 	LinkUp  bool
 	LinkMTU int       // maximum payload of a frame
 	MTU     [4]uint32 // by protocol: L3, IPv4, IPv6, MPLS; 0 in the last three means the L3 MTU
+
+	Sub        *Sub       // nil: not a sub-interface
+	TagRewrite TagRewrite // in a bridge domain
 }
 
 // InterfaceEvent reports that an interface was created, deleted or changed. As in VPP the flags are only the ones that
@@ -46,7 +49,7 @@ type InterfaceEvent struct {
 type iface struct {
 	Interface
 	ethernet   bool
-	kind       any // *loopback, *Tap, *AFPacket, *Memif or *VXLAN; nil for local0
+	kind       any // *loopback, *Tap, *AFPacket, *Memif, *VXLAN or *Sub; nil for local0
 	peer       peer
 	macip      uint32 // index of the MACIP ACL, or NoIndex
 	acls       ACLLists
@@ -229,6 +232,7 @@ func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
 	if v := kindOf[VXLAN](i); v != nil {
 		f.Tunnel = v.tunnel()
 	}
+	f.Sub = i.engineSub()
 	f.Mirrors = i.engineMirrors()
 	f.PoliceInput = m.bucketLocked(i, PoliceInput)
 	f.PoliceOutput = m.bucketLocked(i, PoliceOutput)
@@ -256,12 +260,26 @@ func (m *Model) Interfaces(f InterfaceFilter) []Interface {
 		f.Index = NoIndex
 	}
 	return listInterfaces(m, f.Index, func(i *iface) (Interface, bool) {
-		return i.Interface, !f.ByName || strings.Contains(strings.ToLower(i.Name), strings.ToLower(f.Name))
+		return m.detailsLocked(i), !f.ByName || strings.Contains(strings.ToLower(i.Name), strings.ToLower(f.Name))
 	})
 }
 
-// deleteLocked deletes an interface, its port and all state that depends on it.
+// detailsLocked returns the fields of an interface. The link of a sub-interface is its parent's.
+func (m *Model) detailsLocked(i *iface) Interface {
+	d := i.Interface
+	if d.Sub != nil {
+		parent := m.interfaces[d.Sub.Parent]
+		d.LinkUp = parent.LinkUp
+		d.LinkMTU = parent.LinkMTU
+	}
+	return d
+}
+
+// deleteLocked deletes an interface, its sub-interfaces, its port and all state that depends on it.
 func (m *Model) deleteLocked(i *iface) {
+	for sub := range m.subsLocked(i) {
+		m.deleteLocked(sub)
+	}
 	if i.hasPort() {
 		if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
 			m.log.Error("port not closed", "interface", i.Name, "err", err)
@@ -298,11 +316,15 @@ func (m *Model) deleteLocked(i *iface) {
 	}
 }
 
-// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows.
+// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows, and a sub-interface cannot
+// be up while its parent is down.
 func (m *Model) SetAdminUp(index uint32, up bool) error {
 	return m.withInterface(index, func(i *iface) error {
 		if i.AdminUp == up {
 			return nil
+		}
+		if sub := kindOf[Sub](i); sub != nil && up && !m.interfaces[sub.Parent].AdminUp {
+			return Unspecified
 		}
 		wasUp := i.LinkUp
 		i.AdminUp = up

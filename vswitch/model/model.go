@@ -219,6 +219,8 @@ const (
 	InvalidRegistration         Retval = -31
 	NoPathsInRoute              Retval = -52
 	NoMatchingInterface         Retval = -54
+	InvalidVLAN                 Retval = -55
+	VLANAlreadyExists           Retval = -56
 	NoSuchNode                  Retval = -63
 	InvalidSrcAddress           Retval = -57
 	InvalidDstAddress           Retval = -58
@@ -228,6 +230,7 @@ const (
 	IP6NotEnabled               Retval = -62
 	SubifAlreadyExists          Retval = -68
 	InvalidInterface            Retval = -71
+	InvalidVLANTagCount         Retval = -72
 	InvalidArgument             Retval = -73
 	UnexpectedInterfaceState    Retval = -74
 	TunnelExist                 Retval = -75
@@ -236,6 +239,7 @@ const (
 	ValueExist                  Retval = -81
 	SameSrcDst                  Retval = -82
 	InvalidAddressFamily        Retval = -97
+	InvalidSubSwIfIndex         Retval = -98
 	AddressInUse                Retval = -105
 	AddressFoundForInterface    Retval = -114
 	EntryAlreadyExists          Retval = -116

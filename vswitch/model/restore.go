@@ -168,6 +168,9 @@ func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time
 // checkReferencesLocked checks that the objects that interfaces refer to exist, and counts the users of VRFs.
 func (m *Model) checkReferencesLocked(*State) error {
 	for _, i := range m.interfaces {
+		if err := m.checkSubLocked(i); err != nil {
+			return err
+		}
 		used := []forward.TableKey{i.table(forward.IP4), i.table(forward.IP6)}
 		if v := kindOf[VXLAN](i); v != nil {
 			used = append(used, v.table())
@@ -209,6 +212,25 @@ func (m *Model) checkReferencesLocked(*State) error {
 				return fmt.Errorf("%w: %s is on memif socket %d", errState, i.Name, c.Socket)
 			}
 			socket.memifs[c.ID] = i
+		}
+	}
+	return nil
+}
+
+// checkSubLocked checks a sub-interface's parent, and that no other one has its tags.
+func (m *Model) checkSubLocked(i *iface) error {
+	s := kindOf[Sub](i)
+	if s == nil {
+		return nil
+	}
+	match, known := s.match()
+	parent := m.interfaces[s.Parent]
+	if !known || parent == nil || !parent.hasPort() || !parent.ethernet {
+		return fmt.Errorf("%w: %s is a part of interface %d", errState, i.Name, s.Parent)
+	}
+	for other, is := range m.subsLocked(parent) {
+		if same, _ := is.match(); other != i && (same == match || is.ID == s.ID) {
+			return fmt.Errorf("%w: %s has the tags of %s", errState, i.Name, other.Name)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ type State struct {
 // InterfaceState is an interface with all that belongs to it.
 type InterfaceState struct {
 	Interface
-	Loopback   *LoopbackState // at most one of these five
+	Loopback   *LoopbackState // at most one of these five, or Sub
 	Tap        *Tap
 	AFPacket   *AFPacket
 	Memif      *Memif
@@ -282,6 +282,10 @@ func (s *InterfaceState) kind() (kind any, one bool) {
 	}
 	if s.VXLAN != nil {
 		kind = s.VXLAN
+		count = count + 1
+	}
+	if s.Sub != nil {
+		kind = s.Sub
 		count = count + 1
 	}
 	return kind, count <= 1

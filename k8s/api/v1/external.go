@@ -45,6 +45,12 @@ type ExternalInterfaceSpec struct {
 }
 
 // ExternalNode is the interface on one node.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.vlan) || !has(self.vlans) && !has(self.nativeVLAN) && !has(self.outerVLAN)",message="vlan and vlans exclude each other: vlan is the untagged network, vlans are its VLANs"
+// +kubebuilder:validation:XValidation:rule="has(self.vlans) && self.vlans.size() > 0 || !has(self.nativeVLAN) && !has(self.outerVLAN)",message="nativeVLAN and outerVLAN need vlans"
+// +kubebuilder:validation:XValidation:rule="!has(self.nativeVLAN) || !has(self.outerVLAN)",message="nativeVLAN and outerVLAN exclude each other: untagged frames have no outer tag"
+// +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || !has(self.ips) || self.ips.size() == 0",message="ips: an interface with vlans has no addresses: its network is bridged"
+// +kubebuilder:validation:XValidation:rule="!has(self.vlans) || !has(self.nativeVLAN) || self.vlans.all(v, self.nativeVLAN < int(v.split('-')[0]) || self.nativeVLAN > int(v.split('-')[v.split('-').size() - 1]))",message="nativeVLAN is in vlans, too: its frames have either a tag or none"
 type ExternalNode struct {
 	// The node.
 	// +required
@@ -63,6 +69,27 @@ type ExternalNode struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4094
 	VLAN *int32 `json:"vlan,omitempty"`
+
+	// VLANs of the network on the interface: 300, or a range such as 100-199. Their frames have a tag there. The network,
+	// of type L2, must have these vlans.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, int(b.split('-')[0]) <= int(a.split('-')[a.split('-').size() - 1]) && int(a.split('-')[0]) <= int(b.split('-')[b.split('-').size() - 1])))",message="a VLAN occurs twice"
+	VLANs []VLANRange `json:"vlans,omitempty"`
+
+	// VLAN of the network that untagged frames of an interface with vlans belong to; 0: the network itself, as those of
+	// its pods without VLAN. Unset: untagged frames are dropped.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4094
+	NativeVLAN *int32 `json:"nativeVLAN,omitempty"`
+
+	// VLAN of a tag of 802.1ad before that of vlans (QinQ).
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4094
+	OuterVLAN *int32 `json:"outerVLAN,omitempty"`
 
 	// The node's own addresses on the interface, with prefix length, at most one of each family.
 	// +optional

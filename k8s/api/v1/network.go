@@ -54,6 +54,8 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.direct) || !self.direct",message="pods of a direct network have routes of their own"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowedAddresses) && !has(self.virtualRouters) || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="only a network of type L2 that is not direct has allowedAddresses and virtualRouters"
 // +kubebuilder:validation:XValidation:rule="!has(self.routedPrefixes) || self.type == 'L3'",message="only a network of type L3 has routedPrefixes"
+// +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="vlans: only a network of type L2 that is not direct has vlans"
+// +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || !has(self.vni) || self.vni <= 255 || self.vni >= 1048576 && self.vni < 1051392",message="vlans: the VNIs of VLANs follow from the vni of the network: choose 1 to 255, or let the controller assign one"
 // +kubebuilder:validation:XValidation:rule="(has(self.direct) && self.direct) == (has(oldSelf.direct) && oldSelf.direct)",message="direct cannot be changed"
 type CustomNetworkSpec struct {
 	// How its interfaces are connected. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
@@ -138,6 +140,15 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	RoutedPrefixes []CIDR `json:"routedPrefixes,omitempty"`
 
+	// VLANs of the network: 300, or a range such as 100-199, at most 256 in all. Each is a segment of its own, beside
+	// that of untagged frames. Pods with the option vlans, and external interfaces with vlans, send and receive its
+	// frames with a tag. Pods that have a VLAN that is removed are disconnected from it.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, int(b.split('-')[0]) <= int(a.split('-')[a.split('-').size() - 1]) && int(a.split('-')[0]) <= int(b.split('-')[b.split('-').size() - 1])))",message="a VLAN occurs twice"
+	VLANs []VLANRange `json:"vlans,omitempty"`
+
 	// DNS of the network, for the CNI result of pods whose interface has the option dns. Kubelet writes resolv.conf
 	// from the spec of the pod, and ignores it. Running pods keep the one that they have.
 	// +optional
@@ -176,6 +187,13 @@ type CustomNetworkSpec struct {
 // +kubebuilder:validation:MaxLength=91
 // +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self) || self.split('-').size() == 2 && self.split('-').all(a, isIP(a.trim()))",message="expected an address, a prefix, or a range such as 10.7.0.1-10.7.0.20"
 type AddressRange string
+
+// VLANRange is a VLAN, or two with a dash, both included.
+//
+// +kubebuilder:validation:MaxLength=9
+// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$`
+// +kubebuilder:validation:XValidation:rule="self.split('-').all(v, int(v) <= 4094) && int(self.split('-')[0]) <= int(self.split('-')[self.split('-').size() - 1])",message="expected a VLAN of 1 to 4094 or a range such as 100-199"
+type VLANRange string
 
 // Route is a route of pods.
 //

@@ -202,6 +202,11 @@ func (in *CustomNetworkSpec) DeepCopyInto(out *CustomNetworkSpec) {
 		*out = make([]CIDR, len(*in))
 		copy(*out, *in)
 	}
+	if in.VLANs != nil {
+		in, out := &in.VLANs, &out.VLANs
+		*out = make([]VLANRange, len(*in))
+		copy(*out, *in)
+	}
 	if in.DNS != nil {
 		in, out := &in.DNS, &out.DNS
 		*out = new(DNS)
@@ -399,6 +404,21 @@ func (in *ExternalNode) DeepCopyInto(out *ExternalNode) {
 	*out = *in
 	if in.VLAN != nil {
 		in, out := &in.VLAN, &out.VLAN
+		*out = new(int32)
+		**out = **in
+	}
+	if in.VLANs != nil {
+		in, out := &in.VLANs, &out.VLANs
+		*out = make([]VLANRange, len(*in))
+		copy(*out, *in)
+	}
+	if in.NativeVLAN != nil {
+		in, out := &in.NativeVLAN, &out.NativeVLAN
+		*out = new(int32)
+		**out = **in
+	}
+	if in.OuterVLAN != nil {
+		in, out := &in.OuterVLAN, &out.OuterVLAN
 		*out = new(int32)
 		**out = **in
 	}
