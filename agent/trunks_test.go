@@ -49,7 +49,8 @@ func openRaw(t *testing.T, netns, link string) *rawLink {
 			t.Fatal(err)
 		}
 		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8
-		if r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all); err == nil {
+		r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
+		if err == nil {
 			err = unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: of.Attrs().Index})
 		}
 		if err == nil {
@@ -144,7 +145,7 @@ func (l *lab) crosses(c crossing) {
 			if slices.Contains(seen, text+" "+c.out) {
 				return
 			}
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 		}
 	}
 	l.Errorf("frame with tags %v did not arrive with %s: %v", c.in, c.out, seen)
@@ -223,7 +224,9 @@ func TestTrunksCarryTheirVLANsOnly(t *testing.T) {
 	} {
 		l.crosses(c)
 	}
-	for _, in := range [][]tag{{dot1q(101)}, {dot1q(5)}, {dot1ad(500), dot1q(300)}, {dot1q(100), dot1q(300)}, {dot1q(0)}} {
+	for _, in := range [][]tag{
+		{dot1q(101)}, {dot1q(5)}, {dot1ad(500), dot1q(300)}, {dot1q(100), dot1q(300)}, {dot1q(0)},
+	} {
 		l.drops(in, untagged, plain, single, pair)
 	}
 	l.drops([]tag{dot1q(100)}, crossing{plain, nil, trunk, "[]"}, single, pair)
@@ -289,7 +292,8 @@ func TestTrunksOutliveRestarts(t *testing.T) {
 func TestCardOfATrunkNeedsRoomForTheTags(t *testing.T) {
 	l := newTrunkLab(t)
 	limit := func(mtu string) {
-		if out, err := exec.CommandContext(t.Context(), "ip", "link", "set", "card1", "mtu", mtu).CombinedOutput(); err != nil {
+		out, err := exec.CommandContext(t.Context(), "ip", "link", "set", "card1", "mtu", mtu).CombinedOutput()
+		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -297,7 +301,11 @@ func TestCardOfATrunkNeedsRoomForTheTags(t *testing.T) {
 	l.eventually("it is disconnected", func() bool { return slices.Equal(statuses(l.server), []string{"single: "}) })
 	limit("1407")
 	outer := int32(500)
-	openTo(l.server, "pair", "lab", v1.ExternalNode{Interface: "card1", VLANs: []v1.VLANRange{"300"}, OuterVLAN: &outer})
+	openTo(l.server, "pair", "lab", v1.ExternalNode{
+		Interface: "card1",
+		VLANs:     []v1.VLANRange{"300"},
+		OuterVLAN: &outer,
+	})
 	l.eventually("the status names both numbers", func() bool {
 		all := statuses(l.server)
 		return len(all) == 2 && strings.Contains(all[0],
@@ -313,7 +321,8 @@ func TestTrunksReachTheVLANDriver(t *testing.T) {
 	p := l.onLab("trunk", `{"t1": {"vlans": [100, 300]}}`)
 	vlans := true
 	link := func(netns, on, name string, id int, protocol netlink.VlanProtocol) {
-		netnstest.Do(t, netns, func() { vlans = vlans && addTagged(t, on, name, id, protocol) })
+		vlan := netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name}, VlanId: id, VlanProtocol: protocol}
+		netnstest.Do(t, netns, func() { vlans = vlans && addTagged(t, on, vlan) })
 	}
 	link(p.Netns, "t1", "t1.100", 100, netlink.VLAN_PROTOCOL_8021Q)
 	if !vlans {
@@ -334,7 +343,7 @@ func TestTrunksReachTheVLANDriver(t *testing.T) {
 }
 
 // addTagged makes a link of a VLAN in the calling thread's namespace; false: this kernel has no VLANs.
-func addTagged(t *testing.T, on, name string, id int, protocol netlink.VlanProtocol) bool {
+func addTagged(t *testing.T, on string, link netlink.Vlan) bool {
 	t.Helper()
 	parent, err := netlink.LinkByName(on)
 	if err == nil {
@@ -343,11 +352,8 @@ func addTagged(t *testing.T, on, name string, id int, protocol netlink.VlanProto
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = netlink.LinkAdd(&netlink.Vlan{
-		LinkAttrs:    netlink.LinkAttrs{Name: name, ParentIndex: parent.Attrs().Index},
-		VlanId:       id,
-		VlanProtocol: protocol,
-	})
+	link.ParentIndex = parent.Attrs().Index
+	err = netlink.LinkAdd(&link)
 	if err != nil && !strings.Contains(err.Error(), "not supported") {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func policersOf(t *testing.T, n *node, a *pod.Attachment) string {
 		if key != wire.PolicerKey(p.Interface, p.Direction) {
 			t.Errorf("%+v has the key %s", p, key)
 		}
-		lines = append(lines, fmt.Sprint(name, " ", p.Direction, " ", p.Rate, " ", p.Burst, " ", dscp, " ", p.Bridged, " ", p.Bare))
+		line := fmt.Sprint(name, " ", p.Direction, " ", p.Rate, " ", p.Burst, " ", dscp, " ", p.Bridged, " ", p.Bare)
+		lines = append(lines, line)
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

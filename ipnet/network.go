@@ -66,7 +66,10 @@ func New(c Config) (*Network, error) {
 	}
 	n.Mesh = mesh.New(n.Host, n.Networks)
 	n.Externals = mesh.NewExternals(n.Mesh, n.Networks)
-	if n.Pods, err = attach.New(c.Pods, n.Networks, n.Host, n.Mesh, n.Externals); err != nil {
+	n.Pods, err = attach.New(c.Pods, attach.Node{
+		Networks: n.Networks, Host: n.Host, Mesh: n.Mesh, Externals: n.Externals,
+	})
+	if err != nil {
 		return nil, err
 	}
 	return &n, nil

@@ -115,7 +115,8 @@ func TestAPrefixLeadsToOnePod(t *testing.T) {
 	if got := fmt.Sprint(refused); got != want {
 		t.Errorf("refused %s\nwant %s", got, want)
 	}
-	if got := n.routesTo(); !strings.Contains(got, "10.60.4.0/24 to weft-bvi-blue") || strings.Contains(got, "10.60.4.0/25") {
+	got := n.routesTo()
+	if !strings.Contains(got, "10.60.4.0/24 to weft-bvi-blue") || strings.Contains(got, "10.60.4.0/25") {
 		t.Errorf("routes\n%s", got)
 	}
 }
@@ -144,7 +145,8 @@ func TestTheRouterHasNoRouteToItsPrefix(t *testing.T) {
 	network.Routes = []pod.RouteRequest{routeTo("10.60.1.0/24", ""), routeTo("10.60.2.0/24", "")}
 	n.set(t, network)
 	a := n.add(t, asking("router", "t1/tap/blue", `{"t1": {"routedPrefixes": ["10.60.1.0/24"]}}`))
-	if got := routesOf(a); strings.Contains(got, "10.60.1.0/24") || !strings.Contains(got, "10.60.2.0/24 via 10.5.0.1") {
+	got := routesOf(a)
+	if strings.Contains(got, "10.60.1.0/24") || !strings.Contains(got, "10.60.2.0/24 via 10.5.0.1") {
 		t.Errorf("routes %s", got)
 	}
 }

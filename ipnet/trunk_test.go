@@ -111,7 +111,10 @@ func TestInvalidTrunksAreRefused(t *testing.T) {
 		{"the uplink", trunkOn(t, "x", "eth9", "100"), "interface eth9 is the node's uplink: vlans need a card of their own"},
 		{"a VLAN that the network lacks", trunkOn(t, "x", "eth3", "100-103"),
 			"network lab has no VLAN 103: its vlans are 100-102, 300"},
-		{"a native VLAN that the network lacks", withNative(5, trunkOn(t, "x", "eth3", "100")), "network lab has no VLAN 5"},
+		{
+			"a native VLAN that the network lacks", withNative(5, trunkOn(t, "x", "eth3", "100")),
+			"network lab has no VLAN 5",
+		},
 		{"a network without VLANs", other, "network blue has no vlans"},
 		{"a routed network", routed, "network red has no vlans"},
 		{"addresses", addressed, "ips: an interface with vlans has no addresses"},
@@ -119,8 +122,14 @@ func TestInvalidTrunksAreRefused(t *testing.T) {
 		{"a native VLAN in the list", withNative(100, trunkOn(t, "x", "eth3", "100")), "nativeVLAN is in vlans, too"},
 		{"an outer tag of untagged frames", withOuter(5, withNative(0, trunkOn(t, "x", "eth3", "100"))),
 			"nativeVLAN and outerVLAN exclude each other"},
-		{"an outer tag without a list", withOuter(5, external("x", "lab", "eth3")), "nativeVLAN and outerVLAN need vlans"},
-		{"an outer tag that is no VLAN", withOuter(4095, trunkOn(t, "x", "eth3", "100")), "outerVLAN 4095 is not within"},
+		{
+			"an outer tag without a list", withOuter(5, external("x", "lab", "eth3")),
+			"nativeVLAN and outerVLAN need vlans",
+		},
+		{
+			"an outer tag that is no VLAN", withOuter(4095, trunkOn(t, "x", "eth3", "100")),
+			"outerVLAN 4095 is not within",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := trunkNode(t)

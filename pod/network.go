@@ -64,8 +64,8 @@ type Network struct {
 	AllowedAddresses netaddr.Ranges `json:"allowedAddresses,omitempty"`
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`
 
-	// RoutedPrefixes are what pods may request as prefixes behind them, on a network of type L3; a pod may request a part
-	// of one.
+	// RoutedPrefixes are what pods may request as prefixes behind them, on a network of type L3; a pod may request a
+	// part of one.
 	RoutedPrefixes []netip.Prefix `json:"routedPrefixes,omitempty"`
 
 	VLANs netaddr.VLANs `json:"vlans,omitempty"` // of type L2: segments of their own beside that of untagged frames

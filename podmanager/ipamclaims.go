@@ -56,7 +56,8 @@ func (m *Manager) assignOne(ctx context.Context, id pod.ID, i pod.Interface) err
 	if err != nil {
 		return err
 	}
-	if slices.EqualFunc(claim.Addresses, i.Addresses, func(a netip.Addr, p netip.Prefix) bool { return a == p.Addr() }) {
+	isSame := func(a netip.Addr, p netip.Prefix) bool { return a == p.Addr() }
+	if slices.EqualFunc(claim.Addresses, i.Addresses, isSame) {
 		return nil
 	}
 	return m.config.Claims.Assign(ctx, claim, id.Name, i.Addresses)

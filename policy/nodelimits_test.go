@@ -417,7 +417,8 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	e.SetService(endpoints)
 	e.Compile()
 	if e.budget.servicesLimit("shop") != 100 || e.budget.servicesLimit("evil") >= 100 {
-		t.Errorf("limits are %d for shop and %d for evil", e.budget.servicesLimit("shop"), e.budget.servicesLimit("evil"))
+		t.Errorf("limits are %d for shop and %d for evil", e.budget.servicesLimit("shop"),
+			e.budget.servicesLimit("evil"))
 	}
 	for ip, port := range map[string]uint16{"10.96.0.1": 1000, "10.96.0.2": 1000} {
 		if r := e.Lists()[ID{"shop", "p0"}]["eth0"][Egress].Decide(address(ip), TCP, port); r.Action != Allow {

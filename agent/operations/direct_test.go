@@ -29,7 +29,7 @@ func TestPeerOnADirectNetworkIsTheNewestSandbox(t *testing.T) {
 		pods.Restore([]*pod.Attachment{
 			client, member("b", pod.RoleServer, "first", created[0]), member("c", pod.RoleServer, "second", created[1]),
 		})
-		connected, err := attach.New(attach.Config{}, nil, nil, nil, nil)
+		connected, err := attach.New(attach.Config{}, attach.Node{})
 		if err != nil {
 			t.Fatal(err)
 		}

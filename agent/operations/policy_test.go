@@ -40,7 +40,7 @@ func TestRulesAreListedWithoutCounters(t *testing.T) {
 	pods.Restore([]*pod.Attachment{
 		{Key: pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}, Pod: pod.ID{Namespace: "shop", Name: "db"}},
 	})
-	connected, err := attach.New(attach.Config{}, nil, nil, nil, nil)
+	connected, err := attach.New(attach.Config{}, attach.Node{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -249,14 +249,14 @@ func TestTheLimitFollowsAMeasurementAtOnce(t *testing.T) {
 		l := newLab(t, n2)
 		measure := l.Config.Measure
 		l.Config.Measure = func(ctx context.Context, p Path) (int, error) {
-			time.Sleep(look / 4)
+			<-time.After(look / 4)
 			return measure(ctx, p)
 		}
 		l.mtu[n2.Address] = 1400
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _ = l.Run(ctx) }()
-		time.Sleep(look / 2)
+		<-time.After(look / 2)
 		synctest.Wait()
 		if !slices.Equal(l.limits, []int{1350}) {
 			t.Errorf("limits %v after the measurement, want 1350", l.limits)

@@ -35,7 +35,8 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, netnsID] {
 					return v, false, err
 				}
 				merging, err := mergingOf(l)
-				return wire.Link{Name: v.Name, Up: isUp(l), Unmerged: len(merging) == 0, Room: l.Attrs().MTU}, err == nil, err
+				is := wire.Link{Name: v.Name, Up: isUp(l), Unmerged: len(merging) == 0, Room: l.Attrs().MTU}
+				return is, err == nil, err
 			},
 		},
 	}

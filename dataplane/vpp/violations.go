@@ -27,7 +27,8 @@ func (c *Client) Violations(ctx context.Context) (map[string]Matches, error) {
 		data, _ := e.Data.(adapter.CombinedCounterStat)
 		for index, n := range sumOfThreads(data) {
 			if n.Packets > 0 {
-				names = append(names, askAll(&policer.PolicerDumpV2{PolicerIndex: uint32(index)}, &policer.PolicerDetails{}))
+				dump := &policer.PolicerDumpV2{PolicerIndex: uint32(index)}
+				names = append(names, askAll(dump, &policer.PolicerDetails{}))
 				counts = append(counts, n)
 			}
 		}

@@ -37,7 +37,8 @@ func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 	}
 }
 
-// without returns a connection without the addresses, prefixes and memifs that another attachment has, and whether there are any.
+// without returns a connection without the addresses, prefixes and memifs that another attachment has, and whether
+// there are any.
 func (c *connection) without(other *pod.Attachment) (remaining *connection, hasLost bool) {
 	remaining = newConnection(c.Attachment)
 	remaining.displaced = c.displaced

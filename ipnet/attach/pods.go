@@ -33,27 +33,33 @@ type Pods struct {
 	withheld     withheld
 }
 
+// Node is the node without its pods.
+type Node struct {
+	Networks  *networks.Networks
+	Host      *mesh.Host
+	Mesh      *mesh.Mesh
+	Externals *mesh.Externals
+}
+
 // New returns no pods.
-func New(
-	c Config, networks *networks.Networks, host *mesh.Host, others *mesh.Mesh, externals *mesh.Externals,
-) (*Pods, error) {
+func New(c Config, n Node) (*Pods, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	ps := &Pods{
 		config:      c,
-		networks:    networks,
-		host:        host,
-		mesh:        others,
-		externals:   externals,
+		networks:    n.Networks,
+		host:        n.Host,
+		mesh:        n.Mesh,
+		externals:   n.Externals,
 		connections: make(connections),
 	}
-	ps.rules = newPodRules(c.Policies, networks, ps.connections)
+	ps.rules = newPodRules(c.Policies, n.Networks, ps.connections)
 	ps.connectivity = &connectivity{
-		networks:  networks,
-		host:      host,
-		externals: externals,
+		networks:  n.Networks,
+		host:      n.Host,
+		externals: n.Externals,
 		rules:     ps.rules,
 		secret:    c.Secret,
 		forwards:  c.AllowIPForwarding,

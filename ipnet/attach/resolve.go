@@ -431,7 +431,8 @@ func (r *resolver) claimed(s spec, q pod.AddressRequest) (addressChoice, error) 
 			"%s: interface %s: ipamClaim %s: network %s has no addresses", r.ev, s.name, q.IPAMClaim, network)
 	}
 	if err := claim.Suits(s.name, network, q.IPs); err != nil {
-		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: ipamClaim: %w", r.ev, s.name, err)
+		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: ipamClaim: %w", r.ev, s.name,
+			err)
 	}
 	choice := addressChoice{claim: &claim, wanted: claim.Addresses}
 	if len(choice.wanted) == 0 {

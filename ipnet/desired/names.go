@@ -33,8 +33,8 @@ func ExternalOf(name string) string {
 // IsExternal reports whether an interface of the dataplane is an external interface.
 func IsExternal(object string) bool { return strings.HasPrefix(object, externalPrefix) }
 
-// CardOf returns the name, in the dataplane, of a network card with trunks. No name of an external interface begins with
-// a colon.
+// CardOf returns the name, in the dataplane, of a network card with trunks. No name of an external interface begins
+// with a colon.
 func CardOf(card string) string { return externalPrefix + ":" + card }
 
 // VLANOf returns the name of the part of an interface that a VLAN is.

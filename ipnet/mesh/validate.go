@@ -33,8 +33,14 @@ type routedPrefix struct {
 // validate returns the nodes of an event that can be reached. The nodes that were reached before are validated first.
 func (m *Mesh) validate(ev *pod.SetNodes, holders Holders) *nodes {
 	v := &validation{
-		Mesh: m, ev: ev, holders: holders, ids: make(map[uint32]string), addresses: make(map[netip.Addr]string),
-		claims: make(map[string]*claims), routed: make(map[string][]routedPrefix), overlays: map[string]overlay{pod.DefaultNetwork: m.defaultOverlay()},
+		Mesh:      m,
+		ev:        ev,
+		holders:   holders,
+		ids:       make(map[uint32]string),
+		addresses: make(map[netip.Addr]string),
+		claims:    make(map[string]*claims),
+		routed:    make(map[string][]routedPrefix),
+		overlays:  map[string]overlay{pod.DefaultNetwork: m.defaultOverlay()},
 	}
 	for _, o := range m.overlays() {
 		v.overlays[o.network] = o

@@ -270,7 +270,7 @@ func kindOf(resource string) (version, kind string) {
 		"endpointslices": "EndpointSlice",
 		"servicecidrs":   "ServiceCIDR", "networkpolicies": "NetworkPolicy",
 		"multi-networkpolicies": "MultiNetworkPolicy", "ipamclaims": "IPAMClaim",
-		"adminnetworkpolicies":  "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
+		"adminnetworkpolicies": "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
 	}
 	switch name {
 	case "multi-networkpolicies":

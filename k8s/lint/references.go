@@ -176,7 +176,8 @@ func (c card) resolve(earlier []card) {
 		}
 	}
 	for _, other := range earlier {
-		if other.is.Node != c.is.Node || other.is.Interface != c.is.Interface || !c.is.IsTrunk() && !other.is.IsTrunk() {
+		isSameCard := other.is.Node == c.is.Node && other.is.Interface == c.is.Interface
+		if !isSameCard || !c.is.IsTrunk() && !other.is.IsTrunk() {
 			continue
 		}
 		if why := c.is.SharesTags(other.is); why != "" {

@@ -225,7 +225,10 @@ func TestTheControllerMayChangeNodesByTheOptionalRightOnly(t *testing.T) {
 
 // areAgents reports whether agents write the resources.
 func areAgents(resources []string) bool {
-	own := []string{"ipblocks", "nodenetworks", "podinterfaces", "ipblocks/status", "nodenetworks/status", "events", "ipamclaims/status"}
+	own := []string{
+		"ipblocks", "nodenetworks", "podinterfaces", "ipblocks/status", "nodenetworks/status", "events",
+		"ipamclaims/status",
+	}
 	return !slices.ContainsFunc(resources, func(r string) bool { return !slices.Contains(own, r) })
 }
 

@@ -90,8 +90,8 @@ func readableClaim(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
 	return claim, nil
 }
 
-// Assign writes the addresses of an interface to the status of its claim, and leaves the rest of it as it is. It fails if the claim was replaced, or has others meanwhile:
-// the next ADD of the pod gets these. Its errors have code 11.
+// Assign writes the addresses of an interface to the status of its claim, and leaves the rest of it as it is. It fails
+// if the claim was replaced, or has others meanwhile: the next ADD of the pod gets these. Its errors have code 11.
 func (c *Cluster) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
 	defer cancel()

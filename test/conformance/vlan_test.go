@@ -53,7 +53,8 @@ var vlanCases = []testCase{
 		double := l.make("double", subOf(parent, 7, twoTags|dot1ad, 500, 100))
 		other := l.make("rest", subOf(parent, 8, rest))
 		l.each(dumpOf(single), dumpOf(double), dumpOf(other), setUp(single, true), dumpOf(single),
-			rewrite(single, rewritePop1), dumpOf(single), deleteSub(single), deleteSub(single), dumpOf(single), deleteSub(parent), deleteSub(unknown), deleteSub(double),
+			rewrite(single, rewritePop1), dumpOf(single), deleteSub(single), deleteSub(single), dumpOf(single),
+			deleteSub(parent), deleteSub(unknown), deleteSub(double),
 			dumpOf(none))
 	}},
 	{name: "vlan: refusals of sub-interfaces", run: func(l *lab) {
@@ -73,7 +74,8 @@ var vlanCases = []testCase{
 		single := l.make("single", vlanOf(parent, 100))
 		double := l.make("double", subOf(parent, 7, twoTags|dot1ad, 500, 100))
 		l.each(rewrite(single, rewritePop1), dumpOf(single), rewrite(single, rewritePop2), rewrite(double, rewritePop2),
-			dumpOf(double), rewrite(parent, rewritePop1), rewrite(single, rewriteOff), dumpOf(single), rewrite(single, 9),
+			dumpOf(double), rewrite(parent, rewritePop1), rewrite(single, rewriteOff), dumpOf(single),
+			rewrite(single, 9),
 			rewrite(unknown, rewritePop1), rewrite(0, rewritePop1))
 	}},
 	{name: "vlan: a tag rewrite ends with the membership of a bridge domain", run: func(l *lab) {

@@ -57,7 +57,8 @@ func TestPodsOfTwoNodesReachTheSubnetBehindAPod(t *testing.T) {
 		"contivpp.io/custom-if":         "t1/tap/core",
 		"contivpp.io/custom-if-options": `{"t1": ` + routerOptions + `}`,
 	}
-	if _, err := runtime.Add(t.Context(), thief); err == nil || !strings.Contains(err.Error(), "leads to a pod of node n1") {
+	_, err = runtime.Add(t.Context(), thief)
+	if err == nil || !strings.Contains(err.Error(), "leads to a pod of node n1") {
 		t.Errorf("a pod of the other node took the prefix: %v", err)
 	}
 

@@ -24,8 +24,8 @@ const (
 	floodQuiet = 300 * time.Millisecond
 )
 
-// floodCommand: flood FROM TO KILOBITS BURST sends 3 MB at once to TO's first address. Of them the burst must arrive, and
-// not more than a token bucket of these kilobits per second and bytes lets through in the time.
+// floodCommand: flood FROM TO KILOBITS BURST sends 3 MB at once to TO's first address. Of them the burst must arrive,
+// and not more than a token bucket of these kilobits per second and bytes lets through in the time.
 func floodCommand(ts *testscript.TestScript, neg bool, args []string) {
 	var kilobits, burst int
 	if neg || len(args) != 4 {

@@ -137,7 +137,8 @@ func configured(e *modeltest.Engine) map[string]string {
 	e.Look(func(s modeltest.State) {
 		for k, i := range s.Interfaces {
 			filter := []any{
-				i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count, i.PoliceInput != nil, i.PoliceOutput != nil,
+				i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count, i.PoliceInput != nil,
+				i.PoliceOutput != nil,
 			}
 			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses, i.Sub})
 			i.ACL = forward.AccessLists{}

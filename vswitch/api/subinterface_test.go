@@ -42,7 +42,8 @@ func (b *bridger) details(t testingT, index interface_types.InterfaceIndex) *int
 func TestSubInterfaceIsDumpedAsVPPDoes(t *testing.T) {
 	b := newBridger(t)
 	tap := b.tap(t)
-	single, err := invoke(t, b.testClient, b.ifs.CreateVlanSubif, &interfaces.CreateVlanSubif{SwIfIndex: tap, VlanID: 100})
+	create := &interfaces.CreateVlanSubif{SwIfIndex: tap, VlanID: 100}
+	single, err := invoke(t, b.testClient, b.ifs.CreateVlanSubif, create)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func TestSubInterfaceIsDumpedAsVPPDoes(t *testing.T) {
 			SubIfFlags: 28},
 	} {
 		d := b.details(t, index)
-		if d == nil || d.InterfaceName != want.InterfaceName || d.SubID != want.SubID || d.SupSwIfIndex != uint32(tap) ||
+		if d == nil || d.InterfaceName != want.InterfaceName || d.SubID != want.SubID ||
+			d.SupSwIfIndex != uint32(tap) ||
 			d.Type != interface_types.IF_API_TYPE_SUB || d.SubNumberOfTags != want.SubNumberOfTags ||
 			d.SubOuterVlanID != want.SubOuterVlanID || d.SubInnerVlanID != want.SubInnerVlanID ||
 			d.SubIfFlags != want.SubIfFlags || d.L2Address != [6]byte{} ||
@@ -76,7 +78,8 @@ func TestSubInterfaceRetvals(t *testing.T) {
 	tap := b.tap(t)
 	loop := b.loopback(t)
 	vlan := func(id uint32) error {
-		_, err := invoke(t, b.testClient, b.ifs.CreateVlanSubif, &interfaces.CreateVlanSubif{SwIfIndex: tap, VlanID: id})
+		create := &interfaces.CreateVlanSubif{SwIfIndex: tap, VlanID: id}
+		_, err := invoke(t, b.testClient, b.ifs.CreateVlanSubif, create)
 		return err
 	}
 	sub := func(req interfaces.CreateSubif) error {
@@ -139,7 +142,8 @@ func TestTagRewriteEndsWhenTheInterfaceLeavesItsBridgeDomain(t *testing.T) {
 	link := mustInvoke(t, b.testClient, b.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{
 		HostIfName: "veth0", UseRandomHwAddr: true, Mode: af_packet.AF_PACKET_API_MODE_ETHERNET,
 	}).SwIfIndex
-	sub := mustInvoke(t, b.testClient, b.ifs.CreateVlanSubif, &interfaces.CreateVlanSubif{SwIfIndex: link, VlanID: 5}).SwIfIndex
+	create := &interfaces.CreateVlanSubif{SwIfIndex: link, VlanID: 5}
+	sub := mustInvoke(t, b.testClient, b.ifs.CreateVlanSubif, create).SwIfIndex
 	const push1, pop1, pop2, beyond = 1, 3, 4, 9
 	for _, c := range []struct {
 		rule  string

@@ -132,7 +132,8 @@ func TestMACsAreLearnedByVLAN(t *testing.T) {
 	s.receive(trunkPort, tagged(between(host(7), frame.Broadcast), dot1q(100)), frame.Virtio{})
 	s.receive(3, between(host(7), frame.Broadcast), frame.Virtio{})
 	got := s.receive(2, between(host(2), host(7)), frame.Virtio{})
-	if len(got) != 1 || got[0].on != trunkPort || !bytes.Equal(got[0].raw, tagged(between(host(2), host(7)), dot1q(100))) {
+	want := tagged(between(host(2), host(7)), dot1q(100))
+	if len(got) != 1 || got[0].on != trunkPort || !bytes.Equal(got[0].raw, want) {
 		t.Errorf("frame of VLAN 100: %+v", got)
 	}
 	got = s.receive(trunkPort, tagged(between(host(8), host(7)), dot1q(200)), frame.Virtio{})
@@ -155,7 +156,8 @@ func TestSubInterfacesFollowTheirParent(t *testing.T) {
 	s.set(sub100, Interface{Up: true, Sub: &Sub{trunkPort, TagMatch{Outer: 101}, 1}})
 	s.change(plain(100, sub100, 2))
 	for vlan, want := range map[uint16]int{100: 0, 101: 1} {
-		if got := s.receive(trunkPort, tagged(between(host(1), host(9)), dot1q(vlan)), frame.Virtio{}); len(got) != want {
+		got := s.receive(trunkPort, tagged(between(host(1), host(9)), dot1q(vlan)), frame.Virtio{})
+		if len(got) != want {
 			t.Errorf("VLAN %d after the change to 101: %+v", vlan, got)
 		}
 	}

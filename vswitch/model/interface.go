@@ -316,8 +316,8 @@ func (m *Model) deleteLocked(i *iface) {
 	}
 }
 
-// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows, and a sub-interface cannot
-// be up while its parent is down.
+// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows, and a sub-interface
+// cannot be up while its parent is down.
 func (m *Model) SetAdminUp(index uint32, up bool) error {
 	return m.withInterface(index, func(i *iface) error {
 		if i.AdminUp == up {

@@ -166,7 +166,8 @@ func readings() *rapid.Generator[Reading] {
 	return rapid.Custom(func(t *rapid.T) Reading {
 		r := Reading{Workers: rapid.IntRange(1, 4).Draw(t, "workers")}
 		for range rapid.IntRange(0, 3).Draw(t, "policers") {
-			r.Violations = append(r.Violations, Combined{rapid.Uint64().Draw(t, "packets"), rapid.Uint64().Draw(t, "bytes")})
+			packets := rapid.Uint64().Draw(t, "packets")
+			r.Violations = append(r.Violations, Combined{packets, rapid.Uint64().Draw(t, "bytes")})
 		}
 		indexes := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 40), 0, 12, rapid.ID[uint32]).Draw(t, "indexes")
 		for _, n := range indexes {

@@ -70,8 +70,8 @@ type ExternalNode struct {
 	// +kubebuilder:validation:Maximum=4094
 	VLAN *int32 `json:"vlan,omitempty"`
 
-	// VLANs of the network on the interface: 300, or a range such as 100-199. Their frames have a tag there. The network,
-	// of type L2, must have these vlans.
+	// VLANs of the network on the interface: 300, or a range such as 100-199. Their frames have a tag there. The
+	// network, of type L2, must have these vlans.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
