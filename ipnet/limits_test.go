@@ -59,7 +59,7 @@ s1 input 3000 80000 - false false
 s1 output 3000 80000 - false false
 t1 input 4294967295 4294967295 46 false false
 v1 input 2000 5000 0 true false
-v1 output 1000 80000 - true false`
+v1 output 1000 80000 - true false` //nolint:dupword // booleans
 	if got := policersOf(t, n, a); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -19,8 +19,8 @@ import (
 type policerItem = kvscheduler.Item[wire.Policer, Index]
 
 // policers are token buckets with one rate and two colours. Each interface has its own for each direction, with the
-// name of the object. The dataplane does not list which interface has which policer: it only says whether an interface has
-// one.
+// name of the object. The dataplane does not list which interface has which policer: it only says whether an interface
+// has one.
 type policers struct{ c *Client }
 
 func policerDescriptor(c *Client) kvscheduler.Descriptor[wire.Policer, Index] {
