@@ -33,7 +33,7 @@ func policersOf(t *testing.T, n *node, a *pod.Attachment) string {
 		if key != wire.PolicerKey(p.Interface, p.Direction) {
 			t.Errorf("%+v has the key %s", p, key)
 		}
-		line := fmt.Sprint(name, " ", p.Direction, " ", p.Rate, " ", p.Burst, " ", dscp, " ", p.Bridged, " ", p.Bare)
+		line := fmt.Sprint(name, " ", p.Direction, " ", p.Rate, " ", p.Burst, " ", dscp, " bridged=", p.Bridged, " bare=", p.Bare)
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
@@ -52,14 +52,14 @@ func TestLimitsOfInterfacesArePolicers(t *testing.T) {
 	ev.Annotations[pod.AnnotationIngress] = "10M"
 	ev.Annotations[pod.AnnotationEgress] = "20M"
 	a := n.add(t, ev)
-	want := `eth0 input 20000 250000 - false false
-eth0 output 10000 125000 - false false
-m1 input 4000 80000 - false true
-s1 input 3000 80000 - false false
-s1 output 3000 80000 - false false
-t1 input 4294967295 4294967295 46 false false
-v1 input 2000 5000 0 true false
-v1 output 1000 80000 - true false` //nolint:dupword // booleans
+	want := `eth0 input 20000 250000 - bridged=false bare=false
+eth0 output 10000 125000 - bridged=false bare=false
+m1 input 4000 80000 - bridged=false bare=true
+s1 input 3000 80000 - bridged=false bare=false
+s1 output 3000 80000 - bridged=false bare=false
+t1 input 4294967295 4294967295 46 bridged=false bare=false
+v1 input 2000 5000 0 bridged=true bare=false
+v1 output 1000 80000 - bridged=true bare=false`
 	if got := policersOf(t, n, a); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
