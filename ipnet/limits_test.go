@@ -33,8 +33,8 @@ func policersOf(t *testing.T, n *node, a *pod.Attachment) string {
 		if key != wire.PolicerKey(p.Interface, p.Direction) {
 			t.Errorf("%+v has the key %s", p, key)
 		}
-		line := fmt.Sprint(name, " ", p.Direction, " ", p.Rate, " ", p.Burst, " ", dscp, " bridged=", p.Bridged, " bare=", p.Bare)
-		lines = append(lines, line)
+		line := fmt.Sprint(name, " ", p.Direction, " ", p.Rate, " ", p.Burst, " ", dscp)
+		lines = append(lines, fmt.Sprint(line, " bridged=", p.Bridged, " bare=", p.Bare))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
