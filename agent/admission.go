@@ -74,7 +74,7 @@ func occupiedOf(s ipam.Stats) string {
 	if s.Occupied == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d more are skipped because a node has them)", s.Occupied)
+	return fmt.Sprintf(" (%d more are skipped: nodes have them, or IPAMClaims hold them)", s.Occupied)
 }
 
 func heldOf(stats []ipam.Stats) string {

@@ -92,7 +92,7 @@ func TestAddressesOfTheNodeAreGivenToNoPod(t *testing.T) {
 	}
 	if code, msg := refusalOf(t, l.fails(fixed)); code != 100 ||
 		!strings.Contains(msg,
-			"all addresses of pool small are held (2 are skipped because a node has them), 3 by this node") {
+			"all addresses of pool small are held (2 are skipped: nodes have them, or IPAMClaims hold them), 3 by this node") {
 		t.Errorf("a pod more is refused with %d: %s", code, msg)
 	}
 	deleted()

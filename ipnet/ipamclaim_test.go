@@ -23,9 +23,19 @@ func TestAnIPAMClaimHoldsAddresses(t *testing.T) {
 	n.delete(t, first)
 	claim.Addresses = []netip.Addr{was.Addresses[0].Addr()}
 	n.Networks.HoldFor([]pod.IPAMClaim{claim})
-	other := asking("other", "t1/tap/blue", `{"t1": {"ips": ["`+claim.Addresses[0].String()+`"]}}`)
+	ips := `{"t1": {"ips": ["` + claim.Addresses[0].String() + `"]}}`
+	other := asking("other", "t1/tap/blue", ips)
 	const refusal = "belongs to IPAMClaim default/db-0, which holds it for its pods"
 	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, refusal)
+	foreign := claim
+	foreign.Namespace = "evil"
+	shut := custom("blue", pod.L2, "10.5.0.0/28")
+	shut.Namespaces = []string{"default"}
+	n.set(t, shut)
+	n.Networks.HoldFor([]pod.IPAMClaim{foreign})
+	n.add(t, other) // the network does not admit the namespace of the claim
+	n.delete(t, other)
+	n.Networks.HoldFor([]pod.IPAMClaim{claim})
 	n.set(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/28"))
 	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, refusal)

@@ -35,7 +35,7 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	asked.Refused = m.prepare(ctx, req, asked)
 	ev, rec, err := m.connect(ctx, c, asked)
 	if err == nil {
-		err = withCode(m.assign(ctx, ev.Attachment), pod.CodeTryAgain, "%s", ev)
+		err = withCode(m.assign(ctx, ev), pod.CodeTryAgain, "%s", ev)
 	}
 	if err != nil {
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,

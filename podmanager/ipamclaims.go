@@ -2,6 +2,7 @@ package podmanager
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -35,29 +36,47 @@ func (m *Manager) ipamClaims(ctx context.Context, ev *pod.AddPod) error {
 	return nil
 }
 
-// assign writes the addresses of a connected pod to the claims that hold none yet. It also does so for a repeated ADD:
-// the agent may have been killed before. A pod whose claim cannot be written is deleted again: the next one with the
-// claim would have other addresses.
-func (m *Manager) assign(ctx context.Context, a *pod.Attachment) error {
+// assign writes the addresses of a connected pod to the claims that hold none yet. A new pod whose claim cannot be
+// written is deleted again: the next one with the claim would have other addresses. A repeated ADD never deletes the
+// pod, which may run. It writes, too, because the agent may have been killed before, but the pod also keeps the
+// addresses of a claim that is gone.
+func (m *Manager) assign(ctx context.Context, ev *pod.AddPod) error {
+	if m.config.Claims == nil {
+		return nil
+	}
+	a := ev.Attachment
 	for _, i := range a.Interfaces {
-		if i.IPAMClaim == "" || m.config.Claims == nil {
+		if i.IPAMClaim == "" {
 			continue
 		}
-		if err := m.assignOne(ctx, a.Pod, i); err != nil {
-			_, _ = m.delete(ctx, &pod.DeletePod{Key: a.Key, ID: a.Pod, Reason: "IPAMClaim not written"}) // it logs
+		err := m.assignOne(ctx, a.Pod, i)
+		switch coded, _ := errors.AsType[*pod.Error](err); {
+		case err == nil:
+		case !ev.Repeated:
+			gone := &pod.DeletePod{Key: a.Key, ID: a.Pod, Reason: "IPAMClaim not written"}
+			_, _ = m.delete(context.WithoutCancel(ctx), gone) // it logs
 			return err
+		case coded == nil || coded.Code == pod.CodeTryAgain:
+			return err
+		default:
+			m.config.Log.Warn("pod keeps addresses that no IPAMClaim holds", "pod", a.Pod.String(), "interface", i.Name,
+				"err", err)
 		}
 	}
 	return nil
 }
 
+// assignOne writes the addresses of an interface, unless the claim holds some of them: it may hold those of one family
+// only.
 func (m *Manager) assignOne(ctx context.Context, id pod.ID, i pod.Interface) error {
 	claim, err := m.config.Claims.IPAMClaim(ctx, id.Namespace, i.IPAMClaim)
 	if err != nil {
 		return err
 	}
-	isSame := func(a netip.Addr, p netip.Prefix) bool { return a == p.Addr() }
-	if slices.EqualFunc(claim.Addresses, i.Addresses, isSame) {
+	isOwn := func(held netip.Addr) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == held })
+	}
+	if slices.ContainsFunc(claim.Addresses, isOwn) {
 		return nil
 	}
 	return m.config.Claims.Assign(ctx, claim, id.Name, i.Addresses)

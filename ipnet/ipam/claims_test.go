@@ -40,3 +40,18 @@ func TestAClaimHoldsItsAddress(t *testing.T) {
 		t.Errorf("without the claim: %v", err)
 	}
 }
+
+// The node of a block lends the address to the node of the claim's next pod.
+func TestAHeldAddressIsLentOnRequestOnly(t *testing.T) {
+	c := newClock()
+	a := newAllocator(t, c, cluster)
+	addBlock(t, a, middle)
+	held := netip.MustParseAddr("10.8.7.0")
+	a.HoldFor(map[netip.Addr]string{held: "IPAMClaim shop/db-0"})
+	if got := a.Withhold(middle, netip.Addr{}, ""); got == held || !got.IsValid() {
+		t.Errorf("any address is %s", got)
+	}
+	if got := a.Withhold(middle, held, "shop"); got != held {
+		t.Errorf("lent is %s, want %s", got, held)
+	}
+}

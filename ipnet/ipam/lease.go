@@ -89,7 +89,7 @@ func (e ErrExhausted) Skipped() string {
 	if e.Occupied == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d are skipped because a node has them)", e.Occupied)
+	return fmt.Sprintf(" (%d are skipped: nodes have them, or IPAMClaims hold them)", e.Occupied)
 }
 
 // Pools returns the names of the pools that were tried.

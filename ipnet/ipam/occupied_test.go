@@ -33,7 +33,7 @@ func TestAddressOfAMachineIsGrantedToNoPod(t *testing.T) {
 	}
 	_, err := a.Lease(request("d"))
 	if !errors.Is(err, ipam.ErrExhausted{Pool: "four", Occupied: 2}) ||
-		!strings.Contains(err.Error(), "2 are skipped because a node has them") {
+		!strings.Contains(err.Error(), "2 are skipped: nodes have them, or IPAMClaims hold them") {
 		t.Errorf("error of a fourth pod: %v", err)
 	}
 	_, err = a.Lease(request("d", "10.1.0.4"))

@@ -42,7 +42,13 @@ func (n *Networks) SetNetworks(ev *pod.SetNetworks, users Users, t *eventloop.Tx
 	refused := maps.Clone(ev.Refused)
 	maps.Copy(refused, ev.Invalid)
 	former := n.refused.Swap(&refused)
-	t.OnRollback(func() error { n.customs.Store(&ch.before); n.refused.Store(former); return nil })
+	n.hold()
+	t.OnRollback(func() error {
+		n.customs.Store(&ch.before)
+		n.refused.Store(former)
+		n.hold()
+		return nil
+	})
 }
 
 func chosenVNIFirst(a, b pod.Network) int {

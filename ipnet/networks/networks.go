@@ -31,10 +31,9 @@ const (
 // Its Set methods belong to the event loop; the methods that read may be called from any goroutine.
 type Networks struct {
 	Config    Config
-	addresses *ipam.Allocator                                  // of the network default
-	blocks    map[string]SavedBlock                            // by name; the event loop's own
-	claims    atomic.Pointer[map[string]map[netip.Addr]string] // addresses of IPAMClaims, by network; never changes
-	withheld  []ipam.Lease                                     // addresses of interfaces without a known attachment
+	addresses *ipam.Allocator       // of the network default
+	blocks    map[string]SavedBlock // by name; the event loop's own
+	withheld  []ipam.Lease          // addresses of interfaces without a known attachment
 	occupants occupants
 
 	// Each value behind a pointer never changes: a new one replaces it.
@@ -44,6 +43,7 @@ type Networks struct {
 	own atomic.Pointer[map[netaddr.Family]netip.Addr]
 	// by network, why it is missing or not as the cluster specifies it
 	refused atomic.Pointer[map[string]string]
+	claims  atomic.Pointer[[]pod.IPAMClaim] // see HoldFor
 }
 
 // New returns the network default with the pools of the configuration. Each pool's node address is the node's from now
@@ -62,7 +62,7 @@ func New(c Config) (*Networks, error) {
 	n.pools.Store(c.pools())
 	n.own.Store(&map[netaddr.Family]netip.Addr{})
 	n.refused.Store(new(map[string]string))
-	n.claims.Store(new(map[string]map[netip.Addr]string))
+	n.claims.Store(new([]pod.IPAMClaim))
 	return n, nil
 }
 
@@ -164,7 +164,6 @@ func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.addresses.HoldFor((*n.claims.Load())[s.Network.Name])
 	n.blocksOf(s.Network.Name, c.addresses)
 	for _, l := range n.withheld {
 		n.withhold(c, l)

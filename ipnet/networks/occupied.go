@@ -15,22 +15,31 @@ const (
 	OfMesh  = "mesh"  // of other nodes, and of external interfaces of the network default
 )
 
-// HoldFor replaces the addresses that IPAMClaims hold for their pods: no other pod of this node gets one. Any goroutine
-// may call it.
+// HoldFor replaces the IPAMClaims, whose addresses no other pod of this node gets. A network ignores the claims of
+// namespaces that it does not admit. Any goroutine may call it. The list must not change afterwards.
 func (n *Networks) HoldFor(claims []pod.IPAMClaim) {
+	n.claims.Store(&claims)
+	n.hold()
+}
+
+// hold makes the allocators hold the addresses of the claims. It follows each change of the claims or the networks.
+func (n *Networks) hold() {
+	customs := n.Customs()
 	held := make(map[string]map[netip.Addr]string)
-	for _, c := range claims {
-		network := desired.NetworkOf(c.Network)
+	for _, claim := range *n.claims.Load() {
+		network := desired.NetworkOf(claim.Network)
+		if c := customs[network]; c != nil && !c.Network.Admits(claim.Namespace) {
+			continue
+		}
 		if held[network] == nil {
 			held[network] = make(map[netip.Addr]string)
 		}
-		for _, a := range c.Addresses {
-			held[network][a] = c.String()
+		for _, a := range claim.Addresses {
+			held[network][a] = claim.String()
 		}
 	}
-	n.claims.Store(&held)
 	n.addresses.HoldFor(held[""])
-	for name, c := range n.Customs() {
+	for name, c := range customs {
 		if c.addresses != nil {
 			c.addresses.HoldFor(held[name])
 		}

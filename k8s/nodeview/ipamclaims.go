@@ -1,7 +1,6 @@
 package nodeview
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,29 +14,52 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weftnet/weft/k8s/api/npwg"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/pod"
 )
 
-// ipamClaims sets the claims that hold addresses: until the watch is complete those of an earlier run.
+// ipamClaims sets the claims that hold addresses, by age: until the watch is complete those of an earlier run. If two
+// claims hold an address the older one has it, and the other one holds nothing.
 func (c *Cluster) ipamClaims(v *View) {
 	if !c.claims.Synced() && c.config.Known != nil {
 		v.IPAMClaims = c.config.Known.IPAMClaims
 		return
 	}
-	for _, o := range c.claims.All() {
+	holders := make(map[heldAddress]pod.IPAMClaim)
+	for _, o := range v1.ByAge(c.claims.All()) {
 		claim, err := claimOf(o)
+		if err == nil {
+			err = distinctFrom(claim, holders)
+		}
 		if err != nil {
 			v.Faults = append(v.Faults, Fault{"IPAMClaim", o.Namespace + "/" + o.Name, err.Error()})
 			continue
+		}
+		for _, a := range claim.Addresses {
+			holders[heldAddress{claim.Network, a}] = claim
 		}
 		if len(claim.Addresses) > 0 {
 			v.IPAMClaims = append(v.IPAMClaims, claim)
 		}
 	}
-	slices.SortFunc(v.IPAMClaims, func(a, b pod.IPAMClaim) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+}
+
+// heldAddress is an address that a claim holds.
+type heldAddress struct {
+	network string
+	address netip.Addr
+}
+
+// distinctFrom rejects a claim with an address that another one holds.
+func distinctFrom(claim pod.IPAMClaim, holders map[heldAddress]pod.IPAMClaim) error {
+	for _, a := range claim.Addresses {
+		if other, isHeld := holders[heldAddress{claim.Network, a}]; isHeld {
+			return fmt.Errorf("status.ips: %s of network %s is held by %s already; delete one of both", a, claim.Network,
+				other)
+		}
+	}
+	return nil
 }
 
 // claimOf converts an IPAMClaim. Its addresses may have prefix lengths.
@@ -62,11 +84,15 @@ func claimOf(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
 	return claim, nil
 }
 
-// IPAMClaim returns the claim of an interface: from the watch, else by one request to the API server. Its errors have
+// IPAMClaim returns the claim of an interface: from the watch, until that is complete from an earlier run, else by one
+// request to the API server. Its errors have
 // code 103, or 11: the runtime retries with the next sandbox.
 func (c *Cluster) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error) {
 	if o, known := c.claims.One(namespace + "/" + name); known {
 		return readableClaim(o)
+	}
+	if claim, known := c.claimOfEarlierRun(namespace, name); known {
+		return claim, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
 	defer cancel()
@@ -80,6 +106,19 @@ func (c *Cluster) IPAMClaim(ctx context.Context, namespace, name string) (pod.IP
 			c.config.Question, client.OneLine(err))
 	}
 	return readableClaim(o)
+}
+
+// claimOfEarlierRun returns a claim that held addresses, until the watch is complete.
+func (c *Cluster) claimOfEarlierRun(namespace, name string) (pod.IPAMClaim, bool) {
+	if c.config.Known == nil || c.claims.Synced() {
+		return pod.IPAMClaim{}, false
+	}
+	for _, claim := range c.config.Known.IPAMClaims {
+		if claim.Namespace == namespace && claim.Name == name {
+			return claim, true
+		}
+	}
+	return pod.IPAMClaim{}, false
 }
 
 func readableClaim(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {

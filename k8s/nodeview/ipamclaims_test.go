@@ -5,10 +5,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/k8s/api/npwg"
+	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/pod"
 )
 
 const claimResource = "ipamclaims.k8s.cni.cncf.io"
@@ -45,5 +48,53 @@ func TestAClaimIsAssignedOnce(t *testing.T) {
 	if _, err := c.IPAMClaim(t.Context(), "shop", "none"); err == nil ||
 		!strings.Contains(err.Error(), "there is no IPAMClaim shop/none") {
 		t.Errorf("a claim that does not exist: %v", err)
+	}
+}
+
+func TestAnAddressIsHeldByTheOlderClaim(t *testing.T) {
+	l := newLab(t)
+	born := metav1.Now()
+	for at, name := range []string{"b", "a", "c"} {
+		network := "blue"
+		if name == "c" {
+			network = "red"
+		}
+		l.Put(claimResource, &npwg.IPAMClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: name, CreationTimestamp: metav1.NewTime(born.Add(time.Duration(at) * time.Minute)),
+			},
+			Spec:   npwg.IPAMClaimSpec{Network: network},
+			Status: npwg.IPAMClaimStatus{IPs: []string{"10.5.0.7/24"}},
+		})
+	}
+	c := l.Known(nil)
+	l.Eventually("claims are known", func() bool {
+		v := c.View()
+		return fmt.Sprint(v.IPAMClaims) == "[IPAMClaim shop/b IPAMClaim shop/c]" && len(v.Faults) == 1 &&
+			strings.Contains(v.Faults[0].String(), "shop/a: status.ips: 10.5.0.7 of network blue is held by IPAMClaim shop/b")
+	})
+}
+
+// After a restart the API server may be away.
+func TestClaimsOfAnEarlierRunHold(t *testing.T) {
+	claim := pod.IPAMClaim{
+		Namespace: "shop", Name: "db-0", UID: "u", Network: "blue",
+		Addresses: []netip.Addr{netip.MustParseAddr("10.5.0.7")},
+	}
+	l := newLab(t)
+	c, err := nodeview.New(nodeview.Config{
+		Node: "n1", Client: l.Client(), Question: 5 * time.Second, // nothing is watched
+		Known: &nodeview.View{IPAMClaims: []pod.IPAMClaim{claim}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(l.Requests())
+	got, err := c.IPAMClaim(t.Context(), "shop", "db-0")
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(claim) || len(got.Addresses) != 1 || len(l.Requests()) != before {
+		t.Errorf("got %+v, %v with %d requests", got, err, len(l.Requests())-before)
+	}
+	if held := c.View().IPAMClaims; len(held) != 1 {
+		t.Errorf("held are %v", held)
 	}
 }

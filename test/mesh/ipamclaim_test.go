@@ -26,16 +26,7 @@ func TestAnIPAMClaimHoldsItsAddressesAcrossPodsAndNodes(t *testing.T) {
 	c := newCluster(t, options{tunnel: "vxlan4"})
 	c.control()
 	c.meet()
-	c.server.Put(customNetworks, &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "lan", Generation: 1, CreationTimestamp: metav1.Now()},
-		Spec: v1.CustomNetworkSpec{
-			Type:        v1.L2,
-			CIDRs:       []v1.CIDR{"10.5.0.0/24", "fd05::/120"},
-			BlockSize:   26,
-			BlockSizeV6: 122,
-		},
-	})
-	c.eventuallyReady("lan")
+	c.spread("lan", v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24", "fd05::/120"}})
 	claim := &npwg.IPAMClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "db-0.t1", UID: "one"},
 		Spec:       npwg.IPAMClaimSpec{Network: "lan", Interface: "t1"},

@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -30,18 +29,12 @@ func TestPodsOfTwoNodesReachTheSubnetBehindAPod(t *testing.T) {
 	c := newCluster(t, options{tunnel: "vxlan4"})
 	c.control()
 	c.meet()
-	c.server.Put(customNetworks, &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "core", Generation: 1, CreationTimestamp: metav1.Now()},
-		Spec: v1.CustomNetworkSpec{
-			Type:           v1.L3,
-			CIDRs:          []v1.CIDR{"10.5.0.0/24", "fd05::/120"},
-			BlockSize:      26,
-			BlockSizeV6:    122,
-			RoutedPrefixes: []v1.CIDR{"10.60.0.0/16", "fd60::/48"},
-			Routes:         []v1.Route{{To: "10.60.0.0/16"}, {To: "fd60::/48"}},
-		},
+	c.spread("core", v1.CustomNetworkSpec{
+		Type:           v1.L3,
+		CIDRs:          []v1.CIDR{"10.5.0.0/24", "fd05::/120"},
+		RoutedPrefixes: []v1.CIDR{"10.60.0.0/16", "fd60::/48"},
+		Routes:         []v1.Route{{To: "10.60.0.0/16"}, {To: "fd60::/48"}},
 	})
-	c.eventuallyReady("core")
 	n1 := c.nodes[0]
 	n2 := c.nodes[1]
 	clients := []*node.Pod{n1.on("core", "client1", ""), n2.on("core", "client2", "")}

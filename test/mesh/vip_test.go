@@ -56,18 +56,24 @@ func TestVirtualAddressesMoveBetweenNodes(t *testing.T) {
 // site makes a network of type L2 that permits the addresses of keepalived.Instances.
 func (c *cluster) site() {
 	c.t.Helper()
-	c.server.Put(customNetworks, &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "site", Generation: 1, CreationTimestamp: metav1.Now()},
-		Spec: v1.CustomNetworkSpec{
-			Type:             v1.L2,
-			CIDRs:            []v1.CIDR{"10.5.0.0/24", "fd05::/64"},
-			BlockSize:        26,
-			BlockSizeV6:      122,
-			AllowedAddresses: []v1.AddressRange{"10.5.0.100-10.5.0.110", "fd05::100/120"},
-			VirtualRouters:   []int32{54, 55},
-		},
+	c.spread("site", v1.CustomNetworkSpec{
+		Type:             v1.L2,
+		CIDRs:            []v1.CIDR{"10.5.0.0/24", "fd05::/64"},
+		AllowedAddresses: []v1.AddressRange{"10.5.0.100-10.5.0.110", "fd05::100/120"},
+		VirtualRouters:   []int32{54, 55},
 	})
-	c.eventuallyReady("site")
+}
+
+// spread makes a network with blocks of the default sizes, and waits until both nodes have it.
+func (c *cluster) spread(name string, spec v1.CustomNetworkSpec) {
+	c.t.Helper()
+	spec.BlockSize = 26
+	spec.BlockSizeV6 = 122
+	c.server.Put(customNetworks, &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, CreationTimestamp: metav1.Now()},
+		Spec:       spec,
+	})
+	c.eventuallyReady(name)
 }
 
 // eventuallyReady waits until both nodes have a network.

@@ -11,7 +11,7 @@ import (
 func ByAge[T metav1.Object](objects []T) []T {
 	slices.SortFunc(objects, func(x, y T) int {
 		return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
-			cmp.Compare(x.GetName(), y.GetName()))
+			cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
 	})
 	return objects
 }
