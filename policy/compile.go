@@ -329,7 +329,8 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fromNode permits connections from the addresses of this node. They come first, so that no policy stops kubelet's probes.
+// fromNode permits connections from the addresses of this node. They come first, so that no policy stops kubelet's
+// probes.
 func fromNode(node []netip.Prefix) []Rule {
 	if len(node) == 0 {
 		return nil

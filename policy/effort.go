@@ -78,7 +78,8 @@ func (f *effort) ofOthers(namespace string, tallies tallies) int {
 // effortFor returns the whole effort for a policy of the subject.
 func (c *compilation) effortFor(policy *policyState) int {
 	of := c.effortOf(policy, c.direction)
-	return of.ofNamespace(policy.Namespace, c.pod, c.membership.tallies) + of.ofOthers(policy.Namespace, c.membership.tallies)
+	tallies := c.membership.tallies
+	return of.ofNamespace(policy.Namespace, c.pod, tallies) + of.ofOthers(policy.Namespace, tallies)
 }
 
 // divideEffort returns the policies of a namespace with peers that are read. If all of them need more than the limit,

@@ -311,7 +311,8 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
 	e.Compile()
 	if e.budget.servicesLimit("c") != 20 || e.budget.namespaceLimit() != 100 {
-		t.Errorf("limits of %d rules of Services and %d of policies", e.budget.servicesLimit("c"), e.budget.namespaceLimit())
+		t.Errorf("limits of %d rules of Services and %d of policies", e.budget.servicesLimit("c"),
+			e.budget.namespaceLimit())
 	}
 	for n := range 2 {
 		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP,
@@ -417,7 +418,8 @@ func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	e.SetService(endpoints)
 	e.Compile()
 	if e.budget.servicesLimit("shop") != 100 || e.budget.servicesLimit("evil") >= 100 {
-		t.Errorf("limits are %d for shop and %d for evil", e.budget.servicesLimit("shop"), e.budget.servicesLimit("evil"))
+		t.Errorf("limits are %d for shop and %d for evil", e.budget.servicesLimit("shop"),
+			e.budget.servicesLimit("evil"))
 	}
 	for ip, port := range map[string]uint16{"10.96.0.1": 1000, "10.96.0.2": 1000} {
 		if r := e.Lists()[ID{"shop", "p0"}]["eth0"][Egress].Decide(address(ip), TCP, port); r.Action != Allow {

@@ -205,10 +205,11 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 			if got := namesOf(follower); !maps.Equal(got, want) {
 				t.Fatalf("cluster %d, step %d: the changes lead to %v, want %v\n%s", n, step, got, want, show(w))
 			}
-			if len(e.budget.lists) != len(scratch.budget.lists) || len(e.membership.groups) != len(scratch.membership.groups) ||
+			if len(e.budget.lists) != len(scratch.budget.lists) ||
+				len(e.membership.groups) != len(scratch.membership.groups) ||
 				len(e.membership.index.unknown) != len(scratch.membership.index.unknown) {
-				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step, len(e.budget.lists),
-					len(e.membership.groups), len(scratch.budget.lists), len(scratch.membership.groups))
+				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step,
+					len(e.budget.lists), len(e.membership.groups), len(scratch.budget.lists), len(scratch.membership.groups))
 			}
 		}
 	}

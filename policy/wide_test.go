@@ -122,7 +122,8 @@ func TestPoliciesWithTooManySelectorsTogetherAreLeftOut(t *testing.T) {
 		for _, name := range "abde" {
 			e.DeletePolicy(Ref{Network, "evil", string(name)})
 		}
-		if n := len(e.policies.wide.namespaces) + e.memberships() + len(decided(e)); n != 0 || len(e.membership.groups) != 0 {
+		n := len(e.policies.wide.namespaces) + e.memberships() + len(decided(e))
+		if n != 0 || len(e.membership.groups) != 0 {
 			t.Errorf("order %s: %d groups are left without policies", order, len(e.membership.groups))
 		}
 	}

@@ -243,7 +243,11 @@ func (k *Keeper) hopeful(p PoolCIDR) bool {
 
 func (k *Keeper) levelOf(p PoolCIDR) level {
 	notOf := func(h *held) bool { return !h.isOurs() || !h.isOf(p) }
-	return level{wanted: k.wanted[p.Key()], borrowed: k.ledger.loans.free(p), blocks: slices.DeleteFunc(k.ledger.sorted(), notOf)}
+	return level{
+		wanted:   k.wanted[p.Key()],
+		borrowed: k.ledger.loans.free(p),
+		blocks:   slices.DeleteFunc(k.ledger.sorted(), notOf),
+	}
 }
 
 // leave releases the empty blocks of deleted pools, returns addresses borrowed from such pools, and continues pending
