@@ -277,7 +277,7 @@ type Course struct {
 	Took    time.Duration `json:"took"` // since it started
 }
 
-// Effect is what an event changed.
+// Effect has the changes of an event.
 type Effect struct {
 	Changes  int    `json:"changes,omitempty"`
 	External int    `json:"external,omitempty"` // values of external configuration that were merged
@@ -292,7 +292,7 @@ type Effect struct {
 	TakenDown  []string `json:"taken_down,omitempty"` // of the pending keys, those that were applied before the event
 }
 
-// Failure is why an event failed, and what became of its changes.
+// Failure has the error of an event, and the fate of its changes.
 type Failure struct {
 	Err         string   `json:"err,omitempty"`
 	Stack       string   `json:"stack,omitempty"` // of a panic

@@ -21,7 +21,7 @@ func newBacklog(kept *fragments) backlog {
 	}
 }
 
-// groupChanged marks what depends on the membership of a pod in a group.
+// groupChanged marks the pods and policies that depend on the membership of a pod in a group.
 func (b *backlog) groupChanged(p *podState, g *group) {
 	if len(g.subjects) > 0 {
 		b.touch(p)

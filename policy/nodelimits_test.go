@@ -311,7 +311,8 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
 	e.Compile()
 	if e.budget.servicesLimit("c") != 20 || e.budget.namespaceLimit() != 100 {
-		t.Errorf("limits of %d rules of Services and %d of policies", e.budget.servicesLimit("c"), e.budget.namespaceLimit())
+		t.Errorf("limits of %d rules of Services and %d of policies", e.budget.servicesLimit("c"),
+			e.budget.namespaceLimit())
 	}
 	for n := range 2 {
 		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP,

@@ -69,6 +69,8 @@ func TestAFailureIsToldInTheWordsOfThePodsAuthor(t *testing.T) {
 		Ref: "linux.route/weft/" + container + "/eth0/0.0.0.0/0", Verb: "create",
 		Err: "create linux.route/weft/" + container + "/eth0/0.0.0.0/0: other0 has it already",
 	}
+	undone := &eventloop.Record{Failure: eventloop.Failure{Undone: true}}
+	stuck := &eventloop.Record{Failure: eventloop.Failure{Stuck: []string{"a", "b"}}}
 	for _, tt := range []struct {
 		name string
 		text string
@@ -77,22 +79,22 @@ func TestAFailureIsToldInTheWordsOfThePodsAuthor(t *testing.T) {
 		want string
 	}{
 		{
-			"an operation of the transaction", "commit: ...", &eventloop.Record{Failure: eventloop.Failure{Undone: true}}, route,
+			"an operation of the transaction", "commit: ...", undone, route,
 			"interface eth0: making a route in the pod failed: other0 has it already; everything of it was undone",
 		}, {
 			"what a handler refuses", "pod shop/a eth0 (weft, sandbox 0123456789ab): pool default is exhausted",
-			&eventloop.Record{Failure: eventloop.Failure{Undone: true}}, nil,
+			undone, nil,
 			"interface eth0: pod shop/a eth0 (weft): pool default is exhausted; everything of it was undone",
 		}, {
 			"what a handler refuses of another interface",
 			"pod shop/a eth0 (weft, sandbox 0123456789ab): interface x1: address 10.5.0.7 is in no pool",
-			&eventloop.Record{Failure: eventloop.Failure{Undone: true}}, nil,
+			undone, nil,
 			"interface x1: address 10.5.0.7 is in no pool; everything of it was undone",
 		}, {
 			"what is refused before it is an event", "new pods are paused: upgrade", nil, nil,
 			"interface eth0: new pods are paused: upgrade",
 		}, {
-			"what is left behind", "commit: no reply", &eventloop.Record{Failure: eventloop.Failure{Stuck: []string{"a", "b"}}}, nil,
+			"what is left behind", "commit: no reply", stuck, nil,
 			"interface eth0: commit: no reply; 2 of its objects could not be undone yet",
 		}, {
 			"a kind without a word of its own", "", nil, &kvscheduler.OpRecord{

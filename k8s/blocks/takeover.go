@@ -10,7 +10,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// ownership keeps the ledger equal to the state of the API server, which decides what belongs to this node.
+// ownership keeps the ledger equal to the state of the API server, which decides which blocks belong to this node.
 type ownership struct {
 	*ledger
 	claims claimer

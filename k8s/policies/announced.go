@@ -48,7 +48,7 @@ type evidence struct {
 	claims   claims
 }
 
-// setNetworks replaces the known networks. It returns what differs; nil: nothing.
+// setNetworks replaces the known networks. It returns the difference, or nil.
 func (e *evidence) setNetworks(n Networks) *difference {
 	was := e.networks
 	if reflect.DeepEqual(was, n) {
@@ -67,7 +67,7 @@ func (e *evidence) setNetworks(n Networks) *difference {
 	}
 }
 
-// difference is what differs between two states of the networks.
+// difference compares two states of the networks.
 type difference struct {
 	was, now       map[string][]pod.NodePart // the blocks of nodes
 	before, owners *owners

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// attachments are those of this node's pods.
+// attachments are the attachments of this node by their pods.
 type attachments map[policy.ID]map[pod.Key]*pod.Attachment
 
 // add adds an attachment or replaces it. It returns the copy that it keeps.

@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// nodeFeed gives the engine the nodes, and what no policy overrides: this node contacts its pods, and pods do not
-// contact protected destinations.
+// nodeFeed gives the engine the nodes, and the rules that no policy overrides: this node contacts its pods, and pods do
+// not contact protected destinations.
 type nodeFeed struct {
 	watch     *informer.Informer[*corev1.Node]
 	engine    *policy.Engine

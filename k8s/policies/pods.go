@@ -13,8 +13,8 @@ import (
 // mainInterface is how container runtimes of kubelet name the main interface.
 const mainInterface = "eth0"
 
-// podFeed gives the engine the pods of all nodes. It has them as a watch shows them, and those of ADDs that no watch
-// has shown yet as the API server answered.
+// podFeed gives the engine the pods of all nodes. It has them as a watch shows them; until then, as the API server
+// answered at their ADD.
 type podFeed struct {
 	watch     *informer.Informer[*corev1.Pod]
 	engine    *policy.Engine

@@ -57,8 +57,8 @@ type Policies struct {
 	services       *serviceFeed
 }
 
-// shared is what all feeds of the engine need. A feed watches objects of a kind, and gives their current state to the
-// engine.
+// shared has the fields that all feeds of the engine need. A feed watches objects of a kind, and gives their current
+// state to the engine.
 type shared struct {
 	config  Config
 	watches *informer.Group
@@ -174,8 +174,8 @@ func (p *Policies) locked(f func(key string)) func(key string) {
 	}
 }
 
-// refreshPod gives the current state of a pod to the engine, and what follows for Services. o is a version of the pod,
-// which may be gone.
+// refreshPod gives the current state of a pod, and of its Services, to the engine. o is a version of the pod, which may
+// be gone.
 func (p *Policies) refreshPod(o *corev1.Pod) {
 	p.pods.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
 	p.services.podChanged(o, p.pods.isGone(o))
