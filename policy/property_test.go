@@ -209,7 +209,8 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 				len(e.membership.groups) != len(scratch.membership.groups) ||
 				len(e.membership.index.unknown) != len(scratch.membership.index.unknown) {
 				t.Fatalf("cluster %d, step %d: %d lists and %d groups are kept, want %d and %d", n, step,
-					len(e.budget.lists), len(e.membership.groups), len(scratch.budget.lists), len(scratch.membership.groups))
+					len(e.budget.lists), len(e.membership.groups), len(scratch.budget.lists),
+					len(scratch.membership.groups))
 			}
 		}
 	}
