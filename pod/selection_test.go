@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -275,4 +276,26 @@ func FuzzParseDefinition(f *testing.F) {
 			t.Errorf("%q was accepted: %+v", config, d)
 		}
 	})
+}
+
+// The page of users names the keys that are served and those that are refused.
+func TestPageNamesTheKeysOfSelections(t *testing.T) {
+	text, err := os.ReadFile("../docs/multus.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.Join(strings.Fields(string(text)), " ")
+	_, list, _ := strings.Cut(page, "or a JSON list of `{")
+	list, rest, _ := strings.Cut(list, "}`")
+	for _, key := range sortedKeys(selectionKeys) {
+		if !strings.Contains(list, `"`+key+`"`) && key != "gateway" { // the former name of default-route
+			t.Errorf("the list %q lacks %s", list, key)
+		}
+	}
+	before, _, found := strings.Cut(rest, " are refused with an error")
+	at := strings.LastIndex(before, ". ")
+	want := "`" + strings.Join(sortedKeys(unsupportedKeys), "` and `") + "`"
+	if got := before[at+2:]; !found || got != want {
+		t.Errorf("refused are %q, want %q", got, want)
+	}
 }
