@@ -43,7 +43,9 @@ func TestAnIPAMClaimHoldsItsAddressesAcrossPodsAndNodes(t *testing.T) {
 	if got := strings.Join(stored.Status.IPs, " "); len(stored.Status.IPs) != 2 || !strings.HasPrefix(want.addresses, got) {
 		t.Fatalf("the claim holds %q, the pod has %q", got, want.addresses)
 	}
-	if _, err := n2.tryOn("lan", "twin", request); err == nil || !strings.Contains(err.Error(), "is held by node n1") {
+	// The refusal names the pod, too, once n1 has published it.
+	_, err := n2.tryOn("lan", "twin", request)
+	if err == nil || !strings.Contains(err.Error(), " is held by ") || !strings.Contains(err.Error(), "node n1;") {
 		t.Errorf("two pods have one claim: %v", err)
 	}
 	remove()
