@@ -135,9 +135,17 @@ func (h *handlers) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) e
 			txn.Delete(wire.FileKey(h.layout.deviceInfoPath(device)))
 		}
 	}
-	h.users.use(a.ID, ev.Key, ev.ID)
-	txn.OnRollback(func() error { h.users.leave(a.ID, ev.Key); return nil })
+	if _, uses := h.users.usedBy(ev.Key)[a.ID]; !uses {
+		h.users.use(a.ID, ev.Key, ev.ID)
+		txn.OnRollback(func() error { h.users.leave(a.ID, ev.Key); return nil })
+	}
 	return h.store(&a, txn)
+}
+
+// Change is the handler of a change of a pod's interfaces: it opens the directories of its new memifs. The allocations
+// of removed ones stay the pod's, which may request a memif again: kubelet allocates once in a pod's life.
+func (h *handlers) Change(ctx context.Context, ev *pod.ChangePod, txn *eventloop.Txn) error {
+	return h.Grant(ctx, &ev.AddPod, txn)
 }
 
 // hasDirect reports whether an attachment has a memif of the allocation on a direct network.

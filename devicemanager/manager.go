@@ -98,6 +98,7 @@ func (m *Manager) Register(l *eventloop.Loop) {
 	}
 	eventloop.On(l, "devicemanager", h.Allocate)
 	eventloop.On(l, "devicemanager", h.Grant)
+	eventloop.On(l, "devicemanager", h.Change)
 	eventloop.On(l, "devicemanager", h.Leave)
 	eventloop.On(l, "devicemanager", h.Release)
 	eventloop.On(l, "devicemanager", h.PrepareClaim)

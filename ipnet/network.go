@@ -79,6 +79,7 @@ func New(c Config) (*Network, error) {
 func (n *Network) Register(l *eventloop.Loop) {
 	eventloop.On(l, "ipnet", n.Pods.ConnectPod)
 	eventloop.On(l, "ipnet", n.Pods.AddressPod)
+	eventloop.On(l, "ipnet", n.Pods.ChangePod)
 	eventloop.On(l, "ipnet", n.Pods.DisconnectPod)
 	eventloop.On(l, "ipnet", n.WithholdPods)
 	eventloop.On(l, "ipnet", n.ChangeNetworks)

@@ -116,6 +116,8 @@ type Interface struct {
 	DNS DNS `json:"dns,omitzero"` // of the network, if the interface requested it
 
 	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name
+
+	Late bool `json:"late,omitempty"` // made after the ADD, by a ChangePod: the runtime's result of the ADD lacks it
 }
 
 // Route is a route in the pod through one of its interfaces.

@@ -38,6 +38,9 @@ type AddPod struct {
 	// new pod needs is not complete then: annotations, requests for interfaces, grants.
 	Connected bool
 
+	// IsEdit means that the request is that of a connected pod after an edit of its annotations, see ChangePod.
+	IsEdit bool
+
 	// Preparation is how the fields of the request were completed.
 	Preparation
 
@@ -118,7 +121,12 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 }
 
 // String returns the name of the event in logs and records.
-func (e *AddPod) String() string { return "add " + describe(e.ID, e.Key) }
+func (e *AddPod) String() string {
+	if e.IsEdit {
+		return "change interfaces of " + describe(e.ID, e.Key)
+	}
+	return "add " + describe(e.ID, e.Key)
+}
 
 // Failed prefixes an error with the pod of the event. The error keeps its code.
 func (e *AddPod) Failed(err error) error {

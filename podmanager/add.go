@@ -299,31 +299,39 @@ func (m *Manager) findReply(ctx context.Context, req *weftv1.FindRequest) (*weft
 	return replyOf(ev.Attachment), nil
 }
 
-// refuseForeignLinks rejects the name of an existing foreign interface, as the CNI specification requires.
+// refuseForeignLinks rejects the names of existing foreign interfaces, as the CNI specification requires.
 func (m *Manager) refuseForeignLinks(ctx context.Context, ev *pod.AddPod) error {
 	for _, name := range linksOf(ev) {
-		alias, exists, err := m.config.Node.LinkAlias(ctx, ev.Netns, name)
-		switch {
-		case err != nil:
-			return pod.Errorf(pod.CodeInvalidNetns, "%s: look for interface %s in the sandbox: %w", ev, name, err)
-		case !exists || isOurs(alias, ev.Key):
-		case name != ev.Key.IfName &&
-			strings.HasPrefix(alias, aliasPrefix): // another attachment of the sandbox may have made it
-		case name == ev.Key.IfName && ev.Mode == pod.ModeDelegate && strings.HasPrefix(alias, aliasPrefix):
-			return pod.Errorf(pod.CodeInvalidEnvironment,
-				"%s: interface %s exists already in the sandbox and belongs to another Weft attachment: if Multus calls Weft, set kubernetes.multus to true in the agent's configuration, so that the agent leaves annotation %s to Multus",
-				ev, name, pod.AnnotationNetworks)
-		case name == ev.Key.IfName:
-			return pod.Errorf(pod.CodeInvalidEnvironment,
-				"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME",
-				ev, name)
-		default:
-			return pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: interface %s exists already in the sandbox and is not Weft's: choose another name in annotation %s",
-				ev, name, askedBy(ev, name))
+		if err := m.refuseForeignLink(ctx, ev, name); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// refuseForeignLink rejects the name of an existing foreign interface.
+func (m *Manager) refuseForeignLink(ctx context.Context, ev *pod.AddPod, name string) error {
+	alias, exists, err := m.config.Node.LinkAlias(ctx, ev.Netns, name)
+	switch {
+	case err != nil:
+		return pod.Errorf(pod.CodeInvalidNetns, "%s: look for interface %s in the sandbox: %w", ev, name, err)
+	case !exists || isOurs(alias, ev.Key):
+		return nil
+	case name != ev.Key.IfName &&
+		strings.HasPrefix(alias, aliasPrefix): // another attachment of the sandbox may have made it
+		return nil
+	case name == ev.Key.IfName && ev.Mode == pod.ModeDelegate && strings.HasPrefix(alias, aliasPrefix):
+		return pod.Errorf(pod.CodeInvalidEnvironment,
+			"%s: interface %s exists already in the sandbox and belongs to another Weft attachment: if Multus calls Weft, set kubernetes.multus to true in the agent's configuration, so that the agent leaves annotation %s to Multus",
+			ev, name, pod.AnnotationNetworks)
+	case name == ev.Key.IfName:
+		return pod.Errorf(pod.CodeInvalidEnvironment,
+			"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME",
+			ev, name)
+	}
+	return pod.Errorf(pod.CodeInvalidAnnotation,
+		"%s: interface %s exists already in the sandbox and is not Weft's: choose another name in annotation %s",
+		ev, name, askedBy(ev, name))
 }
 
 // askedBy returns the annotation that requests an extra interface.

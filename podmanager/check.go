@@ -98,10 +98,11 @@ func (m *Manager) verifyOnce(ctx context.Context, r *remembered) ([]string, erro
 }
 
 // compare lists the parts of the attachment that prevResult lacks. Additional content comes from other plugins of the
-// chain. So do different MACs and MTUs, which verify compares with the kernel.
+// chain, or was removed by an edit of the pod's annotations. Different MACs and MTUs come from plugins too; verify
+// compares them with the kernel.
 func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 	var differences []string
-	promised := replyOf(a)
+	promised := replyOf(atADD(a))
 	index := make(map[int]uint32) // of a promised interface in prevResult
 	for i, want := range inSandbox(promised) {
 		at, has := findInterface(req, want.GetName())
@@ -133,6 +134,13 @@ func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 		}
 	}
 	return differences
+}
+
+// atADD returns an attachment without the interfaces that were made later.
+func atADD(a *pod.Attachment) *pod.Attachment {
+	early := clone(a)
+	early.Interfaces = slices.DeleteFunc(early.Interfaces, func(i pod.Interface) bool { return i.Late })
+	return early
 }
 
 // compareIPAM looks for an address on any interface, if prevResult has addresses at all.

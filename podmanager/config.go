@@ -201,6 +201,7 @@ type Happening string
 // Kinds of outcomes.
 const (
 	Added   Happening = "added"   // the attachment is complete and durable
+	Changed Happening = "changed" // the interfaces of the attachment were changed
 	Removed Happening = "removed" // the attachment was deleted, for any reason
 	Failed  Happening = "failed"  // an ADD failed; an older attachment of the key may exist
 )
@@ -212,6 +213,7 @@ type Outcome struct {
 	Pod       pod.ID
 
 	Attachment *pod.Attachment // a copy; of Failed as decided before the error, nil if the error came first
+	Before     *pod.Attachment // of Changed
 
 	// Of Failed: code and text of the reply, and the event's record, nil if the ADD was rejected before the loop.
 	Code   uint

@@ -26,5 +26,6 @@ func New(config Config) *Manager {
 func (m *Manager) Register(l *eventloop.Loop) {
 	eventloop.On(l, "podmanager", m.TrackPod)
 	eventloop.On(l, "podmanager", m.TrackAddresses)
+	eventloop.On(l, "podmanager", m.TrackChange)
 	eventloop.On(l, "podmanager", m.UntrackPod)
 }

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,6 +123,8 @@ func (t *Tracker) Observe(o podmanager.Outcome) {
 	switch {
 	case o.Happening == podmanager.Added && !isOpen && !hasEnded: // repeated for an older sandbox that lost a memif
 		t.begin(o.Attachment, time.Now().Add(openTime))
+	case o.Happening == podmanager.Changed:
+		t.forgetChanged(o)
 	case o.Happening == podmanager.Removed:
 		delete(t.open, o.Key)
 		delete(t.ended, o.Key)
@@ -129,6 +134,23 @@ func (t *Tracker) Observe(o podmanager.Outcome) {
 		if hasEnded {
 			t.results.Add(Result{Key: o.Key, isRemoved: true})
 		}
+	}
+}
+
+// forgetChanged forgets what later plugins changed on interfaces that were removed or replaced.
+func (t *Tracker) forgetChanged(o podmanager.Outcome) {
+	left := maps.Clone(t.ended[o.Key])
+	for _, i := range o.Before.Interfaces {
+		isSame := func(now pod.Interface) bool { return reflect.DeepEqual(now, i) }
+		if slices.ContainsFunc(o.Attachment.Interfaces, isSame) {
+			continue
+		}
+		t.Later.Set(i.Object, linux.LinkChanges{})
+		delete(left, i.Object)
+	}
+	if len(left) < len(t.ended[o.Key]) {
+		t.ended[o.Key] = left
+		t.results.Add(Result{Key: o.Key, Changes: left})
 	}
 }
 

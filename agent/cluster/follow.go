@@ -103,7 +103,8 @@ func (f *Follower) CountChange(o podmanager.Outcome) {
 		return
 	}
 	f.podChanges.Add(1)
-	if o.Attachment != nil && slices.ContainsFunc(o.Attachment.Interfaces, hasRouted) {
+	hadRouted := o.Before != nil && slices.ContainsFunc(o.Before.Interfaces, hasRouted)
+	if hadRouted || o.Attachment != nil && slices.ContainsFunc(o.Attachment.Interfaces, hasRouted) {
 		select {
 		case f.routedChanged <- struct{}{}:
 		default:

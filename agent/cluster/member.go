@@ -52,6 +52,7 @@ type Member struct {
 	policies  *UnenforcedPolicies // nil: NetworkPolicies are not reported
 	enforcer  *Enforcer           // nil: policies are not enforced
 	annotator *pods.Annotator     // of the annotation network-status; nil: none
+	changes   *PodChanges
 }
 
 // MemberConfig has the dependencies of a member that exist from the start.
@@ -74,7 +75,7 @@ func New(c MemberConfig) (m *Member, err error) {
 	}
 	view := nodeview.Config{
 		Node: c.Config.Kubernetes.Node, Client: m.client, Tunnel: tunnelOf(c.Config.Kubernetes),
-		Log: c.Log.With("component", "k8s"), OnPod: pods.Annotated(m.Events.Edited),
+		Log: c.Log.With("component", "k8s"), OnPod: pods.Annotated(m.onPod),
 	}
 	var known nodeview.View
 	isKnown, err := c.State.Get(statefile.BucketCluster, viewKey, &known)
@@ -87,6 +88,8 @@ func New(c MemberConfig) (m *Member, err error) {
 	if m.View, err = nodeview.New(view); err != nil {
 		return nil, err
 	}
+	m.changes = newPodChanges(m.View, c.Log.With("component", "changes"))
+	m.Events.ChangesRunning = m.changes.IsOn
 	if c.Config.Kubernetes.EnforcePolicies {
 		m.Enforced = policies.New(policies.Config{
 			Node:             view.Node,
@@ -101,6 +104,12 @@ func New(c MemberConfig) (m *Member, err error) {
 		Node: view.Node, Client: m.client, Cluster: m.View, State: c.State, Health: c.Health, Log: c.Log,
 	})
 	return m, nil
+}
+
+// onPod takes the annotations of a pod of this node; nil: it is gone.
+func (m *Member) onPod(id pod.ID, annotations map[string]string) {
+	m.Events.Edited(id, annotations)
+	m.changes.Show(id, annotations)
 }
 
 // NewDriver returns the node's DRA driver; Node and Client of the configuration are the member's.
@@ -185,6 +194,8 @@ func (m *Member) Join(p Parts) (err error) {
 	m.Events.Scheduler = p.Scheduler
 	m.Events.Pods = p.Pods
 	m.Events.Owners = p.Owners
+	m.changes.change = p.Pods.Change
+	m.changes.tell = m.Events.Writer.Tell
 	m.report = NewPodReport(m.View, p.Pods, m.Log)
 	switch {
 	case m.Enforced != nil:
@@ -220,9 +231,10 @@ func (m *Member) Observe(o podmanager.Outcome) {
 	m.Events.Unknown(o)
 	m.report.Observe(o)
 	m.follower.CountChange(o)
+	m.changes.Observe(o)
 	switch {
 	case m.annotator == nil:
-	case o.Happening == podmanager.Added:
+	case o.Happening == podmanager.Added, o.Happening == podmanager.Changed:
 		m.annotator.Tell(o.Pod)
 	case o.Happening == podmanager.Removed:
 		if text, ours := networkstatus.Of([]pod.Attachment{*o.Attachment}); ours {
@@ -273,6 +285,7 @@ func (m *Member) Run(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error { return m.report.Run(ctx) })
+		group.Go(func() error { return m.changes.Run(ctx) })
 		if m.enforcer != nil {
 			group.Go(func() error { return m.enforcer.Run(ctx) })
 		}

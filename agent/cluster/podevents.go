@@ -45,6 +45,9 @@ type PodEvents struct {
 	Owners    *owners.Index
 	Multus    bool // Multus resolves the networks that pods select
 
+	// ChangesRunning reports whether edits change the interfaces of running pods; nil: they do not.
+	ChangesRunning func() bool
+
 	edits edits
 }
 
@@ -309,7 +312,8 @@ func (e *PodEvents) edited(at *pod.Attachment, is map[string]string) (keys []str
 		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint ||
 			key == pod.AnnotationNetworks && e.knowsSelection(at) ||
 			pod.IsLimit(key) && isMain(*at)
-		if ours && at.Annotations[key] != is[key] {
+		isApplied := pod.IsEditable(key) && e.ChangesRunning != nil && e.ChangesRunning()
+		if ours && !isApplied && at.Annotations[key] != is[key] {
 			keys = append(keys, key)
 		}
 	}

@@ -41,13 +41,17 @@ func New(c Config) *Index { return &Index{config: c} }
 
 // Observe remembers the objects of an attachment that is gone.
 func (x *Index) Observe(o podmanager.Outcome) {
-	if o.Happening == podmanager.Added || o.Attachment == nil {
+	had := o.Attachment
+	if o.Happening == podmanager.Changed {
+		had = o.Before
+	}
+	if o.Happening == podmanager.Added || had == nil {
 		return
 	}
 	gone := departed{
-		from:    o.Attachment.Created,
+		from:    had.Created,
 		until:   time.Now(),
-		objects: x.ObjectsOf([]pod.Attachment{*o.Attachment}),
+		objects: x.ObjectsOf([]pod.Attachment{*had}),
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -22,43 +22,13 @@ func (ps *Pods) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) 
 	if ev.Attachment == nil {
 		return errors.New("the event has no attachment: a handler before this one makes it")
 	}
-	resolver := &resolver{
-		ev:          ev,
-		config:      ps.config,
-		networks:    ps.networks,
-		linkTypes:   ps.host.LinkTypes(),
-		connections: ps.connections,
-		mesh:        ps.mesh,
-		externals:   ps.externals,
-		siblings:    ps.connections.siblings(ev.Key, ev.Netns),
-	}
+	resolver := ps.resolver(ev, ps.connections.siblings(ev.Key, ev.Netns))
 	specs, err := resolver.specs()
 	if err != nil {
 		return err
 	}
-	leasing := &leasing{
-		ev:             ev,
-		t:              t,
-		networks:       ps.networks,
-		connections:    ps.connections,
-		delegatedCIDRs: ps.config.DelegatedCIDRs,
-	}
-	leases, err := leasing.lease(specs)
+	interfaces, err := ps.recordsOf(resolver, specs, t)
 	if err != nil {
-		return err
-	}
-	var interfaces []pod.Interface
-	for i, s := range specs {
-		interfaces = append(interfaces, s.record(leases[i]))
-	}
-	routing := &routing{
-		ev:         ev,
-		specs:      specs,
-		interfaces: interfaces,
-		siblings:   resolver.siblings,
-		pods:       networkNamed(pod.DefaultNetwork, ps.networks),
-	}
-	if err := routing.add(); err != nil {
 		return err
 	}
 	if err := distinctDestinations(ev, interfaces); err != nil {
@@ -74,6 +44,47 @@ func (ps *Pods) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) 
 	ps.valuesOf(ev.Attachment).Put(t)
 	replaceCommon()
 	return nil
+}
+
+// resolver returns the resolver of a request, with the other attachments of the sandbox.
+func (ps *Pods) resolver(ev *pod.AddPod, siblings []*pod.Attachment) *resolver {
+	return &resolver{
+		ev:          ev,
+		config:      ps.config,
+		networks:    ps.networks,
+		linkTypes:   ps.host.LinkTypes(),
+		connections: ps.connections,
+		mesh:        ps.mesh,
+		externals:   ps.externals,
+		siblings:    siblings,
+	}
+}
+
+// recordsOf allocates the addresses of resolved interfaces and gives them their routes.
+func (ps *Pods) recordsOf(r *resolver, specs []spec, t *eventloop.Txn) ([]pod.Interface, error) {
+	leasing := &leasing{
+		ev:             r.ev,
+		t:              t,
+		networks:       ps.networks,
+		connections:    ps.connections,
+		delegatedCIDRs: ps.config.DelegatedCIDRs,
+	}
+	leases, err := leasing.lease(specs)
+	if err != nil {
+		return nil, err
+	}
+	var interfaces []pod.Interface
+	for i, s := range specs {
+		interfaces = append(interfaces, s.record(leases[i]))
+	}
+	routing := &routing{
+		ev:         r.ev,
+		specs:      specs,
+		interfaces: interfaces,
+		siblings:   r.siblings,
+		pods:       networkNamed(pod.DefaultNetwork, ps.networks),
+	}
+	return interfaces, routing.add()
 }
 
 // admit gives a pod its rules before its interfaces are connected. Its other attachments get them too: Policies does

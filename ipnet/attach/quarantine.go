@@ -20,6 +20,9 @@ type withheld struct {
 // set replaces the set before the loop runs.
 func (w *withheld) set(keys []pod.Key) { w.keys.Store(setOf(keys)) }
 
+// has reports whether an attachment is withheld.
+func (w *withheld) has(key pod.Key) bool { return (*w.keys.Load())[key] }
+
 // equals reports whether these are the withheld attachments.
 func (w *withheld) equals(keys []pod.Key) bool { return maps.Equal(*w.keys.Load(), *setOf(keys)) }
 
@@ -43,7 +46,7 @@ func (w *withheld) remove(key pod.Key, t *eventloop.Txn) {
 
 // permitted returns the values of an attachment without the withheld ones.
 func (w *withheld) permitted(key pod.Key, v desired.Values) desired.Values {
-	if !(*w.keys.Load())[key] {
+	if !w.has(key) {
 		return v
 	}
 	return slices.DeleteFunc(v, func(s eventloop.Setting) bool { return wire.IsDataplane(s.Key) })

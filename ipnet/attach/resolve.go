@@ -54,6 +54,11 @@ func (r *resolver) specs() ([]spec, error) {
 	if err != nil {
 		return nil, r.ev.Failed(err)
 	}
+	return r.add(specs, requests)
+}
+
+// add adds the interfaces of requests to specs.
+func (r *resolver) add(specs []spec, requests []pod.InterfaceRequest) ([]spec, error) {
 	for _, q := range requests {
 		exists, err := r.exists(q)
 		if err != nil {

@@ -53,6 +53,8 @@ type Switches struct {
 	Marks         blocks.Marks `json:"marks"`
 	Borrowing     bool         `json:"borrowing,omitempty"`
 	PodInterfaces bool         `json:"podInterfaces,omitempty"`
+	// InterfaceChanges means that edits of annotations change the interfaces of running pods.
+	InterfaceChanges bool `json:"interfaceChanges,omitempty"`
 }
 
 // PoolView is an IPPool with its restrictions for this node.
@@ -219,6 +221,7 @@ func poolNames(text string) []string {
 func (c *Cluster) switches(v *View) {
 	v.Switches.Marks = blocks.DefaultMarks()
 	v.Switches.PodInterfaces = true
+	v.Switches.InterfaceChanges = true
 	config, exists := c.configs.One(v1.WeftConfigName)
 	if !exists {
 		return
@@ -229,6 +232,7 @@ func (c *Cluster) switches(v *View) {
 	}
 	v.Switches.Borrowing = spec.Addresses.Borrowing
 	v.Switches.PodInterfaces = ptr.Deref(spec.PodInterfaces, true)
+	v.Switches.InterfaceChanges = ptr.Deref(spec.InterfaceChanges, true)
 	marks := v.Switches.Marks
 	addresses := spec.Addresses
 	marks.Low = int(ptr.Deref(addresses.LowWater, int32(marks.Low)))

@@ -44,6 +44,11 @@ type WeftConfigSpec struct {
 	// Whether each node writes a PodInterfaces for each of its pods. Default true.
 	// +optional
 	PodInterfaces *bool `json:"podInterfaces,omitempty"`
+
+	// Whether edits of the annotations contivpp.io/custom-if, contivpp.io/custom-if-options and
+	// k8s.v1.cni.cncf.io/networks of a running pod add and remove its interfaces. Default true.
+	// +optional
+	InterfaceChanges *bool `json:"interfaceChanges,omitempty"`
 }
 
 // AddressesSpec configures how nodes claim and release blocks. The water marks count the free addresses that a node has

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/must"
+	"github.com/weftnet/weft/test/node"
+)
+
+// editing is a pod of a cluster whose annotations are edited while it runs.
+type editing struct {
+	*lab
+	server *k8stest.Server
+	pod    *node.Pod
+	result []byte // of its ADD
+}
+
+func newEditing(t *testing.T, annotations map[string]string) *editing {
+	t.Helper()
+	l, server := clusterLab(t)
+	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "red"},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.6.0.0/24"}},
+	})
+	l.eventually("the agent has both networks", func() bool {
+		return len(l.logged("set 2 networks (from cluster)")) > 0
+	})
+	e := &editing{lab: l, server: server, pod: l.pod("a")}
+	l.put(server, e.pod, annotations)
+	e.result = l.cni("ADD", e.pod, nil)
+	return e
+}
+
+// edit replaces the requested interfaces.
+func (e *editing) edit(interfaces, options string) {
+	e.Helper()
+	annotations := map[string]string{customInterfaces: interfaces}
+	if options != "" {
+		annotations[customOptions] = options
+	}
+	e.put(e.server, e.pod, annotations)
+}
+
+// links lists the links in the pod with their IPv4 addresses, without lo and eth0.
+func (e *editing) links() string {
+	e.Helper()
+	var links []string
+	netnstest.Do(e.T, e.pod.Netns, func() {
+		out, err := exec.CommandContext(e.Context(), "ip", "-o", "-4", "address", "show").Output()
+		must.Succeed(e.T, err)
+		for line := range strings.Lines(string(out)) {
+			if fields := strings.Fields(line); fields[1] != "lo" && fields[1] != "eth0" {
+				links = append(links, fields[1]+" "+fields[3])
+			}
+		}
+	})
+	slices.Sort(links)
+	return strings.Join(links, ", ")
+}
+
+// has waits until the pod has these links.
+func (e *editing) has(links string) {
+	e.Helper()
+	e.eventually("the pod has "+links, func() bool { return e.links() == links })
+}
+
+// told waits for an Event about the edits of the pod.
+func (e *editing) told(reason, text string) {
+	e.Helper()
+	e.eventually(reason+": "+text, func() bool {
+		for _, event := range eventsOf(e.T, e.server) {
+			if event.Reason == reason && strings.Contains(event.Message, text) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Interfaces come and go with the annotations of a running pod: made, changed, refused, removed, again, while the agent
+// is away, and after the switch was off. The main interface loses no packet, and nothing is left behind.
+func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
+	e := newEditing(t, map[string]string{customInterfaces: "t1/tap/blue"})
+	e.has("t1 10.5.0.2/24")
+	gateway := netip.MustParseAddr("10.5.0.1")
+	e.mustReach(e.pod, gateway)
+	first := e.snapshot()
+
+	e.edit("t1/tap/blue, t2/tap/red", "")
+	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
+	e.told("WeftInterfacesChanged", "made: t2 on network red")
+	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
+	e.mustReach(e.pod, gateway)
+	e.check(e.pod, e.result)
+
+	e.edit("t1/tap/blue, t2/tap/nosuch", "")
+	e.told("WeftChangeFailed", `unknown network "nosuch"`)
+	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
+	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
+
+	e.edit("t2/tap/red, t1/veth/blue", "")
+	e.eventually("t1 is a veth with the address of the tap", func() bool {
+		return e.links() == "t1 10.5.0.2/24, t2 10.6.0.2/32" && e.kindOf("t1") == "veth"
+	})
+	e.mustReach(e.pod, gateway)
+	e.check(e.pod, e.result)
+
+	must.Succeed(t, e.StopAgent())
+	e.edit("t1/tap/blue, t3/tap/red", "")
+	e.start()
+	e.has("t1 10.5.0.2/24, t3 10.6.0.3/32")
+	e.mustReach(e.pod, gateway)
+
+	e.edit("t1/tap/blue", "")
+	e.has("t1 10.5.0.2/24")
+	e.check(e.pod, e.result)
+	if diff := e.snapshot().Since(first); len(diff) > 0 {
+		t.Errorf("left behind after the edits: %v", diff)
+	}
+	e.cni("DEL", e.pod, nil)
+}
+
+// kindOf returns the kind of a link in the pod, as ip-link(8) names it.
+func (e *editing) kindOf(link string) (kind string) {
+	e.Helper()
+	netnstest.Do(e.T, e.pod.Netns, func() {
+		out, err := exec.CommandContext(e.Context(), "ip", "-d", "-o", "link", "show", link).Output()
+		must.Succeed(e.T, err)
+		for _, word := range strings.Fields(string(out)) {
+			if word == "veth" || word == "tun" {
+				kind = word
+			}
+		}
+	})
+	return kind
+}
+
+func TestInterfacesDoNotChangeWhileTheSwitchIsOff(t *testing.T) {
+	e := newEditing(t, map[string]string{customInterfaces: "t1/tap/blue"})
+	off := false
+	e.server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       v1.WeftConfigSpec{InterfaceChanges: &off},
+	})
+	e.eventually("the edit is told to be late", func() bool {
+		e.edit("t1/tap/blue, t2/tap/red", "")
+		for _, event := range eventsOf(t, e.server) {
+			if event.Reason == "WeftAnnotationsEdited" {
+				return true
+			}
+		}
+		e.edit("t1/tap/blue", "")
+		return false
+	})
+	if links := e.links(); links != "t1 10.5.0.2/24" {
+		t.Errorf("the pod has %s while changes are off", links)
+	}
+	e.server.Remove("weftconfigs.contivpp.io", "", "default")
+	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
+	e.cni("DEL", e.pod, nil)
+}
+
