@@ -168,4 +168,3 @@ func TestInterfacesDoNotChangeWhileTheSwitchIsOff(t *testing.T) {
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
 	e.cni("DEL", e.pod, nil)
 }
-

@@ -60,12 +60,29 @@ func OpenOn(path, link string, to netip.Addr) (*Pinger, error) {
 			return err
 		}
 		p.conn = c.(*net.IPConn)
-		return stampArrivals(p.conn)
+		return errors.Join(stampArrivals(p.conn), growBuffer(p.conn))
 	}
 	if err := traffic.Inside(path, listen); err != nil {
 		return nil, fmt.Errorf("open ping socket: %w", err)
 	}
 	return p, nil
+}
+
+// received is the size of the socket's receive buffer. The default is full after 300 ms without a processor, and then the
+// kernel would drop replies that the network delivered.
+const received = 16 << 20
+
+// growBuffer sets the size of the receive buffer, above the limit of the system.
+func growBuffer(c *net.IPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failure error
+	err = raw.Control(func(fd uintptr) {
+		failure = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, received)
+	})
+	return errors.Join(err, failure)
 }
 
 // Close closes the socket.

@@ -14,11 +14,18 @@ type Loss struct {
 	Sent, Answered int
 	// Median, P99 and Slowest are round-trip times of the answered requests.
 	Median, P99, Slowest time.Duration
+	// FirstLost and LastLost are the times when the first and the last lost request were sent; zero if none was lost.
+	FirstLost, LastLost time.Time
 }
 
-// String returns the numbers of sent and lost requests.
+// String returns the numbers of sent and lost requests, and when they were lost.
 func (l Loss) String() string {
-	return fmt.Sprintf("%d sent, %d lost, slowest %s", l.Sent, l.Sent-l.Answered, l.Slowest.Round(10*time.Microsecond))
+	text := fmt.Sprintf("%d sent, %d lost, slowest %s", l.Sent, l.Sent-l.Answered, l.Slowest.Round(10*time.Microsecond))
+	if l.FirstLost.IsZero() {
+		return text
+	}
+	const clock = "15:04:05.000"
+	return text + fmt.Sprintf(", lost from %s to %s UTC", l.FirstLost.UTC().Format(clock), l.LastLost.UTC().Format(clock))
 }
 
 // mostEchoes is the number of different sequence numbers.
@@ -92,6 +99,15 @@ func tally(sent []time.Time, answers <-chan arrival, complete func()) Loss {
 		if l.Answered == l.Sent {
 			complete()
 		}
+	}
+	for seq, at := range sent {
+		if seen[seq] {
+			continue
+		}
+		if l.FirstLost.IsZero() {
+			l.FirstLost = at
+		}
+		l.LastLost = at
 	}
 	if slices.Sort(took); len(took) > 0 {
 		l.Median = took[len(took)/2]
