@@ -82,7 +82,9 @@ func (n *node) run(t testing.TB) *node {
 	})
 	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 		if !ev.Repeated {
-			ev.Attachment = &pod.Attachment{Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Created: n.now.Add(-time.Second)}
+			ev.Attachment = &pod.Attachment{
+				Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Created: n.now.Add(-time.Second), Annotations: ev.Annotations,
+			}
 			txn.Save("attachments", ev.Key.String(), ev.Attachment)
 		}
 		return nil
@@ -95,15 +97,30 @@ func (n *node) run(t testing.TB) *node {
 		txn.Save("attachments", ev.Key.String(), ev.Attachment)
 		return nil
 	})
-	n.Register(n.loop)
-	eventloop.On(n.loop, "later", func(context.Context, *pod.AddPod, *eventloop.Txn) error {
-		if n.fail {
-			return errLater
+	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.ChangePod, txn *eventloop.Txn) (err error) {
+		before := n.saver.Bucket("attachments")[ev.Key.String()].(*pod.Attachment)
+		if ev.Changes, err = pod.ChangesOf(before, &ev.AddPod); err != nil {
+			return err
 		}
+		after := *before
+		after.Annotations = ev.Annotations
+		ev.Attachment = &after
+		txn.Save("attachments", ev.Key.String(), ev.Attachment)
 		return nil
 	})
+	n.Register(n.loop)
+	eventloop.On(n.loop, "later", func(context.Context, *pod.AddPod, *eventloop.Txn) error { return n.later() })
+	eventloop.On(n.loop, "later", func(context.Context, *pod.ChangePod, *eventloop.Txn) error { return n.later() })
 	eventlooptest.Ready(t, n.loop)
 	return n
+}
+
+// later handles an event after the network.
+func (n *node) later() error {
+	if n.fail {
+		return errLater
+	}
+	return nil
 }
 
 func (n *node) add(t testing.TB, ev *pod.AddPod) *pod.Attachment {
@@ -132,7 +149,7 @@ func (n *node) set(t rapid.TB, networks ...pod.Network) map[string]string {
 }
 
 // refuses tries to add a pod and returns the error; it fails the test if the ADD succeeds or changes something.
-func (n *node) refuses(t testing.TB, ev *pod.AddPod) error {
+func (n *node) refuses(t rapid.TB, ev eventloop.Event) error {
 	t.Helper()
 	before := n.state(t)
 	_, err := n.loop.Do(context.Background(), ev)

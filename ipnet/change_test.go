@@ -1,0 +1,207 @@
+package ipnet_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+// editOf returns the event of an edit of a pod's annotations.
+func editOf(add *pod.AddPod, interfaces, options string) *pod.ChangePod {
+	edited := asking(add.ID.Name, interfaces, options)
+	edited.IsEdit = true
+	return &pod.ChangePod{AddPod: *edited}
+}
+
+func (n *node) edit(t testing.TB, add *pod.AddPod, interfaces, options string) *pod.Attachment {
+	t.Helper()
+	ev := editOf(add, interfaces, options)
+	if _, err := n.loop.Do(context.Background(), ev); err != nil {
+		t.Fatalf("%s: %v", ev, err)
+	}
+	return ev.Attachment
+}
+
+// site are the networks of the tests of edits.
+func (n *node) site(t testing.TB) {
+	t.Helper()
+	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "10.6.0.0/24", "fd00:6::/64"))
+}
+
+func interfaceOf(a *pod.Attachment, name string) pod.Interface {
+	for _, i := range a.Interfaces {
+		if i.Name == name {
+			return i
+		}
+	}
+	return pod.Interface{}
+}
+
+func TestAnEditKeepsAddressesAndDevices(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.site(t)
+	add := asking("a", "t1/tap/blue, m1/memif/blue, m2/memif/red", "")
+	first := n.add(t, add)
+	n.now = n.now.Add(1)
+
+	a := n.edit(t, add, "m2/memif/red, t1/veth/blue, m3/memif/blue", "")
+	t1 := interfaceOf(a, "t1")
+	if t1.Type != pod.TypeVeth || !slices.Equal(t1.Addresses, interfaceOf(first, "t1").Addresses) {
+		t.Errorf("t1 is %+v, the tap had %v", t1, interfaceOf(first, "t1").Addresses)
+	}
+	if !reflect.DeepEqual(interfaceOf(a, "m2"), interfaceOf(first, "m2")) {
+		t.Errorf("m2 changed: %+v", interfaceOf(a, "m2"))
+	}
+	if m3 := interfaceOf(a, "m3").Memif; m3 == nil || m3.ID != 3 || m3.Socket != 1 {
+		t.Errorf("m3 is %+v, want the third memif of the container", m3)
+	}
+	if slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool { return i.Name == "m1" }) {
+		t.Error("m1 is still there")
+	}
+	if text := list(t, n.committer.Values()); strings.Contains(text, interfaceOf(first, "m1").Object) {
+		t.Errorf("objects of m1 are left:\n%s", text)
+	}
+}
+
+func TestAnImpossibleEditChangesNothing(t *testing.T) {
+	for name, tt := range map[string]struct{ interfaces, options, want string }{
+		"an unknown network":           {"t1/tap/blue, t2/tap/green", "", `interface t2: unknown network "green"`},
+		"another address":              {"t1/tap/blue", `{"t1": {"ips": ["10.5.0.77"]}}`, "remove the interface first"},
+		"the MAC of an interface":      {"t1/tap/blue, t2/tap/red", `{"t2": {"mac": "MAC"}}`, "is already used by interface t1"},
+		"the address of an interface":  {"t1/tap/blue, t2/tap/blue", `{"t2": {"ips": ["10.5.0.2"]}}`, "10.5.0.2 is held by pod default/a"},
+		"the default route":            {"t1/tap/blue, t2/tap/red", `{"t2": {"defaultRoute": true}}`, "interface eth0 has a route to this destination"},
+		"one interface of many":        {"t3/tap/blue, t2/tap/red, t4/tap/green", "", "unknown network"},
+		"more memifs than the limit":   {"m1/memif, m2/memif, m3/memif, m4/memif, m5/memif", "", "contivpp.io/memif"},
+		"a route through what goes":    {"t2/tap/red", `{"t2": {"routes": [{"to": "10.9.0.0/24", "interface": "t1"}]}}`, "no interface t1"},
+		"an annotation that is no one": {"t1/tap/blue, t2", "", "t2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, four).run(t)
+			n.site(t)
+			add := asking("a", "t1/tap/blue", "")
+			first := n.add(t, add)
+			options := strings.ReplaceAll(tt.options, "MAC", interfaceOf(first, "t1").MAC.String())
+			if err := n.refuses(t, editOf(add, tt.interfaces, options)); !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %q, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A pod in quarantine, and one that is not connected, keep what they have.
+func TestOnlyAConnectedPodIsChanged(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.site(t)
+	add := asking("a", "t1/tap/blue", "")
+	n.add(t, add)
+	if _, err := n.loop.Do(t.Context(), &pod.WithholdPods{Keys: []pod.Key{add.Key}, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.refuses(t, editOf(add, "t2/tap/red", "")); !strings.Contains(err.Error(), "in quarantine") {
+		t.Errorf("error %q", err)
+	}
+}
+
+// After any edits, possible or not, of which some fail in a later handler: the pod has what the last successful edit
+// requests, what was requested before is the same as before, no address is given twice, and at the end nothing is left.
+func TestAnyEditsLeaveThePodAsRequested(t *testing.T) {
+	items := []string{
+		"t1/tap/blue", "t1/veth/blue", "t1/tap/red", "t2/veth/red", "t2/tap", "m1/memif/blue", "m1/memif/red", "m2/memif",
+		"s1/tap/stub", "x1/tap/nosuch",
+	}
+	options := []string{
+		"", `{"t1": {"mtu": 1400}}`, `{"t2": {"mac": "02:00:00:00:00:07"}}`, `{"t1": {"ips": ["10.5.0.9"]}}`,
+		`{"m1": {"ringSize": 512}}`,
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		n := newNode(t, four, six).run(t)
+		n.site(t)
+		bare := list(t, n.committer.Values())
+		other := n.add(t, asking("b", "t1/tap/blue, t2/tap/red", ""))
+		add := asking("a", "t1/tap/blue", "")
+		last := n.add(t, add)
+		for range rapid.IntRange(1, 6).Draw(r, "edits") {
+			var chosen []string
+			for _, item := range rapid.Permutation(items).Draw(r, "order")[:rapid.IntRange(0, 4).Draw(r, "interfaces")] {
+				name, _, _ := strings.Cut(item, "/")
+				if !slices.ContainsFunc(chosen, func(c string) bool { return strings.HasPrefix(c, name+"/") }) {
+					chosen = append(chosen, item)
+				}
+			}
+			ev := editOf(add, strings.Join(chosen, ","), rapid.SampledFrom(options).Draw(r, "options"))
+			n.fail = rapid.IntRange(0, 3).Draw(r, "a later handler fails") == 0
+			before := n.state(t)
+			_, err := n.loop.Do(t.Context(), ev)
+			if err != nil {
+				if after := n.state(t); after != before {
+					r.Fatalf("%v: before\n%s\nafter\n%s", err, before, after)
+				}
+				continue
+			}
+			n.wantEdited(r, last, ev, chosen)
+			last = ev.Attachment
+			n.wantDistinctAddresses(r, last, other)
+		}
+		n.fail = false
+		n.delete(t, add)
+		n.delete(t, asking("b", "", ""))
+		if left := list(t, n.committer.Values()); left != bare {
+			r.Fatalf("left over: %s", left)
+		}
+		for _, l := range n.kept().Leases {
+			if l.State == ipam.Used || l.State == ipam.Leased {
+				r.Fatalf("still saved: %+v", l)
+			}
+		}
+	})
+}
+
+// wantEdited compares a pod with the requests of its last edit.
+func (n *node) wantEdited(r *rapid.T, before *pod.Attachment, ev *pod.ChangePod, chosen []string) {
+	var got []string
+	for _, i := range ev.Attachment.Interfaces[1:] {
+		item := i.Name + "/" + i.Type
+		if i.Network != "" {
+			item += "/" + i.Network
+		}
+		got = append(got, item)
+		if !ev.Changes.Ends(i.Name) && !reflect.DeepEqual(i, interfaceOf(before, i.Name)) {
+			r.Fatalf("%s was not edited, and changed from %+v to %+v", i.Name, interfaceOf(before, i.Name), i)
+		}
+	}
+	want := slices.Clone(chosen)
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		r.Fatalf("the pod has %v, want %v", got, want)
+	}
+	if !reflect.DeepEqual(ev.Attachment.Interfaces[0], before.Interfaces[0]) {
+		r.Fatalf("the main interface changed to %+v", ev.Attachment.Interfaces[0])
+	}
+}
+
+// wantDistinctAddresses rejects an address of two interfaces of a network.
+func (n *node) wantDistinctAddresses(r *rapid.T, attachments ...*pod.Attachment) {
+	held := make(map[string]string)
+	for _, a := range attachments {
+		for _, i := range a.Interfaces {
+			for _, p := range i.Addresses {
+				at := fmt.Sprint(cmp.Or(i.Network, pod.DefaultNetwork), " ", netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+				if other, taken := held[at]; taken {
+					r.Fatalf("%s and %s of %s have %s", other, i.Name, a.Name(), at)
+				}
+				held[at] = i.Name
+			}
+		}
+	}
+}
