@@ -1,19 +1,29 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"math/rand/v2"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
 )
 
 // editing is a pod of a cluster whose annotations are edited while it runs.
@@ -22,11 +32,14 @@ type editing struct {
 	server *k8stest.Server
 	pod    *node.Pod
 	result []byte // of its ADD
+
+	containers []kubelettest.Container // with devices
 }
 
-func newEditing(t *testing.T, annotations map[string]string) *editing {
+func newEditing(t *testing.T, annotations map[string]string, containers ...kubelettest.Container) *editing {
 	t.Helper()
-	l, server := clusterLab(t)
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{Memifs: 2 * len(containers)})
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: "red"},
 		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.6.0.0/24"}},
@@ -35,6 +48,12 @@ func newEditing(t *testing.T, annotations map[string]string) *editing {
 		return len(l.logged("set 2 networks (from cluster)")) > 0
 	})
 	e := &editing{lab: l, server: server, pod: l.pod("a")}
+	e.pod.Namespace = "lab"
+	if len(containers) > 0 {
+		var err error
+		e.containers, err = l.Admit(t.Context(), e.pod, containers...)
+		must.Succeed(t, err)
+	}
 	l.put(server, e.pod, annotations)
 	e.result = l.cni("ADD", e.pod, nil)
 	return e
@@ -94,6 +113,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	gateway := netip.MustParseAddr("10.5.0.1")
 	e.mustReach(e.pod, gateway)
 	first := e.snapshot()
+	stream := e.stream()
 
 	e.edit("t1/tap/blue, t2/tap/red", "")
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
@@ -123,6 +143,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.edit("t1/tap/blue", "")
 	e.has("t1 10.5.0.2/24")
 	e.check(e.pod, e.result)
+	stream()
 	if diff := e.snapshot().Since(first); len(diff) > 0 {
 		t.Errorf("left behind after the edits: %v", diff)
 	}
@@ -166,5 +187,90 @@ func TestInterfacesDoNotChangeWhileTheSwitchIsOff(t *testing.T) {
 	}
 	e.server.Remove("weftconfigs.contivpp.io", "", "default")
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
+	e.cni("DEL", e.pod, nil)
+}
+
+// stream pings the node through the main interface until the returned function is called, which fails the test if a
+// packet was lost.
+func (e *editing) stream() (end func()) {
+	e.Helper()
+	gateway := netip.MustParseAddr("10.8.0.1")
+	p, err := ping.Open(e.pod.Netns, gateway)
+	must.Succeed(e.T, err)
+	ctx, cancel := context.WithCancel(e.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		loss, err := p.Stream(ctx, gateway, 5*time.Millisecond)
+		if err != nil || loss.Answered != loss.Sent || loss.Sent == 0 {
+			e.Errorf("pings through the main interface: %v %v", loss, err)
+		}
+		_ = p.Close()
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// Memifs come and go in the directory that the container has already, within the devices that kubelet granted.
+func TestEditedAnnotationsChangeTheMemifsOfARunningPod(t *testing.T) {
+	e := newEditing(t, map[string]string{customInterfaces: "t1/tap/blue"}, kubelettest.Container{Name: "vnf", Limit: 2})
+	file := filepath.Join(e.containers[0].Mounts[0].GetHostPath(), memif.DescriptionFile)
+	lists := func(names ...string) func() bool {
+		return func() bool {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return len(names) == 0 && os.IsNotExist(err)
+			}
+			descriptions, err := memif.ParseDescriptions(text)
+			must.Succeed(t, err)
+			var listed []string
+			for _, d := range descriptions {
+				listed = append(listed, d.Name)
+			}
+			return slices.Equal(listed, names)
+		}
+	}
+	before := e.snapshot()
+	e.edit("t1/tap/blue, m1/memif/blue", "")
+	e.eventually("m1 is listed", lists("m1"))
+	e.check(e.pod, e.result)
+	e.edit("t1/tap/blue, m1/memif/blue, m2/memif/red, m3/memif/red", "")
+	e.told("WeftChangeFailed", "interface m3: the pod's containers have 2 of contivpp.io/memif")
+	e.edit("t1/tap/blue, m1/memif/blue, m2/memif/red", "")
+	e.eventually("both are listed", lists("m1", "m2"))
+	must.Succeed(t, errors.Join(e.KillAgent(), e.StartAgent(t.Context())))
+	e.edit("m2/memif/red, t1/tap/blue", "")
+	e.eventually("m1 is gone", lists("m2"))
+	e.edit("t1/tap/blue", "")
+	e.eventually("no memif is left", lists())
+	e.edit("t1/tap/blue, m9/memif/red", "")
+	e.eventually("the device is used again", lists("m9"))
+	e.check(e.pod, e.result)
+	e.edit("t1/tap/blue", "")
+	e.eventually("no memif is left", lists())
+	if diff := e.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind after the edits: %v", diff)
+	}
+	e.cni("DEL", e.pod, nil)
+}
+
+// Edits are applied although the agent is killed again and again.
+func TestEditsOutliveAgentsThatAreKilled(t *testing.T) {
+	e := newEditing(t, map[string]string{customInterfaces: "t1/tap/blue"})
+	for round := range 6 {
+		interfaces := "t1/tap/blue, t2/veth/red"
+		links := regexp.MustCompile(`^t1 10\.5\.0\.2/24, t2 10\.6\.0\.[0-9]+/32$`)
+		if round%2 == 1 {
+			interfaces = "t1/tap/blue"
+			links = regexp.MustCompile(`^t1 10\.5\.0\.2/24$`)
+		}
+		e.edit(interfaces, "")
+		select {
+		case <-time.After(200*time.Millisecond + time.Duration(rand.IntN(60))*time.Millisecond):
+		case <-t.Context().Done():
+		}
+		must.Succeed(t, errors.Join(e.KillAgent(), e.StartAgent(t.Context())))
+		e.eventually("the edit is applied", func() bool { return links.MatchString(e.links()) })
+		e.check(e.pod, e.result)
+	}
 	e.cni("DEL", e.pod, nil)
 }
