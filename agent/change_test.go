@@ -122,6 +122,12 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.mustReach(e.pod, gateway)
 	e.check(e.pod, e.result)
 
+	plan := e.plan("t1/tap/blue, t3/tap/red")
+	if !strings.Contains(plan, "made: t3 on network red; removed: t2") || !strings.Contains(plan, "10.6.0.3/32") {
+		t.Errorf("plan of the edit: %s", plan)
+	}
+	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
+
 	e.edit("t1/tap/blue, t2/tap/nosuch", "")
 	e.told("WeftChangeFailed", `unknown network "nosuch"`)
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
@@ -148,6 +154,20 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 		t.Errorf("left behind after the edits: %v", diff)
 	}
 	e.cni("DEL", e.pod, nil)
+}
+
+// plan returns the plan of an edit.
+func (e *editing) plan(interfaces string) string {
+	e.Helper()
+	file := filepath.Join(e.TempDir(), "pod.yaml")
+	must.Succeed(e.T, os.WriteFile(file, []byte(`
+apiVersion: v1
+kind: Pod
+metadata: {namespace: lab, name: `+e.pod.Name+`, annotations: {contivpp.io/custom-if: "`+interfaces+`"}}
+`), 0o600))
+	text, err := e.Weftctl(e.Context(), "plan", "pod", "--edit", "-f", file)
+	must.Succeed(e.T, err)
+	return text
 }
 
 // kindOf returns the kind of a link in the pod, as ip-link(8) names it.

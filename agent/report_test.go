@@ -150,7 +150,7 @@ func TestUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
-func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
+func TestEditThatComesTooLateIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "x"})
@@ -168,16 +168,23 @@ func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 	// takes effect at once
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/ip-addresses": "10.8.0.77"})
 	l.eventually("the edit is reported", func() bool {
-		return slices.Equal(reported(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
+		return slices.Equal(reported(), []string{"a: contivpp.io/ip-addresses takes effect when the pod is created again"})
 	})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "kubernetes.io/ingress-bandwidth": "1M"})
 	l.eventually("a bandwidth limit that comes too late is reported", func() bool {
 		return slices.Contains(reported(),
 			"a: kubernetes.io/ingress-bandwidth takes effect when the pod is created again")
 	})
-	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
-	l.eventually("the edit of the selection of networks is reported", func() bool {
+	off := false
+	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       v1.WeftConfigSpec{InterfaceChanges: &off},
+	})
+	l.eventually("the edit of interfaces is reported while they do not change", func() bool {
+		l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap"})
+		l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
 		return slices.Contains(reported(), "a: k8s.v1.cni.cncf.io/networks takes effect when the pod is created again")
 	})
 	l.cni("DEL", a, nil)

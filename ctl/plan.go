@@ -65,13 +65,17 @@ change: operations in their order, invalid values that would be skipped, and obj
 
 func planPodCommand(c *client) *cobra.Command {
 	var file string
+	var isEdit bool
 	cmd := &cobra.Command{
 		Use:   "pod -f FILE|-",
-		Short: "Plans the ADD of a pod on this node",
+		Short: "Plans the ADD of a pod on this node, or an edit of its annotations",
 		Long: `Plans what the ADD of a pod with this manifest would create on this node: its interfaces with networks and addresses, the devices that it
 needs, and the operations in their order; or prints the error, with its code, that the ADD would return. The addresses are not reserved. The file may also have the ResourceClaims,
-ResourceClaimTemplates and DeviceClasses of the pod's memifs.`,
-		Example: "  weftctl plan pod -f pod.yaml\n  kubectl get pod web -o yaml | weftctl plan pod -f -",
+ResourceClaimTemplates and DeviceClasses of the pod's memifs.
+
+With --edit the pod runs on this node, and the plan is what an edit of its annotations to those of the manifest would add and remove.`,
+		Example: "  weftctl plan pod -f pod.yaml\n  kubectl get pod web -o yaml | weftctl plan pod -f -\n" +
+			"  kubectl annotate pod web --overwrite --dry-run=server -o yaml contivpp.io/custom-if=t1/tap/blue | weftctl plan pod --edit -f -",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -82,15 +86,20 @@ ResourceClaimTemplates and DeviceClasses of the pod's memifs.`,
 				return err
 			}
 			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanPod,
-				&operatorv1.PlanPodRequest{Manifest: manifest})
+				&operatorv1.PlanPodRequest{Manifest: manifest, Edit: isEdit})
 			if err != nil {
 				return err
 			}
-			return showPlan(c, reply, "the ADD")
+			what := "the ADD"
+			if isEdit {
+				what = "the edit"
+			}
+			return showPlan(c, reply, what)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "",
 		"manifest of a Pod, YAML or JSON, with its claims; - reads from stdin")
+	cmd.Flags().BoolVar(&isEdit, "edit", false, "plan an edit of the annotations of a pod that runs on this node")
 	return cmd
 }
 

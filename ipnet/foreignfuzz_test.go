@@ -54,7 +54,7 @@ func FuzzVethObject(f *testing.F) {
 	f.Add("wx", "weft:weft//eth0")
 	f.Add("wx", "weft:sha256:00")
 	f.Fuzz(func(t *testing.T, host, alias string) {
-		object, ifName, ok := desired.VethObject(host, alias)
+		object, ifName, ok := desired.VethObject(host, alias, netaddr.MAC{})
 		if ok && (object == "" || ifName == "" || strings.Contains(ifName, "/") || len(host) > 15) {
 			t.Errorf("%q of link %q is interface %q of %q", alias, host, ifName, object)
 		}

@@ -16,10 +16,7 @@ func (m *Manager) Change(ctx context.Context, id pod.ID, annotations map[string]
 	if a == nil {
 		return pod.Changes{}, nil
 	}
-	asked := &pod.ChangePod{AddPod: pod.AddPod{
-		Key: a.Key, ID: a.Pod, Mode: a.Mode, Netns: a.Netns, IsEdit: true,
-		Annotations: a.Edited(annotations), AnnotationsFrom: "cache", Attachment: a,
-	}}
+	asked := edited(a, annotations)
 	if !a.IsEdited(annotations) {
 		return pod.Changes{}, m.assignAgain(ctx, &asked.AddPod)
 	}
@@ -41,6 +38,14 @@ func (m *Manager) Change(ctx context.Context, id pod.ID, annotations map[string]
 	m.config.Log.Info("interfaces of the pod changed", "pod", a.Pod.String(), "container", a.Key.ContainerID,
 		"changes", ev.Changes.String())
 	return ev.Changes, m.assignAgain(ctx, &ev.AddPod)
+}
+
+// edited returns the event of an edit.
+func edited(a *pod.Attachment, annotations map[string]string) *pod.ChangePod {
+	return &pod.ChangePod{AddPod: pod.AddPod{
+		Key: a.Key, ID: a.Pod, Mode: a.Mode, Netns: a.Netns, IsEdit: true,
+		Annotations: a.Edited(annotations), AnnotationsFrom: "cache", Attachment: a,
+	}}
 }
 
 // changeable returns the attachment of a pod whose ADD handled its annotations, in its newest sandbox; nil if there is

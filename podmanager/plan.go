@@ -14,6 +14,7 @@ import (
 type Planned struct {
 	Attachment *pod.Attachment  // nil after an error
 	Change     eventloop.Change // what would be committed; empty after an error
+	Notes      []string         // for people
 }
 
 // plannedContainer stands for the ID of a container that a runtime has not chosen yet. Names of objects are made from
@@ -52,6 +53,28 @@ func (m *Manager) Plan(
 		return nil, err
 	}
 	return &Planned{Attachment: ev.Attachment, Change: planned.Change}, nil
+}
+
+// PlanEdit makes the decisions of a change of a connected pod's interfaces, without side effects.
+func (m *Manager) PlanEdit(ctx context.Context, id pod.ID, annotations map[string]string) (*Planned, error) {
+	a := m.changeable(id)
+	if a == nil {
+		return nil, pod.Errorf(pod.CodeRefused,
+			"pod %s: Weft has not connected it on this node, so an edit changes nothing; plan its ADD", id)
+	}
+	ev := edited(a, annotations)
+	if err := m.prepareChange(ctx, ev); err != nil {
+		return nil, err
+	}
+	planned, err := m.config.Loop.Plan(ctx, ev)
+	if err != nil {
+		return nil, err
+	}
+	changes := ev.Changes.String()
+	if changes == "" {
+		changes = "the pod has these interfaces already"
+	}
+	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: []string{changes}}, nil
 }
 
 // WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the

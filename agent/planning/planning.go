@@ -32,6 +32,8 @@ type Config struct {
 
 	// with annotations and devices
 	PlanPod func(context.Context, pod.ID, map[string]string, []pod.Grant) (*podmanager.Planned, error)
+	// PlanEdit plans the change of a pod of this node after an edit of its annotations.
+	PlanEdit func(context.Context, pod.ID, map[string]string) (*podmanager.Planned, error)
 	// names of the custom networks
 	Networks func() []string
 

@@ -13,11 +13,14 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
-// PlanPod plans the ADD of a pod with this manifest on this node.
+// PlanPod plans the ADD of a pod with this manifest on this node, or the edit of a running pod to this manifest.
 func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*operatorv1.PlanReply, error) {
 	m, err := parseManifest(req.Manifest)
 	if err != nil {
 		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
+	}
+	if req.Edit {
+		return s.planEdit(ctx, m)
 	}
 	grants, err := m.grants()
 	if err != nil {
@@ -52,6 +55,26 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 	}
 	transactions.addTo(reply)
 	describe(reply, planned.Attachment)
+	return reply, nil
+}
+
+// planEdit plans an edit. The pod has its devices already.
+func (s *Server) planEdit(ctx context.Context, m *manifest) (*operatorv1.PlanReply, error) {
+	reply := new(operatorv1.PlanReply)
+	planned, err := s.config.PlanEdit(ctx, m.id(), m.Metadata.Annotations)
+	s.noteDown(reply)
+	if err != nil {
+		refuse(reply, err, false)
+		s.suggest(reply, m.Metadata.Annotations)
+		return reply, nil
+	}
+	transactions, err := s.config.Plan(ctx, planned.Change)
+	if err != nil {
+		refuse(reply, err, true)
+	}
+	transactions.addTo(reply)
+	describe(reply, planned.Attachment)
+	reply.Notes = append(planned.Notes, "addresses go to the pod that comes first")
 	return reply, nil
 }
 

@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -13,10 +14,10 @@ const Lane = "netlink"
 
 // Options configure the kinds. The zero value suits a scheduler that no object outlives.
 type Options struct {
-	// VethName returns the object that a veth belongs to and the name of its end in the pod, given name and alias of
-	// the host's end. ok is false for foreign links. It finds veths that an agent created but did not record before it
+	// VethName returns the object that a veth belongs to and the name of its end in the pod, given name, alias and
+	// MAC of the host's end. ok is false for foreign links. It finds veths that an agent created but did not record before it
 	// stopped.
-	VethName func(host, alias string) (object, ifName string, ok bool)
+	VethName func(host, alias string, mac netaddr.MAC) (object, ifName string, ok bool)
 
 	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.
 	ChainChanges *ChainChanges

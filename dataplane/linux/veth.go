@@ -24,7 +24,7 @@ type vethItem = kvscheduler.Item[wire.Veth, netnsID]
 type veths struct {
 	simple[wire.Veth, netnsID]
 
-	name     func(host, alias string) (object, ifName string, ok bool) // see Options.VethName
+	name     func(host, alias string, mac netaddr.MAC) (object, ifName string, ok bool) // see Options.VethName
 	changes  *ChainChanges
 	overfull *Overfull // records namespaces that cannot be read; may be nil
 }
@@ -130,8 +130,8 @@ func deleteVeths(ctx context.Context, agentNS *handle, batch []vethItem) {
 	}
 }
 
-// Dump finds known veths, and veths of pods by their alias: an agent that stopped during an ADD has not recorded the
-// veth that it made.
+// Dump finds known veths, and veths of pods by the host's end: an agent that stopped during an ADD, or a change of a
+// pod, has not recorded the veth that it made.
 func (b veths) Dump(
 	ctx context.Context, view kvscheduler.View,
 ) iter.Seq2[kvscheduler.Actual[wire.Veth, netnsID], error] {
@@ -140,21 +140,29 @@ func (b veths) Dump(
 	if err != nil {
 		return yieldAll(found, err)
 	}
-	unrecorded, err := b.unrecorded(names)
+	unrecorded, err := b.unrecorded(view, names)
 	return yieldAll(append(found, unrecorded...), err)
 }
 
-// unrecorded lists unknown veths of pods by the alias of the host's end, without the values of the pod's end.
-func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, netnsID], err error) {
+// unrecorded lists unknown veths of pods by the host's end, without the values of the pod's end.
+func (b veths) unrecorded(
+	view kvscheduler.View, known []string,
+) (list []kvscheduler.Actual[wire.Veth, netnsID], err error) {
 	if b.name == nil {
 		return nil, nil
+	}
+	hosts := make(map[string]bool)
+	for _, name := range known {
+		for _, v := range knownValues[wire.Veth](view, wire.KindVeth, name) {
+			hosts[v.HostName] = true
+		}
 	}
 	err = withHandle(func(agentNS *handle) error {
 		links, err := agentNS.LinkList()
 		for _, l := range links {
 			a := l.Attrs()
-			object, ifName, isPods := b.name(a.Name, a.Alias)
-			if isPods && isVeth(l) && !slices.Contains(known, object) {
+			object, ifName, isPods := b.name(a.Name, a.Alias, macOf(l))
+			if isPods && isVeth(l) && !hosts[a.Name] && !slices.Contains(known, object) {
 				v := wire.Veth{
 					Name:     ifName,
 					HostName: a.Name,

@@ -336,19 +336,29 @@ func TestVethEndsWithItsNamespace(t *testing.T) {
 	l.mustCommit(object{veth.key, nil})
 }
 
-// A veth that an earlier agent made and did not record is found by its alias and pruned. A foreign veth stays.
+// A veth that an earlier agent made and did not record is found by its alias and pruned, or without one if the agent was
+// killed before it set the alias. A foreign veth stays.
 func TestUnrecordedVethIsPruned(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(append(l.ground(), l.veth())...)
 	for name, tt := range map[string]struct {
-		vethName func(host, alias string) (object, ifName string, ok bool)
+		vethName func(host, alias string, mac netaddr.MAC) (object, ifName string, ok bool)
+		unmarked bool
 		stays    bool
 	}{
-		"a foreign veth": {func(string, string) (string, string, bool) { return "", "", false }, true},
-		"a veth of a pod": {func(host, is string) (string, string, bool) {
+		"a foreign veth": {
+			vethName: func(string, string, netaddr.MAC) (string, string, bool) { return "", "", false }, stays: true,
+		},
+		"a veth of a pod": {vethName: func(host, is string, _ netaddr.MAC) (string, string, bool) {
 			return "pod-a", "eth1", host == hostEnd && is == alias
-		}, false},
+		}},
+		"a veth without an alias": {vethName: func(host, is string, mac netaddr.MAC) (string, string, bool) {
+			return host, "", host == hostEnd && is == "" && mac == mac2
+		}, unmarked: true},
 	} {
+		if tt.unmarked {
+			must(t, netlink.LinkSetAlias(mustFind(t, hostEnd), ""))
+		}
 		next := kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
 		err := Register(next, Options{VethName: tt.vethName})
 		must(t, err)

@@ -126,8 +126,14 @@ func ObjectName(k pod.Key, ifName string) string {
 // HostName returns the name of the node's end of a veth, 15 bytes.
 func HostName(object string) string {
 	sum := sha256.Sum256([]byte(object))
-	return "weft" + hex.EncodeToString(sum[:])[:11]
+	return hostPrefix + hex.EncodeToString(sum[:])[:hostDigits]
 }
+
+// The name of the node's end of a veth is a prefix and hexadecimal digits, 15 bytes in all.
+const (
+	hostPrefix = "weft"
+	hostDigits = 11
+)
 
 // AliasOf returns the alias of a link: its attachment, and its name if it is not the main interface. A hash replaces an
 // alias that is too long for the kernel; it identifies a link of Weft but not its attachment.
@@ -357,10 +363,13 @@ func ForwardingFrom(link string, f netaddr.Family) string {
 }
 
 // VethObject returns the name of the dataplane's interface that the veth of a pod, of the node or of the tunnels
-// belongs to, from the name and the alias of the dataplane's end; ok is false for any other link, and for an alias that
-// is a hash.
-func VethObject(host, alias string) (object, ifName string, ok bool) {
+// belongs to, from the name, the alias and the MAC of the dataplane's end; ok is false for any other link, and for an
+// alias that is a hash. An agent that was killed between the creation of a veth and the next call has left it without an
+// alias: it has the name of its end, and the name of the pod's end is unknown.
+func VethObject(host, alias string, mac netaddr.MAC) (object, ifName string, ok bool) {
 	switch alias {
+	case "":
+		return host, "", isUnfinished(host, mac)
 	case HostAlias:
 		return HostObject, DefaultHostLink, host == HostName(HostObject)
 	case TunnelAlias:
@@ -372,6 +381,14 @@ func VethObject(host, alias string) (object, ifName string, ok bool) {
 	}
 	object = ObjectName(key, ifName)
 	return object, ifName, host == HostName(object)
+}
+
+// isUnfinished reports whether a link without an alias is the node's end of a veth: its name and its MAC come from the
+// same hash, of an object that they do not tell.
+func isUnfinished(host string, mac netaddr.MAC) bool {
+	digits, hasPrefix := strings.CutPrefix(host, hostPrefix)
+	return hasPrefix && len(digits) == hostDigits && mac[0] == byte(HostEnd) &&
+		digits[2:10] == hex.EncodeToString(mac[1:5])
 }
 
 // ParseAlias is the inverse of AliasOf.

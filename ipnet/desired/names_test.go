@@ -130,3 +130,30 @@ func TestTheLinkLocalAddressIsTheKernels(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// The node's end of a veth is known without its alias, and a link with a similar name is not.
+func TestUnfinishedVethIsKnownByItsNameAndMAC(t *testing.T) {
+	object := ObjectName(pod.Key{Network: "weft", ContainerID: "c0ffee", IfName: "eth0"}, "t1")
+	host := HostName(object)
+	mac := MACOf(object, HostEnd)
+	if got, ifName, ok := VethObject(host, "", mac); !ok || got != host || ifName != "" {
+		t.Errorf("the end %s is %q, %q, %v", host, got, ifName, ok)
+	}
+	other := mac
+	other[3]++
+	for name, tt := range map[string]struct {
+		host string
+		mac  netaddr.MAC
+	}{
+		"another MAC":           {host, other},
+		"the dataplane's MAC":   {host, MACOf(object, DataplaneEnd)},
+		"another name":          {"veth" + host[4:], mac},
+		"a shorter name":        {host[:14], mac},
+		"the name of its VLAN":  {host + ".7", mac},
+		"a link with no digits": {"weft", mac},
+	} {
+		if _, _, ok := VethObject(tt.host, "", tt.mac); ok {
+			t.Errorf("%s: it is held to be Weft's", name)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -28,11 +29,23 @@ const podManifest = "../../k8s/manifests/pods.yaml"
 // creates returns the texts with which the policies deny a pod.
 func (s *server) creates(t testing.TB, p *corev1.Pod) []string {
 	t.Helper()
+	return s.writes(t, p, nil)
+}
+
+// writes returns the texts with which the policies deny a pod that is created, or changed from before.
+func (s *server) writes(t testing.TB, p, before *corev1.Pod) []string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	attributes := admission.NewAttributesRecord(p, nil, kind, p.Namespace, p.Name,
-		kind.GroupVersion().WithResource("pods"), "", admission.Create, nil, false,
+	operation := admission.Create
+	var old runtime.Object
+	if before != nil {
+		operation = admission.Update
+		old = before
+	}
+	attributes := admission.NewAttributesRecord(p, old, kind, p.Namespace, p.Name,
+		kind.GroupVersion().WithResource("pods"), "", operation, nil, false,
 		&user.DefaultInfo{Name: "me"})
 	err := s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 	if err == nil {
@@ -95,6 +108,37 @@ func custom(text string) map[string]string { return map[string]string{pod.Annota
 
 func withOptions(text, options string) map[string]string {
 	return map[string]string{pod.AnnotationCustom: text, pod.AnnotationOptions: options}
+}
+
+// An edit of the interfaces of a running pod is refused as its creation would be; a pod with annotations that are invalid
+// since before can be changed otherwise.
+func TestEditsOfInterfacesAreRefusedAsTheCreationOfThePod(t *testing.T) {
+	s := serve(t, readFile(t, podManifest), cluster(t)...)
+	const invalid = "t1/tub"
+	for name, tt := range map[string]struct {
+		before, after map[string]string
+		denied        string
+	}{
+		"an interface is added":            {custom("t1/tap"), custom("t1/tap, t2/veth"), ""},
+		"the first interface is added":     {nil, custom("t1/tap"), ""},
+		"all interfaces are removed":       {custom("t1/tap"), nil, ""},
+		"an invalid item":                  {custom("t1/tap"), custom(invalid), "the type must be tap, veth or memif"},
+		"an invalid first item":            {nil, custom(invalid), "the type must be tap, veth or memif"},
+		"an invalid option":                {custom("t1/tap"), withOptions("t1/tap", `{"t1": {"mtu": 1}}`), "mtu"},
+		"invalid since before":             {custom(invalid), custom(invalid), ""},
+		"another invalid item than before": {custom(invalid), custom("t1/tun"), "the type must be tap, veth or memif"},
+		"more memifs than the limit":       {nil, custom("m1/memif, m2/memif, m3/memif"), "contivpp.io/memif"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := annotated(tt.before, 1, 1)
+			after := annotated(tt.after, 1, 1)
+			after.Labels = map[string]string{"changed": "yes"}
+			texts := strings.Join(s.writes(t, after, before), "\n")
+			if tt.denied == "" && texts != "" || !strings.Contains(texts, tt.denied) {
+				t.Errorf("denied by %q, want %q", texts, tt.denied)
+			}
+		})
+	}
 }
 
 // podCases are annotations of pods with two memifs in their limits; denied is a part of the denial, "" if the policy

@@ -583,6 +583,7 @@ func (x *PlanExternalRequest) GetDocument() []byte {
 type PlanPodRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Manifest      []byte                 `protobuf:"bytes,1,opt,name=manifest,proto3" json:"manifest,omitempty"` // YAML or JSON of a Pod
+	Edit          bool                   `protobuf:"varint,2,opt,name=edit,proto3" json:"edit,omitempty"`        // the pod runs on this node, and its annotations would be those of the manifest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,6 +623,13 @@ func (x *PlanPodRequest) GetManifest() []byte {
 		return x.Manifest
 	}
 	return nil
+}
+
+func (x *PlanPodRequest) GetEdit() bool {
+	if x != nil {
+		return x.Edit
+	}
+	return false
 }
 
 type PlanConfigRequest struct {
@@ -964,9 +972,10 @@ const file_weft_operator_v1_planning_proto_rawDesc = "" +
 	"\x03met\x18\x05 \x01(\bR\x03metJ\x04\b\x04\x10\x05\"I\n" +
 	"\x13PlanExternalRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
-	"\bdocument\x18\x02 \x01(\fR\bdocument\",\n" +
+	"\bdocument\x18\x02 \x01(\fR\bdocument\"@\n" +
 	"\x0ePlanPodRequest\x12\x1a\n" +
-	"\bmanifest\x18\x01 \x01(\fR\bmanifest\"/\n" +
+	"\bmanifest\x18\x01 \x01(\fR\bmanifest\x12\x12\n" +
+	"\x04edit\x18\x02 \x01(\bR\x04edit\"/\n" +
 	"\x11PlanConfigRequest\x12\x1a\n" +
 	"\bdocument\x18\x01 \x01(\tR\bdocument\"\xdb\x02\n" +
 	"\tPlanReply\x12\x14\n" +

@@ -40,7 +40,7 @@ type PlanningClient interface {
 	Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (*GraphReply, error)
 	// PlanExternal plans the replacement of one source of external configuration.
 	PlanExternal(ctx context.Context, in *PlanExternalRequest, opts ...grpc.CallOption) (*PlanReply, error)
-	// PlanPod plans the ADD of a pod.
+	// PlanPod plans the ADD of a pod, or an edit of its annotations.
 	PlanPod(ctx context.Context, in *PlanPodRequest, opts ...grpc.CallOption) (*PlanReply, error)
 	// PlanConfig plans a start of the agent with another configuration file.
 	PlanConfig(ctx context.Context, in *PlanConfigRequest, opts ...grpc.CallOption) (*PlanReply, error)
@@ -116,7 +116,7 @@ type PlanningServer interface {
 	Graph(context.Context, *GraphRequest) (*GraphReply, error)
 	// PlanExternal plans the replacement of one source of external configuration.
 	PlanExternal(context.Context, *PlanExternalRequest) (*PlanReply, error)
-	// PlanPod plans the ADD of a pod.
+	// PlanPod plans the ADD of a pod, or an edit of its annotations.
 	PlanPod(context.Context, *PlanPodRequest) (*PlanReply, error)
 	// PlanConfig plans a start of the agent with another configuration file.
 	PlanConfig(context.Context, *PlanConfigRequest) (*PlanReply, error)
