@@ -189,7 +189,7 @@ func ServeMemifBroker(confine func()) error { return memif.ServeBroker(confine) 
 // reading collects the counters.
 func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 	r := stats.Reading{Workers: max(c.Workers, 1)}
-	for _, t := range m.Traffic() {
+	for _, t := range m.Interfaces.Traffic() {
 		r.Interfaces = append(r.Interfaces, stats.Interface{
 			Index: t.Index, Name: t.Name,
 			Rx:    stats.Combined{Packets: t.RxPackets, Bytes: t.RxBytes},
@@ -217,7 +217,7 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 // serve serves the API until ctx ends.
 func serve(ctx context.Context, c Config, m *model.Model) error {
 	server := api.New(m, c.Log, api.Limits{})
-	m.Notify(server.InterfaceChanged)
+	m.Interfaces.Notify(server.InterfaceChanged)
 	l, err := listenPrivately(ctx, "unix", c.APISocket)
 	if err != nil {
 		return err

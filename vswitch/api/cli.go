@@ -93,7 +93,7 @@ func page(fill func(w *tabwriter.Writer)) string {
 func showInterfaces(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Name\tIdx\tState\tMTU (L3/IP4/IP6/MPLS)\tCounter\tCount")
-		for _, t := range m.Traffic() {
+		for _, t := range m.Interfaces.Traffic() {
 			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, choose(t.AdminUp, "up", "down"), t.MTU[0],
 				t.MTU[1], t.MTU[2], t.MTU[3])
 			for _, c := range counters(t.Counters) {
@@ -233,7 +233,7 @@ func showPath(p model.Path, names map[uint32]string) string {
 // names returns the names of the interfaces by index.
 func names(m *model.Model) map[uint32]string {
 	names := map[uint32]string{}
-	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 		names[i.Index] = i.Name
 	}
 	return names

@@ -29,7 +29,7 @@ const noInterface = swIfIndex(model.NoIndex)
 // interfaceHandlers serve all kinds of interfaces.
 var interfaceHandlers = []handler{
 	dump(func(m *model.Model, r *interfaces.SwInterfaceDump) ([]model.Interface, error) {
-		return m.Interfaces(model.InterfaceFilter{
+		return m.Interfaces.List(model.InterfaceFilter{
 			Index:  uint32(r.SwIfIndex),
 			ByName: r.NameFilterValid,
 			Name:   r.NameFilter,
@@ -43,15 +43,15 @@ var interfaceHandlers = []handler{
 	}),
 	set[interfaces.SwInterfaceTagAddDelReply](func(m *model.Model, r *interfaces.SwInterfaceTagAddDel) error {
 		if r.IsAdd {
-			return m.SetTag(uint32(r.SwIfIndex), r.Tag)
+			return m.Interfaces.SetTag(uint32(r.SwIfIndex), r.Tag)
 		}
-		return m.ClearTag(uint32(r.SwIfIndex))
+		return m.Interfaces.ClearTag(uint32(r.SwIfIndex))
 	}),
 	set[interfaces.SwInterfaceSetMtuReply](func(m *model.Model, r *interfaces.SwInterfaceSetMtu) error {
-		return m.SetMTU(uint32(r.SwIfIndex), [4]uint32(r.Mtu))
+		return m.Interfaces.SetMTU(uint32(r.SwIfIndex), [4]uint32(r.Mtu))
 	}),
 	set[interfaces.HwInterfaceSetMtuReply](func(m *model.Model, r *interfaces.HwInterfaceSetMtu) error {
-		return m.SetLinkMTU(uint32(r.SwIfIndex), int(r.Mtu))
+		return m.Interfaces.SetLinkMTU(uint32(r.SwIfIndex), int(r.Mtu))
 	}),
 	set[interfaces.SwInterfaceSetMacAddressReply](func(m *model.Model, r *interfaces.SwInterfaceSetMacAddress) error {
 		return m.SetMAC(uint32(r.SwIfIndex), frame.MAC(r.MacAddress))
@@ -59,7 +59,7 @@ var interfaceHandlers = []handler{
 	call(func(
 		m *model.Model, r *interfaces.SwInterfaceGetMacAddress,
 	) (*interfaces.SwInterfaceGetMacAddressReply, error) {
-		mac, err := m.MAC(uint32(r.SwIfIndex))
+		mac, err := m.Interfaces.MAC(uint32(r.SwIfIndex))
 		return &interfaces.SwInterfaceGetMacAddressReply{MacAddress: ethernet_types.MacAddress(mac)}, err
 	}),
 	set[interfaces.SwInterfaceSetTableReply](func(m *model.Model, r *interfaces.SwInterfaceSetTable) error {
@@ -70,7 +70,7 @@ var interfaceHandlers = []handler{
 		return &interfaces.SwInterfaceGetTableReply{VrfID: id}, err
 	}),
 	set[gso.FeatureGsoEnableDisableReply](func(m *model.Model, r *gso.FeatureGsoEnableDisable) error {
-		return m.SetGSO(uint32(r.SwIfIndex))
+		return m.Interfaces.SetGSO(uint32(r.SwIfIndex))
 	}),
 	call(func(m *model.Model, r *interfaces.CreateLoopback) (*interfaces.CreateLoopbackReply, error) {
 		index, err := m.AddLoopback(model.Loopback{MAC: frame.MAC(r.MacAddress)})

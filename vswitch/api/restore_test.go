@@ -34,7 +34,7 @@ func dumps(m *model.Model) map[string]string {
 		all[name] = strings.ReplaceAll(string(text), "null", "[]")
 	}
 	const every = model.NoIndex
-	ifs := m.Interfaces(model.InterfaceFilter{Index: every})
+	ifs := m.Interfaces.List(model.InterfaceFilter{Index: every})
 	add("interfaces", ifs)
 	for _, f := range []forward.Family{forward.IP4, forward.IP6} {
 		neighbours := m.Neighbours(every, f)
@@ -92,7 +92,7 @@ func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
 		t.Fatalf("decode: %v", err)
 	}
 	passed := &model.Passed{Ports: map[uint32]forward.OpenPort{}}
-	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 		passed.Ports[i.Index] = forward.OpenPort{Interface: i.Index} // the fake engine uses no descriptors
 	}
 	for _, i := range m.Memifs() {
@@ -363,7 +363,7 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
-	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 		_ = m.DeleteTap(i.Index)
 		_ = m.DeleteMemif(i.Index)
 		_ = m.DeleteLoopback(i.Index)
@@ -414,7 +414,7 @@ func FuzzRestore(f *testing.F) {
 			return
 		}
 		dumps(m)
-		for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+		for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 			_ = m.SetAdminUp(i.Index, !i.AdminUp)
 			_ = m.DeleteTap(i.Index)
 			_ = m.DeleteMemif(i.Index)

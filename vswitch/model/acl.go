@@ -152,9 +152,9 @@ func (m *Model) ReplaceACL(index uint32, a IPACL) error {
 	if err := m.acls.replace(index, a); err != nil {
 		return err
 	}
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if slices.Contains(i.acls.Input, index) || slices.Contains(i.acls.Output, index) {
-			m.syncLocked(i)
+			m.Interfaces.syncLocked(i)
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (m *Model) DeleteACL(index uint32) error {
 	if m.acls.acls[index] == nil {
 		return NoSuchEntry
 	}
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		switch {
 		case slices.Contains(i.acls.Input, index):
 			return ACLInUseInbound
@@ -185,7 +185,7 @@ func (l ACLLists) clone() ACLLists { return ACLLists{slices.Clone(l.Input), slic
 
 // SetACLs sets the ACLs of an interface at once. A direction without ACLs permits all packets.
 func (m *Model) SetACLs(index uint32, lists ACLLists) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if len(lists.Input)+len(lists.Output) > maxACLsOfInterface {
 			return InvalidValue
 		}
@@ -200,7 +200,7 @@ func (m *Model) SetACLs(index uint32, lists ACLLists) error {
 			}
 		}
 		i.acls = lists.clone()
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
@@ -221,8 +221,8 @@ func (m *Model) accessListsLocked(i *iface) forward.AccessLists {
 func (m *Model) CountACLs(on bool) {
 	defer m.change()()
 	m.countACLs = on
-	for _, i := range m.interfaces {
-		m.syncLocked(i)
+	for _, i := range m.Interfaces.byIndex {
+		m.Interfaces.syncLocked(i)
 	}
 }
 
@@ -261,7 +261,7 @@ type InterfaceACLs struct {
 
 // InterfaceACLs lists the ACLs of the given interface, or of all for NoIndex.
 func (m *Model) InterfaceACLs(index uint32) []InterfaceACLs {
-	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) {
+	return listInterfaces(m.Interfaces, index, func(i *iface) (InterfaceACLs, bool) {
 		return InterfaceACLs{i.Index, i.acls.clone()}, true
 	})
 }
@@ -295,34 +295,34 @@ func (m *Model) DeleteMACIP(index uint32) error {
 
 // setMACIPLocked replaces the MACIP ACL of all interfaces that have the old one.
 func (m *Model) setMACIPLocked(old, replacement uint32) {
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if i.macip == old {
 			i.macip = replacement
-			m.syncLocked(i)
+			m.Interfaces.syncLocked(i)
 		}
 	}
 }
 
 // ApplyMACIP sets the MACIP ACL of an interface.
 func (m *Model) ApplyMACIP(index, list uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if m.macips.acls[list] == nil {
 			return NoSuchEntry
 		}
 		i.macip = list
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // UnapplyMACIP removes the MACIP ACL of an interface.
 func (m *Model) UnapplyMACIP(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if i.macip == NoIndex {
 			return NoSuchEntry
 		}
 		i.macip = NoIndex
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
@@ -339,7 +339,7 @@ type AppliedMACIP struct{ Interface, ACL uint32 }
 
 // AppliedMACIPs lists the MACIP ACL of the given interface, or of all for NoIndex, by interface.
 func (m *Model) AppliedMACIPs(index uint32) []AppliedMACIP {
-	return listInterfaces(m, index, func(i *iface) (AppliedMACIP, bool) {
+	return listInterfaces(m.Interfaces, index, func(i *iface) (AppliedMACIP, bool) {
 		return AppliedMACIP{i.Index, i.macip}, i.macip != NoIndex
 	})
 }

@@ -13,7 +13,7 @@ import (
 // AddAddress adds an address to an interface. An IPv6 link-local address must be a /128 and becomes the link-local
 // address of the interface.
 func (m *Model) AddAddress(index uint32, p netip.Prefix) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if err := i.checkAddress(p); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (m *Model) AddAddress(index uint32, p netip.Prefix) error {
 
 // DeleteAddress deletes an address of an interface. A link-local address cannot be deleted.
 func (m *Model) DeleteAddress(index uint32, p netip.Prefix) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if err := i.checkAddress(p); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (m *Model) DeleteAddress(index uint32, p netip.Prefix) error {
 
 // DeleteAddresses deletes all addresses of an interface.
 func (m *Model) DeleteAddresses(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		for _, p := range slices.Clone(i.addresses) {
 			m.deleteAddressLocked(i, p)
 		}
@@ -68,7 +68,7 @@ func (m *Model) DeleteAddresses(index uint32) error {
 
 // Addresses lists an interface's own addresses of a family in the order of AddAddress.
 func (m *Model) Addresses(index uint32, f forward.Family) (list []netip.Prefix, err error) {
-	err = m.withInterface(index, func(i *iface) error {
+	err = m.Interfaces.with(index, func(i *iface) error {
 		list = slices.DeleteFunc(slices.Clone(i.addresses), func(p netip.Prefix) bool {
 			return forward.FamilyOf(p.Addr()) != f
 		})
@@ -95,7 +95,7 @@ func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 // on the same interface do not conflict.
 func (m *Model) conflictsLocked(i *iface, p netip.Prefix) bool {
 	table := i.table(forward.FamilyOf(p.Addr()))
-	for _, other := range m.interfaces {
+	for _, other := range m.Interfaces.byIndex {
 		if other.table(table.Family) != table {
 			continue
 		}
@@ -120,8 +120,8 @@ func (m *Model) deleteAddressLocked(i *iface, p netip.Prefix) {
 }
 
 // addressesLocked returns the addresses that an interface uses: its own or its donor's.
-func (m *Model) addressesLocked(i *iface) []netip.Prefix {
-	if donor := m.interfaces[i.donor]; donor != nil {
+func (is *Interfaces) addressesLocked(i *iface) []netip.Prefix {
+	if donor := is.byIndex[i.donor]; donor != nil {
 		return donor.addresses
 	}
 	return i.addresses
@@ -161,37 +161,37 @@ func (s *ip6) disable() {
 // EnableIP6 adds an IPv6 lock to an interface. If IPv6 is enabled it also adds the lock but returns ValueExist, as VPP
 // does.
 func (m *Model) EnableIP6(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		on := i.ip6.on()
 		i.enableIP6(netip.Addr{})
 		if on {
 			return ValueExist
 		}
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // DisableIP6 removes an IPv6 lock.
 func (m *Model) DisableIP6(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if !i.ip6.on() {
 			return IP6NotEnabled
 		}
 		i.ip6.disable()
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // SetLinkLocal sets the link-local address of an interface, and enables IPv6 if it is disabled.
 func (m *Model) SetLinkLocal(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error { return m.setLinkLocalLocked(i, a) })
+	return m.Interfaces.with(index, func(i *iface) error { return m.setLinkLocalLocked(i, a) })
 }
 
 // LinkLocal returns the link-local address of an interface.
 func (m *Model) LinkLocal(index uint32) (a netip.Addr, err error) {
-	err = m.withInterface(index, func(i *iface) error {
+	err = m.Interfaces.with(index, func(i *iface) error {
 		if a = i.ip6.linkLocal; !a.IsValid() {
 			return IP6NotEnabled
 		}
@@ -209,7 +209,7 @@ func (m *Model) setLinkLocalLocked(i *iface, a netip.Addr) error {
 	} else {
 		i.enableIP6(a)
 	}
-	m.syncLocked(i)
+	m.Interfaces.syncLocked(i)
 	return nil
 }
 
@@ -219,14 +219,24 @@ func linkLocalOf(mac frame.MAC) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
+// syncWithUnnumberedLocked writes the interface, and the unnumbered interfaces that use its addresses, to the engine.
+func (m *Model) syncWithUnnumberedLocked(i *iface) {
+	m.Interfaces.syncLocked(i)
+	for _, other := range m.Interfaces.byIndex {
+		if other.donor == i.Index && other != i {
+			m.Interfaces.syncLocked(other)
+		}
+	}
+}
+
 // Unnumbered is an interface that uses the addresses of a donor.
 type Unnumbered struct{ Index, Donor uint32 }
 
 // SetUnnumbered makes an interface use the donor's addresses. Both must be in the same VRFs. Unlike VPP it rejects an
 // interface with own addresses and a donor that is unnumbered itself: VPP would mix up their addresses.
 func (m *Model) SetUnnumbered(index, donor uint32) error {
-	return m.withInterface(index, func(i *iface) error {
-		d, ok := m.interfaces[donor]
+	return m.Interfaces.with(index, func(i *iface) error {
+		d, ok := m.Interfaces.byIndex[donor]
 		if !ok {
 			return InvalidSwIfIndex2
 		}
@@ -241,24 +251,24 @@ func (m *Model) SetUnnumbered(index, donor uint32) error {
 
 // ClearUnnumbered removes the donor of an interface. It succeeds if the interface has no donor.
 func (m *Model) ClearUnnumbered(index uint32) error {
-	return m.withInterface(index, func(i *iface) error { m.setDonorLocked(i, NoIndex); return nil })
+	return m.Interfaces.with(index, func(i *iface) error { m.setDonorLocked(i, NoIndex); return nil })
 }
 
 func (m *Model) setDonorLocked(i *iface, donor uint32) {
 	i.donor = donor
-	m.syncLocked(i)
+	m.Interfaces.syncLocked(i)
 	m.fib.updateHostRoutes(i)
 }
 
 // Unnumbered lists the interface of the given index if it is unnumbered, or all unnumbered interfaces for NoIndex.
 func (m *Model) Unnumbered(index uint32) []Unnumbered {
-	return listInterfaces(m, index, func(i *iface) (Unnumbered, bool) {
+	return listInterfaces(m.Interfaces, index, func(i *iface) (Unnumbered, bool) {
 		return Unnumbered{i.Index, i.donor}, i.donor != NoIndex
 	})
 }
 
 func (m *Model) isDonorLocked(i *iface) bool {
-	for _, other := range m.interfaces {
+	for _, other := range m.Interfaces.byIndex {
 		if other.donor == i.Index {
 			return true
 		}

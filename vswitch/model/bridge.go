@@ -255,7 +255,7 @@ type Join struct {
 // leaves its former bridge domain. Only a loopback can be a BVI; VPP accepts other interfaces but they do not work.
 func (m *Model) JoinBridge(j Join) error {
 	defer m.change()()
-	i, err := m.interfaceLocked(j.Interface)
+	i, err := m.Interfaces.findLocked(j.Interface)
 	if err != nil {
 		return err
 	}
@@ -285,11 +285,11 @@ func (m *Model) JoinBridge(j Join) error {
 
 // LeaveBridge removes an interface from its bridge domain, if it is in one. As in VPP its tag rewrite ends.
 func (m *Model) LeaveBridge(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		m.bridges.leave(i)
 		if i.TagRewrite != TagRewriteOff {
 			i.TagRewrite = TagRewriteOff
-			m.syncLocked(i)
+			m.Interfaces.syncLocked(i)
 		}
 		return nil
 	})
@@ -385,7 +385,7 @@ func (m *Model) AddL2Entry(e L2Entry) error {
 		e.Interface = NoIndex
 		e.Static = true
 		e.BVI = false
-	} else if i := m.interfaces[e.Interface]; i == nil || i.bridge == nil {
+	} else if i := m.Interfaces.byIndex[e.Interface]; i == nil || i.bridge == nil {
 		return InvalidSwIfIndex
 	}
 	return m.bridges.fix(b, e)
@@ -453,7 +453,7 @@ func (m *Model) FlushBridge(id uint32) error {
 
 // FlushInterface deletes the MACs learned on an interface.
 func (m *Model) FlushInterface(index uint32) error {
-	return m.withInterface(index, func(*iface) error {
+	return m.Interfaces.with(index, func(*iface) error {
 		m.engine.FlushMACs(forward.MACFilter{Interface: index})
 		return nil
 	})

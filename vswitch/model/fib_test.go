@@ -37,7 +37,7 @@ func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
 	index := b.tap(t)
 	b.route(t, "10.1.0.0/16", Path{Interface: index})
 	do(t, b.DeleteTap(index))
-	b.lastIndex = index - 1 // as after 65,536 more interfaces
+	b.Interfaces.lastIndex = index - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != index {
 		t.Fatalf("index is %d, want %d", again, index)
 	}

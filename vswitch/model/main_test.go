@@ -24,7 +24,7 @@ type testModel struct {
 func newTestModel() *testModel {
 	b := &testModel{engine: modeltest.New()}
 	b.Model = New(b.engine, slog.New(slog.DiscardHandler))
-	b.Notify(func(e InterfaceEvent) { b.events = append(b.events, e) })
+	b.Interfaces.Notify(func(e InterfaceEvent) { b.events = append(b.events, e) })
 	return b
 }
 

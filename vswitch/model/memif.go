@@ -62,7 +62,7 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	index, err := m.freeIndexLocked()
+	index, err := m.Interfaces.freeIndexLocked()
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +71,7 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 		m.log.Warn("memif not created", "interface", i.Name, "socket", s.path, "err", err)
 		return 0, SyscallError4
 	}
-	if _, err := m.addLocked(i); err != nil {
+	if _, err := m.Interfaces.addLocked(i); err != nil {
 		return 0, err
 	}
 	s.memifs[c.ID] = i
@@ -115,11 +115,11 @@ func newMemif(index uint32, c Memif) *iface {
 }
 
 // DeleteMemif deletes a memif and disconnects its client. For other interfaces it returns InvalidSwIfIndex.
-func (m *Model) DeleteMemif(index uint32) error { return deleteKind[Memif](m, index) }
+func (m *Model) DeleteMemif(index uint32) error { return deleteKind[Memif](m.Interfaces, index) }
 
 // Memifs lists the memifs by index.
 func (m *Model) Memifs() []MemifDetails {
-	return listKind(m, NoIndex, func(i *iface, c *Memif) MemifDetails {
+	return listKind(m.Interfaces, NoIndex, func(i *iface, c *Memif) MemifDetails {
 		return MemifDetails{Memif: *c, Interface: i.Interface, Peer: i.peer.MemifPeer}
 	})
 }

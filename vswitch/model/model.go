@@ -4,30 +4,24 @@ package model
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
-	"github.com/weftnet/weft/vswitch/port"
 )
 
 // Model is the state of the control plane. Its methods are safe for concurrent use; the workers see each change as a
 // whole. An error is a Retval where VPP would return one. Other errors are bugs or failures of the host.
 type Model struct {
-	engine Engine
-	log    *slog.Logger
-	now    func() time.Time
+	*barrier
+	log *slog.Logger
+	now func() time.Time
 
-	mu         sync.Mutex
-	notify     func(InterfaceEvent)
-	interfaces map[uint32]*iface
-	lastIndex  uint32
+	Interfaces *Interfaces
+
 	fib        *fib
 	neighbours map[forward.Family]int // number of neighbours
 	bridges    *bridges
@@ -44,8 +38,9 @@ type Model struct {
 
 // New returns a model with local0 and the default VRFs.
 func New(engine Engine, log *slog.Logger) *Model {
-	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
-		interfaces: map[uint32]*iface{},
+	b := &barrier{engine: engine}
+	m := &Model{barrier: b, log: log, now: time.Now,
+		Interfaces: newInterfaces(b, log),
 		neighbours: map[forward.Family]int{},
 		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
 		macips: newACLSet(1<<16, checkMACIPRule, func(_ uint32, a MACIPACL) *forward.MACIPFilter {
@@ -62,207 +57,114 @@ func New(engine Engine, log *slog.Logger) *Model {
 	m.fib = &fib{
 		engine:       engine,
 		log:          log,
-		interfaces:   m.interfaces,
+		interfaces:   m.Interfaces.byIndex,
 		tables:       map[forward.TableKey]*table{},
 		tableDeleted: m.deleteTableProxiesLocked,
 	}
+	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
+	m.Interfaces.features = []feature{m}
 	defer m.change()()
 	for _, family := range families {
 		m.fib.makeTable(forward.TableKey{Family: family}, "")
 	}
-	m.interfaces[0] = newIface(Interface{Name: "local0", DevType: "local"})
-	m.syncLocked(m.interfaces[0])
+	m.Interfaces.byIndex[0] = newIface(Interface{Name: "local0", DevType: "local"})
+	m.Interfaces.syncLocked(m.Interfaces.byIndex[0])
 	return m
 }
 
-// Notify sets the receiver of interface events. The model calls f in order and under its lock: f must not block and
-// must not call the model.
-func (m *Model) Notify(f func(InterfaceEvent)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.notify = f
+// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows, and a sub-interface
+// cannot be up while its parent is down.
+func (m *Model) SetAdminUp(index uint32, up bool) error {
+	return m.Interfaces.with(index, func(i *iface) error {
+		if i.AdminUp == up {
+			return nil
+		}
+		if sub := kindOf[Sub](i); sub != nil && up && !m.Interfaces.byIndex[sub.Parent].AdminUp {
+			return Unspecified
+		}
+		wasUp := i.LinkUp
+		i.AdminUp = up
+		if i.ethernet || i.hasPort() {
+			i.LinkUp = up && !i.portFailed
+		}
+		if !up {
+			m.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
+		}
+		m.Interfaces.syncLocked(i)
+		m.fib.updateConnected(i)
+		m.fib.reinstall(i)
+		if !up {
+			m.bridges.flush(i.bridge, i)
+		}
+		m.Interfaces.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: i.LinkUp && !wasUp})
+		return nil
+	})
 }
 
-// change begins a change. The returned function ends it and publishes it to the workers.
-func (m *Model) change() func() {
-	m.mu.Lock()
-	return func() {
-		defer m.mu.Unlock()
-		m.engine.Publish()
+// SetMAC sets the MAC address of an Ethernet interface. As in VPP its IPv6 link-local address does not change.
+func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
+	return m.Interfaces.with(index, func(i *iface) error {
+		if !i.ethernet {
+			return Unimplemented
+		}
+		old := i.MAC
+		i.MAC = mac
+		m.Interfaces.syncLocked(i)
+		m.bridges.updateBVI(i, old)
+		return nil
+	})
+}
+
+// deleteInterfaceLocked deletes an interface, its sub-interfaces, its port and all state that depends on it.
+func (m *Model) deleteInterfaceLocked(i *iface) {
+	for sub := range m.Interfaces.subsLocked(i) {
+		m.deleteInterfaceLocked(sub)
 	}
-}
-
-// indexesLocked returns the indexes of all interfaces in order.
-func (m *Model) indexesLocked() []uint32 { return slices.Sorted(maps.Keys(m.interfaces)) }
-
-// interfaceLocked returns the interface of the given index.
-func (m *Model) interfaceLocked(index uint32) (*iface, error) {
-	i, ok := m.interfaces[index]
-	if !ok {
-		return nil, InvalidSwIfIndex
-	}
-	return i, nil
-}
-
-// freeIndexLocked allocates the index of a new interface, the next free one after the last allocated index, so that
-// indexes are not reused soon.
-func (m *Model) freeIndexLocked() (uint32, error) {
-	for range forward.MaxInterfaces {
-		m.lastIndex = (m.lastIndex + 1) % forward.MaxInterfaces
-		if _, taken := m.interfaces[m.lastIndex]; !taken {
-			return m.lastIndex, nil
+	if i.hasPort() {
+		if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
+			m.log.Error("port not closed", "interface", i.Name, "err", err)
 		}
 	}
-	return 0, LimitExceeded
+	if c := kindOf[Memif](i); c != nil {
+		delete(m.sockets.byID[c.Socket].memifs, c.ID)
+	}
+	m.bridges.leave(i)
+	for a := range i.neighbours {
+		m.delNeighbourLocked(i, a)
+	}
+	i.addresses = nil
+	i.donor = NoIndex
+	i.AdminUp = false
+	m.fib.updateConnected(i)
+	for _, other := range m.Interfaces.byIndex {
+		if other.donor == i.Index {
+			m.setDonorLocked(other, NoIndex)
+		}
+	}
+	m.detachMirrorsLocked(i)
+	m.deleteProxiesLocked(i)
+	m.fib.detach(i)
+	m.detachRedirectsLocked(i)
+	for _, f := range families {
+		m.setTableLocked(i, forward.TableKey{Family: f})
+	}
+	delete(m.Interfaces.byIndex, i.Index)
+	m.engine.DelInterface(i.Index)
+	m.Interfaces.notify(InterfaceEvent{Index: i.Index, Deleted: true})
+	if v := kindOf[VXLAN](i); v != nil {
+		m.fib.release(v.table())
+	}
 }
 
-// Engine is the packet path, implemented by *forward.Engine. The model calls all methods except the methods
-// of Meter under its lock.
-type Engine interface {
-	Ports
-	Links
-	Fibs
-	Bridges
-	Observer
+// configureLocked sets the features of an interface.
+func (m *Model) configureLocked(i *iface, f *forward.Interface) {
+	f.MACIP = m.macips.filter(i.macip)
+	f.ACL = m.accessListsLocked(i)
+	f.Redirect4 = m.redirectLocked(i, forward.IP4)
+	f.Redirect6 = m.redirectLocked(i, forward.IP6)
+	f.PoliceInput = m.bucketLocked(i, PoliceInput)
+	f.PoliceOutput = m.bucketLocked(i, PoliceOutput)
 }
-
-// Observer shows the packet path.
-type Observer interface {
-	Meter
-	Tracer
-	Sessions
-}
-
-// Ports opens and closes the host side of interfaces.
-type Ports interface {
-	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
-	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
-	OpenMemif(index uint32, c port.MemifConfig) error
-	ClosePort(index uint32) error
-	Adopter
-}
-
-// Adopter continues the ports of another process.
-type Adopter interface {
-	AdoptTap(index uint32, c port.TapConfig, descriptors []int) error
-	AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error
-	AdoptMemifSocket(s forward.OpenSocket) error
-	AdoptMemif(index uint32, from forward.OpenPort) (*port.MemifPeer, error)
-}
-
-// Links changes interfaces and their neighbours. Publish makes all changes of Links and Fibs visible to the workers.
-type Links interface {
-	SetInterface(index uint32, i forward.Interface) error
-	DelInterface(index uint32)
-	SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) error
-	DelNeighbour(index uint32, a netip.Addr)
-	Publish()
-}
-
-// Fibs changes the routing tables and the proxied addresses.
-type Fibs interface {
-	AddTable(k forward.TableKey)
-	DelTable(k forward.TableKey)
-	SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) error
-	DelRoute(k forward.TableKey, p netip.Prefix)
-	SetProxies(p forward.Proxies)
-}
-
-// Bridges changes bridge domains. All methods but SetBridge publish and wait for the workers.
-type Bridges interface {
-	SetBridge(b forward.Bridge) error
-	DelBridge(id uint32)
-	FlushMACs(f forward.MACFilter)
-	ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool
-	LearnedMACs(bridge uint32) []forward.LearnedMAC
-}
-
-// Sessions are the sessions that ACLs opened, which a handover continues.
-type Sessions interface {
-	Sessions(index uint32) []forward.Session
-	RestoreSessions(index uint32, all []forward.Session)
-}
-
-// Meter returns counters of the packet path.
-type Meter interface {
-	Counters(index uint32) forward.Counters
-	Drops() map[string]uint64
-	Loads() []forward.Load
-}
-
-// Tracer shows what happened to packets.
-type Tracer interface {
-	Trace(index uint32, n int) []string
-	StartTrace(node forward.InputNode, n int)
-	ClearTrace()
-	TracePaths(nameOf func(index uint32) string) [][]string
-}
-
-// Retval is one of VPP's API errors (src/vnet/error.h).
-type Retval int32
-
-// The errors of the model, with VPP's names.
-const (
-	Unspecified                 Retval = -1
-	InvalidSwIfIndex            Retval = -2
-	NoSuchFIB                   Retval = -3
-	NoSuchEntry                 Retval = -6
-	InvalidValue                Retval = -7
-	InvalidValue2               Retval = -8
-	Unimplemented               Retval = -9
-	InvalidSwIfIndex2           Retval = -10
-	SyscallError1               Retval = -11
-	SyscallError2               Retval = -12
-	SyscallError3               Retval = -13
-	SyscallError4               Retval = -14
-	FeatureDisabled             Retval = -30
-	InvalidRegistration         Retval = -31
-	NoPathsInRoute              Retval = -52
-	NoMatchingInterface         Retval = -54
-	InvalidVLAN                 Retval = -55
-	VLANAlreadyExists           Retval = -56
-	NoSuchNode                  Retval = -63
-	InvalidSrcAddress           Retval = -57
-	InvalidDstAddress           Retval = -58
-	AddressLengthMismatch       Retval = -59
-	AddressNotFoundForInterface Retval = -60
-	AddressNotDeletable         Retval = -61
-	IP6NotEnabled               Retval = -62
-	SubifAlreadyExists          Retval = -68
-	InvalidInterface            Retval = -71
-	InvalidVLANTagCount         Retval = -72
-	InvalidArgument             Retval = -73
-	UnexpectedInterfaceState    Retval = -74
-	TunnelExist                 Retval = -75
-	InvalidDecapNext            Retval = -76
-	IfAlreadyExists             Retval = -79
-	ValueExist                  Retval = -81
-	SameSrcDst                  Retval = -82
-	InvalidAddressFamily        Retval = -97
-	InvalidSubSwIfIndex         Retval = -98
-	AddressInUse                Retval = -105
-	AddressFoundForInterface    Retval = -114
-	EntryAlreadyExists          Retval = -116
-	BDAlreadyExists             Retval = -119
-	BDInUse                     Retval = -120
-	BDNotModifiable             Retval = -121
-	BDIDExceedMax               Retval = -122
-	Unsupported                 Retval = -126
-	DuplicateIfAddress          Retval = -127
-	ACLInUseInbound             Retval = -142
-	ACLInUseOutbound            Retval = -143
-	InstanceInUse               Retval = -147
-	NonEthernet                 Retval = -151
-	BDAlreadyHasBVI             Retval = -152
-	FIBPathUnsupportedNextHop   Retval = -157
-	InitFailed                  Retval = -144
-	NetlinkError                Retval = -145
-	LimitExceeded               Retval = -162
-	InvalidPrefixLength         Retval = -171
-)
-
-// Error returns the number. Clients of the API have its name.
-func (r Retval) Error() string { return "VPP API error " + strconv.Itoa(int(r)) }
 
 // Watch handles the events of the packet path until ctx ends.
 func (m *Model) Watch(ctx context.Context, events <-chan forward.Event) {
@@ -278,7 +180,7 @@ func (m *Model) Watch(ctx context.Context, events <-chan forward.Event) {
 
 // Handle handles one event. It ignores events of deleted interfaces.
 func (m *Model) Handle(e forward.Event) {
-	_ = m.withInterface(e.Interface, func(i *iface) error {
+	_ = m.Interfaces.with(e.Interface, func(i *iface) error {
 		switch e.Kind {
 		case forward.NeighbourLearned:
 			n := Neighbour{Index: e.Interface, Addr: e.Addr, MAC: e.MAC}
@@ -308,20 +210,7 @@ func (m *Model) setPortLocked(i *iface, failed bool) {
 	// As in VPP the link of a memif is up while a client is connected, even if the interface is down.
 	i.LinkUp = !failed && (i.AdminUp || kindOf[Memif](i) != nil)
 	m.fib.reinstall(i)
-	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
-}
-
-// Traffic is an interface with its counters.
-type Traffic struct {
-	Interface
-	forward.Counters
-}
-
-// Traffic lists all interfaces with their counters.
-func (m *Model) Traffic() []Traffic {
-	return listInterfaces(m, NoIndex, func(i *iface) (Traffic, bool) {
-		return Traffic{i.Interface, m.engine.Counters(i.Index)}, true
-	})
+	m.Interfaces.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
 }
 
 // Drops returns the number of dropped packets by reason.
@@ -345,7 +234,7 @@ func (m *Model) SetTrace(frames int) {
 
 // Traces lists the ports that have received frames, with the last frames.
 func (m *Model) Traces() []Trace {
-	return listInterfaces(m, NoIndex, func(i *iface) (t Trace, ok bool) {
+	return listInterfaces(m.Interfaces, NoIndex, func(i *iface) (t Trace, ok bool) {
 		if m.traced > 0 && i.hasPort() {
 			t = Trace{Name: i.Name, Lines: m.engine.Trace(i.Index, m.traced)}
 		}

@@ -37,12 +37,12 @@ type neighbour struct {
 
 // AddNeighbour adds or updates a neighbour. A dynamic neighbour does not change a static one.
 func (m *Model) AddNeighbour(n Neighbour) error {
-	return m.withInterface(n.Index, func(i *iface) error { return m.addNeighbourLocked(i, n) })
+	return m.Interfaces.with(n.Index, func(i *iface) error { return m.addNeighbourLocked(i, n) })
 }
 
 // DeleteNeighbour deletes a neighbour.
 func (m *Model) DeleteNeighbour(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if i.neighbours[a] == nil {
 			return NoSuchEntry
 		}
@@ -54,10 +54,10 @@ func (m *Model) DeleteNeighbour(index uint32, a netip.Addr) error {
 // FlushNeighbours deletes the neighbours of a family on an interface, or on all for NoIndex.
 func (m *Model) FlushNeighbours(index uint32, f forward.Family) error {
 	defer m.change()()
-	if _, err := m.interfaceLocked(index); err != nil && index != NoIndex {
+	if _, err := m.Interfaces.findLocked(index); err != nil && index != NoIndex {
 		return err
 	}
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		for a := range i.neighbours {
 			if (index == NoIndex || index == i.Index) && forward.FamilyOf(a) == f {
 				m.delNeighbourLocked(i, a)
@@ -72,7 +72,7 @@ func (m *Model) Neighbours(index uint32, f forward.Family) []Neighbour {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []Neighbour
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if index != NoIndex && index != i.Index {
 			continue
 		}

@@ -143,11 +143,11 @@ func (m *Model) DeletePolicer(index uint32) error {
 		return NoSuchEntry
 	}
 	delete(m.policers, index)
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		for direction, used := range i.policers {
 			if used == index {
 				i.policers[direction] = NoIndex
-				m.syncLocked(i)
+				m.Interfaces.syncLocked(i)
 			}
 		}
 	}
@@ -156,9 +156,9 @@ func (m *Model) DeletePolicer(index uint32) error {
 
 // syncPolicedLocked writes the interfaces of a policer to the engine.
 func (m *Model) syncPolicedLocked(index uint32) {
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if slices.Contains(i.policers[:], index) {
-			m.syncLocked(i)
+			m.Interfaces.syncLocked(i)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (m *Model) policerNamedLocked(name string) (uint32, bool) {
 // ApplyPolicer applies a policer to an interface, or removes the policer of the interface. As in VPP the policer must
 // exist, also to be removed, and need not be the one that is removed.
 func (m *Model) ApplyPolicer(on, index uint32, direction Policing, apply bool) error {
-	return m.withInterface(on, func(i *iface) error {
+	return m.Interfaces.with(on, func(i *iface) error {
 		if m.policers[index] == nil {
 			return NoSuchEntry
 		}
@@ -193,7 +193,7 @@ func (m *Model) ApplyPolicer(on, index uint32, direction Policing, apply bool) e
 		if apply {
 			i.policers[direction] = index
 		}
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
@@ -202,7 +202,7 @@ func (m *Model) ApplyPolicer(on, index uint32, direction Policing, apply bool) e
 func (m *Model) IsPoliced(on uint32, direction Policing) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(on)
+	i, err := m.Interfaces.findLocked(on)
 	if err != nil {
 		return false, err
 	}

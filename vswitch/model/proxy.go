@@ -57,21 +57,21 @@ func (m *Model) SetProxyND(index uint32, on bool) error {
 }
 
 func (m *Model) setProxy(index uint32, set func(*iface)) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		set(i)
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // ProxyARPInterfaces lists the indexes of the interfaces with proxy ARP.
 func (m *Model) ProxyARPInterfaces() []uint32 {
-	return listInterfaces(m, NoIndex, func(i *iface) (uint32, bool) { return i.Index, i.proxyARP })
+	return listInterfaces(m.Interfaces, NoIndex, func(i *iface) (uint32, bool) { return i.Index, i.proxyARP })
 }
 
 // AddProxyND adds a route to a host behind an interface. The other interfaces of its VRF answer for the host.
 func (m *Model) AddProxyND(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if _, ok := i.proxyHosts[a]; ok {
 			return nil
 		}
@@ -85,7 +85,7 @@ func (m *Model) AddProxyND(index uint32, a netip.Addr) error {
 
 // DeleteProxyND deletes the route to a host and the neighbour. It succeeds if the host is not proxied.
 func (m *Model) DeleteProxyND(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if table, ok := i.proxyHosts[a]; ok {
 			delete(i.proxyHosts, a)
 			m.updateProxyRouteLocked(table, a)
@@ -107,7 +107,7 @@ func (m *Model) ProxyNDs() []forward.ProxyHost {
 
 func (m *Model) proxyHostsLocked() []forward.ProxyHost {
 	var list []forward.ProxyHost
-	for n, i := range m.interfaces {
+	for n, i := range m.Interfaces.byIndex {
 		for a, table := range i.proxyHosts {
 			list = append(list, forward.ProxyHost{Table: table.ID, Addr: a, Interface: n})
 		}
@@ -122,8 +122,8 @@ func (m *Model) proxyHostsLocked() []forward.ProxyHost {
 func (m *Model) updateProxyRouteLocked(table forward.TableKey, a netip.Addr) {
 	k := routeKey{table, netaddr.Single(a)}
 	var paths []Path
-	for _, n := range m.indexesLocked() {
-		if in, ok := m.interfaces[n].proxyHosts[a]; ok && in == table {
+	for _, n := range m.Interfaces.indexesLocked() {
+		if in, ok := m.Interfaces.byIndex[n].proxyHosts[a]; ok && in == table {
 			paths = append(paths, Path{Interface: n, NextHop: a, Weight: 1})
 		}
 	}
@@ -153,7 +153,7 @@ func (m *Model) deleteTableProxiesLocked(k forward.TableKey) {
 	if k.Family == forward.IP4 {
 		m.proxyARPs = slices.DeleteFunc(m.proxyARPs, func(r forward.ProxyRange) bool { return r.Table == k.ID })
 	}
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		maps.DeleteFunc(i.proxyHosts, func(_ netip.Addr, table forward.TableKey) bool { return table == k })
 	}
 	m.syncProxiesLocked()
@@ -183,7 +183,7 @@ func (m *Model) SetPuntRedirect(rx uint32, f forward.Family, paths []Path) error
 	if len(paths) != 1 || paths[0].Kind != PathNormal {
 		return Unsupported
 	}
-	if m.interfaces[paths[0].Interface] == nil {
+	if m.Interfaces.byIndex[paths[0].Interface] == nil {
 		return InvalidSwIfIndex
 	}
 	m.redirects[redirectKey{rx, f}] = paths[0]
@@ -231,8 +231,8 @@ func (m *Model) detachRedirectsLocked(i *iface) {
 }
 
 func (m *Model) syncRedirectsLocked() {
-	for _, i := range m.interfaces {
-		m.syncLocked(i)
+	for _, i := range m.Interfaces.byIndex {
+		m.Interfaces.syncLocked(i)
 	}
 }
 

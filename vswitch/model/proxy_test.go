@@ -13,7 +13,7 @@ func TestPuntRedirectDoesNotUseNewInterfaceWithIndexOfDeletedOne(t *testing.T) {
 	target := b.tap(t)
 	do(t, b.SetPuntRedirect(rx, forward.IP4, []Path{{Interface: target}}))
 	do(t, b.DeleteTap(target))
-	b.lastIndex = target - 1 // as after 65,536 more interfaces
+	b.Interfaces.lastIndex = target - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != target {
 		t.Fatalf("index is %d, want %d", again, target)
 	}

@@ -27,7 +27,7 @@ type Passed struct {
 // error the model is of no use.
 func (m *Model) Restore(s *State, passed *Passed) error {
 	defer m.change()()
-	m.lastIndex = s.LastIndex
+	m.Interfaces.lastIndex = s.LastIndex
 	m.traced = s.Traced
 	for _, step := range []func(*State) error{
 		m.restoreTablesLocked, m.restoreSocketsLocked, m.restoreACLsLocked, m.restoreInterfacesLocked,
@@ -115,12 +115,12 @@ func (m *Model) restoreACLsLocked(s *State) error {
 }
 
 func (m *Model) restoreInterfacesLocked(s *State) error {
-	clear(m.interfaces)
+	clear(m.Interfaces.byIndex)
 	now := m.now()
 	for n := range s.Interfaces {
 		one := &s.Interfaces[n]
 		kind, valid := one.kind()
-		if one.Index >= forward.MaxInterfaces || m.interfaces[one.Index] != nil || !valid ||
+		if one.Index >= forward.MaxInterfaces || m.Interfaces.byIndex[one.Index] != nil || !valid ||
 			(kind == nil) != (one.Index == 0) {
 			return fmt.Errorf("%w: interface %d (%s)", errState, one.Index, one.Name)
 		}
@@ -146,9 +146,9 @@ func (m *Model) restoreInterfacesLocked(s *State) error {
 		if err := m.restoreNeighboursLocked(i, one.Neighbours, now); err != nil {
 			return err
 		}
-		m.interfaces[i.Index] = i
+		m.Interfaces.byIndex[i.Index] = i
 	}
-	if m.interfaces[0] == nil {
+	if m.Interfaces.byIndex[0] == nil {
 		return fmt.Errorf("%w: no interface 0", errState)
 	}
 	return nil
@@ -167,7 +167,7 @@ func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time
 
 // checkReferencesLocked checks that the objects that interfaces refer to exist, and counts the users of VRFs.
 func (m *Model) checkReferencesLocked(*State) error {
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if err := m.checkSubLocked(i); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (m *Model) checkReferencesLocked(*State) error {
 			}
 			t.users++
 		}
-		donor := m.interfaces[i.donor]
+		donor := m.Interfaces.byIndex[i.donor]
 		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
 			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
 		}
@@ -197,7 +197,7 @@ func (m *Model) checkReferencesLocked(*State) error {
 			}
 		}
 		for target, state := range i.mirrors {
-			if m.interfaces[target] == nil || state == SpanOff || state > spanAll {
+			if m.Interfaces.byIndex[target] == nil || state == SpanOff || state > spanAll {
 				return fmt.Errorf("%w: %s has a mirror to interface %d", errState, i.Name, target)
 			}
 		}
@@ -224,11 +224,11 @@ func (m *Model) checkSubLocked(i *iface) error {
 		return nil
 	}
 	match, known := s.match()
-	parent := m.interfaces[s.Parent]
+	parent := m.Interfaces.byIndex[s.Parent]
 	if !known || parent == nil || !parent.hasPort() || !parent.ethernet {
 		return fmt.Errorf("%w: %s is a part of interface %d", errState, i.Name, s.Parent)
 	}
-	for other, is := range m.subsLocked(parent) {
+	for other, is := range m.Interfaces.subsLocked(parent) {
 		if same, _ := is.match(); other != i && (same == match || is.ID == s.ID) {
 			return fmt.Errorf("%w: %s has the tags of %s", errState, i.Name, other.Name)
 		}
@@ -245,8 +245,8 @@ func (m *Model) restorePortsLocked(passed *Passed) error {
 		}
 	}
 	passed.Sockets = nil
-	for _, index := range m.indexesLocked() {
-		i := m.interfaces[index]
+	for _, index := range m.Interfaces.indexesLocked() {
+		i := m.Interfaces.byIndex[index]
 		from, is := passed.Ports[index]
 		delete(passed.Ports, index)
 		err := m.restorePortLocked(i, from)
@@ -310,9 +310,9 @@ func closeEach(descriptors []int) error {
 
 // restoreLinksLocked writes interfaces and neighbours to the engine.
 func (m *Model) restoreLinksLocked(s *State) error {
-	for _, index := range m.indexesLocked() {
-		i := m.interfaces[index]
-		m.syncLocked(i)
+	for _, index := range m.Interfaces.indexesLocked() {
+		i := m.Interfaces.byIndex[index]
+		m.Interfaces.syncLocked(i)
 		for a, n := range i.neighbours {
 			if err := m.engine.SetNeighbour(index, a, n.mac, n.static); err != nil {
 				return fmt.Errorf("neighbour %v of %s: %w", a, i.Name, err)
@@ -342,7 +342,7 @@ func (m *Model) restoreBridgesLocked(s *State) error {
 			fixed:   one.fixedEntries(),
 		}
 		for _, member := range b.members {
-			i := m.interfaces[member.Interface]
+			i := m.Interfaces.byIndex[member.Interface]
 			if i == nil || i.bridge != nil {
 				return fmt.Errorf("%w: interface %d in bridge domain %d", errState, member.Interface, b.ID)
 			}

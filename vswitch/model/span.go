@@ -37,13 +37,13 @@ func (m *Model) SetSpan(s Span) error {
 	if s.From == NoIndex || s.To == NoIndex && s.State != SpanOff || s.From == s.To {
 		return InvalidInterface
 	}
-	return m.withInterface(s.From, func(i *iface) error {
+	return m.Interfaces.with(s.From, func(i *iface) error {
 		if s.State == SpanOff {
 			i.unmirror(s.To)
-			m.syncLocked(i)
+			m.Interfaces.syncLocked(i)
 			return nil
 		}
-		to, err := m.interfaceLocked(s.To)
+		to, err := m.Interfaces.findLocked(s.To)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (m *Model) SetSpan(s Span) error {
 			i.mirrors = map[uint32]SpanState{}
 		}
 		i.mirrors[s.To] = s.State
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
@@ -64,8 +64,8 @@ func (m *Model) Spans() []Span {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []Span
-	for _, from := range m.indexesLocked() {
-		mirrors := m.interfaces[from].mirrors
+	for _, from := range m.Interfaces.indexesLocked() {
+		mirrors := m.Interfaces.byIndex[from].mirrors
 		for _, to := range slices.Sorted(maps.Keys(mirrors)) {
 			all = append(all, Span{From: from, To: to, State: mirrors[to]})
 		}
@@ -83,10 +83,10 @@ func (i *iface) unmirror(to uint32) {
 
 // detachMirrorsLocked removes the mirrors to an interface that is being deleted.
 func (m *Model) detachMirrorsLocked(target *iface) {
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if _, mirrored := i.mirrors[target.Index]; mirrored {
 			i.unmirror(target.Index)
-			m.syncLocked(i)
+			m.Interfaces.syncLocked(i)
 		}
 	}
 }

@@ -156,7 +156,7 @@ func (m *Model) State() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &State{
-		LastIndex: m.lastIndex,
+		LastIndex: m.Interfaces.lastIndex,
 		LastRoute: m.fib.lastEntry,
 		Traced:    m.traced,
 		ACLs:      m.acls.list(NoIndex),
@@ -165,8 +165,8 @@ func (m *Model) State() *State {
 		MACIPs:    m.macips.list(NoIndex), NextMACIP: m.macips.next, ProxyARPs: slices.Clone(m.proxyARPs),
 	}
 	now := m.now()
-	for _, index := range m.indexesLocked() {
-		one := m.interfaces[index].state(now)
+	for _, index := range m.Interfaces.indexesLocked() {
+		one := m.Interfaces.byIndex[index].state(now)
 		one.Sessions = m.engine.Sessions(index)
 		s.Interfaces = append(s.Interfaces, one)
 	}

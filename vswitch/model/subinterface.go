@@ -70,12 +70,12 @@ func isVLAN(id uint16) bool { return id >= minVLAN && id <= maxVLAN }
 // with the same id; with the same tags, VPP reports an unspecified error.
 func (m *Model) AddSub(s Sub) (uint32, error) {
 	defer m.change()()
-	parent, err := m.interfaceLocked(s.Parent)
+	parent, err := m.Interfaces.findLocked(s.Parent)
 	if err != nil {
 		return NoIndex, err
 	}
 	match, known := s.match()
-	for _, other := range m.subsLocked(parent) {
+	for _, other := range m.Interfaces.subsLocked(parent) {
 		if other.ID == s.ID {
 			return NoIndex, VLANAlreadyExists
 		}
@@ -86,7 +86,7 @@ func (m *Model) AddSub(s Sub) (uint32, error) {
 	if !known || !parent.ethernet || !parent.hasPort() {
 		return NoIndex, Unsupported
 	}
-	index, err := m.freeIndexLocked()
+	index, err := m.Interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -98,7 +98,7 @@ func (m *Model) AddSub(s Sub) (uint32, error) {
 	})
 	i.ethernet = true
 	i.kind = &s
-	return m.addLocked(i)
+	return m.Interfaces.addLocked(i)
 }
 
 // AddVLAN creates the sub-interface of a VLAN.
@@ -115,18 +115,18 @@ func (m *Model) AddVLAN(parent, vlan uint32) (uint32, error) {
 
 // DeleteSub deletes a sub-interface.
 func (m *Model) DeleteSub(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if kindOf[Sub](i) == nil {
 			return InvalidSubSwIfIndex
 		}
-		m.deleteLocked(i)
+		m.Interfaces.deleteLocked(i)
 		return nil
 	})
 }
 
 // SetTagRewrite sets the tags that an interface removes in a bridge domain. As in VPP it forgets them when it leaves.
 func (m *Model) SetTagRewrite(index uint32, r TagRewrite) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if r > lastTagRewrite {
 			return InvalidValue
 		}
@@ -147,15 +147,15 @@ func (m *Model) SetTagRewrite(index uint32, r TagRewrite) error {
 			return Unsupported
 		}
 		i.TagRewrite = r
-		m.syncLocked(i)
+		m.Interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // subsLocked lists the sub-interfaces of an interface.
-func (m *Model) subsLocked(parent *iface) map[*iface]*Sub {
+func (is *Interfaces) subsLocked(parent *iface) map[*iface]*Sub {
 	all := map[*iface]*Sub{}
-	for _, i := range m.interfaces {
+	for _, i := range is.byIndex {
 		if s := kindOf[Sub](i); s != nil && s.Parent == parent.Index {
 			all[i] = s
 		}

@@ -65,11 +65,11 @@ func (m *Model) Tables() []Table {
 
 // SetTable moves an interface to a VRF. It fails while the interface or its donor has addresses of the family.
 func (m *Model) SetTable(index uint32, k forward.TableKey) error {
-	return m.withInterface(index, func(i *iface) error {
+	return m.Interfaces.with(index, func(i *iface) error {
 		if m.fib.tables[k] == nil {
 			return NoSuchFIB
 		}
-		if slices.ContainsFunc(m.addressesLocked(i), func(p netip.Prefix) bool {
+		if slices.ContainsFunc(m.Interfaces.addressesLocked(i), func(p netip.Prefix) bool {
 			return forward.FamilyOf(p.Addr()) == k.Family
 		}) {
 			return AddressFoundForInterface
@@ -82,7 +82,7 @@ func (m *Model) SetTable(index uint32, k forward.TableKey) error {
 // TableOf returns the VRF of an interface, or NoIndex with an error.
 func (m *Model) TableOf(index uint32, f forward.Family) (id uint32, err error) {
 	id = NoIndex
-	err = m.withInterface(index, func(i *iface) error { id = i.vrfs[f]; return nil })
+	err = m.Interfaces.with(index, func(i *iface) error { id = i.vrfs[f]; return nil })
 	return id, err
 }
 
@@ -129,7 +129,7 @@ func (m *Model) setTableLocked(i *iface, k forward.TableKey) {
 	}
 	m.fib.tables[k].users++
 	i.vrfs[k.Family] = k.ID
-	m.syncLocked(i)
+	m.Interfaces.syncLocked(i)
 	m.fib.release(old)
 	m.fib.updateHostRoutes(i)
 }

@@ -74,7 +74,7 @@ func (m *Model) AddTap(t Tap) (uint32, error) {
 	if err != nil {
 		return NoIndex, err
 	}
-	index, err := m.freeIndexLocked()
+	index, err := m.Interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -88,15 +88,15 @@ func (m *Model) AddTap(t Tap) (uint32, error) {
 	i := newEthernet(Interface{Index: index, Name: "tap" + strconv.Itoa(int(t.ID)), DevType: "virtio",
 		Tag: cutTag(t.Tag), MAC: *t.MAC, LinkUp: true})
 	i.kind = &t
-	return m.addLocked(i)
+	return m.Interfaces.addLocked(i)
 }
 
 // DeleteTap deletes a tap and its host side. For other interfaces it returns InvalidSwIfIndex.
-func (m *Model) DeleteTap(index uint32) error { return deleteKind[Tap](m, index) }
+func (m *Model) DeleteTap(index uint32) error { return deleteKind[Tap](m.Interfaces, index) }
 
 // Taps lists the tap of the given index, or all for NoIndex.
 func (m *Model) Taps(index uint32) []TapDetails {
-	return listKind(m, index, func(i *iface, t *Tap) TapDetails {
+	return listKind(m.Interfaces, index, func(i *iface, t *Tap) TapDetails {
 		return TapDetails{Tap: *t, Index: i.Index, DevName: i.Name}
 	})
 }
@@ -114,7 +114,7 @@ func (m *Model) completeTapLocked(t *Tap) error {
 		return InitFailed
 	}
 	t.MAC = orRandomMAC(t.MAC)
-	id, free := chooseInstance(m, t.ID, func(t *Tap) uint32 { return t.ID })
+	id, free := chooseInstance(m.Interfaces, t.ID, func(t *Tap) uint32 { return t.ID })
 	switch {
 	case !free:
 		return InvalidInterface
@@ -228,7 +228,7 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 		return NoIndex, InvalidInterface
 	}
 	p.MAC = orRandomMAC(p.MAC)
-	index, err := m.freeIndexLocked()
+	index, err := m.Interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -244,7 +244,7 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 		LinkUp:  true,
 	})
 	i.kind = &p
-	return m.addLocked(i)
+	return m.Interfaces.addLocked(i)
 }
 
 // config returns the configuration for the engine.
@@ -260,19 +260,19 @@ func (m *Model) DeleteAFPacket(hostName string) error {
 	if i == nil {
 		return SyscallError1
 	}
-	m.deleteLocked(i)
+	m.Interfaces.deleteLocked(i)
 	return nil
 }
 
 // AFPackets lists the interfaces of links by index.
 func (m *Model) AFPackets() []AFPacketDetails {
-	return listKind(m, NoIndex, func(i *iface, p *AFPacket) AFPacketDetails {
+	return listKind(m.Interfaces, NoIndex, func(i *iface, p *AFPacket) AFPacketDetails {
 		return AFPacketDetails{Index: i.Index, HostName: p.HostName}
 	})
 }
 
 func (m *Model) afPacketLocked(hostName string) *iface {
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if p := kindOf[AFPacket](i); p != nil && p.HostName == hostName {
 			return i
 		}

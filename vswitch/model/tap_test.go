@@ -95,7 +95,7 @@ func TestTapErrorsAreVPPRetvals(t *testing.T) {
 func TestInterfaceIndexesWrapAroundAndSkipUsedOnes(t *testing.T) {
 	b := newTestModel()
 	kept := b.tap(t)
-	b.lastIndex = 1<<16 - 1
+	b.Interfaces.lastIndex = 1<<16 - 1
 	if next := b.tap(t); next == 0 || next == kept {
 		t.Fatalf("index %d is in use", next)
 	}

@@ -36,7 +36,7 @@ func (m *Model) TracePaths() [][]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.engine.TracePaths(func(index uint32) string {
-		if i := m.interfaces[index]; i != nil {
+		if i := m.Interfaces.byIndex[index]; i != nil {
 			return i.Name
 		}
 		return "interface " + strconv.Itoa(int(index)) + " (deleted)"

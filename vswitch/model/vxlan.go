@@ -48,7 +48,7 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	if err := m.checkVXLANLocked(&v); err != nil {
 		return NoIndex, err
 	}
-	index, err := m.freeIndexLocked()
+	index, err := m.Interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -59,11 +59,11 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 		MAC:     *orRandomMAC(nil), AdminUp: true, LinkUp: true,
 	})
 	i.kind = &v
-	if _, err := m.addLocked(i); err != nil {
+	if _, err := m.Interfaces.addLocked(i); err != nil {
 		return NoIndex, err
 	}
 	m.fib.tables[v.table()].users++
-	m.notify(InterfaceEvent{Index: index, AdminUp: true})
+	m.Interfaces.notify(InterfaceEvent{Index: index, AdminUp: true})
 	return index, nil
 }
 
@@ -78,13 +78,13 @@ func (m *Model) DeleteVXLAN(v VXLAN) (uint32, error) {
 	if i == nil {
 		return NoIndex, NoSuchEntry
 	}
-	m.deleteLocked(i)
+	m.Interfaces.deleteLocked(i)
 	return i.Index, nil
 }
 
 // VXLANs lists the tunnel of the given index, or all for NoIndex.
 func (m *Model) VXLANs(index uint32) []VXLANDetails {
-	return listKind(m, index, func(i *iface, v *VXLAN) VXLANDetails { return VXLANDetails{VXLAN: *v, Index: i.Index} })
+	return listKind(m.Interfaces, index, func(i *iface, v *VXLAN) VXLANDetails { return VXLANDetails{VXLAN: *v, Index: i.Index} })
 }
 
 // complete sets defaults.
@@ -114,7 +114,7 @@ func (m *Model) checkEndsLocked(v VXLAN) error {
 		return InvalidValue
 	case v.Source == v.Destination:
 		return SameSrcDst
-	case v.Destination.IsMulticast() && m.interfaces[v.MulticastInterface] == nil:
+	case v.Destination.IsMulticast() && m.Interfaces.byIndex[v.MulticastInterface] == nil:
 		return InvalidSwIfIndex
 	}
 	return nil
@@ -135,7 +135,7 @@ func (m *Model) checkVXLANLocked(v *VXLAN) error {
 	case v.DecapNext != decapToBridge:
 		return InvalidDecapNext
 	}
-	instance, free := chooseInstance(m, v.Instance, func(v *VXLAN) uint32 { return v.Instance })
+	instance, free := chooseInstance(m.Interfaces, v.Instance, func(v *VXLAN) uint32 { return v.Instance })
 	if !free {
 		return InstanceInUse
 	}
@@ -148,7 +148,7 @@ func isHost(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() &
 
 // vxlanLocked returns the tunnel that receives the same packets.
 func (m *Model) vxlanLocked(v VXLAN) *iface {
-	for _, i := range m.interfaces {
+	for _, i := range m.Interfaces.byIndex {
 		if o := kindOf[VXLAN](i); o != nil && o.VNI == v.VNI && o.Destination == v.Destination &&
 			o.Source == v.Source &&
 			o.SourcePort == v.SourcePort && o.VRF == v.VRF {

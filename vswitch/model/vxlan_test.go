@@ -93,7 +93,7 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 	v.VNI = 12
 	third := b.vxlan(t, v)
 	var names []string
-	for _, i := range b.Interfaces(InterfaceFilter{ByName: true, Name: "vxlan"}) {
+	for _, i := range b.Interfaces.List(InterfaceFilter{ByName: true, Name: "vxlan"}) {
 		names = append(names, i.Name)
 		if !i.AdminUp || !i.LinkUp || i.DevType != "VXLAN" || i.MTU[0] != 9000 || i.MAC.IsZero() {
 			t.Errorf("%+v", i)
@@ -142,7 +142,7 @@ func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 		do(t, change())
 		var is *forward.Tunnel
 		b.engine.Look(func(s modeltest.State) { is = s.Interfaces[index].Tunnel })
-		if is == nil || *is != want || !b.Interfaces(InterfaceFilter{Index: index})[0].LinkUp {
+		if is == nil || *is != want || !b.Interfaces.List(InterfaceFilter{Index: index})[0].LinkUp {
 			t.Errorf("after %s: %+v", what, is)
 		}
 	}
