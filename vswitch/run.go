@@ -204,7 +204,7 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 		}
 		r.ACLs = append(r.ACLs, one)
 	}
-	for _, v := range m.Violations() {
+	for _, v := range m.Policers.Violations() {
 		r.Violations = append(r.Violations, stats.Combined(v))
 	}
 	counts := engine.Errors()

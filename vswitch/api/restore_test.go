@@ -47,8 +47,8 @@ func dumps(m *model.Model) map[string]string {
 			addresses, _ := m.Addresses(i.Index, f)
 			table, _ := m.TableOf(i.Index, f)
 			linkLocal, _ := m.LinkLocal(i.Index)
-			received, _ := m.IsPoliced(i.Index, model.PoliceInput)
-			sent, _ := m.IsPoliced(i.Index, model.PoliceOutput)
+			received, _ := m.Policers.IsPoliced(i.Index, model.PoliceInput)
+			sent, _ := m.Policers.IsPoliced(i.Index, model.PoliceOutput)
 			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal, received, sent})
 		}
 	}
@@ -74,7 +74,7 @@ func dumps(m *model.Model) map[string]string {
 		"applied MACIPs": m.AppliedMACIPs(every),
 		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
 		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans(),
-		"policers": m.Policers(every),
+		"policers": m.Policers.List(every),
 	} {
 		add(name, list)
 	}
@@ -316,14 +316,14 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(m.SetSpan(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
 	m.SetPuntUDP(forward.IP4, true)
 	policer := model.Policer{Name: "blue", Rate: 1000, Burst: 80_000, Conform: model.PolicerAction{Type: 2, DSCP: 46}}
-	blue, err := m.AddPolicer(policer)
+	blue, err := m.Policers.Add(policer)
 	ok(err)
-	ok(m.ApplyPolicer(on.tap, blue, model.PoliceInput, true))
+	ok(m.Policers.Apply(on.tap, blue, model.PoliceInput, true))
 	policer.Name = "red"
 	policer.Conform = model.PolicerAction{Type: 1}
-	red, err := m.AddPolicer(policer)
+	red, err := m.Policers.Add(policer)
 	ok(err)
-	ok(m.ApplyPolicer(on.frames, red, model.PoliceOutput, true))
+	ok(m.Policers.Apply(on.frames, red, model.PoliceOutput, true))
 }
 
 func TestRestoredStateAnswersAllDumpsAlike(t *testing.T) {
@@ -383,9 +383,9 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
-	for range m.Policers(model.NoIndex) {
+	for range m.Policers.List(model.NoIndex) {
 		for index := range uint32(2) {
-			_ = m.DeletePolicer(index)
+			_ = m.Policers.Delete(index)
 		}
 	}
 	m.CountACLs(false)

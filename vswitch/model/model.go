@@ -21,13 +21,13 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Policers   *Policers
 
 	fib        *fib
 	neighbours map[forward.Family]int // number of neighbours
 	bridges    *bridges
 	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
 	acls       aclSet[forward.ACLRule, forward.ACLFilter]
-	policers   map[uint32]*policer
 	countACLs  bool // the rules of ACLs count packets
 	sockets    memifSockets
 	proxyARPs  []forward.ProxyRange
@@ -39,8 +39,10 @@ type Model struct {
 // New returns a model with local0 and the default VRFs.
 func New(engine Engine, log *slog.Logger) *Model {
 	b := &barrier{engine: engine}
+	interfaces := newInterfaces(b, log)
 	m := &Model{barrier: b, log: log, now: time.Now,
-		Interfaces: newInterfaces(b, log),
+		Interfaces: interfaces,
+		Policers:   newPolicers(b, interfaces),
 		neighbours: map[forward.Family]int{},
 		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
 		macips: newACLSet(1<<16, checkMACIPRule, func(_ uint32, a MACIPACL) *forward.MACIPFilter {
@@ -50,7 +52,6 @@ func New(engine Engine, log *slog.Logger) *Model {
 			return forward.NewACLFilter(index, a.Tag, a.Rules)
 		}),
 		sockets:   memifSockets{byID: map[uint32]*memifSocket{}},
-		policers:  map[uint32]*policer{},
 		redirects: map[redirectKey]Path{},
 		puntUDP:   map[forward.Family]bool{},
 	}
@@ -62,7 +63,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 		tableDeleted: m.deleteTableProxiesLocked,
 	}
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
-	m.Interfaces.features = []feature{m}
+	m.Interfaces.features = []feature{m, m.Policers}
 	defer m.change()()
 	for _, family := range families {
 		m.fib.makeTable(forward.TableKey{Family: family}, "")
@@ -162,8 +163,6 @@ func (m *Model) configureLocked(i *iface, f *forward.Interface) {
 	f.ACL = m.accessListsLocked(i)
 	f.Redirect4 = m.redirectLocked(i, forward.IP4)
 	f.Redirect6 = m.redirectLocked(i, forward.IP6)
-	f.PoliceInput = m.bucketLocked(i, PoliceInput)
-	f.PoliceOutput = m.bucketLocked(i, PoliceOutput)
 }
 
 // Watch handles the events of the packet path until ctx ends.

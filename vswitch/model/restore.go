@@ -92,14 +92,8 @@ func (m *Model) restoreACLsLocked(s *State) error {
 		}
 		m.macips.put(a.Index, a.ACL)
 	}
-	for _, p := range s.Policers {
-		if err := p.validate(); err != nil {
-			return fmt.Errorf("%w: policer %d (%s): %w", errState, p.Index, p.Name, err)
-		}
-		if m.policers[p.Index] != nil {
-			return fmt.Errorf("%w: policer %d twice", errState, p.Index)
-		}
-		m.putPolicerLocked(p.Index, p.Policer)
+	if err := m.Policers.restoreLocked(s); err != nil {
+		return err
 	}
 	m.countACLs = s.CountACLs
 	m.acls.next = s.NextACL
@@ -192,7 +186,7 @@ func (m *Model) checkReferencesLocked(*State) error {
 			}
 		}
 		for _, p := range i.policers {
-			if p != NoIndex && m.policers[p] == nil {
+			if p != NoIndex && m.Policers.byIndex[p] == nil {
 				return fmt.Errorf("%w: %s has policer %d, which is missing", errState, i.Name, p)
 			}
 		}

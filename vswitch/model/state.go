@@ -182,9 +182,7 @@ func (m *Model) State() *State {
 			Fixed:   slices.Collect(maps.Values(b.fixed)),
 		})
 	}
-	for _, index := range slices.Sorted(maps.Keys(m.policers)) {
-		s.Policers = append(s.Policers, PolicerState{m.policers[index].Policer, index})
-	}
+	m.Policers.stateLocked(s)
 	for id, socket := range m.sockets.byID {
 		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
 	}
