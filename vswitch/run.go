@@ -197,7 +197,7 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 			Drops: t.Drops, Punts: t.Punts, IP4: t.RxIP4, IP6: t.RxIP6, TxErrors: t.TxErrors,
 		})
 	}
-	for _, a := range m.ACLHits() {
+	for _, a := range m.ACLs.Hits() {
 		one := stats.ACL{Index: a.Index}
 		for _, h := range a.Rules {
 			one.Matches = append(one.Matches, stats.Combined{Packets: h.Packets, Bytes: h.Bytes})

@@ -70,8 +70,8 @@ func dumps(m *model.Model) map[string]string {
 		"links":   m.AFPackets(),
 		"sockets": m.MemifSockets(),
 		"tunnels": m.VXLANs(every),
-		"ACLs":    m.ACLs(every), "input ACLs": m.InterfaceACLs(every), "MACIPs": m.MACIPs(every),
-		"applied MACIPs": m.AppliedMACIPs(every),
+		"ACLs":    m.ACLs.List(every), "input ACLs": m.ACLs.Interfaces(every), "MACIPs": m.MACIPs.List(every),
+		"applied MACIPs": m.MACIPs.Applied(every),
 		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
 		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans(),
 		"policers": m.Policers.List(every),
@@ -284,21 +284,21 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 		Protocol:     6,
 		Destinations: forward.PortRange{First: 80, Last: 80},
 	}
-	first, err := m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
+	first, err := m.ACLs.Add(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
 	ok(err)
-	ok(m.DeleteACL(first))
-	first, err = m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
+	ok(m.ACLs.Delete(first))
+	first, err = m.ACLs.Add(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
 	ok(err)
-	second, err := m.AddACL(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
+	second, err := m.ACLs.Add(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
 	ok(err)
-	m.CountACLs(true)
-	ok(m.SetACLs(on.tap, model.ACLLists{Input: []uint32{second, first}, Output: []uint32{first}}))
-	macip, err := m.AddMACIP(model.MACIPACL{
+	m.ACLs.Count(true)
+	ok(m.ACLs.SetInterface(on.tap, model.ACLLists{Input: []uint32{second, first}, Output: []uint32{first}}))
+	macip, err := m.MACIPs.Add(model.MACIPACL{
 		Tag:   "macs",
 		Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}},
 	})
 	ok(err)
-	ok(m.ApplyMACIP(on.tap, macip))
+	ok(m.MACIPs.Apply(on.tap, macip))
 	_, err = m.AddBridge(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
 	ok(err)
 	bvi, err := m.AddLoopback(model.Loopback{Specified: true, Instance: 9})
@@ -388,7 +388,7 @@ func wipe(t *testing.T, m *model.Model) {
 			_ = m.Policers.Delete(index)
 		}
 	}
-	m.CountACLs(false)
+	m.ACLs.Count(false)
 	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
 	for _, table := range m.Tables() {
 		m.DeleteTable(table.TableKey)

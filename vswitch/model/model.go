@@ -21,14 +21,13 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	ACLs       *ACLs
+	MACIPs     *MACIPs
 	Policers   *Policers
 
 	fib        *fib
 	neighbours map[forward.Family]int // number of neighbours
 	bridges    *bridges
-	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
-	acls       aclSet[forward.ACLRule, forward.ACLFilter]
-	countACLs  bool // the rules of ACLs count packets
 	sockets    memifSockets
 	proxyARPs  []forward.ProxyRange
 	redirects  map[redirectKey]Path
@@ -42,18 +41,14 @@ func New(engine Engine, log *slog.Logger) *Model {
 	interfaces := newInterfaces(b, log)
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		ACLs:       newACLs(b, interfaces),
+		MACIPs:     newMACIPs(b, interfaces),
 		Policers:   newPolicers(b, interfaces),
 		neighbours: map[forward.Family]int{},
 		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
-		macips: newACLSet(1<<16, checkMACIPRule, func(_ uint32, a MACIPACL) *forward.MACIPFilter {
-			return forward.NewMACIPFilter(a.Rules)
-		}),
-		acls: newACLSet(1<<12, checkRule, func(index uint32, a IPACL) *forward.ACLFilter {
-			return forward.NewACLFilter(index, a.Tag, a.Rules)
-		}),
-		sockets:   memifSockets{byID: map[uint32]*memifSocket{}},
-		redirects: map[redirectKey]Path{},
-		puntUDP:   map[forward.Family]bool{},
+		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
+		redirects:  map[redirectKey]Path{},
+		puntUDP:    map[forward.Family]bool{},
 	}
 	m.fib = &fib{
 		engine:       engine,
@@ -63,7 +58,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 		tableDeleted: m.deleteTableProxiesLocked,
 	}
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
-	m.Interfaces.features = []feature{m, m.Policers}
+	m.Interfaces.features = []feature{m, m.ACLs, m.MACIPs, m.Policers}
 	defer m.change()()
 	for _, family := range families {
 		m.fib.makeTable(forward.TableKey{Family: family}, "")
@@ -159,8 +154,6 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 
 // configureLocked sets the features of an interface.
 func (m *Model) configureLocked(i *iface, f *forward.Interface) {
-	f.MACIP = m.macips.filter(i.macip)
-	f.ACL = m.accessListsLocked(i)
 	f.Redirect4 = m.redirectLocked(i, forward.IP4)
 	f.Redirect6 = m.redirectLocked(i, forward.IP6)
 }

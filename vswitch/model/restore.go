@@ -30,7 +30,8 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 	m.Interfaces.lastIndex = s.LastIndex
 	m.traced = s.Traced
 	for _, step := range []func(*State) error{
-		m.restoreTablesLocked, m.restoreSocketsLocked, m.restoreACLsLocked, m.restoreInterfacesLocked,
+		m.restoreTablesLocked, m.restoreSocketsLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
+		m.Policers.restoreLocked, m.restoreProxiesLocked, m.restoreInterfacesLocked,
 		m.checkReferencesLocked,
 	} {
 		if err := step(s); err != nil {
@@ -79,25 +80,7 @@ func (m *Model) restoreSocketsLocked(s *State) error {
 	return nil
 }
 
-func (m *Model) restoreACLsLocked(s *State) error {
-	for _, a := range s.ACLs {
-		if err := m.acls.validate(a.ACL); err != nil {
-			return fmt.Errorf("%w: ACL %d: %w", errState, a.Index, err)
-		}
-		m.acls.put(a.Index, a.ACL)
-	}
-	for _, a := range s.MACIPs {
-		if err := m.macips.validate(a.ACL); err != nil {
-			return fmt.Errorf("%w: MACIP ACL %d: %w", errState, a.Index, err)
-		}
-		m.macips.put(a.Index, a.ACL)
-	}
-	if err := m.Policers.restoreLocked(s); err != nil {
-		return err
-	}
-	m.countACLs = s.CountACLs
-	m.acls.next = s.NextACL
-	m.macips.next = s.NextMACIP
+func (m *Model) restoreProxiesLocked(s *State) error {
 	m.proxyARPs = slices.Clone(s.ProxyARPs)
 	for _, r := range s.Redirects {
 		m.redirects[redirectKey{r.Rx, r.Family}] = r.Path.path()
@@ -181,7 +164,7 @@ func (m *Model) checkReferencesLocked(*State) error {
 			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
 		}
 		for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
-			if m.acls.acls[a] == nil {
+			if m.ACLs.set.acls[a] == nil {
 				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
 			}
 		}

@@ -159,10 +159,7 @@ func (m *Model) State() *State {
 		LastIndex: m.Interfaces.lastIndex,
 		LastRoute: m.fib.lastEntry,
 		Traced:    m.traced,
-		ACLs:      m.acls.list(NoIndex),
-		NextACL:   m.acls.next,
-		CountACLs: m.countACLs,
-		MACIPs:    m.macips.list(NoIndex), NextMACIP: m.macips.next, ProxyARPs: slices.Clone(m.proxyARPs),
+		ProxyARPs: slices.Clone(m.proxyARPs),
 	}
 	now := m.now()
 	for _, index := range m.Interfaces.indexesLocked() {
@@ -182,6 +179,8 @@ func (m *Model) State() *State {
 			Fixed:   slices.Collect(maps.Values(b.fixed)),
 		})
 	}
+	m.ACLs.stateLocked(s)
+	m.MACIPs.stateLocked(s)
 	m.Policers.stateLocked(s)
 	for id, socket := range m.sockets.byID {
 		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
