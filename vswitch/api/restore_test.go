@@ -73,7 +73,7 @@ func dumps(m *model.Model) map[string]string {
 		"ACLs":    m.ACLs.List(every), "input ACLs": m.ACLs.Interfaces(every), "MACIPs": m.MACIPs.List(every),
 		"applied MACIPs": m.MACIPs.Applied(every),
 		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
-		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans(),
+		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans.List(),
 		"policers": m.Policers.List(every),
 	} {
 		add(name, list)
@@ -313,7 +313,7 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(m.AddProxyND(on.packets, addr("fd00::77")))
 	ok(m.SetPuntRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
 	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
-	ok(m.SetSpan(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
+	ok(m.Spans.Set(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
 	m.SetPuntUDP(forward.IP4, true)
 	policer := model.Policer{Name: "blue", Rate: 1000, Burst: 80_000, Conform: model.PolicerAction{Type: 2, DSCP: 46}}
 	blue, err := m.Policers.Add(policer)

@@ -274,6 +274,16 @@ func (as *ACLs) Interfaces(index uint32) []InterfaceACLs {
 	})
 }
 
+// checkLocked checks that the ACLs of an interface exist.
+func (as *ACLs) checkLocked(i *iface) error {
+	for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
+		if as.set.acls[a] == nil {
+			return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
+		}
+	}
+	return nil
+}
+
 func (as *ACLs) stateLocked(s *State) {
 	s.ACLs = as.set.list(NoIndex)
 	s.NextACL = as.set.next

@@ -279,7 +279,6 @@ func (is *Interfaces) configurationLocked(i *iface) forward.Interface {
 		f.Tunnel = v.tunnel()
 	}
 	f.Sub = i.engineSub()
-	f.Mirrors = i.engineMirrors()
 	for _, p := range is.addressesLocked(i) {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()

@@ -21,6 +21,7 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Spans      *Spans
 	ACLs       *ACLs
 	MACIPs     *MACIPs
 	Policers   *Policers
@@ -41,6 +42,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 	interfaces := newInterfaces(b, log)
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		Spans:      &Spans{barrier: b, interfaces: interfaces},
 		ACLs:       newACLs(b, interfaces),
 		MACIPs:     newMACIPs(b, interfaces),
 		Policers:   newPolicers(b, interfaces),
@@ -58,7 +60,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 		tableDeleted: m.deleteTableProxiesLocked,
 	}
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
-	m.Interfaces.features = []feature{m, m.ACLs, m.MACIPs, m.Policers}
+	m.Interfaces.features = []feature{m, m.ACLs, m.MACIPs, m.Policers, m.Spans}
 	defer m.change()()
 	for _, family := range families {
 		m.fib.makeTable(forward.TableKey{Family: family}, "")
@@ -137,7 +139,7 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 			m.setDonorLocked(other, NoIndex)
 		}
 	}
-	m.detachMirrorsLocked(i)
+	m.Spans.detachLocked(i)
 	m.deleteProxiesLocked(i)
 	m.fib.detach(i)
 	m.detachRedirectsLocked(i)

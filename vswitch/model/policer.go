@@ -262,6 +262,16 @@ func (ps *Policers) bucketLocked(i *iface, direction Policing) *forward.Policer 
 	return nil
 }
 
+// checkLocked checks that the policers of an interface exist.
+func (ps *Policers) checkLocked(i *iface) error {
+	for _, p := range i.policers {
+		if p != NoIndex && ps.byIndex[p] == nil {
+			return fmt.Errorf("%w: %s has policer %d, which is missing", errState, i.Name, p)
+		}
+	}
+	return nil
+}
+
 func (ps *Policers) stateLocked(s *State) {
 	for _, index := range slices.Sorted(maps.Keys(ps.byIndex)) {
 		s.Policers = append(s.Policers, PolicerState{ps.byIndex[index].Policer, index})

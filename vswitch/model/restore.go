@@ -142,6 +142,12 @@ func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time
 	return nil
 }
 
+// checker checks an interface of a state after all interfaces are known.
+type checker interface {
+	// checkLocked checks that the objects that the interface refers to exist.
+	checkLocked(i *iface) error
+}
+
 // checkReferencesLocked checks that the objects that interfaces refer to exist, and counts the users of VRFs.
 func (m *Model) checkReferencesLocked(*State) error {
 	for _, i := range m.Interfaces.byIndex {
@@ -163,19 +169,9 @@ func (m *Model) checkReferencesLocked(*State) error {
 		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
 			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
 		}
-		for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
-			if m.ACLs.set.acls[a] == nil {
-				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
-			}
-		}
-		for _, p := range i.policers {
-			if p != NoIndex && m.Policers.byIndex[p] == nil {
-				return fmt.Errorf("%w: %s has policer %d, which is missing", errState, i.Name, p)
-			}
-		}
-		for target, state := range i.mirrors {
-			if m.Interfaces.byIndex[target] == nil || state == SpanOff || state > spanAll {
-				return fmt.Errorf("%w: %s has a mirror to interface %d", errState, i.Name, target)
+		for _, part := range []checker{m.ACLs, m.Policers, m.Spans} {
+			if err := part.checkLocked(i); err != nil {
+				return err
 			}
 		}
 		for _, p := range i.addresses {
