@@ -170,7 +170,7 @@ func showNeighbours(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Age\tIP\tFlags\tEthernet\tInterface")
 		for _, f := range []forward.Family{forward.IP4, forward.IP6} {
-			for _, n := range m.Neighbours(model.NoIndex, f) {
+			for _, n := range m.Neighbours.List(model.NoIndex, f) {
 				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, choose(n.Static, "S", "D"), n.MAC,
 					names[n.Index])
 			}

@@ -255,14 +255,14 @@ var neighbourHandlers = []handler{
 		if err != nil {
 			return err
 		}
-		return m.FlushNeighbours(uint32(r.SwIfIndex), f)
+		return m.Neighbours.Flush(uint32(r.SwIfIndex), f)
 	}),
 	dump(func(m *model.Model, r *ip_neighbor.IPNeighborDump) ([]model.Neighbour, error) {
 		f, err := family(r.Af)
 		if err != nil {
 			return nil, err
 		}
-		return m.Neighbours(uint32(r.SwIfIndex), f), nil
+		return m.Neighbours.List(uint32(r.SwIfIndex), f), nil
 	}, neighbourDetails),
 	set[arp.ProxyArpAddDelReply](func(m *model.Model, r *arp.ProxyArpAddDel) error {
 		return choose(r.IsAdd, m.AddProxyARP, m.DeleteProxyARP)(
@@ -303,9 +303,9 @@ func changeNeighbour(m *model.Model, r *ip_neighbor.IPNeighborAddDel) (*ip_neigh
 		return reply, err
 	}
 	if !r.IsAdd {
-		return reply, m.DeleteNeighbour(uint32(n.SwIfIndex), a)
+		return reply, m.Neighbours.Delete(uint32(n.SwIfIndex), a)
 	}
-	return reply, m.AddNeighbour(model.Neighbour{Index: uint32(n.SwIfIndex), Addr: a, MAC: frame.MAC(n.MacAddress),
+	return reply, m.Neighbours.Add(model.Neighbour{Index: uint32(n.SwIfIndex), Addr: a, MAC: frame.MAC(n.MacAddress),
 		Static:  n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0,
 		NoRoute: n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY != 0})
 }

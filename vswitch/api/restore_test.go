@@ -37,7 +37,7 @@ func dumps(m *model.Model) map[string]string {
 	ifs := m.Interfaces.List(model.InterfaceFilter{Index: every})
 	add("interfaces", ifs)
 	for _, f := range []forward.Family{forward.IP4, forward.IP6} {
-		neighbours := m.Neighbours(every, f)
+		neighbours := m.Neighbours.List(every, f)
 		for n := range neighbours {
 			neighbours[n].Age = 0
 		}
@@ -222,9 +222,9 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(m.EnableIP6(frames))
 	ok(m.AddAddress(gone, prefix("10.7.0.1/31")))
 	ok(m.SetUnnumbered(tap, loop))
-	ok(m.AddNeighbour(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
-	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
-	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
+	ok(m.Neighbours.Add(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
+	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
+	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
 	_, err = m.AddVXLAN(model.VXLAN{
 		Instance:    model.NoIndex,
 		Source:      addr("10.0.0.1"),

@@ -111,7 +111,7 @@ func (m *Model) conflictsLocked(i *iface, p netip.Prefix) bool {
 
 func (m *Model) deleteAddressLocked(i *iface, p netip.Prefix) {
 	i.addresses = slices.DeleteFunc(i.addresses, func(q netip.Prefix) bool { return q == p })
-	m.deleteLearnedLocked(i, p.Contains)
+	m.Neighbours.deleteLearnedLocked(i, p.Contains)
 	if p.Addr().Is6() {
 		i.ip6.disable()
 	}
@@ -257,7 +257,7 @@ func (m *Model) ClearUnnumbered(index uint32) error {
 func (m *Model) setDonorLocked(i *iface, donor uint32) {
 	i.donor = donor
 	m.Interfaces.syncLocked(i)
-	m.fib.updateHostRoutes(i)
+	m.Neighbours.updateRoutesLocked(i)
 }
 
 // Unnumbered lists the interface of the given index if it is unnumbered, or all unnumbered interfaces for NoIndex.

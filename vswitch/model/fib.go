@@ -84,12 +84,18 @@ func (r fibRoute) equal(s fibRoute) bool {
 
 // fib is the state of all tables. The lock of the Model guards it.
 type fib struct {
-	engine       Fibs
-	log          *slog.Logger
-	interfaces   map[uint32]*iface // the interfaces of the Model
-	tables       map[forward.TableKey]*table
-	lastEntry    uint32 // last allocated number of an entry
+	engine     Fibs
+	log        *slog.Logger
+	interfaces map[uint32]*iface // the interfaces of the Model
+	tables     map[forward.TableKey]*table
+	lastEntry  uint32 // last allocated number of an entry
+	// tableDeleted and coverChanged are called after the deletion of a table and a change of a prefix.
 	tableDeleted func(forward.TableKey)
+	coverChanged func(routeKey)
+}
+
+func newFIB(engine Fibs, log *slog.Logger, interfaces map[uint32]*iface) *fib {
+	return &fib{engine: engine, log: log, interfaces: interfaces, tables: map[forward.TableKey]*table{}}
 }
 
 // entry is the FIB entry of a prefix.

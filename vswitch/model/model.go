@@ -21,44 +21,41 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Neighbours *Neighbours
 	Spans      *Spans
 	ACLs       *ACLs
 	MACIPs     *MACIPs
 	Policers   *Policers
 
-	fib        *fib
-	neighbours map[forward.Family]int // number of neighbours
-	bridges    *bridges
-	sockets    memifSockets
-	proxyARPs  []forward.ProxyRange
-	redirects  map[redirectKey]Path
-	puntUDP    map[forward.Family]bool
-	traced     int // maximum number of frames per port in Traces
+	fib       *fib
+	bridges   *bridges
+	sockets   memifSockets
+	proxyARPs []forward.ProxyRange
+	redirects map[redirectKey]Path
+	puntUDP   map[forward.Family]bool
+	traced    int // maximum number of frames per port in Traces
 }
 
 // New returns a model with local0 and the default VRFs.
 func New(engine Engine, log *slog.Logger) *Model {
 	b := &barrier{engine: engine}
 	interfaces := newInterfaces(b, log)
+	fb := newFIB(engine, log, interfaces.byIndex)
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		Neighbours: newNeighbours(b, interfaces, fb),
 		Spans:      &Spans{barrier: b, interfaces: interfaces},
 		ACLs:       newACLs(b, interfaces),
 		MACIPs:     newMACIPs(b, interfaces),
 		Policers:   newPolicers(b, interfaces),
-		neighbours: map[forward.Family]int{},
+		fib:        fb,
 		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
 		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
 		redirects:  map[redirectKey]Path{},
 		puntUDP:    map[forward.Family]bool{},
 	}
-	m.fib = &fib{
-		engine:       engine,
-		log:          log,
-		interfaces:   m.Interfaces.byIndex,
-		tables:       map[forward.TableKey]*table{},
-		tableDeleted: m.deleteTableProxiesLocked,
-	}
+	fb.tableDeleted = m.deleteTableProxiesLocked
+	fb.coverChanged = m.Neighbours.coverChangedLocked
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
 	m.Interfaces.features = []feature{m, m.ACLs, m.MACIPs, m.Policers, m.Spans}
 	defer m.change()()
@@ -86,7 +83,7 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 			i.LinkUp = up && !i.portFailed
 		}
 		if !up {
-			m.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
+			m.Neighbours.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
 		}
 		m.Interfaces.syncLocked(i)
 		m.fib.updateConnected(i)
@@ -128,7 +125,7 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 	}
 	m.bridges.leave(i)
 	for a := range i.neighbours {
-		m.delNeighbourLocked(i, a)
+		m.Neighbours.deleteLocked(i, a)
 	}
 	i.addresses = nil
 	i.donor = NoIndex
@@ -178,7 +175,7 @@ func (m *Model) Handle(e forward.Event) {
 		switch e.Kind {
 		case forward.NeighbourLearned:
 			n := Neighbour{Index: e.Interface, Addr: e.Addr, MAC: e.MAC}
-			if err := m.addNeighbourLocked(i, n); err != nil {
+			if err := m.Neighbours.addLocked(i, n); err != nil {
 				m.log.Debug("neighbour not learned", "interface", i.Name, "address", e.Addr, "err", err)
 			}
 		case forward.PortDown:

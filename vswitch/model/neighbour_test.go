@@ -45,7 +45,7 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 				if !neighbourFirst {
 					c.prepare(t, b, on)
 				}
-				do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
+				do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
 				if neighbourFirst {
 					c.prepare(t, b, on)
 				}
@@ -62,12 +62,12 @@ func TestLearnedNeighbourDoesNotChangeStaticOne(t *testing.T) {
 	b := newTestModel()
 	on := b.tap(t)
 	host := netip.MustParseAddr("10.0.0.9")
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
 	b.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: host, MAC: frame.MAC{2, 6, 6, 6, 6, 6}})
-	if list := b.Neighbours(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
+	if list := b.Neighbours.List(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
 		t.Fatalf("%+v", list)
 	}
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err,
+	if err := b.Neighbours.Add(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err,
 		errStaticNeighbour) {
 		t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func TestLearnedNeighboursAreDeletedWithTheirPrefixAndOnLinkDown(t *testing.T) {
 	}
 	learn("10.0.0.9")
 	learn("10.1.0.9")
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.8"), MAC: someMAC, Static: true}))
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.8"), MAC: someMAC, Static: true}))
 	left := func() (list []string) {
-		for _, n := range b.Neighbours(NoIndex, forward.IP4) {
+		for _, n := range b.Neighbours.List(NoIndex, forward.IP4) {
 			list = append(list, n.Addr.String())
 		}
 		return list
@@ -133,11 +133,11 @@ func TestPortFailureSetsLinkDownAndRecoveryUp(t *testing.T) {
 func TestNumberOfNeighboursIsLimited(t *testing.T) {
 	b := newTestModel()
 	on := b.tap(t)
-	b.Model.neighbours[forward.IP4] = maxNeighbours - 1
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err,
+	b.Model.Neighbours.count[forward.IP4] = maxNeighbours - 1
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
+	if err := b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err,
 		LimitExceeded) {
 		t.Fatal(err)
 	}
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))
 }

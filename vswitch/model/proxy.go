@@ -92,7 +92,7 @@ func (m *Model) DeleteProxyND(index uint32, a netip.Addr) error {
 			m.syncProxiesLocked()
 		}
 		if i.neighbours[a] != nil {
-			m.delNeighbourLocked(i, a)
+			m.Neighbours.deleteLocked(i, a)
 		}
 		return nil
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -93,7 +92,6 @@ func (m *Model) restoreProxiesLocked(s *State) error {
 
 func (m *Model) restoreInterfacesLocked(s *State) error {
 	clear(m.Interfaces.byIndex)
-	now := m.now()
 	for n := range s.Interfaces {
 		one := &s.Interfaces[n]
 		kind, valid := one.kind()
@@ -120,24 +118,13 @@ func (m *Model) restoreInterfacesLocked(s *State) error {
 		for _, h := range one.ProxyHosts {
 			i.proxyHosts[h.Addr] = forward.TableKey{Family: forward.IP6, ID: h.Table}
 		}
-		if err := m.restoreNeighboursLocked(i, one.Neighbours, now); err != nil {
+		if err := m.Neighbours.restoreLocked(i, one.Neighbours); err != nil {
 			return err
 		}
 		m.Interfaces.byIndex[i.Index] = i
 	}
 	if m.Interfaces.byIndex[0] == nil {
 		return fmt.Errorf("%w: no interface 0", errState)
-	}
-	return nil
-}
-
-func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time) error {
-	for _, n := range all {
-		if !n.Addr.IsValid() || i.neighbours[n.Addr] != nil {
-			return fmt.Errorf("%w: neighbour %v of %s", errState, n.Addr, i.Name)
-		}
-		i.neighbours[n.Addr] = &neighbour{mac: n.MAC, static: n.Static, noRoute: n.NoRoute, updated: now.Add(-n.Age)}
-		m.neighbours[forward.FamilyOf(n.Addr)]++
 	}
 	return nil
 }

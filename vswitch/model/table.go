@@ -124,14 +124,14 @@ func (m *Model) setTableLocked(i *iface, k forward.TableKey) {
 	}
 	for a := range i.neighbours {
 		if forward.FamilyOf(a) == k.Family {
-			m.fib.deleteHostRoute(i, a)
+			m.Neighbours.deleteRouteLocked(i, a)
 		}
 	}
 	m.fib.tables[k].users++
 	i.vrfs[k.Family] = k.ID
 	m.Interfaces.syncLocked(i)
 	m.fib.release(old)
-	m.fib.updateHostRoutes(i)
+	m.Neighbours.updateRoutesLocked(i)
 }
 
 func (fb *fib) release(k forward.TableKey) {
