@@ -188,7 +188,7 @@ func showFIB(m *model.Model, f forward.Family, words []string) string {
 	}
 	names := names(m)
 	var b strings.Builder
-	for _, t := range m.Tables() {
+	for _, t := range m.Tables.List() {
 		if t.Family != f || only != "" && only != strconv.FormatUint(uint64(t.ID), 10) {
 			continue
 		}

@@ -63,10 +63,10 @@ var interfaceHandlers = []handler{
 		return &interfaces.SwInterfaceGetMacAddressReply{MacAddress: ethernet_types.MacAddress(mac)}, err
 	}),
 	set[interfaces.SwInterfaceSetTableReply](func(m *model.Model, r *interfaces.SwInterfaceSetTable) error {
-		return m.SetTable(uint32(r.SwIfIndex), forward.TableKey{Family: familyOf(r.IsIPv6), ID: r.VrfID})
+		return m.Tables.Set(uint32(r.SwIfIndex), forward.TableKey{Family: familyOf(r.IsIPv6), ID: r.VrfID})
 	}),
 	call(func(m *model.Model, r *interfaces.SwInterfaceGetTable) (*interfaces.SwInterfaceGetTableReply, error) {
-		id, err := m.TableOf(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
+		id, err := m.Tables.Of(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
 		return &interfaces.SwInterfaceGetTableReply{VrfID: id}, err
 	}),
 	set[gso.FeatureGsoEnableDisableReply](func(m *model.Model, r *gso.FeatureGsoEnableDisable) error {

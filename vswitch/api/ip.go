@@ -124,13 +124,13 @@ func toPrefix(p netip.Prefix) ip_types.Prefix {
 var routeHandlers = []handler{
 	set[ip.IPTableAddDelV2Reply](func(m *model.Model, r *ip.IPTableAddDelV2) error {
 		if r.IsAdd {
-			m.AddTable(tableKey(r.Table), r.Table.Name)
+			m.Tables.Add(tableKey(r.Table), r.Table.Name)
 		} else {
-			m.DeleteTable(tableKey(r.Table))
+			m.Tables.Delete(tableKey(r.Table))
 		}
 		return nil
 	}),
-	dump(func(m *model.Model, _ *ip.IPTableDump) ([]model.Table, error) { return m.Tables(), nil },
+	dump(func(m *model.Model, _ *ip.IPTableDump) ([]model.Table, error) { return m.Tables.List(), nil },
 		func(_ *ip.IPTableDump, t model.Table) ip.IPTableDetails {
 			return ip.IPTableDetails{Table: ip.IPTable{TableID: t.ID, IsIP6: t.Family == forward.IP6, Name: t.Name}}
 		}),

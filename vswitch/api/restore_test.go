@@ -45,14 +45,14 @@ func dumps(m *model.Model) map[string]string {
 		add(fmt.Sprint("redirects ", f), m.PuntRedirects(every, f))
 		for _, i := range ifs {
 			addresses, _ := m.Addresses(i.Index, f)
-			table, _ := m.TableOf(i.Index, f)
+			table, _ := m.Tables.Of(i.Index, f)
 			linkLocal, _ := m.LinkLocal(i.Index)
 			received, _ := m.Policers.IsPoliced(i.Index, model.PoliceInput)
 			sent, _ := m.Policers.IsPoliced(i.Index, model.PoliceOutput)
 			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal, received, sent})
 		}
 	}
-	for _, t := range m.Tables() {
+	for _, t := range m.Tables.List() {
 		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes(t.TableKey, 0)})
 	}
 	bridges := m.Bridges(every)
@@ -196,8 +196,8 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	prefix := netip.MustParsePrefix
 	addr := netip.MustParseAddr
 	vrf := forward.TableKey{Family: forward.IP4, ID: 7}
-	m.AddTable(vrf, "of a network")
-	m.AddTable(forward.TableKey{Family: forward.IP6, ID: 7}, "")
+	m.Tables.Add(vrf, "of a network")
+	m.Tables.Add(forward.TableKey{Family: forward.IP6, ID: 7}, "")
 	gone := add(m.AddLoopback(model.Loopback{}))
 	loop := add(m.AddLoopback(model.Loopback{}))
 	tap := add(m.AddTap(model.Tap{
@@ -215,7 +215,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(m.JoinBridge(model.Join{Interface: pair, Bridge: 12}))
 	ok(m.SetTagRewrite(pair, model.TagRewritePop2))
 	add(m.AddVLAN(link, 100))
-	ok(m.SetTable(link, vrf))
+	ok(m.Tables.Set(link, vrf))
 	ok(m.AddAddress(loop, prefix("10.0.0.1/24")))
 	ok(m.AddAddress(loop, prefix("10.0.0.2/24")))
 	ok(m.AddAddress(loop, prefix("fd00::1/64")))
@@ -390,8 +390,8 @@ func wipe(t *testing.T, m *model.Model) {
 	}
 	m.ACLs.Count(false)
 	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
-	for _, table := range m.Tables() {
-		m.DeleteTable(table.TableKey)
+	for _, table := range m.Tables.List() {
+		m.Tables.Delete(table.TableKey)
 	}
 }
 

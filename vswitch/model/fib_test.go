@@ -53,10 +53,10 @@ func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
 func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 	b := newTestModel()
 	k := forward.TableKey{Family: forward.IP4, ID: 5}
-	b.AddTable(k, "")
+	b.Tables.Add(k, "")
 	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5})
-	b.DeleteTable(k)
-	if len(b.Tables()) != 3 {
+	b.Tables.Delete(k)
+	if len(b.Tables.List()) != 3 {
 		t.Fatal("the table was deleted while a route looks up in it")
 	}
 	do(t,
@@ -64,7 +64,7 @@ func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: netip.MustParsePrefix("10.1.0.0/16"),
 		}))
-	if len(b.Tables()) != 2 {
+	if len(b.Tables.List()) != 2 {
 		t.Fatal("the table was not deleted")
 	}
 }
@@ -72,13 +72,13 @@ func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 func TestNextHopInDeletedTableDropsUntilTableIsAddedAgain(t *testing.T) {
 	b := newTestModel()
 	k := forward.TableKey{Family: forward.IP4, ID: 5}
-	b.AddTable(k, "")
+	b.Tables.Add(k, "")
 	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5, NextHop: netip.MustParseAddr("10.5.0.1")})
-	b.DeleteTable(k)
+	b.Tables.Delete(k)
 	if r, _ := b.forwarded(0, "10.1.0.0/16"); r.Action != forward.Drop {
 		t.Fatalf("%+v", r)
 	}
-	b.AddTable(k, "")
+	b.Tables.Add(k, "")
 	if r, _ := b.forwarded(0, "10.1.0.0/16"); r.Action != forward.Forward {
 		t.Fatalf("%+v", r)
 	}

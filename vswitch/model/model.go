@@ -21,6 +21,7 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Tables     *Tables
 	Neighbours *Neighbours
 	Spans      *Spans
 	ACLs       *ACLs
@@ -41,9 +42,11 @@ func New(engine Engine, log *slog.Logger) *Model {
 	b := &barrier{engine: engine}
 	interfaces := newInterfaces(b, log)
 	fb := newFIB(engine, log, interfaces.byIndex)
+	neighbours := newNeighbours(b, interfaces, fb)
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
-		Neighbours: newNeighbours(b, interfaces, fb),
+		Tables:     &Tables{barrier: b, interfaces: interfaces, neighbours: neighbours, fib: fb},
+		Neighbours: neighbours,
 		Spans:      &Spans{barrier: b, interfaces: interfaces},
 		ACLs:       newACLs(b, interfaces),
 		MACIPs:     newMACIPs(b, interfaces),
@@ -55,7 +58,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 		puntUDP:    map[forward.Family]bool{},
 	}
 	fb.tableDeleted = m.deleteTableProxiesLocked
-	fb.coverChanged = m.Neighbours.coverChangedLocked
+	fb.coverChanged = neighbours.coverChangedLocked
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
 	m.Interfaces.features = []feature{m, m.ACLs, m.MACIPs, m.Policers, m.Spans}
 	defer m.change()()
@@ -141,7 +144,7 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 	m.fib.detach(i)
 	m.detachRedirectsLocked(i)
 	for _, f := range families {
-		m.setTableLocked(i, forward.TableKey{Family: f})
+		m.Tables.setLocked(i, forward.TableKey{Family: f})
 	}
 	delete(m.Interfaces.byIndex, i.Index)
 	m.engine.DelInterface(i.Index)

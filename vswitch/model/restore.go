@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +28,7 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 	m.Interfaces.lastIndex = s.LastIndex
 	m.traced = s.Traced
 	for _, step := range []func(*State) error{
-		m.restoreTablesLocked, m.restoreSocketsLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
+		m.Tables.restoreLocked, m.restoreSocketsLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
 		m.Policers.restoreLocked, m.restoreProxiesLocked, m.restoreInterfacesLocked,
 		m.checkReferencesLocked,
 	} {
@@ -48,24 +47,6 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 		}
 	}
 	m.syncProxiesLocked()
-	return nil
-}
-
-func (m *Model) restoreTablesLocked(s *State) error {
-	for _, t := range s.Tables {
-		if t.Family != forward.IP4 && t.Family != forward.IP6 {
-			return fmt.Errorf("%w: table %d of family %d", errState, t.ID, t.Family)
-		}
-		old := m.fib.tables[t.TableKey]
-		if old != nil && t.ID != 0 {
-			return fmt.Errorf("%w: table %d of IPv%d twice", errState, t.ID, t.Family)
-		}
-		m.fib.tables[t.TableKey] = &table{Table: t.Table, byAPI: t.ByAPI, entries: map[netip.Prefix]*entry{}}
-		if old == nil {
-			m.engine.AddTable(t.TableKey)
-		}
-	}
-	m.fib.lastEntry = s.LastRoute
 	return nil
 }
 
@@ -141,22 +122,11 @@ func (m *Model) checkReferencesLocked(*State) error {
 		if err := m.checkSubLocked(i); err != nil {
 			return err
 		}
-		used := []forward.TableKey{i.table(forward.IP4), i.table(forward.IP6)}
-		if v := kindOf[VXLAN](i); v != nil {
-			used = append(used, v.table())
-		}
-		for _, k := range used {
-			t := m.fib.tables[k]
-			if t == nil {
-				return fmt.Errorf("%w: %s is in table %d of IPv%d, which is missing", errState, i.Name, k.ID, k.Family)
-			}
-			t.users++
-		}
 		donor := m.Interfaces.byIndex[i.donor]
 		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
 			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
 		}
-		for _, part := range []checker{m.ACLs, m.Policers, m.Spans} {
+		for _, part := range []checker{m.Tables, m.ACLs, m.Policers, m.Spans} {
 			if err := part.checkLocked(i); err != nil {
 				return err
 			}

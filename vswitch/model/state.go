@@ -157,7 +157,6 @@ func (m *Model) State() *State {
 	defer m.mu.Unlock()
 	s := &State{
 		LastIndex: m.Interfaces.lastIndex,
-		LastRoute: m.fib.lastEntry,
 		Traced:    m.traced,
 		ProxyARPs: slices.Clone(m.proxyARPs),
 	}
@@ -167,9 +166,7 @@ func (m *Model) State() *State {
 		one.Sessions = m.engine.Sessions(index)
 		s.Interfaces = append(s.Interfaces, one)
 	}
-	for _, t := range m.fib.tables {
-		s.Tables = append(s.Tables, t.state())
-	}
+	m.Tables.stateLocked(s)
 	for _, b := range m.bridges.byID {
 		s.Bridges = append(s.Bridges, BridgeState{
 			Bridge:  b.Bridge,
@@ -227,27 +224,6 @@ func (i *iface) state(now time.Time) InterfaceState {
 			NoRoute: n.noRoute,
 			Age:     now.Sub(n.updated),
 		})
-	}
-	return s
-}
-
-func (t *table) state() TableState {
-	s := TableState{Table: t.Table, ByAPI: t.byAPI}
-	for prefix, e := range t.entries {
-		for source, r := range e.sources {
-			route := RouteState{
-				Prefix:       prefix,
-				Written:      e.written,
-				Number:       e.number,
-				Source:       source,
-				Attached:     r.attached,
-				RouteWritten: r.written,
-			}
-			for _, p := range r.paths {
-				route.Paths = append(route.Paths, PathState{p, p.gone})
-			}
-			s.Routes = append(s.Routes, route)
-		}
 	}
 	return s
 }

@@ -119,9 +119,9 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	b := newTestModel()
 	table := forward.TableKey{Family: forward.IP4, ID: 7}
-	b.AddTable(table, "")
+	b.Tables.Add(table, "")
 	loop := b.loopback(t)
-	do(t, b.SetTable(loop, table))
+	do(t, b.Tables.Set(loop, table))
 	v := vxlanBetween("192.0.2.1", "192.0.2.2")
 	v.VRF = 7
 	index := b.vxlan(t, v)
@@ -149,15 +149,15 @@ func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	if slices.ContainsFunc(b.events, func(e InterfaceEvent) bool { return e.Index == index }) {
 		t.Errorf("events %+v", b.events)
 	}
-	b.DeleteTable(table)
-	if !slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
+	b.Tables.Delete(table)
+	if !slices.ContainsFunc(b.Tables.List(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the tunnel does not keep its VRF")
 	}
 	do(t, b.DeleteLoopback(loop))
 	if _, err := b.DeleteVXLAN(v); err != nil {
 		t.Error(err)
 	}
-	if slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
+	if slices.ContainsFunc(b.Tables.List(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the VRF was not deleted")
 	}
 }
