@@ -22,41 +22,41 @@ import (
 var addressHandlers = []handler{
 	set[interfaces.SwInterfaceAddDelAddressReply](func(m *model.Model, r *interfaces.SwInterfaceAddDelAddress) error {
 		if r.DelAll {
-			return m.DeleteAddresses(uint32(r.SwIfIndex))
+			return m.Addresses.DeleteAll(uint32(r.SwIfIndex))
 		}
 		prefix, err := fromPrefix(ip_types.Prefix(r.Prefix))
 		if err != nil {
 			return err
 		}
-		return choose(r.IsAdd, m.AddAddress, m.DeleteAddress)(uint32(r.SwIfIndex), prefix)
+		return choose(r.IsAdd, m.Addresses.Add, m.Addresses.Delete)(uint32(r.SwIfIndex), prefix)
 	}),
 	dump(func(m *model.Model, r *ip.IPAddressDump) ([]netip.Prefix, error) {
-		return m.Addresses(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
+		return m.Addresses.List(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
 	}, func(r *ip.IPAddressDump, p netip.Prefix) ip.IPAddressDetails {
 		return ip.IPAddressDetails{SwIfIndex: r.SwIfIndex, Prefix: ip_types.AddressWithPrefix(toPrefix(p))}
 	}),
 	// The field names of this request are misleading, as VPP's source remarks: sw_if_index is the donor.
 	set[interfaces.SwInterfaceSetUnnumberedReply](func(m *model.Model, r *interfaces.SwInterfaceSetUnnumbered) error {
 		if r.IsAdd {
-			return m.SetUnnumbered(uint32(r.UnnumberedSwIfIndex), uint32(r.SwIfIndex))
+			return m.Addresses.SetUnnumbered(uint32(r.UnnumberedSwIfIndex), uint32(r.SwIfIndex))
 		}
-		return m.ClearUnnumbered(uint32(r.UnnumberedSwIfIndex))
+		return m.Addresses.ClearUnnumbered(uint32(r.UnnumberedSwIfIndex))
 	}),
 	dump(func(m *model.Model, r *ip.IPUnnumberedDump) ([]model.Unnumbered, error) {
-		return m.Unnumbered(uint32(r.SwIfIndex)), nil
+		return m.Addresses.Unnumbered(uint32(r.SwIfIndex)), nil
 	}, func(_ *ip.IPUnnumberedDump, u model.Unnumbered) ip.IPUnnumberedDetails {
 		return ip.IPUnnumberedDetails{SwIfIndex: swIfIndex(u.Index), IPSwIfIndex: swIfIndex(u.Donor)}
 	}),
 	set[ip.SwInterfaceIP6EnableDisableReply](func(m *model.Model, r *ip.SwInterfaceIP6EnableDisable) error {
-		return choose(r.Enable, m.EnableIP6, m.DisableIP6)(uint32(r.SwIfIndex))
+		return choose(r.Enable, m.IP6.Enable, m.IP6.Disable)(uint32(r.SwIfIndex))
 	}),
 	set[ip.SwInterfaceIP6SetLinkLocalAddressReply](func(m *model.Model, r *ip.SwInterfaceIP6SetLinkLocalAddress) error {
-		return m.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
+		return m.IP6.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
 	}),
 	call(func(
 		m *model.Model, r *ip.SwInterfaceIP6GetLinkLocalAddress,
 	) (*ip.SwInterfaceIP6GetLinkLocalAddressReply, error) {
-		a, err := m.LinkLocal(uint32(r.SwIfIndex))
+		a, err := m.IP6.LinkLocal(uint32(r.SwIfIndex))
 		if err != nil {
 			return nil, err
 		}

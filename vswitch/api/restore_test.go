@@ -44,9 +44,9 @@ func dumps(m *model.Model) map[string]string {
 		add(fmt.Sprint("neighbours ", f), neighbours)
 		add(fmt.Sprint("redirects ", f), m.PuntRedirects(every, f))
 		for _, i := range ifs {
-			addresses, _ := m.Addresses(i.Index, f)
+			addresses, _ := m.Addresses.List(i.Index, f)
 			table, _ := m.Tables.Of(i.Index, f)
-			linkLocal, _ := m.LinkLocal(i.Index)
+			linkLocal, _ := m.IP6.LinkLocal(i.Index)
 			received, _ := m.Policers.IsPoliced(i.Index, model.PoliceInput)
 			sent, _ := m.Policers.IsPoliced(i.Index, model.PoliceOutput)
 			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal, received, sent})
@@ -72,7 +72,7 @@ func dumps(m *model.Model) map[string]string {
 		"tunnels": m.VXLANs(every),
 		"ACLs":    m.ACLs.List(every), "input ACLs": m.ACLs.Interfaces(every), "MACIPs": m.MACIPs.List(every),
 		"applied MACIPs": m.MACIPs.Applied(every),
-		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
+		"memifs":         m.Memifs(), "unnumbered": m.Addresses.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
 		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans.List(),
 		"policers": m.Policers.List(every),
 	} {
@@ -216,12 +216,12 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(m.SetTagRewrite(pair, model.TagRewritePop2))
 	add(m.AddVLAN(link, 100))
 	ok(m.Tables.Set(link, vrf))
-	ok(m.AddAddress(loop, prefix("10.0.0.1/24")))
-	ok(m.AddAddress(loop, prefix("10.0.0.2/24")))
-	ok(m.AddAddress(loop, prefix("fd00::1/64")))
-	ok(m.EnableIP6(frames))
-	ok(m.AddAddress(gone, prefix("10.7.0.1/31")))
-	ok(m.SetUnnumbered(tap, loop))
+	ok(m.Addresses.Add(loop, prefix("10.0.0.1/24")))
+	ok(m.Addresses.Add(loop, prefix("10.0.0.2/24")))
+	ok(m.Addresses.Add(loop, prefix("fd00::1/64")))
+	ok(m.IP6.Enable(frames))
+	ok(m.Addresses.Add(gone, prefix("10.7.0.1/31")))
+	ok(m.Addresses.SetUnnumbered(tap, loop))
 	ok(m.Neighbours.Add(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
 	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
 	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))

@@ -118,7 +118,7 @@ func TestRouteOfTheAPIIsUsedUnlessABetterSourceHasOne(t *testing.T) {
 	if r, _ := b.forwarded(0, "0.0.0.0/0"); r.Action != forward.Unreachable {
 		t.Error("not the route of the API:", r)
 	}
-	do(t, b.DeleteAddresses(index))
+	do(t, b.Addresses.DeleteAll(index))
 	if r, _ := b.forwarded(0, "10.0.0.0/24"); r.Action != forward.Unreachable {
 		t.Error("not the route of the API after delete of the address:", r)
 	}

@@ -48,7 +48,7 @@ func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 	}
 	do(t, b.SetAdminUp(index, true))
 	for _, a := range addresses {
-		do(t, b.AddAddress(index, netip.MustParsePrefix(a)))
+		do(t, b.Addresses.Add(index, netip.MustParsePrefix(a)))
 	}
 	return index
 }

@@ -21,6 +21,8 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Addresses  *Addresses
+	IP6        *IP6
 	Tables     *Tables
 	Neighbours *Neighbours
 	Spans      *Spans
@@ -43,8 +45,11 @@ func New(engine Engine, log *slog.Logger) *Model {
 	interfaces := newInterfaces(b, log)
 	fb := newFIB(engine, log, interfaces.byIndex)
 	neighbours := newNeighbours(b, interfaces, fb)
+	v6 := &IP6{barrier: b, interfaces: interfaces}
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		Addresses:  &Addresses{barrier: b, interfaces: interfaces, neighbours: neighbours, ip6: v6, fib: fb},
+		IP6:        v6,
 		Tables:     &Tables{barrier: b, interfaces: interfaces, neighbours: neighbours, fib: fb},
 		Neighbours: neighbours,
 		Spans:      &Spans{barrier: b, interfaces: interfaces},
@@ -89,7 +94,7 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 			m.Neighbours.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
 		}
 		m.Interfaces.syncLocked(i)
-		m.fib.updateConnected(i)
+		m.Addresses.updateConnectedLocked(i)
 		m.fib.reinstall(i)
 		if !up {
 			m.bridges.flush(i.bridge, i)
@@ -133,10 +138,10 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 	i.addresses = nil
 	i.donor = NoIndex
 	i.AdminUp = false
-	m.fib.updateConnected(i)
+	m.Addresses.updateConnectedLocked(i)
 	for _, other := range m.Interfaces.byIndex {
 		if other.donor == i.Index {
-			m.setDonorLocked(other, NoIndex)
+			m.Addresses.setDonorLocked(other, NoIndex)
 		}
 	}
 	m.Spans.detachLocked(i)

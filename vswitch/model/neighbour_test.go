@@ -19,13 +19,13 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 	}{
 		"no covering prefix": {func(*testing.T, *testModel, uint32) {}, false},
 		"the interface's own prefix": {func(t *testing.T, b *testModel, on uint32) {
-			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+			do(t, b.Addresses.Add(on, netip.MustParsePrefix("10.0.0.1/24")))
 		}, true},
 		"another interface's prefix": {
 			func(t *testing.T, b *testModel, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false,
 		},
 		"the donor's prefix": {func(t *testing.T, b *testModel, on uint32) {
-			do(t, b.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
+			do(t, b.Addresses.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
 		}, true},
 		"a route attached to the interface": {func(t *testing.T, b *testModel, on uint32) {
 			b.route(t, "10.0.0.0/24", Path{Interface: on})
@@ -34,7 +34,7 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 			b.route(t, "10.0.0.0/24", Path{Interface: on, NextHop: netip.MustParseAddr("10.0.0.2")})
 		}, false},
 		"an attached prefix with a longer drop prefix": {func(t *testing.T, b *testModel, on uint32) {
-			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+			do(t, b.Addresses.Add(on, netip.MustParsePrefix("10.0.0.1/24")))
 			b.route(t, "10.0.0.8/30", Path{Kind: PathDrop, Interface: NoIndex})
 		}, false},
 	} {
@@ -93,7 +93,7 @@ func TestLearnedNeighboursAreDeletedWithTheirPrefixAndOnLinkDown(t *testing.T) {
 		}
 		return list
 	}
-	do(t, b.DeleteAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+	do(t, b.Addresses.Delete(on, netip.MustParsePrefix("10.0.0.1/24")))
 	if got := left(); !slices.Equal(got, []string{"10.0.0.8", "10.1.0.9"}) {
 		t.Fatal("after delete of the address:", got)
 	}

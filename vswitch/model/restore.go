@@ -122,18 +122,9 @@ func (m *Model) checkReferencesLocked(*State) error {
 		if err := m.checkSubLocked(i); err != nil {
 			return err
 		}
-		donor := m.Interfaces.byIndex[i.donor]
-		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
-			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
-		}
-		for _, part := range []checker{m.Tables, m.ACLs, m.Policers, m.Spans} {
+		for _, part := range []checker{m.Tables, m.Addresses, m.ACLs, m.Policers, m.Spans} {
 			if err := part.checkLocked(i); err != nil {
 				return err
-			}
-		}
-		for _, p := range i.addresses {
-			if err := i.checkAddress(p); err != nil {
-				return fmt.Errorf("%w: %s has address %v: %w", errState, i.Name, p, err)
 			}
 		}
 		if c := kindOf[Memif](i); c != nil {

@@ -136,7 +136,7 @@ func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	for what, change := range map[string]func() error{
 		"nothing": func() error { return nil },
 		"an address is added and deleted": func() error {
-			return errors.Join(b.AddAddress(loop, own), b.DeleteAddress(loop, own), b.AddAddress(loop, own))
+			return errors.Join(b.Addresses.Add(loop, own), b.Addresses.Delete(loop, own), b.Addresses.Add(loop, own))
 		},
 	} {
 		do(t, change())
