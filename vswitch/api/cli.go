@@ -193,7 +193,7 @@ func showFIB(m *model.Model, f forward.Family, words []string) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%s, table:%d\n", t.Name, t.ID)
-		for _, r := range m.Routes(t.TableKey, 0) {
+		for _, r := range m.Routes.List(t.TableKey, 0) {
 			fmt.Fprintf(&b, "%s src:%s\n", r.Prefix, sourceNames[r.Source])
 			for _, p := range r.Paths {
 				fmt.Fprintf(&b, "  %s\n", showPath(p, names))

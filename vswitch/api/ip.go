@@ -144,7 +144,7 @@ var routeHandlers = []handler{
 		return &ip.IPRouteAddDelReply{StatsIndex: number}, err
 	}),
 	dump(func(m *model.Model, r *ip.IPRouteV2Dump) ([]model.Route, error) {
-		return m.Routes(tableKey(r.Table), model.Source(r.Src)), nil
+		return m.Routes.List(tableKey(r.Table), model.Source(r.Src)), nil
 	}, func(r *ip.IPRouteV2Dump, e model.Route) ip.IPRouteV2Details {
 		return ip.IPRouteV2Details{
 			Route: ip.IPRouteV2{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
@@ -152,7 +152,7 @@ var routeHandlers = []handler{
 		}
 	}),
 	dump(func(m *model.Model, r *ip.IPRouteDump) ([]model.Route, error) {
-		return m.Routes(tableKey(r.Table), 0), nil
+		return m.Routes.List(tableKey(r.Table), 0), nil
 	}, func(r *ip.IPRouteDump, e model.Route) ip.IPRouteDetails {
 		return ip.IPRouteDetails{
 			Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
@@ -181,9 +181,9 @@ func changeRoute(m *model.Model, r *ip.IPRouteAddDelV2) (uint32, error) {
 	c := model.RouteChange{Table: forward.TableKey{Family: forward.FamilyOf(prefix.Addr()), ID: r.Route.TableID},
 		Prefix: prefix, Paths: paths, Multipath: r.IsMultipath}
 	if r.IsAdd {
-		return m.AddRoute(c)
+		return m.Routes.Add(c)
 	}
-	return model.NoIndex, m.DeleteRoute(c)
+	return model.NoIndex, m.Routes.Delete(c)
 }
 
 // pathKinds are the supported path types.

@@ -53,7 +53,7 @@ func dumps(m *model.Model) map[string]string {
 		}
 	}
 	for _, t := range m.Tables.List() {
-		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes(t.TableKey, 0)})
+		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes.List(t.TableKey, 0)})
 	}
 	bridges := m.Bridges(every)
 	for n := range bridges {
@@ -240,7 +240,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		"10.3.0.0/16": {{Interface: gone}},
 		"10.4.0.0/16": {{Kind: model.PathProhibit, Interface: model.NoIndex}},
 	} {
-		_, err := m.AddRoute(model.RouteChange{
+		_, err := m.Routes.Add(model.RouteChange{
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: prefix(p),
 			Paths:  paths,
@@ -350,8 +350,8 @@ func TestRestoredStateCanBeDeleted(t *testing.T) {
 // wipe deletes all objects of everything.
 func wipe(t *testing.T, m *model.Model) {
 	t.Helper()
-	for _, r := range m.Routes(forward.TableKey{Family: forward.IP4}, model.SourceAPI) {
-		if err := m.DeleteRoute(model.RouteChange{
+	for _, r := range m.Routes.List(forward.TableKey{Family: forward.IP4}, model.SourceAPI) {
+		if err := m.Routes.Delete(model.RouteChange{
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: r.Prefix,
 		}); err != nil {

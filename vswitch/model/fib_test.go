@@ -44,7 +44,7 @@ func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
 	if r, ok := b.forwarded(0, "10.1.0.0/16"); !ok || r.Action != forward.Drop {
 		t.Fatalf("the route uses the new interface of the index: %+v", r)
 	}
-	routes := b.Routes(forward.TableKey{Family: forward.IP4}, SourceAPI)
+	routes := b.Routes.List(forward.TableKey{Family: forward.IP4}, SourceAPI)
 	if len(routes) != 1 || routes[0].Paths[0].Interface != index {
 		t.Fatalf("the dump: %+v", routes)
 	}
@@ -60,7 +60,7 @@ func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 		t.Fatal("the table was deleted while a route looks up in it")
 	}
 	do(t,
-		b.DeleteRoute(RouteChange{
+		b.Routes.Delete(RouteChange{
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: netip.MustParsePrefix("10.1.0.0/16"),
 		}))

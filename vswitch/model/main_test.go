@@ -56,7 +56,7 @@ func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 func (b *testModel) route(t *testing.T, prefix string, paths ...Path) {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
-	if _, err := b.AddRoute(RouteChange{
+	if _, err := b.Routes.Add(RouteChange{
 		Table:  forward.TableKey{Family: forward.FamilyOf(p.Addr())},
 		Prefix: p,
 		Paths:  paths,

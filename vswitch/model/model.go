@@ -21,6 +21,7 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Routes     *Routes
 	Addresses  *Addresses
 	IP6        *IP6
 	Tables     *Tables
@@ -48,6 +49,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 	v6 := &IP6{barrier: b, interfaces: interfaces}
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		Routes:     &Routes{barrier: b, fib: fb},
 		Addresses:  &Addresses{barrier: b, interfaces: interfaces, neighbours: neighbours, ip6: v6, fib: fb},
 		IP6:        v6,
 		Tables:     &Tables{barrier: b, interfaces: interfaces, neighbours: neighbours, fib: fb},

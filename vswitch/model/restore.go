@@ -40,7 +40,7 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 		return err
 	}
 	for _, step := range []func(*State) error{
-		m.restoreLinksLocked, m.restoreBridgesLocked, m.restoreRoutesLocked,
+		m.restoreLinksLocked, m.restoreBridgesLocked, m.Routes.restoreLocked,
 	} {
 		if err := step(s); err != nil {
 			return err
@@ -273,55 +273,6 @@ func (m *Model) restoreBridgesLocked(s *State) error {
 			return fmt.Errorf("bridge domain %d: %w", b.ID, err)
 		}
 		m.bridges.byID[b.ID] = b
-	}
-	return nil
-}
-
-// restoreRoutesLocked restores all routes before it writes any to the engine, because they refer to each other's
-// tables.
-func (m *Model) restoreRoutesLocked(s *State) error {
-	for n := range s.Tables {
-		t := &s.Tables[n]
-		for _, r := range t.Routes {
-			k := routeKey{t.TableKey, r.Prefix}
-			route := fibRoute{attached: r.Attached, written: r.RouteWritten}
-			for _, p := range r.Paths {
-				route.paths = append(route.paths, p.path())
-			}
-			if err := m.fib.restore(k, r, route); err != nil {
-				return err
-			}
-		}
-	}
-	for k, t := range m.fib.tables {
-		for prefix := range t.entries {
-			m.fib.install(routeKey{k, prefix})
-		}
-	}
-	return nil
-}
-
-// restore adds the route of a source without writing it to the engine.
-func (fb *fib) restore(k routeKey, r RouteState, route fibRoute) error {
-	if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || forward.FamilyOf(r.Prefix.Addr()) != k.table.Family ||
-		len(r.Paths) > maxPaths {
-		return fmt.Errorf("%w: route to %v in table %d", errState, r.Prefix, k.table.ID)
-	}
-	for _, p := range route.paths {
-		if p.Kind > PathLinkLocal ||
-			p.looksUp() && fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}] == nil {
-			return fmt.Errorf("%w: path of the route to %v in table %d", errState, r.Prefix, k.table.ID)
-		}
-	}
-	t := fb.tables[k.table]
-	e := t.entries[k.prefix]
-	if e == nil {
-		e = &entry{number: r.Number, written: r.Written, sources: map[Source]fibRoute{}}
-		t.entries[k.prefix] = e
-	}
-	e.sources[r.Source] = route
-	for _, p := range route.paths {
-		fb.attachPath(k, p)
 	}
 	return nil
 }
