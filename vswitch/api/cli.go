@@ -251,7 +251,7 @@ func showBridges(m *model.Model, words []string) string {
 		id = uint32(n)
 		members = len(words) == 2 && slices.Contains([]string{"detail", "det", "int"}, words[1])
 	}
-	list := m.Bridges(id)
+	list := m.Bridges.List(id)
 	switch {
 	case id == 0:
 		return "show bridge-domain: No operations on the default bridge domain are supported\n"
@@ -329,14 +329,14 @@ func showL2FIB(m *model.Model, words []string) string {
 		shown = func(e model.L2Entry) bool { return !e.Learned }
 	case words[0] == "bd_id" && len(words) == 2:
 		n, err := strconv.ParseUint(words[1], 10, 32)
-		if err != nil || len(m.Bridges(uint32(n))) == 0 {
+		if err != nil || len(m.Bridges.List(uint32(n))) == 0 {
 			return fmt.Sprintf("show l2fib: bridge domain id %s doesn't exist\n", strings.ToValidUTF8(words[1], "?"))
 		}
 		id = uint32(n)
 	default:
 		return unknownInput(words)
 	}
-	all := m.L2Entries(model.NoIndex)
+	all := m.L2FIB.List(model.NoIndex)
 	if len(all) == 0 {
 		return "no l2fib entries\n"
 	}
@@ -359,7 +359,7 @@ func macTable(m *model.Model, list []model.L2Entry) string {
 	names := names(m)
 	indexes := map[uint32]int{}
 	ages := map[uint32]bool{}
-	for _, b := range m.Bridges(model.NoIndex) {
+	for _, b := range m.Bridges.List(model.NoIndex) {
 		indexes[b.ID] = b.Index
 		ages[b.ID] = b.Age > 0
 	}

@@ -55,12 +55,12 @@ func dumps(m *model.Model) map[string]string {
 	for _, t := range m.Tables.List() {
 		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes.List(t.TableKey, 0)})
 	}
-	bridges := m.Bridges(every)
+	bridges := m.Bridges.List(every)
 	for n := range bridges {
 		bridges[n].Learned = 0
 	}
 	add("bridges", bridges)
-	for _, e := range m.L2Entries(every) {
+	for _, e := range m.L2FIB.List(every) {
 		if !e.Learned {
 			add(fmt.Sprint("MAC ", e.Bridge, e.MAC), e)
 		}
@@ -212,7 +212,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	frames := add(m.AddMemif(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
 	double := model.SubTwoTags | model.SubExactMatch | model.SubDot1AD
 	pair := add(m.AddSub(model.Sub{Parent: frames, ID: 1, Flags: double, Outer: 500, Inner: 100}))
-	ok(m.JoinBridge(model.Join{Interface: pair, Bridge: 12}))
+	ok(m.Bridges.Join(model.Join{Interface: pair, Bridge: 12}))
 	ok(m.SetTagRewrite(pair, model.TagRewritePop2))
 	add(m.AddVLAN(link, 100))
 	ok(m.Tables.Set(link, vrf))
@@ -299,15 +299,15 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	})
 	ok(err)
 	ok(m.MACIPs.Apply(on.tap, macip))
-	_, err = m.AddBridge(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
+	_, err = m.Bridges.Add(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
 	ok(err)
 	bvi, err := m.AddLoopback(model.Loopback{Specified: true, Instance: 9})
 	ok(err)
 	ok(m.SetAdminUp(bvi, true))
-	ok(m.JoinBridge(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
-	ok(m.JoinBridge(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
-	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
-	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
+	ok(m.Bridges.Join(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
+	ok(m.Bridges.Join(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
+	ok(m.L2FIB.Add(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
+	ok(m.L2FIB.Add(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
 	ok(m.AddProxyARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
 	ok(m.SetProxyARP(on.tap, true))
 	ok(m.AddProxyND(on.packets, addr("fd00::77")))
@@ -373,8 +373,8 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
-	for _, b := range m.Bridges(model.NoIndex) {
-		if err := m.DeleteBridge(b.ID); err != nil {
+	for _, b := range m.Bridges.List(model.NoIndex) {
+		if err := m.Bridges.Delete(b.ID); err != nil {
 			t.Error(err)
 		}
 	}

@@ -14,7 +14,7 @@ type Engine interface {
 	Ports
 	Links
 	Fibs
-	Bridges
+	Bridging
 	Observer
 }
 
@@ -60,8 +60,8 @@ type Fibs interface {
 	SetProxies(p forward.Proxies)
 }
 
-// Bridges changes bridge domains. All methods but SetBridge publish and wait for the workers.
-type Bridges interface {
+// Bridging changes bridge domains. All methods but SetBridge publish and wait for the workers.
+type Bridging interface {
 	SetBridge(b forward.Bridge) error
 	DelBridge(id uint32)
 	FlushMACs(f forward.MACFilter)

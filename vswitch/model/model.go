@@ -21,6 +21,8 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Bridges    *Bridges
+	L2FIB      *L2FIB
 	Routes     *Routes
 	Addresses  *Addresses
 	IP6        *IP6
@@ -32,7 +34,6 @@ type Model struct {
 	Policers   *Policers
 
 	fib       *fib
-	bridges   *bridges
 	sockets   memifSockets
 	proxyARPs []forward.ProxyRange
 	redirects map[redirectKey]Path
@@ -47,8 +48,11 @@ func New(engine Engine, log *slog.Logger) *Model {
 	fb := newFIB(engine, log, interfaces.byIndex)
 	neighbours := newNeighbours(b, interfaces, fb)
 	v6 := &IP6{barrier: b, interfaces: interfaces}
+	domains := &bridgeDomains{engine: engine, log: log, byID: map[uint32]*bridge{}}
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		Bridges:    &Bridges{barrier: b, interfaces: interfaces, domains: domains},
+		L2FIB:      &L2FIB{barrier: b, interfaces: interfaces, domains: domains},
 		Routes:     &Routes{barrier: b, fib: fb},
 		Addresses:  &Addresses{barrier: b, interfaces: interfaces, neighbours: neighbours, ip6: v6, fib: fb},
 		IP6:        v6,
@@ -59,7 +63,6 @@ func New(engine Engine, log *slog.Logger) *Model {
 		MACIPs:     newMACIPs(b, interfaces),
 		Policers:   newPolicers(b, interfaces),
 		fib:        fb,
-		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
 		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
 		redirects:  map[redirectKey]Path{},
 		puntUDP:    map[forward.Family]bool{},
@@ -99,7 +102,7 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 		m.Addresses.updateConnectedLocked(i)
 		m.fib.reinstall(i)
 		if !up {
-			m.bridges.flush(i.bridge, i)
+			m.Bridges.domains.flush(i.bridge, i)
 		}
 		m.Interfaces.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: i.LinkUp && !wasUp})
 		return nil
@@ -115,7 +118,7 @@ func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
 		old := i.MAC
 		i.MAC = mac
 		m.Interfaces.syncLocked(i)
-		m.bridges.updateBVI(i, old)
+		m.Bridges.domains.updateBVI(i, old)
 		return nil
 	})
 }
@@ -133,7 +136,7 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 	if c := kindOf[Memif](i); c != nil {
 		delete(m.sockets.byID[c.Socket].memifs, c.ID)
 	}
-	m.bridges.leave(i)
+	m.Bridges.domains.leave(i)
 	for a := range i.neighbours {
 		m.Neighbours.deleteLocked(i, a)
 	}

@@ -40,7 +40,7 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 		return err
 	}
 	for _, step := range []func(*State) error{
-		m.restoreLinksLocked, m.restoreBridgesLocked, m.Routes.restoreLocked,
+		m.restoreLinksLocked, m.Bridges.restoreLocked, m.Routes.restoreLocked,
 	} {
 		if err := step(s); err != nil {
 			return err
@@ -245,34 +245,6 @@ func (m *Model) restoreLinksLocked(s *State) error {
 	}
 	for n := range s.Interfaces {
 		m.engine.RestoreSessions(s.Interfaces[n].Index, s.Interfaces[n].Sessions)
-	}
-	return nil
-}
-
-func (m *Model) restoreBridgesLocked(s *State) error {
-	for n := range s.Bridges {
-		one := &s.Bridges[n]
-		if m.bridges.byID[one.ID] != nil {
-			return fmt.Errorf("%w: bridge domain %d twice", errState, one.ID)
-		}
-		b := &bridge{
-			Bridge:  one.Bridge,
-			index:   one.Index,
-			bvi:     one.BVI,
-			members: one.Members,
-			fixed:   one.fixedEntries(),
-		}
-		for _, member := range b.members {
-			i := m.Interfaces.byIndex[member.Interface]
-			if i == nil || i.bridge != nil {
-				return fmt.Errorf("%w: interface %d in bridge domain %d", errState, member.Interface, b.ID)
-			}
-			i.bridge = b
-		}
-		if err := m.bridges.sync(b); err != nil {
-			return fmt.Errorf("bridge domain %d: %w", b.ID, err)
-		}
-		m.bridges.byID[b.ID] = b
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
-	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in
@@ -167,15 +166,7 @@ func (m *Model) State() *State {
 		s.Interfaces = append(s.Interfaces, one)
 	}
 	m.Tables.stateLocked(s)
-	for _, b := range m.bridges.byID {
-		s.Bridges = append(s.Bridges, BridgeState{
-			Bridge:  b.Bridge,
-			Index:   b.index,
-			BVI:     b.bvi,
-			Members: slices.Clone(b.members),
-			Fixed:   slices.Collect(maps.Values(b.fixed)),
-		})
-	}
+	m.Bridges.stateLocked(s)
 	m.ACLs.stateLocked(s)
 	m.MACIPs.stateLocked(s)
 	m.Policers.stateLocked(s)
@@ -262,13 +253,4 @@ func (s *InterfaceState) kind() (kind any, one bool) {
 		count = count + 1
 	}
 	return kind, count <= 1
-}
-
-// fixedEntries returns the entries of a bridge domain by MAC.
-func (s *BridgeState) fixedEntries() map[frame.MAC]L2Entry {
-	all := map[frame.MAC]L2Entry{}
-	for _, e := range s.Fixed {
-		all[e.MAC] = e
-	}
-	return all
 }
