@@ -265,7 +265,7 @@ var neighbourHandlers = []handler{
 		return m.Neighbours.List(uint32(r.SwIfIndex), f), nil
 	}, neighbourDetails),
 	set[arp.ProxyArpAddDelReply](func(m *model.Model, r *arp.ProxyArpAddDel) error {
-		return choose(r.IsAdd, m.AddProxyARP, m.DeleteProxyARP)(
+		return choose(r.IsAdd, m.Proxies.AddARP, m.Proxies.DeleteARP)(
 			forward.ProxyRange{
 				Table: r.Proxy.TableID,
 				Low:   netip.AddrFrom4(r.Proxy.Low),
@@ -273,23 +273,23 @@ var neighbourHandlers = []handler{
 			})
 	}),
 	set[arp.ProxyArpIntfcEnableDisableReply](func(m *model.Model, r *arp.ProxyArpIntfcEnableDisable) error {
-		return m.SetProxyARP(uint32(r.SwIfIndex), r.Enable)
+		return m.Proxies.SetARP(uint32(r.SwIfIndex), r.Enable)
 	}),
-	dump(func(m *model.Model, _ *arp.ProxyArpDump) ([]forward.ProxyRange, error) { return m.ProxyARPs(), nil },
+	dump(func(m *model.Model, _ *arp.ProxyArpDump) ([]forward.ProxyRange, error) { return m.Proxies.ARPs(), nil },
 		func(_ *arp.ProxyArpDump, p forward.ProxyRange) arp.ProxyArpDetails {
 			return arp.ProxyArpDetails{Proxy: arp.ProxyArp{TableID: p.Table, Low: p.Low.As4(), Hi: p.High.As4()}}
 		}),
-	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) { return m.ProxyARPInterfaces(), nil },
+	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) { return m.Proxies.ARPInterfaces(), nil },
 		func(_ *arp.ProxyArpIntfcDump, index uint32) arp.ProxyArpIntfcDetails {
 			return arp.ProxyArpIntfcDetails{SwIfIndex: index}
 		}),
 	set[ip6_nd.IP6ndProxyAddDelReply](func(m *model.Model, r *ip6_nd.IP6ndProxyAddDel) error {
-		return choose(r.IsAdd, m.AddProxyND, m.DeleteProxyND)(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
+		return choose(r.IsAdd, m.Proxies.AddND, m.Proxies.DeleteND)(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
 	}),
 	set[ip6_nd.IP6ndProxyEnableDisableReply](func(m *model.Model, r *ip6_nd.IP6ndProxyEnableDisable) error {
-		return m.SetProxyND(uint32(r.SwIfIndex), r.IsEnable)
+		return m.Proxies.SetND(uint32(r.SwIfIndex), r.IsEnable)
 	}),
-	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) { return m.ProxyNDs(), nil },
+	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) { return m.Proxies.NDs(), nil },
 		func(_ *ip6_nd.IP6ndProxyDump, p forward.ProxyHost) ip6_nd.IP6ndProxyDetails {
 			return ip6_nd.IP6ndProxyDetails{SwIfIndex: swIfIndex(p.Interface), IP: p.Addr.As16()}
 		}),
@@ -328,7 +328,7 @@ var puntHandlers = []handler{
 	set[ip.AddDelIPPuntRedirectV2Reply](changeRedirect).withList(redirectList()),
 	set[punt.SetPuntReply](setPunt),
 	dump(func(m *model.Model, r *ip.IPPuntRedirectV2Dump) ([]model.PuntRedirect, error) {
-		return m.PuntRedirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)), nil
+		return m.Punt.Redirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)), nil
 	}, func(r *ip.IPPuntRedirectV2Dump, d model.PuntRedirect) ip.IPPuntRedirectV2Details {
 		paths := toPaths(d.Family, []model.Path{d.Path})
 		return ip.IPPuntRedirectV2Details{
@@ -354,9 +354,9 @@ func changeRedirect(m *model.Model, r *ip.AddDelIPPuntRedirectV2) error {
 		return err
 	}
 	if r.IsAdd {
-		return m.SetPuntRedirect(uint32(r.Punt.RxSwIfIndex), f, paths)
+		return m.Punt.SetRedirect(uint32(r.Punt.RxSwIfIndex), f, paths)
 	}
-	m.DeletePuntRedirect(uint32(r.Punt.RxSwIfIndex), f)
+	m.Punt.DeleteRedirect(uint32(r.Punt.RxSwIfIndex), f)
 	return nil
 }
 
@@ -371,7 +371,7 @@ func setPunt(m *model.Model, r *punt.SetPunt) error {
 	case !isL4 || !isUDP && !isTCP || l4.Port != allPorts:
 		return model.Unspecified
 	case isUDP:
-		m.SetPuntUDP(familyOf(l4.Af == ip_types.ADDRESS_IP6), r.IsAdd)
+		m.Punt.SetUDP(familyOf(l4.Af == ip_types.ADDRESS_IP6), r.IsAdd)
 	}
 	return nil
 }

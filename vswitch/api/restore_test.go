@@ -42,7 +42,7 @@ func dumps(m *model.Model) map[string]string {
 			neighbours[n].Age = 0
 		}
 		add(fmt.Sprint("neighbours ", f), neighbours)
-		add(fmt.Sprint("redirects ", f), m.PuntRedirects(every, f))
+		add(fmt.Sprint("redirects ", f), m.Punt.Redirects(every, f))
 		for _, i := range ifs {
 			addresses, _ := m.Addresses.List(i.Index, f)
 			table, _ := m.Tables.Of(i.Index, f)
@@ -72,8 +72,8 @@ func dumps(m *model.Model) map[string]string {
 		"tunnels": m.VXLANs(every),
 		"ACLs":    m.ACLs.List(every), "input ACLs": m.ACLs.Interfaces(every), "MACIPs": m.MACIPs.List(every),
 		"applied MACIPs": m.MACIPs.Applied(every),
-		"memifs":         m.Memifs(), "unnumbered": m.Addresses.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
-		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans.List(),
+		"memifs":         m.Memifs(), "unnumbered": m.Addresses.Unnumbered(every), "proxy ARP": m.Proxies.ARPs(),
+		"proxy ARP on": m.Proxies.ARPInterfaces(), "proxy ND": m.Proxies.NDs(), "mirrors": m.Spans.List(),
 		"policers": m.Policers.List(every),
 	} {
 		add(name, list)
@@ -308,13 +308,13 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(m.Bridges.Join(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
 	ok(m.L2FIB.Add(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
 	ok(m.L2FIB.Add(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
-	ok(m.AddProxyARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
-	ok(m.SetProxyARP(on.tap, true))
-	ok(m.AddProxyND(on.packets, addr("fd00::77")))
-	ok(m.SetPuntRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
-	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
+	ok(m.Proxies.AddARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
+	ok(m.Proxies.SetARP(on.tap, true))
+	ok(m.Proxies.AddND(on.packets, addr("fd00::77")))
+	ok(m.Punt.SetRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
+	ok(m.Punt.SetRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
 	ok(m.Spans.Set(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
-	m.SetPuntUDP(forward.IP4, true)
+	m.Punt.SetUDP(forward.IP4, true)
 	policer := model.Policer{Name: "blue", Rate: 1000, Burst: 80_000, Conform: model.PolicerAction{Type: 2, DSCP: 46}}
 	blue, err := m.Policers.Add(policer)
 	ok(err)
@@ -378,8 +378,8 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
-	for _, r := range m.ProxyARPs() {
-		if err := m.DeleteProxyARP(r); err != nil {
+	for _, r := range m.Proxies.ARPs() {
+		if err := m.Proxies.DeleteARP(r); err != nil {
 			t.Error(err)
 		}
 	}
@@ -389,7 +389,7 @@ func wipe(t *testing.T, m *model.Model) {
 		}
 	}
 	m.ACLs.Count(false)
-	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
+	m.Punt.DeleteRedirect(model.NoIndex, forward.IP6)
 	for _, table := range m.Tables.List() {
 		m.Tables.Delete(table.TableKey)
 	}

@@ -21,6 +21,8 @@ type Model struct {
 	now func() time.Time
 
 	Interfaces *Interfaces
+	Proxies    *Proxies
+	Punt       *Punt
 	Bridges    *Bridges
 	L2FIB      *L2FIB
 	Routes     *Routes
@@ -33,12 +35,9 @@ type Model struct {
 	MACIPs     *MACIPs
 	Policers   *Policers
 
-	fib       *fib
-	sockets   memifSockets
-	proxyARPs []forward.ProxyRange
-	redirects map[redirectKey]Path
-	puntUDP   map[forward.Family]bool
-	traced    int // maximum number of frames per port in Traces
+	fib     *fib
+	sockets memifSockets
+	traced  int // maximum number of frames per port in Traces
 }
 
 // New returns a model with local0 and the default VRFs.
@@ -51,6 +50,8 @@ func New(engine Engine, log *slog.Logger) *Model {
 	domains := &bridgeDomains{engine: engine, log: log, byID: map[uint32]*bridge{}}
 	m := &Model{barrier: b, log: log, now: time.Now,
 		Interfaces: interfaces,
+		Proxies:    &Proxies{barrier: b, interfaces: interfaces, neighbours: neighbours, fib: fb},
+		Punt:       newPunt(b, interfaces),
 		Bridges:    &Bridges{barrier: b, interfaces: interfaces, domains: domains},
 		L2FIB:      &L2FIB{barrier: b, interfaces: interfaces, domains: domains},
 		Routes:     &Routes{barrier: b, fib: fb},
@@ -64,13 +65,11 @@ func New(engine Engine, log *slog.Logger) *Model {
 		Policers:   newPolicers(b, interfaces),
 		fib:        fb,
 		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
-		redirects:  map[redirectKey]Path{},
-		puntUDP:    map[forward.Family]bool{},
 	}
-	fb.tableDeleted = m.deleteTableProxiesLocked
+	fb.tableDeleted = m.Proxies.deleteTableLocked
 	fb.coverChanged = neighbours.coverChangedLocked
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
-	m.Interfaces.features = []feature{m, m.ACLs, m.MACIPs, m.Policers, m.Spans}
+	m.Interfaces.features = []feature{m.ACLs, m.MACIPs, m.Policers, m.Spans, m.Punt}
 	defer m.change()()
 	for _, family := range families {
 		m.fib.makeTable(forward.TableKey{Family: family}, "")
@@ -150,9 +149,9 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 		}
 	}
 	m.Spans.detachLocked(i)
-	m.deleteProxiesLocked(i)
+	m.Proxies.detachLocked(i)
 	m.fib.detach(i)
-	m.detachRedirectsLocked(i)
+	m.Punt.detachLocked(i)
 	for _, f := range families {
 		m.Tables.setLocked(i, forward.TableKey{Family: f})
 	}
@@ -162,12 +161,6 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 	if v := kindOf[VXLAN](i); v != nil {
 		m.fib.release(v.table())
 	}
-}
-
-// configureLocked sets the features of an interface.
-func (m *Model) configureLocked(i *iface, f *forward.Interface) {
-	f.Redirect4 = m.redirectLocked(i, forward.IP4)
-	f.Redirect6 = m.redirectLocked(i, forward.IP6)
 }
 
 // Watch handles the events of the packet path until ctx ends.

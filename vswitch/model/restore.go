@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +28,7 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 	m.traced = s.Traced
 	for _, step := range []func(*State) error{
 		m.Tables.restoreLocked, m.restoreSocketsLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
-		m.Policers.restoreLocked, m.restoreProxiesLocked, m.restoreInterfacesLocked,
+		m.Policers.restoreLocked, m.Proxies.restoreLocked, m.Punt.restoreLocked, m.restoreInterfacesLocked,
 		m.checkReferencesLocked,
 	} {
 		if err := step(s); err != nil {
@@ -46,7 +45,7 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 			return err
 		}
 	}
-	m.syncProxiesLocked()
+	m.Proxies.syncLocked()
 	return nil
 }
 
@@ -56,17 +55,6 @@ func (m *Model) restoreSocketsLocked(s *State) error {
 			return fmt.Errorf("%w: memif socket %d at %s and %s", errState, socket.ID, old.path, socket.Path)
 		}
 		m.sockets.byID[socket.ID] = &memifSocket{path: socket.Path, memifs: map[uint32]*iface{}}
-	}
-	return nil
-}
-
-func (m *Model) restoreProxiesLocked(s *State) error {
-	m.proxyARPs = slices.Clone(s.ProxyARPs)
-	for _, r := range s.Redirects {
-		m.redirects[redirectKey{r.Rx, r.Family}] = r.Path.path()
-	}
-	for _, f := range s.PuntUDP {
-		m.puntUDP[f] = true
 	}
 	return nil
 }

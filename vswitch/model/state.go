@@ -157,7 +157,6 @@ func (m *Model) State() *State {
 	s := &State{
 		LastIndex: m.Interfaces.lastIndex,
 		Traced:    m.traced,
-		ProxyARPs: slices.Clone(m.proxyARPs),
 	}
 	now := m.now()
 	for _, index := range m.Interfaces.indexesLocked() {
@@ -170,16 +169,10 @@ func (m *Model) State() *State {
 	m.ACLs.stateLocked(s)
 	m.MACIPs.stateLocked(s)
 	m.Policers.stateLocked(s)
+	m.Proxies.stateLocked(s)
+	m.Punt.stateLocked(s)
 	for id, socket := range m.sockets.byID {
 		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
-	}
-	for k, path := range m.redirects {
-		s.Redirects = append(s.Redirects, RedirectState{Rx: k.rx, Family: k.family, Path: PathState{path, path.gone}})
-	}
-	for _, f := range families {
-		if m.puntUDP[f] {
-			s.PuntUDP = append(s.PuntUDP, f)
-		}
 	}
 	return s
 }
