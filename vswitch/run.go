@@ -119,7 +119,7 @@ func newDataplane(c Config, broker *memif.Broker) (*dataplane, error) {
 		return nil, err
 	}
 	d.model = model.New(d.engine, c.Log)
-	d.model.SetRunDir(filepath.Dir(c.APISocket))
+	d.model.MemifSockets.SetRunDir(filepath.Dir(c.APISocket))
 	return d, nil
 }
 

@@ -385,11 +385,11 @@ func showMemifs(m *model.Model) string {
 	b.WriteString("sockets\n")
 	b.WriteString(page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "  id\tlistener\tfilename")
-		for _, f := range m.MemifSockets() {
+		for _, f := range m.MemifSockets.List() {
 			fmt.Fprintf(w, "  %d\t%s\t%s\n", f.ID, yesNo(f.Listening), f.Path)
 		}
 	}))
-	for _, m := range m.Memifs() {
+	for _, m := range m.Memifs.List() {
 		showMemif(&b, m)
 	}
 	return b.String()

@@ -66,13 +66,13 @@ func dumps(m *model.Model) map[string]string {
 		}
 	}
 	for name, list := range map[string]any{
-		"taps":    m.Taps(every),
-		"links":   m.AFPackets(),
-		"sockets": m.MemifSockets(),
-		"tunnels": m.VXLANs(every),
+		"taps":    m.Taps.List(every),
+		"links":   m.AFPackets.List(),
+		"sockets": m.MemifSockets.List(),
+		"tunnels": m.VXLANs.List(every),
 		"ACLs":    m.ACLs.List(every), "input ACLs": m.ACLs.Interfaces(every), "MACIPs": m.MACIPs.List(every),
 		"applied MACIPs": m.MACIPs.Applied(every),
-		"memifs":         m.Memifs(), "unnumbered": m.Addresses.Unnumbered(every), "proxy ARP": m.Proxies.ARPs(),
+		"memifs":         m.Memifs.List(), "unnumbered": m.Addresses.Unnumbered(every), "proxy ARP": m.Proxies.ARPs(),
 		"proxy ARP on": m.Proxies.ARPInterfaces(), "proxy ND": m.Proxies.NDs(), "mirrors": m.Spans.List(),
 		"policers": m.Policers.List(every),
 	} {
@@ -95,7 +95,7 @@ func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
 	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 		passed.Ports[i.Index] = forward.OpenPort{Interface: i.Index} // the fake engine uses no descriptors
 	}
-	for _, i := range m.Memifs() {
+	for _, i := range m.Memifs.List() {
 		if p := i.Peer; p != nil {
 			passed.Ports[i.Index] = forward.OpenPort{
 				Interface: i.Index,
@@ -180,7 +180,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	t.Helper()
 	engine := modeltest.New()
 	m := model.New(engine, slog.New(slog.DiscardHandler))
-	m.SetRunDir("/run/weft")
+	m.MemifSockets.SetRunDir("/run/weft")
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -198,23 +198,23 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	vrf := forward.TableKey{Family: forward.IP4, ID: 7}
 	m.Tables.Add(vrf, "of a network")
 	m.Tables.Add(forward.TableKey{Family: forward.IP6, ID: 7}, "")
-	gone := add(m.AddLoopback(model.Loopback{}))
-	loop := add(m.AddLoopback(model.Loopback{}))
-	tap := add(m.AddTap(model.Tap{
+	gone := add(m.Loopbacks.Add(model.Loopback{}))
+	loop := add(m.Loopbacks.Add(model.Loopback{}))
+	tap := add(m.Taps.Add(model.Tap{
 		ID:   model.NoIndex,
 		Tag:  "tag \xff of a pod",
 		Host: model.HostEnd{Name: "eth0", Namespace: "a", IP4: prefix("10.9.0.2/24")},
 	}))
-	link := add(m.AddAFPacket(model.AFPacket{HostName: "veth0", Mode: 1, Flags: model.AFPacketOffload}))
-	_, err := m.AddMemifSocket(5, "pod.sock")
+	link := add(m.AFPackets.Add(model.AFPacket{HostName: "veth0", Mode: 1, Flags: model.AFPacketOffload}))
+	_, err := m.MemifSockets.Add(5, "pod.sock")
 	ok(err)
-	packets := add(m.AddMemif(model.Memif{Socket: 5, ID: 1, Mode: model.MemifIP, Secret: "secret"}))
-	frames := add(m.AddMemif(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
+	packets := add(m.Memifs.Add(model.Memif{Socket: 5, ID: 1, Mode: model.MemifIP, Secret: "secret"}))
+	frames := add(m.Memifs.Add(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
 	double := model.SubTwoTags | model.SubExactMatch | model.SubDot1AD
-	pair := add(m.AddSub(model.Sub{Parent: frames, ID: 1, Flags: double, Outer: 500, Inner: 100}))
+	pair := add(m.SubInterfaces.Add(model.Sub{Parent: frames, ID: 1, Flags: double, Outer: 500, Inner: 100}))
 	ok(m.Bridges.Join(model.Join{Interface: pair, Bridge: 12}))
-	ok(m.SetTagRewrite(pair, model.TagRewritePop2))
-	add(m.AddVLAN(link, 100))
+	ok(m.SubInterfaces.SetTagRewrite(pair, model.TagRewritePop2))
+	add(m.SubInterfaces.AddVLAN(link, 100))
 	ok(m.Tables.Set(link, vrf))
 	ok(m.Addresses.Add(loop, prefix("10.0.0.1/24")))
 	ok(m.Addresses.Add(loop, prefix("10.0.0.2/24")))
@@ -225,7 +225,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(m.Neighbours.Add(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
 	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
 	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
-	_, err = m.AddVXLAN(model.VXLAN{
+	_, err = m.VXLANs.Add(model.VXLAN{
 		Instance:    model.NoIndex,
 		Source:      addr("10.0.0.1"),
 		Destination: addr("192.0.2.1"),
@@ -260,7 +260,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		},
 	})
 	addFeatures(t, m, features{tap: tap, packets: packets, frames: frames, loop: loop, gone: gone})
-	ok(m.DeleteLoopback(gone))
+	ok(m.Loopbacks.Delete(gone))
 	return m, engine
 }
 
@@ -301,7 +301,7 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(m.MACIPs.Apply(on.tap, macip))
 	_, err = m.Bridges.Add(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
 	ok(err)
-	bvi, err := m.AddLoopback(model.Loopback{Specified: true, Instance: 9})
+	bvi, err := m.Loopbacks.Add(model.Loopback{Specified: true, Instance: 9})
 	ok(err)
 	ok(m.SetAdminUp(bvi, true))
 	ok(m.Bridges.Join(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
@@ -358,18 +358,18 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
-	for _, v := range m.VXLANs(model.NoIndex) {
-		if _, err := m.DeleteVXLAN(v.VXLAN); err != nil {
+	for _, v := range m.VXLANs.List(model.NoIndex) {
+		if _, err := m.VXLANs.Delete(v.VXLAN); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
-		_ = m.DeleteTap(i.Index)
-		_ = m.DeleteMemif(i.Index)
-		_ = m.DeleteLoopback(i.Index)
+		_ = m.Taps.Delete(i.Index)
+		_ = m.Memifs.Delete(i.Index)
+		_ = m.Loopbacks.Delete(i.Index)
 	}
-	for _, p := range m.AFPackets() {
-		if err := m.DeleteAFPacket(p.HostName); err != nil {
+	for _, p := range m.AFPackets.List() {
+		if err := m.AFPackets.Delete(p.HostName); err != nil {
 			t.Error(err)
 		}
 	}
@@ -416,9 +416,9 @@ func FuzzRestore(f *testing.F) {
 		dumps(m)
 		for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 			_ = m.SetAdminUp(i.Index, !i.AdminUp)
-			_ = m.DeleteTap(i.Index)
-			_ = m.DeleteMemif(i.Index)
-			_ = m.DeleteLoopback(i.Index)
+			_ = m.Taps.Delete(i.Index)
+			_ = m.Memifs.Delete(i.Index)
+			_ = m.Loopbacks.Delete(i.Index)
 		}
 	})
 }

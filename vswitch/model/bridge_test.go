@@ -77,7 +77,7 @@ func TestChangesThatDeleteTheMACsLearnedOnAnInterface(t *testing.T) {
 		"join another bridge": func(b *testModel, i uint32) error {
 			return b.Bridges.Join(Join{Interface: i, Bridge: 2})
 		},
-		"delete interface": (*testModel).DeleteTap,
+		"delete interface": func(b *testModel, i uint32) error { return b.Taps.Delete(i) },
 		"flush interface":  func(b *testModel, i uint32) error { return b.L2FIB.FlushInterface(i) },
 		"flush all":        func(b *testModel, _ uint32) error { b.L2FIB.FlushAll(); return nil },
 		"flush bridge":     func(b *testModel, _ uint32) error { return b.L2FIB.FlushBridge(1) },
@@ -101,7 +101,7 @@ func TestStaticMACIsDeletedWithItsBridgeAndNotWithItsInterface(t *testing.T) {
 	b := newTestModel()
 	index := b.bridged(t)
 	do(t, b.L2FIB.Add(L2Entry{Bridge: 1, MAC: someMAC, Interface: index, Static: true}))
-	do(t, b.DeleteTap(index))
+	do(t, b.Taps.Delete(index))
 	if e := b.only(t); e.Interface != index || !e.Static {
 		t.Errorf("%+v", e)
 	}
@@ -154,7 +154,7 @@ func TestDeletedBVIDeletesOnlyItsOwnL2Entry(t *testing.T) {
 	do(t, b.Bridges.Join(Join{Interface: loop, Bridge: 1, BVI: true}))
 	filter := L2Entry{Bridge: 1, MAC: frame.MAC{6}, Filter: true}
 	do(t, b.L2FIB.Add(filter))
-	do(t, b.DeleteLoopback(loop))
+	do(t, b.Loopbacks.Delete(loop))
 	if e := b.only(t); !e.Filter || e.MAC != filter.MAC {
 		t.Errorf("%+v", e)
 	}

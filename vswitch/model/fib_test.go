@@ -36,7 +36,7 @@ func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
 	b := newTestModel()
 	index := b.tap(t)
 	b.route(t, "10.1.0.0/16", Path{Interface: index})
-	do(t, b.DeleteTap(index))
+	do(t, b.Taps.Delete(index))
 	b.Interfaces.lastIndex = index - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != index {
 		t.Fatalf("index is %d, want %d", again, index)

@@ -18,21 +18,27 @@ type Loopback struct {
 
 type loopback struct{ instance uint32 }
 
-// AddLoopback creates loop<instance> and returns its index.
-func (m *Model) AddLoopback(l Loopback) (uint32, error) {
-	defer m.change()()
+// Loopbacks are the loopbacks.
+type Loopbacks struct {
+	*barrier
+	interfaces *Interfaces
+}
+
+// Add creates loop<instance> and returns its index.
+func (ls *Loopbacks) Add(l Loopback) (uint32, error) {
+	defer ls.change()()
 	want := NoIndex
 	if l.Specified {
 		want = min(l.Instance, maxLoopbacks)
 	}
-	instance, free := chooseInstance(m.Interfaces, want, func(l *loopback) uint32 { return l.instance })
+	instance, free := chooseInstance(ls.interfaces, want, func(l *loopback) uint32 { return l.instance })
 	if !free || instance >= maxLoopbacks {
 		return NoIndex, InvalidRegistration
 	}
 	if l.MAC.IsZero() {
 		l.MAC = frame.MAC{0: 0xde, 1: 0xad, 5: byte(instance)}
 	}
-	index, err := m.Interfaces.freeIndexLocked()
+	index, err := ls.interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -43,8 +49,8 @@ func (m *Model) AddLoopback(l Loopback) (uint32, error) {
 		MAC:     l.MAC,
 	})
 	i.kind = &loopback{instance}
-	return m.Interfaces.addLocked(i)
+	return ls.interfaces.addLocked(i)
 }
 
-// DeleteLoopback deletes a loopback. For other interfaces it returns InvalidSwIfIndex.
-func (m *Model) DeleteLoopback(index uint32) error { return deleteKind[loopback](m.Interfaces, index) }
+// Delete deletes a loopback. For other interfaces it returns InvalidSwIfIndex.
+func (ls *Loopbacks) Delete(index uint32) error { return deleteKind[loopback](ls.interfaces, index) }

@@ -31,7 +31,7 @@ func newTestModel() *testModel {
 // tap creates a tap and sets it up.
 func (b *testModel) tap(t *testing.T) uint32 {
 	t.Helper()
-	index, err := b.AddTap(Tap{ID: NoIndex})
+	index, err := b.Taps.Add(Tap{ID: NoIndex})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (b *testModel) tap(t *testing.T) uint32 {
 // loopback creates a loopback with addresses and sets it up.
 func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 	t.Helper()
-	index, err := b.AddLoopback(Loopback{})
+	index, err := b.Loopbacks.Add(Loopback{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
@@ -18,26 +17,51 @@ import (
 type Model struct {
 	*barrier
 	log *slog.Logger
-	now func() time.Time
 
 	Interfaces *Interfaces
-	Proxies    *Proxies
-	Punt       *Punt
-	Bridges    *Bridges
-	L2FIB      *L2FIB
-	Routes     *Routes
+	Kinds
+	Features
+	Layer2
+	Layer3
+
+	fib    *fib
+	traced int // maximum number of frames per port in Traces
+}
+
+// Kinds are the kinds of interfaces, which clients create and delete, and what they need for it.
+type Kinds struct {
+	Loopbacks     *Loopbacks
+	Taps          *Taps
+	AFPackets     *AFPackets
+	Memifs        *Memifs
+	MemifSockets  *MemifSockets
+	VXLANs        *VXLANs
+	SubInterfaces *SubInterfaces
+}
+
+// Features act on the packets of the interfaces that they are applied to.
+type Features struct {
+	ACLs     *ACLs
+	MACIPs   *MACIPs
+	Policers *Policers
+	Spans    *Spans
+	Punt     *Punt
+}
+
+// Layer2 is the bridging of frames.
+type Layer2 struct {
+	Bridges *Bridges
+	L2FIB   *L2FIB
+}
+
+// Layer3 is the forwarding of packets.
+type Layer3 struct {
 	Addresses  *Addresses
 	IP6        *IP6
 	Tables     *Tables
+	Routes     *Routes
 	Neighbours *Neighbours
-	Spans      *Spans
-	ACLs       *ACLs
-	MACIPs     *MACIPs
-	Policers   *Policers
-
-	fib     *fib
-	sockets memifSockets
-	traced  int // maximum number of frames per port in Traces
+	Proxies    *Proxies
 }
 
 // New returns a model with local0 and the default VRFs.
@@ -45,29 +69,18 @@ func New(engine Engine, log *slog.Logger) *Model {
 	b := &barrier{engine: engine}
 	interfaces := newInterfaces(b, log)
 	fb := newFIB(engine, log, interfaces.byIndex)
-	neighbours := newNeighbours(b, interfaces, fb)
-	v6 := &IP6{barrier: b, interfaces: interfaces}
-	domains := &bridgeDomains{engine: engine, log: log, byID: map[uint32]*bridge{}}
-	m := &Model{barrier: b, log: log, now: time.Now,
+	m := &Model{
+		barrier:    b,
+		log:        log,
 		Interfaces: interfaces,
-		Proxies:    &Proxies{barrier: b, interfaces: interfaces, neighbours: neighbours, fib: fb},
-		Punt:       newPunt(b, interfaces),
-		Bridges:    &Bridges{barrier: b, interfaces: interfaces, domains: domains},
-		L2FIB:      &L2FIB{barrier: b, interfaces: interfaces, domains: domains},
-		Routes:     &Routes{barrier: b, fib: fb},
-		Addresses:  &Addresses{barrier: b, interfaces: interfaces, neighbours: neighbours, ip6: v6, fib: fb},
-		IP6:        v6,
-		Tables:     &Tables{barrier: b, interfaces: interfaces, neighbours: neighbours, fib: fb},
-		Neighbours: neighbours,
-		Spans:      &Spans{barrier: b, interfaces: interfaces},
-		ACLs:       newACLs(b, interfaces),
-		MACIPs:     newMACIPs(b, interfaces),
-		Policers:   newPolicers(b, interfaces),
+		Kinds:      newKinds(interfaces, fb),
+		Features:   newFeatures(interfaces),
+		Layer2:     newLayer2(interfaces),
+		Layer3:     newLayer3(interfaces, fb),
 		fib:        fb,
-		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
 	}
 	fb.tableDeleted = m.Proxies.deleteTableLocked
-	fb.coverChanged = neighbours.coverChangedLocked
+	fb.coverChanged = m.Neighbours.coverChangedLocked
 	m.Interfaces.deleteLocked = m.deleteInterfaceLocked
 	m.Interfaces.features = []feature{m.ACLs, m.MACIPs, m.Policers, m.Spans, m.Punt}
 	defer m.change()()
@@ -77,6 +90,51 @@ func New(engine Engine, log *slog.Logger) *Model {
 	m.Interfaces.byIndex[0] = newIface(Interface{Name: "local0", DevType: "local"})
 	m.Interfaces.syncLocked(m.Interfaces.byIndex[0])
 	return m
+}
+
+func newKinds(is *Interfaces, fb *fib) Kinds {
+	sockets := &MemifSockets{barrier: is.barrier, byID: map[uint32]*memifSocket{}}
+	return Kinds{
+		Loopbacks:     &Loopbacks{barrier: is.barrier, interfaces: is},
+		Taps:          &Taps{barrier: is.barrier, log: is.log, interfaces: is},
+		AFPackets:     &AFPackets{barrier: is.barrier, log: is.log, interfaces: is},
+		Memifs:        &Memifs{barrier: is.barrier, log: is.log, interfaces: is, sockets: sockets},
+		MemifSockets:  sockets,
+		VXLANs:        &VXLANs{barrier: is.barrier, interfaces: is, fib: fb},
+		SubInterfaces: &SubInterfaces{barrier: is.barrier, interfaces: is},
+	}
+}
+
+func newFeatures(is *Interfaces) Features {
+	return Features{
+		ACLs:     newACLs(is.barrier, is),
+		MACIPs:   newMACIPs(is.barrier, is),
+		Policers: newPolicers(is.barrier, is),
+		Spans:    &Spans{barrier: is.barrier, interfaces: is},
+		Punt:     newPunt(is.barrier, is),
+	}
+}
+
+func newLayer2(is *Interfaces) Layer2 {
+	domains := &bridgeDomains{engine: is.engine, log: is.log, byID: map[uint32]*bridge{}}
+	return Layer2{
+		Bridges: &Bridges{barrier: is.barrier, interfaces: is, domains: domains},
+		L2FIB:   &L2FIB{barrier: is.barrier, interfaces: is, domains: domains},
+	}
+}
+
+func newLayer3(is *Interfaces, fb *fib) Layer3 {
+	b := is.barrier
+	neighbours := newNeighbours(b, is, fb)
+	v6 := &IP6{barrier: b, interfaces: is}
+	return Layer3{
+		Addresses:  &Addresses{barrier: b, interfaces: is, neighbours: neighbours, ip6: v6, fib: fb},
+		IP6:        v6,
+		Tables:     &Tables{barrier: b, interfaces: is, neighbours: neighbours, fib: fb},
+		Routes:     &Routes{barrier: b, fib: fb},
+		Neighbours: neighbours,
+		Proxies:    &Proxies{barrier: b, interfaces: is, neighbours: neighbours, fib: fb},
+	}
 }
 
 // SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows, and a sub-interface
@@ -133,7 +191,7 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 		}
 	}
 	if c := kindOf[Memif](i); c != nil {
-		delete(m.sockets.byID[c.Socket].memifs, c.ID)
+		delete(m.MemifSockets.byID[c.Socket].memifs, c.ID)
 	}
 	m.Bridges.domains.leave(i)
 	for a := range i.neighbours {
@@ -191,7 +249,7 @@ func (m *Model) Handle(e forward.Event) {
 			m.log.Info("port recovered", "interface", i.Name)
 			m.setPortLocked(i, false)
 		case forward.PeerConnected, forward.PeerGone:
-			m.logPeerLocked(i, e)
+			m.Memifs.logPeerLocked(i, e)
 			i.peer.MemifPeer = e.Peer
 			m.setPortLocked(i, e.Kind == forward.PeerGone)
 		}

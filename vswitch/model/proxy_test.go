@@ -12,7 +12,7 @@ func TestPuntRedirectDoesNotUseNewInterfaceWithIndexOfDeletedOne(t *testing.T) {
 	rx := b.tap(t)
 	target := b.tap(t)
 	do(t, b.Punt.SetRedirect(rx, forward.IP4, []Path{{Interface: target}}))
-	do(t, b.DeleteTap(target))
+	do(t, b.Taps.Delete(target))
 	b.Interfaces.lastIndex = target - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != target {
 		t.Fatalf("index is %d, want %d", again, target)

@@ -27,7 +27,7 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 	m.Interfaces.lastIndex = s.LastIndex
 	m.traced = s.Traced
 	for _, step := range []func(*State) error{
-		m.Tables.restoreLocked, m.restoreSocketsLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
+		m.Tables.restoreLocked, m.MemifSockets.restoreLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
 		m.Policers.restoreLocked, m.Proxies.restoreLocked, m.Punt.restoreLocked, m.restoreInterfacesLocked,
 		m.checkReferencesLocked,
 	} {
@@ -46,16 +46,6 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 		}
 	}
 	m.Proxies.syncLocked()
-	return nil
-}
-
-func (m *Model) restoreSocketsLocked(s *State) error {
-	for _, socket := range s.Sockets {
-		if old := m.sockets.byID[socket.ID]; old != nil && old.path != socket.Path {
-			return fmt.Errorf("%w: memif socket %d at %s and %s", errState, socket.ID, old.path, socket.Path)
-		}
-		m.sockets.byID[socket.ID] = &memifSocket{path: socket.Path, memifs: map[uint32]*iface{}}
-	}
 	return nil
 }
 
@@ -106,40 +96,12 @@ type checker interface {
 
 // checkReferencesLocked checks that the objects that interfaces refer to exist, and counts the users of VRFs.
 func (m *Model) checkReferencesLocked(*State) error {
+	checkers := []checker{m.SubInterfaces, m.Memifs, m.Tables, m.Addresses, m.ACLs, m.Policers, m.Spans}
 	for _, i := range m.Interfaces.byIndex {
-		if err := m.checkSubLocked(i); err != nil {
-			return err
-		}
-		for _, part := range []checker{m.Tables, m.Addresses, m.ACLs, m.Policers, m.Spans} {
+		for _, part := range checkers {
 			if err := part.checkLocked(i); err != nil {
 				return err
 			}
-		}
-		if c := kindOf[Memif](i); c != nil {
-			socket := m.sockets.byID[c.Socket]
-			if socket == nil || socket.memifs[c.ID] != nil {
-				return fmt.Errorf("%w: %s is on memif socket %d", errState, i.Name, c.Socket)
-			}
-			socket.memifs[c.ID] = i
-		}
-	}
-	return nil
-}
-
-// checkSubLocked checks a sub-interface's parent, and that no other one has its tags.
-func (m *Model) checkSubLocked(i *iface) error {
-	s := kindOf[Sub](i)
-	if s == nil {
-		return nil
-	}
-	match, known := s.match()
-	parent := m.Interfaces.byIndex[s.Parent]
-	if !known || parent == nil || !parent.hasPort() || !parent.ethernet {
-		return fmt.Errorf("%w: %s is a part of interface %d", errState, i.Name, s.Parent)
-	}
-	for other, is := range m.Interfaces.subsLocked(parent) {
-		if same, _ := is.match(); other != i && (same == match || is.ID == s.ID) {
-			return fmt.Errorf("%w: %s has the tags of %s", errState, i.Name, other.Name)
 		}
 	}
 	return nil
@@ -187,7 +149,7 @@ func (m *Model) restorePortLocked(i *iface, from forward.OpenPort) error {
 	case *AFPacket:
 		return m.engine.AdoptAFPacket(i.Index, kind.config(), from.Descriptors)
 	case *Memif:
-		if err := m.engine.OpenMemif(i.Index, kind.config(m.sockets.byID[kind.Socket], i.Name)); err != nil {
+		if err := m.engine.OpenMemif(i.Index, kind.config(m.MemifSockets.byID[kind.Socket], i.Name)); err != nil {
 			return errors.Join(err, closeEach(from.Descriptors))
 		}
 		m.restorePeerLocked(i, from)

@@ -158,12 +158,13 @@ func (m *Model) State() *State {
 		LastIndex: m.Interfaces.lastIndex,
 		Traced:    m.traced,
 	}
-	now := m.now()
+	now := time.Now()
 	for _, index := range m.Interfaces.indexesLocked() {
 		one := m.Interfaces.byIndex[index].state(now)
 		one.Sessions = m.engine.Sessions(index)
 		s.Interfaces = append(s.Interfaces, one)
 	}
+	m.MemifSockets.stateLocked(s)
 	m.Tables.stateLocked(s)
 	m.Bridges.stateLocked(s)
 	m.ACLs.stateLocked(s)
@@ -171,9 +172,6 @@ func (m *Model) State() *State {
 	m.Policers.stateLocked(s)
 	m.Proxies.stateLocked(s)
 	m.Punt.stateLocked(s)
-	for id, socket := range m.sockets.byID {
-		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
-	}
 	return s
 }
 

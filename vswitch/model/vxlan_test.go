@@ -23,7 +23,7 @@ func vxlanBetween(source, destination string) VXLAN {
 
 func (b *testModel) vxlan(t *testing.T, v VXLAN) uint32 {
 	t.Helper()
-	index, err := b.AddVXLAN(v)
+	index, err := b.VXLANs.Add(v)
 	do(t, err)
 	return index
 }
@@ -72,10 +72,10 @@ func TestVXLANRetvals(t *testing.T) {
 			b.vxlan(t, good)
 			v := good
 			c.change(&v)
-			if index, err := b.AddVXLAN(v); !errors.Is(err, c.want) || index != NoIndex {
+			if index, err := b.VXLANs.Add(v); !errors.Is(err, c.want) || index != NoIndex {
 				t.Errorf("%d, %v, wanted %v", index, err, c.want)
 			}
-			if len(b.VXLANs(NoIndex)) != 1 {
+			if len(b.VXLANs.List(NoIndex)) != 1 {
 				t.Error("the rejected tunnel exists")
 			}
 		})
@@ -102,15 +102,15 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 	if want := []string{"vxlan_tunnel1", "vxlan_tunnel0", "vxlan_tunnel2"}; !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
-	if d := b.VXLANs(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 ||
+	if d := b.VXLANs.List(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 ||
 		d[0].DecapNext != 1 {
 		t.Errorf("%+v", d)
 	}
 	v.VNI = 11
-	if index, err := b.DeleteVXLAN(v); err != nil || index != first {
+	if index, err := b.VXLANs.Delete(v); err != nil || index != first {
 		t.Error(index, err)
 	}
-	if _, err := b.DeleteVXLAN(v); !errors.Is(err, NoSuchEntry) {
+	if _, err := b.VXLANs.Delete(v); !errors.Is(err, NoSuchEntry) {
 		t.Errorf("deleted twice: %v", err)
 	}
 }
@@ -153,8 +153,8 @@ func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	if !slices.ContainsFunc(b.Tables.List(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the tunnel does not keep its VRF")
 	}
-	do(t, b.DeleteLoopback(loop))
-	if _, err := b.DeleteVXLAN(v); err != nil {
+	do(t, b.Loopbacks.Delete(loop))
+	if _, err := b.VXLANs.Delete(v); err != nil {
 		t.Error(err)
 	}
 	if slices.ContainsFunc(b.Tables.List(), func(t Table) bool { return t.ID == 7 }) {
