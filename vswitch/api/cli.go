@@ -44,7 +44,7 @@ func command(m *model.Model, line string) string {
 	case joined == "show trace":
 		return showTrace(m)
 	case joined == "clear trace":
-		m.SetTrace(0)
+		m.Traces.SetFrames(0)
 		return ""
 	case strings.HasPrefix(joined, "trace add "):
 		return addTrace(m, words[2:])
@@ -77,7 +77,7 @@ func addTrace(m *model.Model, words []string) string {
 	if err != nil {
 		return unknownInput(words[1:])
 	}
-	m.SetTrace(int(n))
+	m.Traces.SetFrames(int(n))
 	return ""
 }
 
@@ -153,7 +153,7 @@ func showErrors(m *model.Model) string {
 
 func showTrace(m *model.Model) string {
 	var b strings.Builder
-	for _, t := range m.Traces() {
+	for _, t := range m.Traces.List() {
 		fmt.Fprintf(&b, "------------------- Start of trace on %s -------------------\n", t.Name)
 		for n, line := range t.Lines {
 			fmt.Fprintf(&b, "Packet %d\n\n  %s\n\n", n+1, line)

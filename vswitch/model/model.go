@@ -23,9 +23,9 @@ type Model struct {
 	Features
 	Layer2
 	Layer3
+	Traces *Traces
 
-	fib    *fib
-	traced int // maximum number of frames per port in Traces
+	fib *fib
 }
 
 // Kinds are the kinds of interfaces, which clients create and delete, and what they need for it.
@@ -77,6 +77,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 		Features:   newFeatures(interfaces),
 		Layer2:     newLayer2(interfaces),
 		Layer3:     newLayer3(interfaces, fb),
+		Traces:     &Traces{barrier: b, interfaces: interfaces},
 		fib:        fb,
 	}
 	fb.tableDeleted = m.Proxies.deleteTableLocked
@@ -273,26 +274,3 @@ func (m *Model) Drops() map[string]uint64 { return m.engine.Drops() }
 
 // Loads returns the load of the workers.
 func (m *Model) Loads() []forward.Load { return m.engine.Loads() }
-
-// Trace holds the last frames that a port received.
-type Trace struct {
-	Name  string
-	Lines []string
-}
-
-// SetTrace sets the maximum number of frames per port in Traces. The packet path always records the last frames.
-func (m *Model) SetTrace(frames int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.traced = frames
-}
-
-// Traces lists the ports that have received frames, with the last frames.
-func (m *Model) Traces() []Trace {
-	return listInterfaces(m.Interfaces, NoIndex, func(i *iface) (t Trace, ok bool) {
-		if m.traced > 0 && i.hasPort() {
-			t = Trace{Name: i.Name, Lines: m.engine.Trace(i.Index, m.traced)}
-		}
-		return t, len(t.Lines) > 0
-	})
-}

@@ -25,7 +25,7 @@ type Passed struct {
 func (m *Model) Restore(s *State, passed *Passed) error {
 	defer m.change()()
 	m.Interfaces.lastIndex = s.LastIndex
-	m.traced = s.Traced
+	m.Traces.frames = s.Traced
 	for _, step := range []func(*State) error{
 		m.Tables.restoreLocked, m.MemifSockets.restoreLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
 		m.Policers.restoreLocked, m.Proxies.restoreLocked, m.Punt.restoreLocked, m.restoreInterfacesLocked,

@@ -156,7 +156,7 @@ func (m *Model) State() *State {
 	defer m.mu.Unlock()
 	s := &State{
 		LastIndex: m.Interfaces.lastIndex,
-		Traced:    m.traced,
+		Traced:    m.Traces.frames,
 	}
 	now := time.Now()
 	for _, index := range m.Interfaces.indexesLocked() {
