@@ -182,6 +182,19 @@ func (as *Addresses) isDonorLocked(i *iface) bool {
 	return false
 }
 
+// detachLocked removes the addresses of an interface that is being deleted, also from the interfaces that use them.
+func (as *Addresses) detachLocked(i *iface) {
+	i.addresses = nil
+	i.donor = NoIndex
+	i.AdminUp = false
+	as.updateConnectedLocked(i)
+	for _, other := range as.interfaces.byIndex {
+		if other.donor == i.Index {
+			as.setDonorLocked(other, NoIndex)
+		}
+	}
+}
+
 // updateConnectedLocked updates the connected routes of an interface. As in VPP they exist while it is admin up.
 func (as *Addresses) updateConnectedLocked(i *iface) {
 	want := map[routeKey]fibRoute{}

@@ -53,35 +53,51 @@ type iface struct {
 	ethernet   bool
 	kind       any // *loopback, *Tap, *AFPacket, *Memif, *VXLAN or *Sub; nil for local0
 	peer       peer
-	macip      uint32 // index of the MACIP ACL, or NoIndex
-	acls       ACLLists
-	proxyARP   bool
-	proxyND    bool
-	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts behind the interface for which other interfaces answer
-	portFailed bool                            // the port has failed or, for a memif, has no client
+	portFailed bool    // the port has failed or, for a memif, has no client
+	bridge     *bridge // or nil
+	applied
+	layer3
+	proxied
+}
+
+// applied are the features of an interface.
+type applied struct {
+	macip    uint32 // index of the MACIP ACL, or NoIndex
+	acls     ACLLists
+	policers [policings]uint32    // indexes by direction, or NoIndex
+	mirrors  map[uint32]SpanState // by target
+}
+
+// layer3 is the part of an interface in its VRFs.
+type layer3 struct {
 	vrfs       map[forward.Family]uint32
-	addresses  []netip.Prefix // in the order of AddAddress
+	addresses  []netip.Prefix // in the order of Addresses.Add
 	donor      uint32         // interface with the addresses that this one uses, or NoIndex
 	ip6        ip6
 	neighbours map[netip.Addr]*neighbour
-	bridge     *bridge               // or nil
-	mirrors    map[uint32]SpanState  // by target
-	policers   [policings]uint32     // indexes by direction, or NoIndex
 	connected  map[routeKey]fibRoute // routes of the addresses
 	routes     map[routeKey]struct{} // routes with a path over the interface
 }
 
+// proxied are the addresses that interfaces answer for.
+type proxied struct {
+	proxyARP   bool
+	proxyND    bool
+	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts behind the interface for which other interfaces answer
+}
+
 func newIface(i Interface) *iface {
 	return &iface{
-		Interface:  i,
-		donor:      NoIndex,
-		macip:      NoIndex,
-		policers:   noPolicers,
-		vrfs:       map[forward.Family]uint32{},
-		neighbours: map[netip.Addr]*neighbour{},
-		proxyHosts: map[netip.Addr]forward.TableKey{},
-		connected:  map[routeKey]fibRoute{},
-		routes:     map[routeKey]struct{}{},
+		Interface: i,
+		applied:   applied{macip: NoIndex, policers: noPolicers},
+		layer3: layer3{
+			vrfs:       map[forward.Family]uint32{},
+			donor:      NoIndex,
+			neighbours: map[netip.Addr]*neighbour{},
+			connected:  map[routeKey]fibRoute{},
+			routes:     map[routeKey]struct{}{},
+		},
+		proxied: proxied{proxyHosts: map[netip.Addr]forward.TableKey{}},
 	}
 }
 
@@ -390,6 +406,23 @@ func cutTag(tag string) string {
 // accept.
 func (is *Interfaces) SetGSO(index uint32) error {
 	return is.with(index, func(*iface) error { return nil })
+}
+
+// closePortLocked closes the port of an interface, if it has one.
+func (is *Interfaces) closePortLocked(i *iface) {
+	if !i.hasPort() {
+		return
+	}
+	if err := is.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
+		is.log.Error("port not closed", "interface", i.Name, "err", err)
+	}
+}
+
+// removeLocked removes an interface that nothing depends on.
+func (is *Interfaces) removeLocked(i *iface) {
+	delete(is.byIndex, i.Index)
+	is.engine.DelInterface(i.Index)
+	is.notify(InterfaceEvent{Index: i.Index, Deleted: true})
 }
 
 // Traffic is an interface with its counters.

@@ -137,6 +137,13 @@ type peer struct {
 // quietPeriod is the time after a connect or disconnect in which another connect is logged at debug level only.
 const quietPeriod = 2 * time.Second
 
+// detachLocked removes a memif that is being deleted from its socket.
+func (ms *Memifs) detachLocked(i *iface) {
+	if c := kindOf[Memif](i); c != nil {
+		delete(ms.sockets.byID[c.Socket].memifs, c.ID)
+	}
+}
+
 // logPeerLocked logs a connect or disconnect. A client that reconnects all the time does not fill the log.
 func (ms *Memifs) logPeerLocked(i *iface, e forward.Event) {
 	now := time.Now()

@@ -4,7 +4,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 
@@ -186,40 +185,18 @@ func (m *Model) deleteInterfaceLocked(i *iface) {
 	for sub := range m.Interfaces.subsLocked(i) {
 		m.deleteInterfaceLocked(sub)
 	}
-	if i.hasPort() {
-		if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
-			m.log.Error("port not closed", "interface", i.Name, "err", err)
-		}
-	}
-	if c := kindOf[Memif](i); c != nil {
-		delete(m.MemifSockets.byID[c.Socket].memifs, c.ID)
-	}
+	m.Interfaces.closePortLocked(i)
+	m.Memifs.detachLocked(i)
 	m.Bridges.domains.leave(i)
-	for a := range i.neighbours {
-		m.Neighbours.deleteLocked(i, a)
-	}
-	i.addresses = nil
-	i.donor = NoIndex
-	i.AdminUp = false
-	m.Addresses.updateConnectedLocked(i)
-	for _, other := range m.Interfaces.byIndex {
-		if other.donor == i.Index {
-			m.Addresses.setDonorLocked(other, NoIndex)
-		}
-	}
+	m.Neighbours.detachLocked(i)
+	m.Addresses.detachLocked(i)
 	m.Spans.detachLocked(i)
 	m.Proxies.detachLocked(i)
 	m.fib.detach(i)
 	m.Punt.detachLocked(i)
-	for _, f := range families {
-		m.Tables.setLocked(i, forward.TableKey{Family: f})
-	}
-	delete(m.Interfaces.byIndex, i.Index)
-	m.engine.DelInterface(i.Index)
-	m.Interfaces.notify(InterfaceEvent{Index: i.Index, Deleted: true})
-	if v := kindOf[VXLAN](i); v != nil {
-		m.fib.release(v.table())
-	}
+	m.Tables.detachLocked(i)
+	m.Interfaces.removeLocked(i)
+	m.VXLANs.releaseLocked(i)
 }
 
 // Watch handles the events of the packet path until ctx ends.

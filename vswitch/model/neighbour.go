@@ -148,6 +148,13 @@ func (ns *Neighbours) deleteLearnedLocked(i *iface, match func(netip.Addr) bool)
 	}
 }
 
+// detachLocked deletes the neighbours of an interface that is being deleted.
+func (ns *Neighbours) detachLocked(i *iface) {
+	for a := range i.neighbours {
+		ns.deleteLocked(i, a)
+	}
+}
+
 // updateRoutesLocked updates the host routes of all neighbours of an interface.
 func (ns *Neighbours) updateRoutesLocked(i *iface) {
 	for a := range i.neighbours {

@@ -142,6 +142,13 @@ func (ts *Tables) setLocked(i *iface, k forward.TableKey) {
 	ts.neighbours.updateRoutesLocked(i)
 }
 
+// detachLocked removes an interface that is being deleted from its VRFs.
+func (ts *Tables) detachLocked(i *iface) {
+	for _, f := range families {
+		ts.setLocked(i, forward.TableKey{Family: f})
+	}
+}
+
 func (fb *fib) release(k forward.TableKey) {
 	if t := fb.tables[k]; t != nil {
 		t.users--

@@ -165,6 +165,13 @@ func (vs *VXLANs) findLocked(v VXLAN) *iface {
 	return nil
 }
 
+// releaseLocked ends the use of a VRF by a deleted tunnel.
+func (vs *VXLANs) releaseLocked(i *iface) {
+	if v := kindOf[VXLAN](i); v != nil {
+		vs.fib.release(v.table())
+	}
+}
+
 // tunnel returns the tunnel for the engine.
 func (v *VXLAN) tunnel() *forward.Tunnel {
 	return &forward.Tunnel{Source: netip.AddrPortFrom(v.Source, v.SourcePort), VNI: v.VNI, Table: v.VRF,
