@@ -63,7 +63,8 @@ var aclHandlers = []handler{
 		if int(r.NInput) > len(r.Acls) {
 			return model.InvalidValue
 		}
-		return m.ACLs.SetInterface(uint32(r.SwIfIndex), model.ACLLists{Input: r.Acls[:r.NInput], Output: r.Acls[r.NInput:]})
+		lists := model.ACLLists{Input: r.Acls[:r.NInput], Output: r.Acls[r.NInput:]}
+		return m.ACLs.SetInterface(uint32(r.SwIfIndex), lists)
 	}),
 	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs.List(r.ACLIndex), nil },
 		func(_ *acl.ACLDump, a model.IPACLDetails) acl.ACLDetails {

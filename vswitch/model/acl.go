@@ -240,7 +240,7 @@ type ACLHits struct {
 	Rules []forward.RuleHits
 }
 
-// Hits lists the counters of all ACLs, by index; none unless CountACLs is on.
+// Hits lists the counters of all ACLs, by index; none unless Count is on.
 func (as *ACLs) Hits() []ACLHits {
 	as.mu.Lock()
 	defer as.mu.Unlock()

@@ -74,7 +74,7 @@ func (as *Addresses) DeleteAll(index uint32) error {
 	})
 }
 
-// List lists an interface's own addresses of a family in the order of AddAddress.
+// List lists an interface's own addresses of a family in the order of Add.
 func (as *Addresses) List(index uint32, f forward.Family) (list []netip.Prefix, err error) {
 	err = as.interfaces.with(index, func(i *iface) error {
 		list = slices.DeleteFunc(slices.Clone(i.addresses), func(p netip.Prefix) bool {

@@ -18,7 +18,7 @@ const maxBridgeID = 1<<24 - 1
 
 // Bridge holds the fields of bridge_domain_add_del_v2.
 type Bridge struct {
-	ID    uint32 // NoIndex in AddBridge: lowest free id
+	ID    uint32 // NoIndex in Bridges.Add: lowest free id
 	Flags BridgeFlags
 	Age   uint8 // minutes until learned MACs expire; 0: never
 	Tag   string

@@ -305,7 +305,7 @@ func (is *Interfaces) configurationLocked(i *iface) forward.Interface {
 	return f
 }
 
-// ipMTU returns the IP MTU. SetMTU keeps the MTUs of IPv4 and IPv6 equal.
+// ipMTU returns the IP MTU. Interfaces.SetMTU keeps the MTUs of IPv4 and IPv6 equal.
 func (i *iface) ipMTU() int { return int(protocolMTU(i.MTU, 1)) }
 
 // InterfaceFilter selects interfaces as sw_interface_dump does: a name takes precedence over an index,

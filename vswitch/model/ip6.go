@@ -10,7 +10,7 @@ import (
 // ip6 is the IPv6 state of an interface.
 type ip6 struct {
 	linkLocal netip.Addr // valid if IPv6 is enabled
-	locks     int        // number of IPv6 addresses and calls of EnableIP6
+	locks     int        // number of IPv6 addresses and calls of IP6.Enable
 }
 
 func (s *ip6) on() bool { return s.linkLocal.IsValid() }

@@ -9,7 +9,7 @@ import (
 // maxLoopbacks is VPP's LOOPBACK_MAX_INSTANCE.
 const maxLoopbacks = 16 << 10
 
-// Loopback holds the parameters of AddLoopback.
+// Loopback holds the parameters of Loopbacks.Add.
 type Loopback struct {
 	MAC       frame.MAC // zero: de:ad:00:00:00 and the instance
 	Specified bool      // use Instance; otherwise the lowest free one

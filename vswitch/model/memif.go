@@ -159,8 +159,8 @@ func (ms *Memifs) logPeerLocked(i *iface, e forward.Event) {
 		ms.log.Log(context.Background(), level, "memif disconnected", "interface", i.Name, "err", e.Err)
 		return
 	}
-	ms.log.Log(context.Background(), level, "memif connected", "interface", i.Name, "peer", e.Peer.Name, "peerInterface",
-		e.Peer.Interface)
+	ms.log.Log(context.Background(), level, "memif connected", "interface", i.Name,
+		"peer", e.Peer.Name, "peerInterface", e.Peer.Interface)
 }
 
 // checkLocked checks that the socket of a memif exists, and adds the memif to it.

@@ -135,8 +135,8 @@ func TestNumberOfNeighboursIsLimited(t *testing.T) {
 	on := b.tap(t)
 	b.Model.Neighbours.count[forward.IP4] = maxNeighbours - 1
 	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
-	if err := b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err,
-		LimitExceeded) {
+	err := b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC})
+	if !errors.Is(err, LimitExceeded) {
 		t.Fatal(err)
 	}
 	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))

@@ -47,7 +47,7 @@ func (ps *Proxies) DeleteARP(r forward.ProxyRange) error {
 	return nil
 }
 
-// ARPs lists the ranges in the order of AddProxyARP.
+// ARPs lists the ranges in the order of AddARP.
 func (ps *Proxies) ARPs() []forward.ProxyRange {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

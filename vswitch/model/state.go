@@ -21,7 +21,7 @@ const StateVersion = 4
 // state, such as the users of VRFs, is not in it, nor are the MACs and counters of the packet path.
 // Ports are passed beside it.
 type State struct {
-	LastIndex  uint32 // see freeIndexLocked
+	LastIndex  uint32 // see Interfaces.freeIndexLocked
 	LastRoute  uint32 // see fib.lastEntry
 	Traced     int
 	Interfaces []InterfaceState

@@ -91,7 +91,9 @@ func (vs *VXLANs) Delete(v VXLAN) (uint32, error) {
 
 // List lists the tunnel of the given index, or all for NoIndex.
 func (vs *VXLANs) List(index uint32) []VXLANDetails {
-	return listKind(vs.interfaces, index, func(i *iface, v *VXLAN) VXLANDetails { return VXLANDetails{VXLAN: *v, Index: i.Index} })
+	return listKind(vs.interfaces, index, func(i *iface, v *VXLAN) VXLANDetails {
+		return VXLANDetails{VXLAN: *v, Index: i.Index}
+	})
 }
 
 // complete sets defaults.
