@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// published is what the workers read, and the workers.
+// published has the workers and the state that they read.
 type published struct {
 	workers []*worker
 	live    atomic.Pointer[snapshot]

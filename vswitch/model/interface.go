@@ -418,7 +418,7 @@ func (is *Interfaces) closePortLocked(i *iface) {
 	}
 }
 
-// removeLocked removes an interface that nothing depends on.
+// removeLocked removes an interface without dependents.
 func (is *Interfaces) removeLocked(i *iface) {
 	delete(is.byIndex, i.Index)
 	is.engine.DelInterface(i.Index)

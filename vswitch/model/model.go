@@ -27,7 +27,7 @@ type Model struct {
 	fib *fib
 }
 
-// Kinds are the kinds of interfaces, which clients create and delete, and what they need for it.
+// Kinds are the kinds of interfaces, which clients create and delete, and the sockets of memifs.
 type Kinds struct {
 	Loopbacks     *Loopbacks
 	Taps          *Taps

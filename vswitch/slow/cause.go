@@ -63,7 +63,7 @@ var causeNames = [causes]string{
 	ignored:              "slow-path/no listener",
 }
 
-// causeCounts counts what was dropped, by cause.
+// causeCounts counts the drops by cause.
 type causeCounts [causes]atomic.Uint64
 
 func (cs *causeCounts) drop(c cause) { cs[c].Add(1) }
