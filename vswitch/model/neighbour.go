@@ -97,7 +97,7 @@ func (ns *Neighbours) List(index uint32, f forward.Family) []Neighbour {
 					MAC:     n.mac,
 					Static:  n.static,
 					NoRoute: n.noRoute,
-					Age:     time.Now().Sub(n.updated),
+					Age:     time.Since(n.updated),
 				})
 			}
 		}
