@@ -119,7 +119,7 @@ func newDataplane(c Config, broker *memif.Broker) (*dataplane, error) {
 		return nil, err
 	}
 	d.model = model.New(d.engine, c.Log)
-	d.model.SetRunDir(filepath.Dir(c.APISocket))
+	d.model.MemifSockets.SetRunDir(filepath.Dir(c.APISocket))
 	return d, nil
 }
 
@@ -189,7 +189,7 @@ func ServeMemifBroker(confine func()) error { return memif.ServeBroker(confine) 
 // reading collects the counters.
 func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 	r := stats.Reading{Workers: max(c.Workers, 1)}
-	for _, t := range m.Traffic() {
+	for _, t := range m.Interfaces.Traffic() {
 		r.Interfaces = append(r.Interfaces, stats.Interface{
 			Index: t.Index, Name: t.Name,
 			Rx:    stats.Combined{Packets: t.RxPackets, Bytes: t.RxBytes},
@@ -197,14 +197,14 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 			Drops: t.Drops, Punts: t.Punts, IP4: t.RxIP4, IP6: t.RxIP6, TxErrors: t.TxErrors,
 		})
 	}
-	for _, a := range m.ACLHits() {
+	for _, a := range m.ACLs.Hits() {
 		one := stats.ACL{Index: a.Index}
 		for _, h := range a.Rules {
 			one.Matches = append(one.Matches, stats.Combined{Packets: h.Packets, Bytes: h.Bytes})
 		}
 		r.ACLs = append(r.ACLs, one)
 	}
-	for _, v := range m.Violations() {
+	for _, v := range m.Policers.Violations() {
 		r.Violations = append(r.Violations, stats.Combined(v))
 	}
 	counts := engine.Errors()
@@ -217,7 +217,7 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 // serve serves the API until ctx ends.
 func serve(ctx context.Context, c Config, m *model.Model) error {
 	server := api.New(m, c.Log, api.Limits{})
-	m.Notify(server.InterfaceChanged)
+	m.Interfaces.Notify(server.InterfaceChanged)
 	l, err := listenPrivately(ctx, "unix", c.APISocket)
 	if err != nil {
 		return err

@@ -13,13 +13,11 @@
 package ipam
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weftnet/weft/internal/netaddr"
@@ -38,12 +36,9 @@ type Config struct {
 
 // Allocator allocates addresses. It is safe for concurrent use.
 type Allocator struct {
-	coolDown time.Duration
-	now      func() time.Time
-
-	mu    sync.Mutex
-	pools []*poolState // in the order in which they are tried
-	*shared
+	*ledger
+	nodeBlocks
+	occupancy
 }
 
 // New returns an allocator whose addresses are free, except the node's own address of each pool. A pool that nodes
@@ -52,7 +47,8 @@ func New(c Config) (*Allocator, error) {
 	if err := validPools(c.Pools); err != nil {
 		return nil, err
 	}
-	a := &Allocator{coolDown: c.CoolDown, now: c.Now, shared: &shared{handles: make(handles)}}
+	l := &ledger{coolDown: c.CoolDown, now: c.Now, shared: &shared{handles: make(handles)}}
+	a := &Allocator{ledger: l, nodeBlocks: nodeBlocks{l}, occupancy: occupancy{l}}
 	if a.coolDown == 0 {
 		a.coolDown = DefaultCoolDown
 	}
@@ -212,37 +208,6 @@ func (a *Allocator) Cooled(l Lease) Lease {
 	return l.cooled(now, now.Add(a.coolDown))
 }
 
-func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, error) {
-	wanted := make(map[bool]netip.Addr)
-	for _, address := range addresses {
-		if a.poolOfLocked(address) == nil {
-			return nil, ErrOutside{Address: address}
-		}
-		if wanted[address.Is4()].IsValid() {
-			return nil, errors.New("more than one address of a family is requested")
-		}
-		wanted[address.Is4()] = address
-	}
-	return wanted, nil
-}
-
-// familyLocked returns the pools of a family: the named ones in that order, or all enabled pools without namespaces.
-func (a *Allocator) familyLocked(is4 bool, names []string) []*poolState {
-	var pools []*poolState
-	for _, s := range a.pools {
-		if s.Prefix.Addr().Is4() != is4 {
-			continue
-		}
-		if slices.Contains(names, s.Name) || names == nil && !s.Disabled && len(s.Namespaces) == 0 {
-			pools = append(pools, s)
-		}
-	}
-	slices.SortStableFunc(pools, func(x, y *poolState) int {
-		return cmp.Compare(slices.Index(names, x.Name), slices.Index(names, y.Name))
-	})
-	return pools
-}
-
 func exhausted(pools []*poolState) ErrExhausted {
 	e := ErrExhausted{NoBlock: true}
 	var names []string
@@ -345,18 +310,6 @@ func (s *poolState) stray(l Lease) error {
 	b.commit(l.Holder)
 	s.blocks = append(s.blocks, b)
 	return nil
-}
-
-func (a *Allocator) restorableLocked(address netip.Addr) (*blockState, error) {
-	s := a.poolOfLocked(address)
-	if s == nil {
-		return nil, ErrOutside{Address: address}
-	}
-	b := s.blockOf(address)
-	if b == nil {
-		return nil, ErrOutside{Address: address, Pool: s.Name, Elsewhere: true}
-	}
-	return b, b.restorable(address)
 }
 
 // restorable returns an error if no holder can have had the address. A closed block is closed to new holders only.

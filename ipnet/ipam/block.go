@@ -14,12 +14,15 @@ import (
 //	none ----------> open <----------> closed ----------------------------------------> none
 //	                       AddBlock
 
+// nodeBlocks are the blocks that this node has of pools that nodes share.
+type nodeBlocks struct{ *ledger }
+
 // AddBlock opens a block of a pool that nodes share, and withholds addresses. It may be repeated, and reopens a closed
 // block. Restored addresses stay with their holders.
-func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.poolOfLocked(block.Addr())
+func (n *nodeBlocks) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.poolOfLocked(block.Addr())
 	if err := s.takes(block); err != nil {
 		return fmt.Errorf("block %s: %w", block, err)
 	}
@@ -32,7 +35,7 @@ func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
 	b.closed = false
 	var errs []error
 	for _, address := range withheld {
-		errs = append(errs, a.withholdLocked(b, address))
+		errs = append(errs, n.withholdLocked(b, address))
 	}
 	return errors.Join(errs...)
 }
@@ -82,10 +85,10 @@ func (s *poolState) adopt(b *blockState) {
 }
 
 // CloseBlock stops grants from a block; used addresses stay. It reports whether the block exists.
-func (a *Allocator) CloseBlock(block netip.Prefix) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if b := a.blockLocked(block); b != nil {
+func (n *nodeBlocks) CloseBlock(block netip.Prefix) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if b := n.blockLocked(block); b != nil {
 		b.closed = true
 		return true
 	}
@@ -94,18 +97,18 @@ func (a *Allocator) CloseBlock(block netip.Prefix) bool {
 
 // RemoveBlock removes a block without addresses that are held or cool down, and reports whether it is gone. A block
 // with such addresses is closed. A borrowed single address may cool down: its owner applies the cool-down.
-func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.blockLocked(block)
+func (n *nodeBlocks) RemoveBlock(block netip.Prefix) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b := n.blockLocked(block)
 	if b == nil {
 		return true
 	}
 	b.closed = true
-	if b.block.IsSingleIP() && b.leased+b.used > 0 || !b.block.IsSingleIP() && !b.isEmpty(a.now()) {
+	if b.block.IsSingleIP() && b.leased+b.used > 0 || !b.block.IsSingleIP() && !b.isEmpty(n.now()) {
 		return false
 	}
-	s := a.poolOfLocked(block.Addr())
+	s := n.poolOfLocked(block.Addr())
 	s.blocks = slices.DeleteFunc(s.blocks, func(o *blockState) bool { return o == b })
 	return true
 }
@@ -121,23 +124,23 @@ type BlockStatus struct {
 }
 
 // Block returns the state of a block; false if it does not exist.
-func (a *Allocator) Block(block netip.Prefix) (BlockStatus, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.blockLocked(block)
+func (n *nodeBlocks) Block(block netip.Prefix) (BlockStatus, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b := n.blockLocked(block)
 	if b == nil {
 		return BlockStatus{}, false
 	}
-	return b.status(a.now()), true
+	return b.status(n.now()), true
 }
 
 // Blocks lists the states of the blocks of pools that nodes share, in the order in which they were added.
-func (a *Allocator) Blocks() []BlockStatus {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.now()
+func (n *nodeBlocks) Blocks() []BlockStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.now()
 	var blocks []BlockStatus
-	for _, s := range a.pools {
+	for _, s := range n.pools {
 		for _, b := range s.blocks {
 			if s.Blocks {
 				blocks = append(blocks, b.status(now))
@@ -160,10 +163,10 @@ func (b *blockState) status(now time.Time) BlockStatus {
 
 // ClaimInternal makes an address of a block the node's own: the given one, also of a closed block, or, if it is
 // invalid, the lowest that was never used. The address is never granted, and its block is never removed.
-func (a *Allocator) ClaimInternal(block netip.Prefix, address netip.Addr) (netip.Addr, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.blockLocked(block)
+func (n *nodeBlocks) ClaimInternal(block netip.Prefix, address netip.Addr) (netip.Addr, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b := n.blockLocked(block)
 	if b == nil {
 		return netip.Addr{}, fmt.Errorf("block %s is not this node's", block)
 	}
@@ -176,38 +179,38 @@ func (a *Allocator) ClaimInternal(block netip.Prefix, address netip.Addr) (netip
 		return netip.Addr{}, err
 	}
 	b.forget(address)
-	b.reserve(Lease{Pool: b.Name, Address: address, Holder: InternalHolder, State: Internal, Since: a.now()})
+	b.reserve(Lease{Pool: b.Name, Address: address, Holder: InternalHolder, State: Internal, Since: n.now()})
 	return address, nil
 }
 
 // ReturnInternal is the inverse of ClaimInternal.
-func (a *Allocator) ReturnInternal(address netip.Addr) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.unreserveLocked(address, Internal)
+func (n *nodeBlocks) ReturnInternal(address netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unreserveLocked(address, Internal)
 }
 
 // Withhold excludes an address of a block from allocation: the wanted one, unless a pod or a machine has it, or it
 // cools down and a pod of another namespace than this one had it; or any free one if wanted is invalid. It returns an
 // invalid address if there is none.
-func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace string) netip.Addr {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b := a.blockLocked(block)
+func (n *nodeBlocks) Withhold(block netip.Prefix, wanted netip.Addr, namespace string) netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b := n.blockLocked(block)
 	if b == nil {
 		return netip.Addr{}
 	}
 	if !wanted.IsValid() {
-		wanted, _ = b.pick(a.now())
+		wanted, _ = b.pick(n.now())
 	}
 	if !wanted.IsValid() || !b.isGrantable(wanted) || b.occupied.machines[wanted] != "" ||
-		b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
+		b.restsFor(wanted, namespace, n.now()) != nil || n.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}
 	return wanted
 }
 
-func (a *Allocator) withholdLocked(b *blockState, address netip.Addr) error {
+func (n *nodeBlocks) withholdLocked(b *blockState, address netip.Addr) error {
 	if e, known := b.entries[address]; known && e.State == Withheld {
 		return nil
 	}
@@ -218,52 +221,28 @@ func (a *Allocator) withholdLocked(b *blockState, address netip.Addr) error {
 		return fmt.Errorf("withhold: %w", err)
 	}
 	b.forget(address)
-	b.reserve(Lease{Pool: b.Name, Address: address, Holder: OtherHolder, State: Withheld, Since: a.now()})
+	b.reserve(Lease{Pool: b.Name, Address: address, Holder: OtherHolder, State: Withheld, Since: n.now()})
 	return nil
 }
 
 // Return ends the withholding of an address. Caches still have its holder on the other node, so it cools down first.
-func (a *Allocator) Return(address netip.Addr) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if b := a.unreserveLocked(address, Withheld); b != nil {
+func (n *nodeBlocks) Return(address netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if b := n.unreserveLocked(address, Withheld); b != nil {
 		b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
-		now := a.now()
+		now := n.now()
 		e := &entry{}
 		b.entries[address] = e
-		b.cool(e, Lease{Pool: b.Name, Address: address, Holder: OtherHolder}.cooled(now, now.Add(a.coolDown)))
+		b.cool(e, Lease{Pool: b.Name, Address: address, Holder: OtherHolder}.cooled(now, now.Add(n.coolDown)))
 	}
-}
-
-// unreserveLocked removes the entry of an address that is in the given state.
-func (a *Allocator) unreserveLocked(address netip.Addr, state State) *blockState {
-	s := a.poolOfLocked(address)
-	if s == nil {
-		return nil
-	}
-	b := s.blockOf(address)
-	if b == nil || b.entries[address] == nil || b.entries[address].State != state {
-		return nil
-	}
-	delete(b.entries, address)
-	b.reserved--
-	b.giveBack(address)
-	return b
-}
-
-func (a *Allocator) blockLocked(block netip.Prefix) *blockState {
-	s := a.poolOfLocked(block.Addr())
-	if s == nil || !s.Blocks {
-		return nil
-	}
-	return s.blockAt(block)
 }
 
 // Allocates reports whether this node allocates an address, now or later.
-func (a *Allocator) Allocates(address netip.Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.poolOfLocked(address)
+func (n *nodeBlocks) Allocates(address netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.poolOfLocked(address)
 	if s == nil || s.blockOf(address) == nil {
 		return false
 	}

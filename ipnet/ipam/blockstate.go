@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"cmp"
 	"container/heap"
 	"net/netip"
 	"slices"
@@ -395,17 +394,4 @@ func (b *blockState) unbind(holder string) {
 	if b.handles[holder] = left; len(left) == 0 {
 		delete(b.handles, holder)
 	}
-}
-
-// ofHolderLocked returns the blocks in which a holder has an address, in the order of the pools.
-func (a *Allocator) ofHolderLocked(holder string) []*blockState {
-	blocks := slices.Clone(a.handles[holder])
-	if len(blocks) < 2 {
-		return blocks
-	}
-	place := func(b *blockState) int {
-		return slices.IndexFunc(a.pools, func(s *poolState) bool { return s.Prefix.Contains(b.block.Addr()) })
-	}
-	slices.SortStableFunc(blocks, func(x, y *blockState) int { return cmp.Compare(place(x), place(y)) })
-	return blocks
 }

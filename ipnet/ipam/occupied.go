@@ -34,61 +34,52 @@ func (o *occupied) within(lowest, highest netip.Addr) []netip.Addr {
 	return o.sorted[from:max(from, to)]
 }
 
+// occupancy sets the occupied addresses of all pools.
+type occupancy struct{ *ledger }
+
 // Occupy replaces the addresses that machines have: none is granted until a later call lacks it. Values say who has the
 // address, such as "link eth1 of this node". Leases stay, also their cool-downs. The costs are those of the difference
 // to the last call; a lease does not depend on the number of addresses. The map must not change afterwards.
-func (a *Allocator) Occupy(by map[netip.Addr]string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.occupied.machines = by
-	a.occupyLocked()
+func (o *occupancy) Occupy(by map[netip.Addr]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.occupied.machines = by
+	o.occupyLocked()
 }
 
 // HoldFor replaces the addresses that claims hold: only the request of the claim gets one. Values name the claims, as
 // in [Request]. Otherwise it is like Occupy. Other nodes may borrow such an address for the pod of the claim.
-func (a *Allocator) HoldFor(claims map[netip.Addr]string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.occupied.claims = claims
-	a.occupyLocked()
+func (o *occupancy) HoldFor(claims map[netip.Addr]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.occupied.claims = claims
+	o.occupyLocked()
 }
 
-func (a *Allocator) occupyLocked() {
-	before := a.occupied.by
-	by := make(map[netip.Addr]string, len(a.occupied.claims)+len(a.occupied.machines))
-	maps.Copy(by, a.occupied.claims)
-	maps.Copy(by, a.occupied.machines)
+func (o *occupancy) occupyLocked() {
+	before := o.occupied.by
+	by := make(map[netip.Addr]string, len(o.occupied.claims)+len(o.occupied.machines))
+	maps.Copy(by, o.occupied.claims)
+	maps.Copy(by, o.occupied.machines)
 	for address := range by {
 		if _, was := before[address]; !was {
-			a.eachBlockOfLocked(address, func(b *blockState) { b.occupy(address) })
+			o.eachBlockOfLocked(address, func(b *blockState) { b.occupy(address) })
 		}
 	}
-	a.occupied.by = by
-	a.occupied.sorted = slices.SortedFunc(maps.Keys(by), netip.Addr.Compare)
+	o.occupied.by = by
+	o.occupied.sorted = slices.SortedFunc(maps.Keys(by), netip.Addr.Compare)
 	for address := range before {
 		if _, stays := by[address]; !stays {
-			a.eachBlockOfLocked(address, func(b *blockState) { b.vacate(address) })
+			o.eachBlockOfLocked(address, func(b *blockState) { b.vacate(address) })
 		}
 	}
 }
 
 // Occupant says which machine has an address, in the words of Occupy; "" if none has it.
-func (a *Allocator) Occupant(address netip.Addr) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.occupied.by[address]
-}
-
-func (a *Allocator) eachBlockOfLocked(address netip.Addr, f func(*blockState)) {
-	s := a.poolOfLocked(address)
-	if s == nil {
-		return
-	}
-	for _, b := range s.blocks {
-		if b.block.Contains(address) {
-			f(b)
-		}
-	}
+func (o *occupancy) Occupant(address netip.Addr) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.occupied.by[address]
 }
 
 // occupy excludes an address from the choice of pick, before it is occupied.

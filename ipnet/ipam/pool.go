@@ -50,16 +50,6 @@ func (s *poolState) isForPods(a netip.Addr) bool {
 	return !a.Less(s.First()) && !s.Last().Less(a) && !s.Kept().Contain(a)
 }
 
-// poolOfLocked returns the pool that contains an address; nil if there is none.
-func (a *Allocator) poolOfLocked(address netip.Addr) *poolState {
-	for _, s := range a.pools {
-		if s.Prefix.Contains(address) {
-			return s
-		}
-	}
-	return nil
-}
-
 // blockOf returns the smallest block that contains an address; nil if there is none. A block of one address is borrowed
 // from another node and takes precedence over a block around it.
 func (s *poolState) blockOf(address netip.Addr) *blockState {
@@ -81,9 +71,6 @@ func (s *poolState) blockAt(block netip.Prefix) *blockState {
 	}
 	return nil
 }
-
-// blocksLocked returns the blocks of all pools.
-func (a *Allocator) blocksLocked() []*blockState { return blocksOf(a.pools) }
 
 func blocksOf(pools []*poolState) []*blockState {
 	if len(pools) == 1 {
@@ -160,15 +147,6 @@ func (s *poolState) isUsedLocked(a *Allocator) bool {
 		counts := b.stats(now)
 		return counts.Leased+counts.Used+counts.Cooling > 0
 	})
-}
-
-func (a *Allocator) poolNamedLocked(name string) *poolState {
-	for _, s := range a.pools {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
 }
 
 // admissible rejects a pool that is invalid or overlaps accepted ones.

@@ -22,29 +22,35 @@ type SavedBlock struct {
 	Draining bool          `json:"draining,omitempty"` // to be released, but still in use
 }
 
+// nodeBlocks are the blocks that this node allocates from.
+type nodeBlocks struct {
+	*registry
+	blocks map[string]SavedBlock // by name; the event loop's own
+}
+
 // SetBlocks replaces the blocks that addresses are allocated from by those of the event. The first block of a family
 // holds the node's own address from then on, and is never released.
-func (n *Networks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
+func (nb *nodeBlocks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
 	ev.Draining = nil
-	before := n.blocks
-	n.blocks = maps.Clone(before)
-	t.OnRollback(func() error { n.blocks = before; return nil })
+	before := nb.blocks
+	nb.blocks = maps.Clone(before)
+	t.OnRollback(func() error { nb.blocks = before; return nil })
 	wanted := make(map[string]bool)
 	for _, b := range ev.Blocks {
 		b = ofNetwork(b)
 		wanted[blockKey(b)] = true
-		if err := n.open(b, t); err != nil {
+		if err := nb.open(b, t); err != nil {
 			ev.Refused[blockKey(b)] = err.Error()
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if !wanted[name] && n.drain(name, t) {
+		if !wanted[name] && nb.drain(name, t) {
 			ev.Draining = append(ev.Draining, before[name].Block)
 		}
 	}
-	n.claimOwn(ev, t)
-	n.saveBlocks(before, t)
+	nb.claimOwn(ev, t)
+	nb.saveBlocks(before, t)
 }
 
 // blockKey returns the name of a block in refusals and records.
@@ -59,17 +65,17 @@ func ofNetwork(b netaddr.Block) netaddr.Block {
 }
 
 // open allows the allocation from a block. A block of an unknown network waits for the network.
-func (n *Networks) open(b netaddr.Block, t *eventloop.Txn) error {
-	was, known := n.blocks[blockKey(b)]
-	addresses := n.Allocator(b.Network)
+func (nb *nodeBlocks) open(b netaddr.Block, t *eventloop.Txn) error {
+	was, known := nb.blocks[blockKey(b)]
+	addresses := nb.Allocator(b.Network)
 	if addresses == nil {
-		n.blocks[blockKey(b)] = SavedBlock{Block: b}
+		nb.blocks[blockKey(b)] = SavedBlock{Block: b}
 		return fmt.Errorf("there is no network %q with addresses yet", b.Network)
 	}
 	if err := addresses.AddBlock(b.Prefix, b.Withheld...); err != nil {
 		return err
 	}
-	n.blocks[blockKey(b)] = SavedBlock{Block: b, Node: was.Node}
+	nb.blocks[blockKey(b)] = SavedBlock{Block: b, Node: was.Node}
 	switch {
 	case !known:
 		t.OnRollback(func() error { addresses.RemoveBlock(b.Prefix); return nil })
@@ -81,12 +87,12 @@ func (n *Networks) open(b netaddr.Block, t *eventloop.Txn) error {
 
 // drain stops the allocation from a block, and removes a block without pods. It reports whether the block still has
 // pods.
-func (n *Networks) drain(name string, t *eventloop.Txn) bool {
-	was := n.blocks[name]
-	addresses := n.Allocator(was.Block.Network)
+func (nb *nodeBlocks) drain(name string, t *eventloop.Txn) bool {
+	was := nb.blocks[name]
+	addresses := nb.Allocator(was.Block.Network)
 	prefix := was.Block.Prefix
 	if addresses == nil {
-		delete(n.blocks, name)
+		delete(nb.blocks, name)
 		return false
 	}
 	addresses.CloseBlock(prefix)
@@ -94,10 +100,10 @@ func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 		t.OnRollback(func() error { return addresses.AddBlock(prefix) })
 	}
 	if b, there := addresses.Block(prefix); there && !b.Empty {
-		n.blocks[name] = SavedBlock{Block: was.Block, Node: was.Node, Draining: true}
+		nb.blocks[name] = SavedBlock{Block: was.Block, Node: was.Node, Draining: true}
 		return true
 	}
-	delete(n.blocks, name)
+	delete(nb.blocks, name)
 	for _, l := range addresses.Remembered() {
 		if prefix.Contains(l.Address) {
 			t.Save(LeasesBucket, l.Key(), nil)
@@ -108,74 +114,74 @@ func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 }
 
 // claimOwn gives the node an address of its own in each family whose pools are all shared with other nodes.
-func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
+func (nb *nodeBlocks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 	for _, b := range ev.Blocks {
 		b = ofNetwork(b)
 		family := netaddr.FamilyOf(b.Prefix.Addr())
-		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[blockKey(b)] != "" || n.NodeAddress(family).IsValid() {
+		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[blockKey(b)] != "" || nb.NodeAddress(family).IsValid() {
 			continue
 		}
-		own, err := n.addresses.ClaimInternal(b.Prefix, netip.Addr{})
+		own, err := nb.addresses.ClaimInternal(b.Prefix, netip.Addr{})
 		if err != nil {
-			n.Config.Log.Warn("the node has no address of its own yet", "block", b.Prefix.String(), "err", err)
+			nb.Config.Log.Warn("the node has no address of its own yet", "block", b.Prefix.String(), "err", err)
 			continue
 		}
-		t.OnRollback(func() error { n.addresses.ReturnInternal(own); return nil })
-		n.blocks[blockKey(b)] = SavedBlock{Block: b, Node: own}
-		before := n.own.Load()
-		n.setOwn(own)
-		t.OnRollback(func() error { n.own.Store(before); return nil })
+		t.OnRollback(func() error { nb.addresses.ReturnInternal(own); return nil })
+		nb.blocks[blockKey(b)] = SavedBlock{Block: b, Node: own}
+		before := nb.own.Load()
+		nb.setOwn(own)
+		t.OnRollback(func() error { nb.own.Store(before); return nil })
 	}
 }
 
 // setOwn makes an address the node's own in its family.
-func (n *Networks) setOwn(a netip.Addr) {
-	own := maps.Clone(*n.own.Load())
+func (nb *nodeBlocks) setOwn(a netip.Addr) {
+	own := maps.Clone(*nb.own.Load())
 	own[netaddr.FamilyOf(a)] = a
-	n.own.Store(&own)
+	nb.own.Store(&own)
 }
 
 // saveBlocks saves the blocks that changed.
-func (n *Networks) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
+func (nb *nodeBlocks) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, stays := n.blocks[name]; !stays {
+		if _, stays := nb.blocks[name]; !stays {
 			t.Save(blocksBucket, name, nil)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.blocks)) {
-		if was, known := before[name]; !known || !reflect.DeepEqual(was, n.blocks[name]) {
-			t.Save(blocksBucket, name, n.blocks[name])
+	for _, name := range slices.Sorted(maps.Keys(nb.blocks)) {
+		if was, known := before[name]; !known || !reflect.DeepEqual(was, nb.blocks[name]) {
+			t.Save(blocksBucket, name, nb.blocks[name])
 		}
 	}
 }
 
 // restoreBlocks takes over the blocks of an earlier run, before networks and leases.
-func (n *Networks) restoreBlocks(saved []SavedBlock) {
+func (nb *nodeBlocks) restoreBlocks(saved []SavedBlock) {
 	for _, s := range saved {
-		n.blocks[blockKey(s.Block)] = s
+		nb.blocks[blockKey(s.Block)] = s
 	}
-	n.blocksOf("", n.addresses)
+	nb.blocksOf("", nb.addresses)
 	for _, s := range saved {
 		if !s.Node.IsValid() {
 			continue
 		}
-		if _, err := n.addresses.ClaimInternal(s.Block.Prefix, s.Node); err != nil {
-			n.Config.Log.Warn("the node's own address not restored", "address", s.Node.String(), "err", err)
+		if _, err := nb.addresses.ClaimInternal(s.Block.Prefix, s.Node); err != nil {
+			nb.Config.Log.Warn("the node's own address not restored", "address", s.Node.String(), "err", err)
 			continue
 		}
-		n.setOwn(s.Node)
+		nb.setOwn(s.Node)
 	}
 }
 
 // blocksOf adds the blocks of a network to its allocator.
-func (n *Networks) blocksOf(network string, addresses *ipam.Allocator) {
-	for _, name := range slices.Sorted(maps.Keys(n.blocks)) {
-		s := n.blocks[name]
+func (nb *nodeBlocks) blocksOf(network string, addresses *ipam.Allocator) {
+	for _, name := range slices.Sorted(maps.Keys(nb.blocks)) {
+		s := nb.blocks[name]
 		if s.Block.Network != network {
 			continue
 		}
 		if err := addresses.AddBlock(s.Block.Prefix, s.Block.Withheld...); err != nil {
-			n.Config.Log.Warn("block not used for addresses", "block", name, "err", err)
+			nb.Config.Log.Warn("block not used for addresses", "block", name, "err", err)
 		}
 		if s.Draining {
 			addresses.CloseBlock(s.Block.Prefix)

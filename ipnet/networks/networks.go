@@ -30,20 +30,22 @@ const (
 // Networks holds the pools of the network default, the custom networks, and the blocks that this node allocates from.
 // Its Set methods belong to the event loop; the methods that read may be called from any goroutine.
 type Networks struct {
-	Config    Config
-	addresses *ipam.Allocator       // of the network default
-	blocks    map[string]SavedBlock // by name; the event loop's own
-	withheld  []ipam.Lease          // addresses of interfaces without a known attachment
-	occupants occupants
+	*registry
+	nodeBlocks
+	occupancy
+	withheld []ipam.Lease // addresses of interfaces without a known attachment
+	// by network, why it is missing or not as the cluster specifies it; never changes: a new one replaces it
+	refused atomic.Pointer[map[string]string]
+}
 
-	// Each value behind a pointer never changes: a new one replaces it.
-	customs atomic.Pointer[map[string]*Custom] // by name
-	pools   atomic.Pointer[PoolSet]            // of the network default
+// registry has the networks with their addresses. Each value behind a pointer never changes: a new one replaces it.
+type registry struct {
+	Config    Config
+	addresses *ipam.Allocator                    // of the network default
+	customs   atomic.Pointer[map[string]*Custom] // by name
+	pools     atomic.Pointer[PoolSet]            // of the network default
 	// the node's addresses in families whose pools are all shared with other nodes
 	own atomic.Pointer[map[netaddr.Family]netip.Addr]
-	// by network, why it is missing or not as the cluster specifies it
-	refused atomic.Pointer[map[string]string]
-	claims  atomic.Pointer[[]pod.IPAMClaim] // see HoldFor
 }
 
 // New returns the network default with the pools of the configuration. Each pool's node address is the node's from now
@@ -57,7 +59,12 @@ func New(c Config) (*Networks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	n := &Networks{Config: c, addresses: addresses, blocks: make(map[string]SavedBlock)}
+	r := &registry{Config: c, addresses: addresses}
+	n := &Networks{
+		registry:   r,
+		nodeBlocks: nodeBlocks{registry: r, blocks: make(map[string]SavedBlock)},
+		occupancy:  occupancy{registry: r},
+	}
 	n.customs.Store(&map[string]*Custom{})
 	n.pools.Store(c.pools())
 	n.own.Store(&map[netaddr.Family]netip.Addr{})
@@ -91,14 +98,14 @@ func (n *Networks) Addresses() ([]ipam.Stats, []ipam.Lease) {
 }
 
 // Pools returns the pools of the network default.
-func (n *Networks) Pools() *PoolSet { return n.pools.Load() }
+func (r *registry) Pools() *PoolSet { return r.pools.Load() }
 
 // Refused says why a network is missing or not as the cluster specifies it; "" if it is.
 func (n *Networks) Refused(network string) string { return (*n.refused.Load())[network] }
 
 // Saved lists the custom networks with their numbers, by name.
-func (n *Networks) Saved() []SavedNetwork {
-	customs := n.Customs()
+func (r *registry) Saved() []SavedNetwork {
+	customs := r.Customs()
 	var networks []SavedNetwork
 	for _, name := range slices.Sorted(maps.Keys(customs)) {
 		networks = append(networks, customs[name].SavedNetwork)
@@ -107,25 +114,25 @@ func (n *Networks) Saved() []SavedNetwork {
 }
 
 // Customs returns the custom networks by name. The map never changes.
-func (n *Networks) Customs() map[string]*Custom { return *n.customs.Load() }
+func (r *registry) Customs() map[string]*Custom { return *r.customs.Load() }
 
 // Custom returns the custom network of that name; nil if there is none.
-func (n *Networks) Custom(network string) *Custom { return n.Customs()[network] }
+func (r *registry) Custom(network string) *Custom { return r.Customs()[network] }
 
 // IsClosed reports whether no pod can be added to a network, because it is closed or missing.
-func (n *Networks) IsClosed(network string) bool {
-	c := n.Custom(network)
+func (r *registry) IsClosed(network string) bool {
+	c := r.Custom(network)
 	return c == nil || c.Network.Closed
 }
 
 // Allocator allocates the addresses of a network, "" or "default" being the network default; nil if the network has no
 // addresses. Any goroutine may call it. Blocks that are added to it directly are not saved, and give the node no
 // address of its own: SetBlocks does.
-func (n *Networks) Allocator(network string) *ipam.Allocator {
+func (r *registry) Allocator(network string) *ipam.Allocator {
 	if network = desired.NetworkOf(network); network == "" {
-		return n.addresses
+		return r.addresses
 	}
-	if c := n.Custom(network); c != nil {
+	if c := r.Custom(network); c != nil {
 		return c.addresses
 	}
 	return nil
@@ -304,9 +311,9 @@ func (r IDs) lowest(what string, taken map[uint32]bool) (uint32, error) {
 }
 
 // NetworksFor lists the networks that admit pods of a namespace; all networks if it is "".
-func (n *Networks) NetworksFor(namespace string) []string {
+func (r *registry) NetworksFor(namespace string) []string {
 	names := []string{pod.DefaultNetwork, pod.StubNetwork}
-	customs := n.Customs()
+	customs := r.Customs()
 	for _, name := range slices.Sorted(maps.Keys(customs)) {
 		if of := &customs[name].Network; !of.Closed && (namespace == "" || of.Admits(namespace)) {
 			names = append(names, name)
@@ -316,20 +323,20 @@ func (n *Networks) NetworksFor(namespace string) []string {
 }
 
 // MTUOf is the highest MTU of a network.
-func (n *Networks) MTUOf(c *Custom) int {
+func (r *registry) MTUOf(c *Custom) int {
 	if c == nil {
-		return n.Config.MTU
+		return r.Config.MTU
 	}
-	return cmp.Or(c.Network.MTU, n.Config.MTU)
+	return cmp.Or(c.Network.MTU, r.Config.MTU)
 }
 
 // FamiliesIn lists the families of the addresses of a network.
-func (n *Networks) FamiliesIn(network string) []netaddr.Family {
-	if c := n.Custom(network); c != nil {
+func (r *registry) FamiliesIn(network string) []netaddr.Family {
+	if c := r.Custom(network); c != nil {
 		return desired.FamiliesOf(c.Network.CIDRs)
 	}
 	if network == "" {
-		return n.pools.Load().Families()
+		return r.pools.Load().Families()
 	}
 	return nil
 }

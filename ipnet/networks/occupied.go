@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/pod"
@@ -15,18 +16,25 @@ const (
 	OfMesh  = "mesh"  // of other nodes, and of external interfaces of the network default
 )
 
+// occupancy has the addresses that pods do not get, because machines have them or claims hold them.
+type occupancy struct {
+	*registry
+	occupants occupants
+	claims    atomic.Pointer[[]pod.IPAMClaim] // see HoldFor
+}
+
 // HoldFor replaces the IPAMClaims, whose addresses no other pod of this node gets. A network ignores the claims of
 // namespaces that it does not admit. Any goroutine may call it. The list must not change afterwards.
-func (n *Networks) HoldFor(claims []pod.IPAMClaim) {
-	n.claims.Store(&claims)
-	n.hold()
+func (o *occupancy) HoldFor(claims []pod.IPAMClaim) {
+	o.claims.Store(&claims)
+	o.hold()
 }
 
 // hold makes the allocators hold the addresses of the claims. It follows each change of the claims or the networks.
-func (n *Networks) hold() {
-	customs := n.Customs()
+func (o *occupancy) hold() {
+	customs := o.Customs()
 	held := make(map[string]map[netip.Addr]string)
-	for _, claim := range *n.claims.Load() {
+	for _, claim := range *o.claims.Load() {
 		network := desired.NetworkOf(claim.Network)
 		if c := customs[network]; c != nil && !c.Network.Admits(claim.Namespace) {
 			continue
@@ -38,7 +46,7 @@ func (n *Networks) hold() {
 			held[network][a] = claim.String()
 		}
 	}
-	n.addresses.HoldFor(held[""])
+	o.addresses.HoldFor(held[""])
 	for name, c := range customs {
 		if c.addresses != nil {
 			c.addresses.HoldFor(held[name])
@@ -55,23 +63,23 @@ type occupants struct {
 // Occupy replaces the addresses of a source that no pod on the network default gets: machines have them, and the node
 // routes packets of pods there. Values say who has the address. Other networks have no route to the node, so a pod
 // there may have such an address. Any goroutine may call it. The map must not change afterwards.
-func (n *Networks) Occupy(source string, by map[netip.Addr]string) {
-	n.occupants.mu.Lock()
-	defer n.occupants.mu.Unlock()
-	if was, known := n.occupants.of[source]; maps.Equal(was, by) && known {
+func (o *occupancy) Occupy(source string, by map[netip.Addr]string) {
+	o.occupants.mu.Lock()
+	defer o.occupants.mu.Unlock()
+	if was, known := o.occupants.of[source]; maps.Equal(was, by) && known {
 		return
 	}
-	if n.occupants.of == nil {
-		n.occupants.of = make(map[string]map[netip.Addr]string)
+	if o.occupants.of == nil {
+		o.occupants.of = make(map[string]map[netip.Addr]string)
 	}
-	n.occupants.of[source] = by
-	all := maps.Clone(n.occupants.of[OfMesh])
+	o.occupants.of[source] = by
+	all := maps.Clone(o.occupants.of[OfMesh])
 	if all == nil {
 		all = make(map[netip.Addr]string)
 	}
-	maps.Copy(all, n.occupants.of[OfLinks])
-	n.addresses.Occupy(all)
+	maps.Copy(all, o.occupants.of[OfLinks])
+	o.addresses.Occupy(all)
 }
 
 // Occupant says which machine has an address of the network default; "" if none is known.
-func (n *Networks) Occupant(a netip.Addr) string { return n.addresses.Occupant(a) }
+func (o *occupancy) Occupant(a netip.Addr) string { return o.addresses.Occupant(a) }

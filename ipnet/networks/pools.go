@@ -30,26 +30,26 @@ type PoolSet struct {
 
 // SetPools replaces the pools of the node by those of the event, as far as their addresses allow it; Refused says why
 // not. The blocks of a new pool are set after it.
-func (n *Networks) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
+func (r *registry) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
-	t.Save(poolsBucket, poolsKey, n.setPools(ev))
+	t.Save(poolsBucket, poolsKey, r.setPools(ev))
 }
 
 // setPools replaces the pools, and returns their record.
-func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
+func (r *registry) setPools(ev *pod.SetPools) SavedPools {
 	var wanted []netaddr.Pool
 	for _, p := range ev.Pools {
-		if err := n.Config.possible(p, wanted); err != nil {
+		if err := r.Config.possible(p, wanted); err != nil {
 			ev.Refused[p.Name] = err.Error()
 			continue
 		}
 		wanted = append(wanted, p)
 	}
-	for name, err := range n.addresses.SetPools(wanted) {
+	for name, err := range r.addresses.SetPools(wanted) {
 		ev.Refused[name] = err.Error()
 	}
-	set := &PoolSet{All: n.addresses.Pools(), ofNamespace: ev.NamespacePools, ofNode: ev.NodePools}
-	n.pools.Store(set)
+	set := &PoolSet{All: r.addresses.Pools(), ofNamespace: ev.NamespacePools, ofNode: ev.NodePools}
+	r.pools.Store(set)
 	saved := SavedPools{NamespacePools: set.ofNamespace, NodePools: set.ofNode}
 	saved.Pools = append(saved.Pools, set.All...)
 	return saved
@@ -73,7 +73,7 @@ func (c Config) possible(p netaddr.Pool, others []netaddr.Pool) error {
 }
 
 // restorePools takes over the pools of an earlier run.
-func (n *Networks) restorePools(saved *SavedPools) {
+func (r *registry) restorePools(saved *SavedPools) {
 	if saved == nil {
 		return
 	}
@@ -83,9 +83,9 @@ func (n *Networks) restorePools(saved *SavedPools) {
 		NodePools:      saved.NodePools,
 		Refused:        make(map[string]string),
 	}
-	n.setPools(ev)
+	r.setPools(ev)
 	for name, why := range ev.Refused {
-		n.Config.Log.Warn("pool not restored", "pool", name, "err", why)
+		r.Config.Log.Warn("pool not restored", "pool", name, "err", why)
 	}
 }
 
@@ -242,19 +242,19 @@ func (p *PoolSet) Of(a netip.Addr) string {
 
 // NodeAddress returns the node's own address of a family: from the first pool that only this node has, else from a
 // block; not valid if there is none.
-func (n *Networks) NodeAddress(f netaddr.Family) netip.Addr {
-	for _, p := range n.pools.Load().All {
+func (r *registry) NodeAddress(f netaddr.Family) netip.Addr {
+	for _, p := range r.pools.Load().All {
 		if !p.Blocks && netaddr.FamilyOf(p.Prefix.Addr()) == f {
 			return p.Node()
 		}
 	}
-	return (*n.own.Load())[f]
+	return (*r.own.Load())[f]
 }
 
 // NodeIn returns the node's own address for its route to a pool; not valid if there is none yet.
-func (n *Networks) NodeIn(p netaddr.Pool) netip.Addr {
+func (r *registry) NodeIn(p netaddr.Pool) netip.Addr {
 	if p.Blocks {
-		return n.NodeAddress(netaddr.FamilyOf(p.Prefix.Addr()))
+		return r.NodeAddress(netaddr.FamilyOf(p.Prefix.Addr()))
 	}
 	return p.Node()
 }

@@ -31,15 +31,15 @@ var aclHandlers = []handler{
 		index, err := setMACIP(m, r.ACLIndex, r.Tag, r.R)
 		return &acl.MacipACLAddReplaceReply{ACLIndex: index}, err
 	}).withList(68, macipRuleLen),
-	set[acl.MacipACLDelReply](func(m *model.Model, r *acl.MacipACLDel) error { return m.DeleteMACIP(r.ACLIndex) }),
+	set[acl.MacipACLDelReply](func(m *model.Model, r *acl.MacipACLDel) error { return m.MACIPs.Delete(r.ACLIndex) }),
 	set[acl.MacipACLInterfaceAddDelReply](func(m *model.Model, r *acl.MacipACLInterfaceAddDel) error {
 		if r.IsAdd {
-			return m.ApplyMACIP(uint32(r.SwIfIndex), r.ACLIndex)
+			return m.MACIPs.Apply(uint32(r.SwIfIndex), r.ACLIndex)
 		}
-		return m.UnapplyMACIP(uint32(r.SwIfIndex))
+		return m.MACIPs.Unapply(uint32(r.SwIfIndex))
 	}),
 	dump(func(m *model.Model, r *acl.MacipACLDump) ([]model.MACIPDetails, error) {
-		return m.MACIPs(r.ACLIndex), nil
+		return m.MACIPs.List(r.ACLIndex), nil
 	}, func(_ *acl.MacipACLDump, a model.MACIPDetails) acl.MacipACLDetails {
 		return acl.MacipACLDetails{
 			ACLIndex: a.Index,
@@ -49,7 +49,7 @@ var aclHandlers = []handler{
 		}
 	}),
 	dump(func(m *model.Model, r *acl.MacipACLInterfaceListDump) ([]model.AppliedMACIP, error) {
-		return m.AppliedMACIPs(uint32(r.SwIfIndex)), nil
+		return m.MACIPs.Applied(uint32(r.SwIfIndex)), nil
 	}, func(_ *acl.MacipACLInterfaceListDump, a model.AppliedMACIP) acl.MacipACLInterfaceListDetails {
 		return acl.MacipACLInterfaceListDetails{SwIfIndex: swIfIndex(a.Interface), Count: 1, Acls: []uint32{a.ACL}}
 	}),
@@ -58,14 +58,15 @@ var aclHandlers = []handler{
 		index, err := setACL(m, r)
 		return &acl.ACLAddReplaceReply{ACLIndex: index}, err
 	}).withList(68, aclRuleLen),
-	set[acl.ACLDelReply](func(m *model.Model, r *acl.ACLDel) error { return m.DeleteACL(r.ACLIndex) }),
+	set[acl.ACLDelReply](func(m *model.Model, r *acl.ACLDel) error { return m.ACLs.Delete(r.ACLIndex) }),
 	set[acl.ACLInterfaceSetACLListReply](func(m *model.Model, r *acl.ACLInterfaceSetACLList) error {
 		if int(r.NInput) > len(r.Acls) {
 			return model.InvalidValue
 		}
-		return m.SetACLs(uint32(r.SwIfIndex), model.ACLLists{Input: r.Acls[:r.NInput], Output: r.Acls[r.NInput:]})
+		lists := model.ACLLists{Input: r.Acls[:r.NInput], Output: r.Acls[r.NInput:]}
+		return m.ACLs.SetInterface(uint32(r.SwIfIndex), lists)
 	}),
-	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs(r.ACLIndex), nil },
+	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs.List(r.ACLIndex), nil },
 		func(_ *acl.ACLDump, a model.IPACLDetails) acl.ACLDetails {
 			return acl.ACLDetails{
 				ACLIndex: a.Index,
@@ -76,7 +77,7 @@ var aclHandlers = []handler{
 		}),
 	// As in VPP the dump includes interfaces without ACLs.
 	dump(func(m *model.Model, r *acl.ACLInterfaceListDump) ([]model.InterfaceACLs, error) {
-		return m.InterfaceACLs(uint32(r.SwIfIndex)), nil
+		return m.ACLs.Interfaces(uint32(r.SwIfIndex)), nil
 	}, func(_ *acl.ACLInterfaceListDump, i model.InterfaceACLs) acl.ACLInterfaceListDetails {
 		n := uint8(len(i.Input) + len(i.Output))
 		inputs := uint8(len(i.Input))
@@ -88,7 +89,7 @@ var aclHandlers = []handler{
 		}
 	}),
 	set[acl.ACLStatsIntfCountersEnableReply](func(m *model.Model, r *acl.ACLStatsIntfCountersEnable) error {
-		m.CountACLs(r.Enable)
+		m.ACLs.Count(r.Enable)
 		return nil
 	}),
 }
@@ -118,9 +119,9 @@ func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
 		})
 	}
 	if r.ACLIndex == model.NoIndex {
-		return m.AddACL(a)
+		return m.ACLs.Add(a)
 	}
-	return r.ACLIndex, m.ReplaceACL(r.ACLIndex, a)
+	return r.ACLIndex, m.ACLs.Replace(r.ACLIndex, a)
 }
 
 func aclRule(r forward.ACLRule) acl_types.ACLRule {
@@ -154,9 +155,9 @@ func setMACIP(m *model.Model, index uint32, tag string, rules []acl_types.MacipA
 			MAC: frame.MAC(r.SrcMac), Mask: frame.MAC(r.SrcMacMask), Prefix: prefix})
 	}
 	if index == model.NoIndex {
-		return m.AddMACIP(a)
+		return m.MACIPs.Add(a)
 	}
-	return index, m.ReplaceMACIP(index, a)
+	return index, m.MACIPs.Replace(index, a)
 }
 
 func macipRule(r forward.MACIPRule) acl_types.MacipACLRule {
@@ -167,7 +168,7 @@ func macipRule(r forward.MACIPRule) acl_types.MacipACLRule {
 // appliedMACIPs replies with the MACIP ACL of each interface index, up to the last interface that has one.
 func appliedMACIPs(m *model.Model, _ *acl.MacipACLInterfaceGet) (*acl.MacipACLInterfaceGetReply, error) {
 	var acls []uint32
-	for _, a := range m.AppliedMACIPs(model.NoIndex) {
+	for _, a := range m.MACIPs.Applied(model.NoIndex) {
 		gap := int(a.Interface) - len(acls)
 		acls = append(append(acls, slices.Repeat([]uint32{model.NoIndex}, gap)...), a.ACL)
 	}

@@ -55,12 +55,12 @@ func TestOutputACLsAndReflectionAreReadBack(t *testing.T) {
 		NInput:    1,
 		Acls:      []uint32{in.ACLIndex, out.ACLIndex},
 	})
-	lists := r.model.InterfaceACLs(uint32(loop))
+	lists := r.model.ACLs.Interfaces(uint32(loop))
 	if len(lists) != 1 || !slices.Equal(lists[0].Input, []uint32{in.ACLIndex}) ||
 		!slices.Equal(lists[0].Output, []uint32{out.ACLIndex}) {
 		t.Errorf("lists %+v", lists)
 	}
-	acls := r.model.ACLs(model.NoIndex)
+	acls := r.model.ACLs.List(model.NoIndex)
 	if len(acls) != 2 || !acls[0].Rules[0].Reflect || !acls[0].Rules[0].Permit || acls[1].Rules[0].Permit {
 		t.Errorf("ACLs %+v", acls)
 	}
@@ -93,8 +93,8 @@ func TestRulesAreCountedOnRequestOnly(t *testing.T) {
 		}
 		counting := false
 		r.engine.Look(func(s modeltest.State) { counting = s.Interfaces[uint32(loop)].ACL.Count })
-		if counting != on || len(r.model.ACLHits()) > 0 != on {
-			t.Errorf("counting %t with %d counters, want %t", counting, len(r.model.ACLHits()), on)
+		if counting != on || len(r.model.ACLs.Hits()) > 0 != on {
+			t.Errorf("counting %t with %d counters, want %t", counting, len(r.model.ACLs.Hits()), on)
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 var bridgeHandlers = []handler{
 	call(changeBridge),
 	call(func(m *model.Model, r *l2.BridgeFlags) (*l2.BridgeFlagsReply, error) {
-		bitmap, err := m.SetBridgeFlags(r.BdID, model.BridgeFlags(r.Flags), r.IsSet)
+		bitmap, err := m.Bridges.SetFlags(r.BdID, model.BridgeFlags(r.Flags), r.IsSet)
 		return &l2.BridgeFlagsReply{ResultingFeatureBitmap: bitmap}, err
 	}),
 	set[l2.BridgeDomainSetMacAgeReply](func(m *model.Model, r *l2.BridgeDomainSetMacAge) error {
-		return m.SetBridgeAge(r.BdID, r.MacAge)
+		return m.Bridges.SetAge(r.BdID, r.MacAge)
 	}),
 	set[l2.SwInterfaceSetL2BridgeReply](bridgeInterface),
 	// As VPP does, the dump returns no details for a request by interface or for bridge domain 0.
@@ -24,22 +24,22 @@ var bridgeHandlers = []handler{
 		if r.SwIfIndex != noInterface || r.BdID == 0 {
 			return nil, nil
 		}
-		return m.Bridges(r.BdID), nil
+		return m.Bridges.List(r.BdID), nil
 	}, bridgeDetails),
 	set[l2.L2fibAddDelReply](func(m *model.Model, r *l2.L2fibAddDel) error {
-		return choose(r.IsAdd, m.AddL2Entry, m.DeleteL2Entry)(model.L2Entry{
+		return choose(r.IsAdd, m.L2FIB.Add, m.L2FIB.Delete)(model.L2Entry{
 			Bridge:    r.BdID,
 			MAC:       frame.MAC(r.Mac),
 			Interface: uint32(r.SwIfIndex),
 			Static:    r.StaticMac, Filter: r.FilterMac, BVI: r.BviMac,
 		})
 	}),
-	set[l2.L2fibFlushBdReply](func(m *model.Model, r *l2.L2fibFlushBd) error { return m.FlushBridge(r.BdID) }),
+	set[l2.L2fibFlushBdReply](func(m *model.Model, r *l2.L2fibFlushBd) error { return m.L2FIB.FlushBridge(r.BdID) }),
 	set[l2.L2fibFlushIntReply](func(m *model.Model, r *l2.L2fibFlushInt) error {
-		return m.FlushInterface(uint32(r.SwIfIndex))
+		return m.L2FIB.FlushInterface(uint32(r.SwIfIndex))
 	}),
-	set[l2.L2fibFlushAllReply](func(m *model.Model, _ *l2.L2fibFlushAll) error { m.FlushBridges(); return nil }),
-	dump(func(m *model.Model, r *l2.L2FibTableDump) ([]model.L2Entry, error) { return m.L2Entries(r.BdID), nil },
+	set[l2.L2fibFlushAllReply](func(m *model.Model, _ *l2.L2fibFlushAll) error { m.L2FIB.FlushAll(); return nil }),
+	dump(func(m *model.Model, r *l2.L2FibTableDump) ([]model.L2Entry, error) { return m.L2FIB.List(r.BdID), nil },
 		func(_ *l2.L2FibTableDump, e model.L2Entry) l2.L2FibTableDetails {
 			return l2.L2FibTableDetails{
 				BdID:      e.Bridge,
@@ -52,7 +52,7 @@ var bridgeHandlers = []handler{
 
 func changeBridge(m *model.Model, r *l2.BridgeDomainAddDelV2) (*l2.BridgeDomainAddDelV2Reply, error) {
 	if !r.IsAdd {
-		return &l2.BridgeDomainAddDelV2Reply{BdID: r.BdID}, m.DeleteBridge(r.BdID)
+		return &l2.BridgeDomainAddDelV2Reply{BdID: r.BdID}, m.Bridges.Delete(r.BdID)
 	}
 	var flags model.BridgeFlags
 	for flag, on := range map[l2.BdFlags]bool{l2.BRIDGE_API_FLAG_LEARN: r.Learn, l2.BRIDGE_API_FLAG_FWD: r.Forward,
@@ -62,7 +62,7 @@ func changeBridge(m *model.Model, r *l2.BridgeDomainAddDelV2) (*l2.BridgeDomainA
 			flags |= model.BridgeFlags(flag)
 		}
 	}
-	id, err := m.AddBridge(model.Bridge{ID: r.BdID, Flags: flags, Age: r.MacAge, Tag: r.BdTag})
+	id, err := m.Bridges.Add(model.Bridge{ID: r.BdID, Flags: flags, Age: r.MacAge, Tag: r.BdTag})
 	return &l2.BridgeDomainAddDelV2Reply{BdID: id}, err
 }
 
@@ -71,9 +71,9 @@ func bridgeInterface(m *model.Model, r *l2.SwInterfaceSetL2Bridge) error {
 		return model.InvalidValue
 	}
 	if !r.Enable {
-		return m.LeaveBridge(uint32(r.RxSwIfIndex))
+		return m.Bridges.Leave(uint32(r.RxSwIfIndex))
 	}
-	return m.JoinBridge(model.Join{Interface: uint32(r.RxSwIfIndex), Bridge: r.BdID, SplitHorizon: r.Shg,
+	return m.Bridges.Join(model.Join{Interface: uint32(r.RxSwIfIndex), Bridge: r.BdID, SplitHorizon: r.Shg,
 		BVI: r.PortType == l2.L2_API_PORT_TYPE_BVI, UUForward: r.PortType == l2.L2_API_PORT_TYPE_UU_FWD})
 }
 

@@ -44,7 +44,7 @@ func command(m *model.Model, line string) string {
 	case joined == "show trace":
 		return showTrace(m)
 	case joined == "clear trace":
-		m.SetTrace(0)
+		m.Traces.SetFrames(0)
 		return ""
 	case strings.HasPrefix(joined, "trace add "):
 		return addTrace(m, words[2:])
@@ -77,7 +77,7 @@ func addTrace(m *model.Model, words []string) string {
 	if err != nil {
 		return unknownInput(words[1:])
 	}
-	m.SetTrace(int(n))
+	m.Traces.SetFrames(int(n))
 	return ""
 }
 
@@ -93,7 +93,7 @@ func page(fill func(w *tabwriter.Writer)) string {
 func showInterfaces(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Name\tIdx\tState\tMTU (L3/IP4/IP6/MPLS)\tCounter\tCount")
-		for _, t := range m.Traffic() {
+		for _, t := range m.Interfaces.Traffic() {
 			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, choose(t.AdminUp, "up", "down"), t.MTU[0],
 				t.MTU[1], t.MTU[2], t.MTU[3])
 			for _, c := range counters(t.Counters) {
@@ -153,7 +153,7 @@ func showErrors(m *model.Model) string {
 
 func showTrace(m *model.Model) string {
 	var b strings.Builder
-	for _, t := range m.Traces() {
+	for _, t := range m.Traces.List() {
 		fmt.Fprintf(&b, "------------------- Start of trace on %s -------------------\n", t.Name)
 		for n, line := range t.Lines {
 			fmt.Fprintf(&b, "Packet %d\n\n  %s\n\n", n+1, line)
@@ -170,7 +170,7 @@ func showNeighbours(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Age\tIP\tFlags\tEthernet\tInterface")
 		for _, f := range []forward.Family{forward.IP4, forward.IP6} {
-			for _, n := range m.Neighbours(model.NoIndex, f) {
+			for _, n := range m.Neighbours.List(model.NoIndex, f) {
 				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, choose(n.Static, "S", "D"), n.MAC,
 					names[n.Index])
 			}
@@ -188,12 +188,12 @@ func showFIB(m *model.Model, f forward.Family, words []string) string {
 	}
 	names := names(m)
 	var b strings.Builder
-	for _, t := range m.Tables() {
+	for _, t := range m.Tables.List() {
 		if t.Family != f || only != "" && only != strconv.FormatUint(uint64(t.ID), 10) {
 			continue
 		}
 		fmt.Fprintf(&b, "%s, table:%d\n", t.Name, t.ID)
-		for _, r := range m.Routes(t.TableKey, 0) {
+		for _, r := range m.Routes.List(t.TableKey, 0) {
 			fmt.Fprintf(&b, "%s src:%s\n", r.Prefix, sourceNames[r.Source])
 			for _, p := range r.Paths {
 				fmt.Fprintf(&b, "  %s\n", showPath(p, names))
@@ -233,7 +233,7 @@ func showPath(p model.Path, names map[uint32]string) string {
 // names returns the names of the interfaces by index.
 func names(m *model.Model) map[uint32]string {
 	names := map[uint32]string{}
-	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 		names[i.Index] = i.Name
 	}
 	return names
@@ -251,7 +251,7 @@ func showBridges(m *model.Model, words []string) string {
 		id = uint32(n)
 		members = len(words) == 2 && slices.Contains([]string{"detail", "det", "int"}, words[1])
 	}
-	list := m.Bridges(id)
+	list := m.Bridges.List(id)
 	switch {
 	case id == 0:
 		return "show bridge-domain: No operations on the default bridge domain are supported\n"
@@ -329,14 +329,14 @@ func showL2FIB(m *model.Model, words []string) string {
 		shown = func(e model.L2Entry) bool { return !e.Learned }
 	case words[0] == "bd_id" && len(words) == 2:
 		n, err := strconv.ParseUint(words[1], 10, 32)
-		if err != nil || len(m.Bridges(uint32(n))) == 0 {
+		if err != nil || len(m.Bridges.List(uint32(n))) == 0 {
 			return fmt.Sprintf("show l2fib: bridge domain id %s doesn't exist\n", strings.ToValidUTF8(words[1], "?"))
 		}
 		id = uint32(n)
 	default:
 		return unknownInput(words)
 	}
-	all := m.L2Entries(model.NoIndex)
+	all := m.L2FIB.List(model.NoIndex)
 	if len(all) == 0 {
 		return "no l2fib entries\n"
 	}
@@ -359,7 +359,7 @@ func macTable(m *model.Model, list []model.L2Entry) string {
 	names := names(m)
 	indexes := map[uint32]int{}
 	ages := map[uint32]bool{}
-	for _, b := range m.Bridges(model.NoIndex) {
+	for _, b := range m.Bridges.List(model.NoIndex) {
 		indexes[b.ID] = b.Index
 		ages[b.ID] = b.Age > 0
 	}
@@ -385,11 +385,11 @@ func showMemifs(m *model.Model) string {
 	b.WriteString("sockets\n")
 	b.WriteString(page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "  id\tlistener\tfilename")
-		for _, f := range m.MemifSockets() {
+		for _, f := range m.MemifSockets.List() {
 			fmt.Fprintf(w, "  %d\t%s\t%s\n", f.ID, yesNo(f.Listening), f.Path)
 		}
 	}))
-	for _, m := range m.Memifs() {
+	for _, m := range m.Memifs.List() {
 		showMemif(&b, m)
 	}
 	return b.String()

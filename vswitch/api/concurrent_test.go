@@ -33,8 +33,8 @@ func TestConcurrentClientsAndEventsLeaveNoState(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	_ = r.model.FlushNeighbours(0, forward.IP4) // only the events above have added neighbours to local0
-	if list := r.model.Interfaces(model.InterfaceFilter{}); len(list) != 1 {
+	_ = r.model.Neighbours.Flush(0, forward.IP4) // only the events above have added neighbours to local0
+	if list := r.model.Interfaces.List(model.InterfaceFilter{}); len(list) != 1 {
 		t.Fatalf("left: %+v", list)
 	}
 	r.engine.Look(func(s modeltest.State) {

@@ -29,7 +29,7 @@ const noInterface = swIfIndex(model.NoIndex)
 // interfaceHandlers serve all kinds of interfaces.
 var interfaceHandlers = []handler{
 	dump(func(m *model.Model, r *interfaces.SwInterfaceDump) ([]model.Interface, error) {
-		return m.Interfaces(model.InterfaceFilter{
+		return m.Interfaces.List(model.InterfaceFilter{
 			Index:  uint32(r.SwIfIndex),
 			ByName: r.NameFilterValid,
 			Name:   r.NameFilter,
@@ -43,15 +43,15 @@ var interfaceHandlers = []handler{
 	}),
 	set[interfaces.SwInterfaceTagAddDelReply](func(m *model.Model, r *interfaces.SwInterfaceTagAddDel) error {
 		if r.IsAdd {
-			return m.SetTag(uint32(r.SwIfIndex), r.Tag)
+			return m.Interfaces.SetTag(uint32(r.SwIfIndex), r.Tag)
 		}
-		return m.ClearTag(uint32(r.SwIfIndex))
+		return m.Interfaces.ClearTag(uint32(r.SwIfIndex))
 	}),
 	set[interfaces.SwInterfaceSetMtuReply](func(m *model.Model, r *interfaces.SwInterfaceSetMtu) error {
-		return m.SetMTU(uint32(r.SwIfIndex), [4]uint32(r.Mtu))
+		return m.Interfaces.SetMTU(uint32(r.SwIfIndex), [4]uint32(r.Mtu))
 	}),
 	set[interfaces.HwInterfaceSetMtuReply](func(m *model.Model, r *interfaces.HwInterfaceSetMtu) error {
-		return m.SetLinkMTU(uint32(r.SwIfIndex), int(r.Mtu))
+		return m.Interfaces.SetLinkMTU(uint32(r.SwIfIndex), int(r.Mtu))
 	}),
 	set[interfaces.SwInterfaceSetMacAddressReply](func(m *model.Model, r *interfaces.SwInterfaceSetMacAddress) error {
 		return m.SetMAC(uint32(r.SwIfIndex), frame.MAC(r.MacAddress))
@@ -59,25 +59,25 @@ var interfaceHandlers = []handler{
 	call(func(
 		m *model.Model, r *interfaces.SwInterfaceGetMacAddress,
 	) (*interfaces.SwInterfaceGetMacAddressReply, error) {
-		mac, err := m.MAC(uint32(r.SwIfIndex))
+		mac, err := m.Interfaces.MAC(uint32(r.SwIfIndex))
 		return &interfaces.SwInterfaceGetMacAddressReply{MacAddress: ethernet_types.MacAddress(mac)}, err
 	}),
 	set[interfaces.SwInterfaceSetTableReply](func(m *model.Model, r *interfaces.SwInterfaceSetTable) error {
-		return m.SetTable(uint32(r.SwIfIndex), forward.TableKey{Family: familyOf(r.IsIPv6), ID: r.VrfID})
+		return m.Tables.Set(uint32(r.SwIfIndex), forward.TableKey{Family: familyOf(r.IsIPv6), ID: r.VrfID})
 	}),
 	call(func(m *model.Model, r *interfaces.SwInterfaceGetTable) (*interfaces.SwInterfaceGetTableReply, error) {
-		id, err := m.TableOf(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
+		id, err := m.Tables.Of(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
 		return &interfaces.SwInterfaceGetTableReply{VrfID: id}, err
 	}),
 	set[gso.FeatureGsoEnableDisableReply](func(m *model.Model, r *gso.FeatureGsoEnableDisable) error {
-		return m.SetGSO(uint32(r.SwIfIndex))
+		return m.Interfaces.SetGSO(uint32(r.SwIfIndex))
 	}),
 	call(func(m *model.Model, r *interfaces.CreateLoopback) (*interfaces.CreateLoopbackReply, error) {
-		index, err := m.AddLoopback(model.Loopback{MAC: frame.MAC(r.MacAddress)})
+		index, err := m.Loopbacks.Add(model.Loopback{MAC: frame.MAC(r.MacAddress)})
 		return &interfaces.CreateLoopbackReply{SwIfIndex: swIfIndex(index)}, err
 	}),
 	call(func(m *model.Model, r *interfaces.CreateLoopbackInstance) (*interfaces.CreateLoopbackInstanceReply, error) {
-		index, err := m.AddLoopback(model.Loopback{
+		index, err := m.Loopbacks.Add(model.Loopback{
 			MAC:       frame.MAC(r.MacAddress),
 			Specified: r.IsSpecified,
 			Instance:  r.UserInstance,
@@ -85,7 +85,7 @@ var interfaceHandlers = []handler{
 		return &interfaces.CreateLoopbackInstanceReply{SwIfIndex: swIfIndex(index)}, err
 	}),
 	call(func(m *model.Model, r *interfaces.CreateSubif) (*interfaces.CreateSubifReply, error) {
-		index, err := m.AddSub(model.Sub{
+		index, err := m.SubInterfaces.Add(model.Sub{
 			Parent: uint32(r.SwIfIndex),
 			ID:     r.SubID,
 			Flags:  model.SubFlags(r.SubIfFlags),
@@ -95,17 +95,17 @@ var interfaceHandlers = []handler{
 		return &interfaces.CreateSubifReply{SwIfIndex: swIfIndex(index)}, err
 	}),
 	call(func(m *model.Model, r *interfaces.CreateVlanSubif) (*interfaces.CreateVlanSubifReply, error) {
-		index, err := m.AddVLAN(uint32(r.SwIfIndex), r.VlanID)
+		index, err := m.SubInterfaces.AddVLAN(uint32(r.SwIfIndex), r.VlanID)
 		return &interfaces.CreateVlanSubifReply{SwIfIndex: swIfIndex(index)}, err
 	}),
 	set[interfaces.DeleteSubifReply](func(m *model.Model, r *interfaces.DeleteSubif) error {
-		return m.DeleteSub(uint32(r.SwIfIndex))
+		return m.SubInterfaces.Delete(uint32(r.SwIfIndex))
 	}),
 	set[l2.L2InterfaceVlanTagRewriteReply](func(m *model.Model, r *l2.L2InterfaceVlanTagRewrite) error {
-		return m.SetTagRewrite(uint32(r.SwIfIndex), model.TagRewrite(r.VtrOp))
+		return m.SubInterfaces.SetTagRewrite(uint32(r.SwIfIndex), model.TagRewrite(r.VtrOp))
 	}),
 	set[interfaces.DeleteLoopbackReply](func(m *model.Model, r *interfaces.DeleteLoopback) error {
-		return m.DeleteLoopback(uint32(r.SwIfIndex))
+		return m.Loopbacks.Delete(uint32(r.SwIfIndex))
 	}),
 }
 
@@ -142,10 +142,10 @@ func statusFlags(adminUp, linkUp bool) interface_types.IfStatusFlags {
 var tapHandlers = []handler{
 	call(addTap),
 	set[tapv2.TapDeleteV2Reply](func(m *model.Model, r *tapv2.TapDeleteV2) error {
-		return m.DeleteTap(uint32(r.SwIfIndex))
+		return m.Taps.Delete(uint32(r.SwIfIndex))
 	}),
 	dump(func(m *model.Model, r *tapv2.SwInterfaceTapV2Dump) ([]model.TapDetails, error) {
-		return m.Taps(uint32(r.SwIfIndex)), nil
+		return m.Taps.List(uint32(r.SwIfIndex)), nil
 	}, tapDetails),
 }
 
@@ -161,7 +161,7 @@ func addTap(m *model.Model, r *tapv2.TapCreateV3) (*tapv2.TapCreateV3Reply, erro
 		return &tapv2.TapCreateV3Reply{SwIfIndex: noInterface}, err
 	}
 	t.Host = host
-	index, err := m.AddTap(t)
+	index, err := m.Taps.Add(t)
 	return &tapv2.TapCreateV3Reply{SwIfIndex: swIfIndex(index)}, err
 }
 
@@ -204,10 +204,10 @@ func tapDetails(_ *tapv2.SwInterfaceTapV2Dump, t model.TapDetails) tapv2.SwInter
 var afPacketHandlers = []handler{
 	call(addAFPacket),
 	set[af_packet.AfPacketDeleteReply](func(m *model.Model, r *af_packet.AfPacketDelete) error {
-		return m.DeleteAFPacket(r.HostIfName)
+		return m.AFPackets.Delete(r.HostIfName)
 	}),
 	dump(func(m *model.Model, _ *af_packet.AfPacketDump) ([]model.AFPacketDetails, error) {
-		return m.AFPackets(), nil
+		return m.AFPackets.List(), nil
 	}, func(_ *af_packet.AfPacketDump, p model.AFPacketDetails) af_packet.AfPacketDetails {
 		return af_packet.AfPacketDetails{SwIfIndex: swIfIndex(p.Index), HostIfName: p.HostName}
 	}),
@@ -221,7 +221,7 @@ func addAFPacket(m *model.Model, r *af_packet.AfPacketCreateV3) (*af_packet.AfPa
 		mac := frame.MAC(r.HwAddr)
 		p.MAC = &mac
 	}
-	index, err := m.AddAFPacket(p)
+	index, err := m.AFPackets.Add(p)
 	return &af_packet.AfPacketCreateV3Reply{SwIfIndex: swIfIndex(index)}, err
 }
 
@@ -232,21 +232,21 @@ var memifHandlers = []handler{
 	// As VPP does, a failed request replies with the requested socket id.
 	call(func(m *model.Model, r *binapi.MemifSocketFilenameAddDelV2) (*binapi.MemifSocketFilenameAddDelV2Reply, error) {
 		if !r.IsAdd {
-			return &binapi.MemifSocketFilenameAddDelV2Reply{SocketID: r.SocketID}, m.DeleteMemifSocket(r.SocketID)
+			return &binapi.MemifSocketFilenameAddDelV2Reply{SocketID: r.SocketID}, m.MemifSockets.Delete(r.SocketID)
 		}
-		id, err := m.AddMemifSocket(r.SocketID, r.SocketFilename)
+		id, err := m.MemifSockets.Add(r.SocketID, r.SocketFilename)
 		return &binapi.MemifSocketFilenameAddDelV2Reply{SocketID: id}, err
 	}).withList(5, 1),
 	dump(func(m *model.Model, _ *binapi.MemifSocketFilenameDump) ([]model.MemifSocket, error) {
-		return m.MemifSockets(), nil
+		return m.MemifSockets.List(), nil
 	}, func(_ *binapi.MemifSocketFilenameDump, s model.MemifSocket) binapi.MemifSocketFilenameDetails {
 		return binapi.MemifSocketFilenameDetails{SocketID: s.ID, SocketFilename: s.Path}
 	}),
 	call(addMemif),
 	set[binapi.MemifDeleteReply](func(m *model.Model, r *binapi.MemifDelete) error {
-		return m.DeleteMemif(uint32(r.SwIfIndex))
+		return m.Memifs.Delete(uint32(r.SwIfIndex))
 	}),
-	dump(func(m *model.Model, _ *binapi.MemifDump) ([]model.MemifDetails, error) { return m.Memifs(), nil },
+	dump(func(m *model.Model, _ *binapi.MemifDump) ([]model.MemifDetails, error) { return m.Memifs.List(), nil },
 		memifDetails),
 }
 
@@ -259,7 +259,7 @@ func addMemif(m *model.Model, r *binapi.MemifCreateV2) (*binapi.MemifCreateV2Rep
 	if mac := frame.MAC(r.HwAddr); !mac.IsZero() {
 		c.MAC = &mac
 	}
-	index, err := m.AddMemif(c)
+	index, err := m.Memifs.Add(c)
 	return &binapi.MemifCreateV2Reply{SwIfIndex: swIfIndex(index)}, err
 }
 
@@ -281,7 +281,7 @@ func memifDetails(_ *binapi.MemifDump, m model.MemifDetails) binapi.MemifDetails
 var vxlanHandlers = []handler{
 	call(changeVXLAN),
 	dump(func(m *model.Model, r *vxlan.VxlanTunnelV2Dump) ([]model.VXLANDetails, error) {
-		return m.VXLANs(uint32(r.SwIfIndex)), nil
+		return m.VXLANs.List(uint32(r.SwIfIndex)), nil
 	}, func(_ *vxlan.VxlanTunnelV2Dump, v model.VXLANDetails) vxlan.VxlanTunnelV2Details {
 		return vxlan.VxlanTunnelV2Details{SwIfIndex: swIfIndex(v.Index), Instance: v.Instance,
 			SrcAddress:     toAddress(v.Source),
@@ -303,7 +303,7 @@ func changeVXLAN(m *model.Model, r *vxlan.VxlanAddDelTunnelV3) (*vxlan.VxlanAddD
 	if err != nil {
 		return reply, err
 	}
-	index, err := choose(r.IsAdd, m.AddVXLAN, m.DeleteVXLAN)(model.VXLAN{
+	index, err := choose(r.IsAdd, m.VXLANs.Add, m.VXLANs.Delete)(model.VXLAN{
 		Instance:    r.Instance,
 		Source:      source,
 		Destination: destination,

@@ -22,41 +22,41 @@ import (
 var addressHandlers = []handler{
 	set[interfaces.SwInterfaceAddDelAddressReply](func(m *model.Model, r *interfaces.SwInterfaceAddDelAddress) error {
 		if r.DelAll {
-			return m.DeleteAddresses(uint32(r.SwIfIndex))
+			return m.Addresses.DeleteAll(uint32(r.SwIfIndex))
 		}
 		prefix, err := fromPrefix(ip_types.Prefix(r.Prefix))
 		if err != nil {
 			return err
 		}
-		return choose(r.IsAdd, m.AddAddress, m.DeleteAddress)(uint32(r.SwIfIndex), prefix)
+		return choose(r.IsAdd, m.Addresses.Add, m.Addresses.Delete)(uint32(r.SwIfIndex), prefix)
 	}),
 	dump(func(m *model.Model, r *ip.IPAddressDump) ([]netip.Prefix, error) {
-		return m.Addresses(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
+		return m.Addresses.List(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
 	}, func(r *ip.IPAddressDump, p netip.Prefix) ip.IPAddressDetails {
 		return ip.IPAddressDetails{SwIfIndex: r.SwIfIndex, Prefix: ip_types.AddressWithPrefix(toPrefix(p))}
 	}),
 	// The field names of this request are misleading, as VPP's source remarks: sw_if_index is the donor.
 	set[interfaces.SwInterfaceSetUnnumberedReply](func(m *model.Model, r *interfaces.SwInterfaceSetUnnumbered) error {
 		if r.IsAdd {
-			return m.SetUnnumbered(uint32(r.UnnumberedSwIfIndex), uint32(r.SwIfIndex))
+			return m.Addresses.SetUnnumbered(uint32(r.UnnumberedSwIfIndex), uint32(r.SwIfIndex))
 		}
-		return m.ClearUnnumbered(uint32(r.UnnumberedSwIfIndex))
+		return m.Addresses.ClearUnnumbered(uint32(r.UnnumberedSwIfIndex))
 	}),
 	dump(func(m *model.Model, r *ip.IPUnnumberedDump) ([]model.Unnumbered, error) {
-		return m.Unnumbered(uint32(r.SwIfIndex)), nil
+		return m.Addresses.Unnumbered(uint32(r.SwIfIndex)), nil
 	}, func(_ *ip.IPUnnumberedDump, u model.Unnumbered) ip.IPUnnumberedDetails {
 		return ip.IPUnnumberedDetails{SwIfIndex: swIfIndex(u.Index), IPSwIfIndex: swIfIndex(u.Donor)}
 	}),
 	set[ip.SwInterfaceIP6EnableDisableReply](func(m *model.Model, r *ip.SwInterfaceIP6EnableDisable) error {
-		return choose(r.Enable, m.EnableIP6, m.DisableIP6)(uint32(r.SwIfIndex))
+		return choose(r.Enable, m.IP6.Enable, m.IP6.Disable)(uint32(r.SwIfIndex))
 	}),
 	set[ip.SwInterfaceIP6SetLinkLocalAddressReply](func(m *model.Model, r *ip.SwInterfaceIP6SetLinkLocalAddress) error {
-		return m.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
+		return m.IP6.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
 	}),
 	call(func(
 		m *model.Model, r *ip.SwInterfaceIP6GetLinkLocalAddress,
 	) (*ip.SwInterfaceIP6GetLinkLocalAddressReply, error) {
-		a, err := m.LinkLocal(uint32(r.SwIfIndex))
+		a, err := m.IP6.LinkLocal(uint32(r.SwIfIndex))
 		if err != nil {
 			return nil, err
 		}
@@ -124,13 +124,13 @@ func toPrefix(p netip.Prefix) ip_types.Prefix {
 var routeHandlers = []handler{
 	set[ip.IPTableAddDelV2Reply](func(m *model.Model, r *ip.IPTableAddDelV2) error {
 		if r.IsAdd {
-			m.AddTable(tableKey(r.Table), r.Table.Name)
+			m.Tables.Add(tableKey(r.Table), r.Table.Name)
 		} else {
-			m.DeleteTable(tableKey(r.Table))
+			m.Tables.Delete(tableKey(r.Table))
 		}
 		return nil
 	}),
-	dump(func(m *model.Model, _ *ip.IPTableDump) ([]model.Table, error) { return m.Tables(), nil },
+	dump(func(m *model.Model, _ *ip.IPTableDump) ([]model.Table, error) { return m.Tables.List(), nil },
 		func(_ *ip.IPTableDump, t model.Table) ip.IPTableDetails {
 			return ip.IPTableDetails{Table: ip.IPTable{TableID: t.ID, IsIP6: t.Family == forward.IP6, Name: t.Name}}
 		}),
@@ -144,7 +144,7 @@ var routeHandlers = []handler{
 		return &ip.IPRouteAddDelReply{StatsIndex: number}, err
 	}),
 	dump(func(m *model.Model, r *ip.IPRouteV2Dump) ([]model.Route, error) {
-		return m.Routes(tableKey(r.Table), model.Source(r.Src)), nil
+		return m.Routes.List(tableKey(r.Table), model.Source(r.Src)), nil
 	}, func(r *ip.IPRouteV2Dump, e model.Route) ip.IPRouteV2Details {
 		return ip.IPRouteV2Details{
 			Route: ip.IPRouteV2{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
@@ -152,7 +152,7 @@ var routeHandlers = []handler{
 		}
 	}),
 	dump(func(m *model.Model, r *ip.IPRouteDump) ([]model.Route, error) {
-		return m.Routes(tableKey(r.Table), 0), nil
+		return m.Routes.List(tableKey(r.Table), 0), nil
 	}, func(r *ip.IPRouteDump, e model.Route) ip.IPRouteDetails {
 		return ip.IPRouteDetails{
 			Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
@@ -181,9 +181,9 @@ func changeRoute(m *model.Model, r *ip.IPRouteAddDelV2) (uint32, error) {
 	c := model.RouteChange{Table: forward.TableKey{Family: forward.FamilyOf(prefix.Addr()), ID: r.Route.TableID},
 		Prefix: prefix, Paths: paths, Multipath: r.IsMultipath}
 	if r.IsAdd {
-		return m.AddRoute(c)
+		return m.Routes.Add(c)
 	}
-	return model.NoIndex, m.DeleteRoute(c)
+	return model.NoIndex, m.Routes.Delete(c)
 }
 
 // pathKinds are the supported path types.
@@ -255,17 +255,17 @@ var neighbourHandlers = []handler{
 		if err != nil {
 			return err
 		}
-		return m.FlushNeighbours(uint32(r.SwIfIndex), f)
+		return m.Neighbours.Flush(uint32(r.SwIfIndex), f)
 	}),
 	dump(func(m *model.Model, r *ip_neighbor.IPNeighborDump) ([]model.Neighbour, error) {
 		f, err := family(r.Af)
 		if err != nil {
 			return nil, err
 		}
-		return m.Neighbours(uint32(r.SwIfIndex), f), nil
+		return m.Neighbours.List(uint32(r.SwIfIndex), f), nil
 	}, neighbourDetails),
 	set[arp.ProxyArpAddDelReply](func(m *model.Model, r *arp.ProxyArpAddDel) error {
-		return choose(r.IsAdd, m.AddProxyARP, m.DeleteProxyARP)(
+		return choose(r.IsAdd, m.Proxies.AddARP, m.Proxies.DeleteARP)(
 			forward.ProxyRange{
 				Table: r.Proxy.TableID,
 				Low:   netip.AddrFrom4(r.Proxy.Low),
@@ -273,23 +273,23 @@ var neighbourHandlers = []handler{
 			})
 	}),
 	set[arp.ProxyArpIntfcEnableDisableReply](func(m *model.Model, r *arp.ProxyArpIntfcEnableDisable) error {
-		return m.SetProxyARP(uint32(r.SwIfIndex), r.Enable)
+		return m.Proxies.SetARP(uint32(r.SwIfIndex), r.Enable)
 	}),
-	dump(func(m *model.Model, _ *arp.ProxyArpDump) ([]forward.ProxyRange, error) { return m.ProxyARPs(), nil },
+	dump(func(m *model.Model, _ *arp.ProxyArpDump) ([]forward.ProxyRange, error) { return m.Proxies.ARPs(), nil },
 		func(_ *arp.ProxyArpDump, p forward.ProxyRange) arp.ProxyArpDetails {
 			return arp.ProxyArpDetails{Proxy: arp.ProxyArp{TableID: p.Table, Low: p.Low.As4(), Hi: p.High.As4()}}
 		}),
-	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) { return m.ProxyARPInterfaces(), nil },
+	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) { return m.Proxies.ARPInterfaces(), nil },
 		func(_ *arp.ProxyArpIntfcDump, index uint32) arp.ProxyArpIntfcDetails {
 			return arp.ProxyArpIntfcDetails{SwIfIndex: index}
 		}),
 	set[ip6_nd.IP6ndProxyAddDelReply](func(m *model.Model, r *ip6_nd.IP6ndProxyAddDel) error {
-		return choose(r.IsAdd, m.AddProxyND, m.DeleteProxyND)(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
+		return choose(r.IsAdd, m.Proxies.AddND, m.Proxies.DeleteND)(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
 	}),
 	set[ip6_nd.IP6ndProxyEnableDisableReply](func(m *model.Model, r *ip6_nd.IP6ndProxyEnableDisable) error {
-		return m.SetProxyND(uint32(r.SwIfIndex), r.IsEnable)
+		return m.Proxies.SetND(uint32(r.SwIfIndex), r.IsEnable)
 	}),
-	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) { return m.ProxyNDs(), nil },
+	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) { return m.Proxies.NDs(), nil },
 		func(_ *ip6_nd.IP6ndProxyDump, p forward.ProxyHost) ip6_nd.IP6ndProxyDetails {
 			return ip6_nd.IP6ndProxyDetails{SwIfIndex: swIfIndex(p.Interface), IP: p.Addr.As16()}
 		}),
@@ -303,9 +303,9 @@ func changeNeighbour(m *model.Model, r *ip_neighbor.IPNeighborAddDel) (*ip_neigh
 		return reply, err
 	}
 	if !r.IsAdd {
-		return reply, m.DeleteNeighbour(uint32(n.SwIfIndex), a)
+		return reply, m.Neighbours.Delete(uint32(n.SwIfIndex), a)
 	}
-	return reply, m.AddNeighbour(model.Neighbour{Index: uint32(n.SwIfIndex), Addr: a, MAC: frame.MAC(n.MacAddress),
+	return reply, m.Neighbours.Add(model.Neighbour{Index: uint32(n.SwIfIndex), Addr: a, MAC: frame.MAC(n.MacAddress),
 		Static:  n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0,
 		NoRoute: n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY != 0})
 }
@@ -328,7 +328,7 @@ var puntHandlers = []handler{
 	set[ip.AddDelIPPuntRedirectV2Reply](changeRedirect).withList(redirectList()),
 	set[punt.SetPuntReply](setPunt),
 	dump(func(m *model.Model, r *ip.IPPuntRedirectV2Dump) ([]model.PuntRedirect, error) {
-		return m.PuntRedirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)), nil
+		return m.Punt.Redirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)), nil
 	}, func(r *ip.IPPuntRedirectV2Dump, d model.PuntRedirect) ip.IPPuntRedirectV2Details {
 		paths := toPaths(d.Family, []model.Path{d.Path})
 		return ip.IPPuntRedirectV2Details{
@@ -354,9 +354,9 @@ func changeRedirect(m *model.Model, r *ip.AddDelIPPuntRedirectV2) error {
 		return err
 	}
 	if r.IsAdd {
-		return m.SetPuntRedirect(uint32(r.Punt.RxSwIfIndex), f, paths)
+		return m.Punt.SetRedirect(uint32(r.Punt.RxSwIfIndex), f, paths)
 	}
-	m.DeletePuntRedirect(uint32(r.Punt.RxSwIfIndex), f)
+	m.Punt.DeleteRedirect(uint32(r.Punt.RxSwIfIndex), f)
 	return nil
 }
 
@@ -371,7 +371,7 @@ func setPunt(m *model.Model, r *punt.SetPunt) error {
 	case !isL4 || !isUDP && !isTCP || l4.Port != allPorts:
 		return model.Unspecified
 	case isUDP:
-		m.SetPuntUDP(familyOf(l4.Af == ip_types.ADDRESS_IP6), r.IsAdd)
+		m.Punt.SetUDP(familyOf(l4.Af == ip_types.ADDRESS_IP6), r.IsAdd)
 	}
 	return nil
 }

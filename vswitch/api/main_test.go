@@ -34,7 +34,7 @@ func prepare(t testing.TB, limits Limits) testServer {
 	}
 	m := model.New(engine, log)
 	r := testServer{Server: New(m, log, limits), engine: engine, path: filepath.Join(t.TempDir(), "api.sock")}
-	m.Notify(r.InterfaceChanged)
+	m.Interfaces.Notify(r.InterfaceChanged)
 	return r
 }
 

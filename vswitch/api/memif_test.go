@@ -69,7 +69,7 @@ func (a *testClient) memifDetails(t testingT) []binapi.MemifDetails {
 
 func TestMemifCreateAndDelete(t *testing.T) {
 	r := start(t, Limits{})
-	r.model.SetRunDir("/run/here")
+	r.model.MemifSockets.SetRunDir("/run/here")
 	a := newTestClient(t.Context(), r.connect(t))
 	if id, err := a.socket(t, 5, "/run/pod/memif.sock"); err != nil || id != 5 {
 		t.Fatal(id, err)
@@ -141,7 +141,7 @@ func TestMemifSocketIDs(t *testing.T) {
 	if _, err := a.socket(t, 1, "relative"); !errors.Is(err, api.SYSCALL_ERROR_1) {
 		t.Errorf("a relative name without a run directory: %v", err)
 	}
-	r.model.SetRunDir("/run/here")
+	r.model.MemifSockets.SetRunDir("/run/here")
 	chosen, err := a.socket(t, ^uint32(0), "/run/any.sock")
 	if err != nil || chosen == 0 || chosen == ^uint32(0) {
 		t.Fatal(chosen, err)
@@ -182,7 +182,7 @@ func (a *testClient) bridgeBareMemif(t testingT, socket uint32) error {
 // The retvals are those of VPP 25.10: memif_socket_filename_add_del, memif_create_if and the handler of memif_delete.
 func TestMemifRetvals(t *testing.T) {
 	r := start(t, Limits{})
-	r.model.SetRunDir("/run/here")
+	r.model.MemifSockets.SetRunDir("/run/here")
 	a := newTestClient(t.Context(), r.connect(t))
 	for id, path := range map[uint32]string{
 		1: "/run/one.sock",

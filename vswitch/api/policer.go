@@ -13,28 +13,28 @@ import (
 var policerHandlers = []handler{
 	call(func(m *model.Model, r *policer.PolicerAddDel) (*policer.PolicerAddDelReply, error) {
 		if r.IsAdd {
-			index, err := m.AddPolicer(policerOfRequest(r))
+			index, err := m.Policers.Add(policerOfRequest(r))
 			return &policer.PolicerAddDelReply{PolicerIndex: index}, err
 		}
 		reply := &policer.PolicerAddDelReply{PolicerIndex: model.NoIndex}
-		index, err := m.PolicerNamed(r.Name)
+		index, err := m.Policers.Named(r.Name)
 		if err != nil {
 			return reply, err
 		}
-		return reply, m.DeletePolicer(index)
+		return reply, m.Policers.Delete(index)
 	}),
 	call(func(m *model.Model, r *policer.PolicerAdd) (*policer.PolicerAddReply, error) {
-		index, err := m.AddPolicer(policerOf(r.Name, r.Infos))
+		index, err := m.Policers.Add(policerOf(r.Name, r.Infos))
 		return &policer.PolicerAddReply{PolicerIndex: index}, err
 	}),
 	set[policer.PolicerDelReply](func(m *model.Model, r *policer.PolicerDel) error {
-		return m.DeletePolicer(r.PolicerIndex)
+		return m.Policers.Delete(r.PolicerIndex)
 	}),
 	set[policer.PolicerUpdateReply](func(m *model.Model, r *policer.PolicerUpdate) error {
-		return m.UpdatePolicer(r.PolicerIndex, policerOf("", r.Infos))
+		return m.Policers.Update(r.PolicerIndex, policerOf("", r.Infos))
 	}),
 	set[policer.PolicerResetReply](func(m *model.Model, r *policer.PolicerReset) error {
-		return m.ResetPolicer(r.PolicerIndex)
+		return m.Policers.Reset(r.PolicerIndex)
 	}),
 	set[policer.PolicerInputReply](func(m *model.Model, r *policer.PolicerInput) error {
 		return applyNamed(m, uint32(r.SwIfIndex), r.Name, policing{model.PoliceInput, r.Apply})
@@ -43,23 +43,23 @@ var policerHandlers = []handler{
 		return applyNamed(m, uint32(r.SwIfIndex), r.Name, policing{model.PoliceOutput, r.Apply})
 	}),
 	set[policer.PolicerInputV2Reply](func(m *model.Model, r *policer.PolicerInputV2) error {
-		return m.ApplyPolicer(uint32(r.SwIfIndex), r.PolicerIndex, model.PoliceInput, r.Apply)
+		return m.Policers.Apply(uint32(r.SwIfIndex), r.PolicerIndex, model.PoliceInput, r.Apply)
 	}),
 	set[policer.PolicerOutputV2Reply](func(m *model.Model, r *policer.PolicerOutputV2) error {
-		return m.ApplyPolicer(uint32(r.SwIfIndex), r.PolicerIndex, model.PoliceOutput, r.Apply)
+		return m.Policers.Apply(uint32(r.SwIfIndex), r.PolicerIndex, model.PoliceOutput, r.Apply)
 	}),
 	dump(func(m *model.Model, r *policer.PolicerDump) ([]model.Policer, error) {
 		if !r.MatchNameValid {
-			return m.Policers(model.NoIndex), nil
+			return m.Policers.List(model.NoIndex), nil
 		}
-		index, err := m.PolicerNamed(r.MatchName)
+		index, err := m.Policers.Named(r.MatchName)
 		if err != nil {
 			return nil, err
 		}
-		return m.Policers(index), nil
+		return m.Policers.List(index), nil
 	}, func(_ *policer.PolicerDump, p model.Policer) policer.PolicerDetails { return policerDetails(p) }),
 	dump(func(m *model.Model, r *policer.PolicerDumpV2) ([]model.Policer, error) {
-		return m.Policers(r.PolicerIndex), nil
+		return m.Policers.List(r.PolicerIndex), nil
 	},
 		func(_ *policer.PolicerDumpV2, p model.Policer) policer.PolicerDetails { return policerDetails(p) }),
 	call(func(m *model.Model, r *feature.FeatureIsEnabled) (*feature.FeatureIsEnabledReply, error) {
@@ -67,7 +67,7 @@ var policerHandlers = []handler{
 		if !known {
 			return nil, model.Unimplemented
 		}
-		is, err := m.IsPoliced(uint32(r.SwIfIndex), direction)
+		is, err := m.Policers.IsPoliced(uint32(r.SwIfIndex), direction)
 		return &feature.FeatureIsEnabledReply{IsEnabled: is}, err
 	}),
 }
@@ -90,14 +90,14 @@ type policing struct {
 
 // applyNamed applies the policer of a name. As in VPP the interface is checked first.
 func applyNamed(m *model.Model, on uint32, name string, p policing) error {
-	index, err := m.PolicerNamed(name)
+	index, err := m.Policers.Named(name)
 	if err != nil {
-		if _, missing := m.IsPoliced(on, p.direction); missing != nil {
+		if _, missing := m.Policers.IsPoliced(on, p.direction); missing != nil {
 			return missing
 		}
 		return err
 	}
-	return m.ApplyPolicer(on, index, p.direction, p.apply)
+	return m.Policers.Apply(on, index, p.direction, p.apply)
 }
 
 func policerOfRequest(r *policer.PolicerAddDel) model.Policer {

@@ -34,47 +34,47 @@ func dumps(m *model.Model) map[string]string {
 		all[name] = strings.ReplaceAll(string(text), "null", "[]")
 	}
 	const every = model.NoIndex
-	ifs := m.Interfaces(model.InterfaceFilter{Index: every})
+	ifs := m.Interfaces.List(model.InterfaceFilter{Index: every})
 	add("interfaces", ifs)
 	for _, f := range []forward.Family{forward.IP4, forward.IP6} {
-		neighbours := m.Neighbours(every, f)
+		neighbours := m.Neighbours.List(every, f)
 		for n := range neighbours {
 			neighbours[n].Age = 0
 		}
 		add(fmt.Sprint("neighbours ", f), neighbours)
-		add(fmt.Sprint("redirects ", f), m.PuntRedirects(every, f))
+		add(fmt.Sprint("redirects ", f), m.Punt.Redirects(every, f))
 		for _, i := range ifs {
-			addresses, _ := m.Addresses(i.Index, f)
-			table, _ := m.TableOf(i.Index, f)
-			linkLocal, _ := m.LinkLocal(i.Index)
-			received, _ := m.IsPoliced(i.Index, model.PoliceInput)
-			sent, _ := m.IsPoliced(i.Index, model.PoliceOutput)
+			addresses, _ := m.Addresses.List(i.Index, f)
+			table, _ := m.Tables.Of(i.Index, f)
+			linkLocal, _ := m.IP6.LinkLocal(i.Index)
+			received, _ := m.Policers.IsPoliced(i.Index, model.PoliceInput)
+			sent, _ := m.Policers.IsPoliced(i.Index, model.PoliceOutput)
 			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal, received, sent})
 		}
 	}
-	for _, t := range m.Tables() {
-		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes(t.TableKey, 0)})
+	for _, t := range m.Tables.List() {
+		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes.List(t.TableKey, 0)})
 	}
-	bridges := m.Bridges(every)
+	bridges := m.Bridges.List(every)
 	for n := range bridges {
 		bridges[n].Learned = 0
 	}
 	add("bridges", bridges)
-	for _, e := range m.L2Entries(every) {
+	for _, e := range m.L2FIB.List(every) {
 		if !e.Learned {
 			add(fmt.Sprint("MAC ", e.Bridge, e.MAC), e)
 		}
 	}
 	for name, list := range map[string]any{
-		"taps":    m.Taps(every),
-		"links":   m.AFPackets(),
-		"sockets": m.MemifSockets(),
-		"tunnels": m.VXLANs(every),
-		"ACLs":    m.ACLs(every), "input ACLs": m.InterfaceACLs(every), "MACIPs": m.MACIPs(every),
-		"applied MACIPs": m.AppliedMACIPs(every),
-		"memifs":         m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(),
-		"proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans(),
-		"policers": m.Policers(every),
+		"taps":    m.Taps.List(every),
+		"links":   m.AFPackets.List(),
+		"sockets": m.MemifSockets.List(),
+		"tunnels": m.VXLANs.List(every),
+		"ACLs":    m.ACLs.List(every), "input ACLs": m.ACLs.Interfaces(every), "MACIPs": m.MACIPs.List(every),
+		"applied MACIPs": m.MACIPs.Applied(every),
+		"memifs":         m.Memifs.List(), "unnumbered": m.Addresses.Unnumbered(every), "proxy ARP": m.Proxies.ARPs(),
+		"proxy ARP on": m.Proxies.ARPInterfaces(), "proxy ND": m.Proxies.NDs(), "mirrors": m.Spans.List(),
+		"policers": m.Policers.List(every),
 	} {
 		add(name, list)
 	}
@@ -92,10 +92,10 @@ func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
 		t.Fatalf("decode: %v", err)
 	}
 	passed := &model.Passed{Ports: map[uint32]forward.OpenPort{}}
-	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 		passed.Ports[i.Index] = forward.OpenPort{Interface: i.Index} // the fake engine uses no descriptors
 	}
-	for _, i := range m.Memifs() {
+	for _, i := range m.Memifs.List() {
 		if p := i.Peer; p != nil {
 			passed.Ports[i.Index] = forward.OpenPort{
 				Interface: i.Index,
@@ -180,7 +180,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	t.Helper()
 	engine := modeltest.New()
 	m := model.New(engine, slog.New(slog.DiscardHandler))
-	m.SetRunDir("/run/weft")
+	m.MemifSockets.SetRunDir("/run/weft")
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -196,36 +196,36 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	prefix := netip.MustParsePrefix
 	addr := netip.MustParseAddr
 	vrf := forward.TableKey{Family: forward.IP4, ID: 7}
-	m.AddTable(vrf, "of a network")
-	m.AddTable(forward.TableKey{Family: forward.IP6, ID: 7}, "")
-	gone := add(m.AddLoopback(model.Loopback{}))
-	loop := add(m.AddLoopback(model.Loopback{}))
-	tap := add(m.AddTap(model.Tap{
+	m.Tables.Add(vrf, "of a network")
+	m.Tables.Add(forward.TableKey{Family: forward.IP6, ID: 7}, "")
+	gone := add(m.Loopbacks.Add(model.Loopback{}))
+	loop := add(m.Loopbacks.Add(model.Loopback{}))
+	tap := add(m.Taps.Add(model.Tap{
 		ID:   model.NoIndex,
 		Tag:  "tag \xff of a pod",
 		Host: model.HostEnd{Name: "eth0", Namespace: "a", IP4: prefix("10.9.0.2/24")},
 	}))
-	link := add(m.AddAFPacket(model.AFPacket{HostName: "veth0", Mode: 1, Flags: model.AFPacketOffload}))
-	_, err := m.AddMemifSocket(5, "pod.sock")
+	link := add(m.AFPackets.Add(model.AFPacket{HostName: "veth0", Mode: 1, Flags: model.AFPacketOffload}))
+	_, err := m.MemifSockets.Add(5, "pod.sock")
 	ok(err)
-	packets := add(m.AddMemif(model.Memif{Socket: 5, ID: 1, Mode: model.MemifIP, Secret: "secret"}))
-	frames := add(m.AddMemif(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
+	packets := add(m.Memifs.Add(model.Memif{Socket: 5, ID: 1, Mode: model.MemifIP, Secret: "secret"}))
+	frames := add(m.Memifs.Add(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
 	double := model.SubTwoTags | model.SubExactMatch | model.SubDot1AD
-	pair := add(m.AddSub(model.Sub{Parent: frames, ID: 1, Flags: double, Outer: 500, Inner: 100}))
-	ok(m.JoinBridge(model.Join{Interface: pair, Bridge: 12}))
-	ok(m.SetTagRewrite(pair, model.TagRewritePop2))
-	add(m.AddVLAN(link, 100))
-	ok(m.SetTable(link, vrf))
-	ok(m.AddAddress(loop, prefix("10.0.0.1/24")))
-	ok(m.AddAddress(loop, prefix("10.0.0.2/24")))
-	ok(m.AddAddress(loop, prefix("fd00::1/64")))
-	ok(m.EnableIP6(frames))
-	ok(m.AddAddress(gone, prefix("10.7.0.1/31")))
-	ok(m.SetUnnumbered(tap, loop))
-	ok(m.AddNeighbour(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
-	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
-	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
-	_, err = m.AddVXLAN(model.VXLAN{
+	pair := add(m.SubInterfaces.Add(model.Sub{Parent: frames, ID: 1, Flags: double, Outer: 500, Inner: 100}))
+	ok(m.Bridges.Join(model.Join{Interface: pair, Bridge: 12}))
+	ok(m.SubInterfaces.SetTagRewrite(pair, model.TagRewritePop2))
+	add(m.SubInterfaces.AddVLAN(link, 100))
+	ok(m.Tables.Set(link, vrf))
+	ok(m.Addresses.Add(loop, prefix("10.0.0.1/24")))
+	ok(m.Addresses.Add(loop, prefix("10.0.0.2/24")))
+	ok(m.Addresses.Add(loop, prefix("fd00::1/64")))
+	ok(m.IP6.Enable(frames))
+	ok(m.Addresses.Add(gone, prefix("10.7.0.1/31")))
+	ok(m.Addresses.SetUnnumbered(tap, loop))
+	ok(m.Neighbours.Add(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
+	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
+	ok(m.Neighbours.Add(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
+	_, err = m.VXLANs.Add(model.VXLAN{
 		Instance:    model.NoIndex,
 		Source:      addr("10.0.0.1"),
 		Destination: addr("192.0.2.1"),
@@ -240,7 +240,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		"10.3.0.0/16": {{Interface: gone}},
 		"10.4.0.0/16": {{Kind: model.PathProhibit, Interface: model.NoIndex}},
 	} {
-		_, err := m.AddRoute(model.RouteChange{
+		_, err := m.Routes.Add(model.RouteChange{
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: prefix(p),
 			Paths:  paths,
@@ -260,7 +260,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		},
 	})
 	addFeatures(t, m, features{tap: tap, packets: packets, frames: frames, loop: loop, gone: gone})
-	ok(m.DeleteLoopback(gone))
+	ok(m.Loopbacks.Delete(gone))
 	return m, engine
 }
 
@@ -284,46 +284,46 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 		Protocol:     6,
 		Destinations: forward.PortRange{First: 80, Last: 80},
 	}
-	first, err := m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
+	first, err := m.ACLs.Add(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
 	ok(err)
-	ok(m.DeleteACL(first))
-	first, err = m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
+	ok(m.ACLs.Delete(first))
+	first, err = m.ACLs.Add(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
 	ok(err)
-	second, err := m.AddACL(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
+	second, err := m.ACLs.Add(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
 	ok(err)
-	m.CountACLs(true)
-	ok(m.SetACLs(on.tap, model.ACLLists{Input: []uint32{second, first}, Output: []uint32{first}}))
-	macip, err := m.AddMACIP(model.MACIPACL{
+	m.ACLs.Count(true)
+	ok(m.ACLs.SetInterface(on.tap, model.ACLLists{Input: []uint32{second, first}, Output: []uint32{first}}))
+	macip, err := m.MACIPs.Add(model.MACIPACL{
 		Tag:   "macs",
 		Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}},
 	})
 	ok(err)
-	ok(m.ApplyMACIP(on.tap, macip))
-	_, err = m.AddBridge(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
+	ok(m.MACIPs.Apply(on.tap, macip))
+	_, err = m.Bridges.Add(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
 	ok(err)
-	bvi, err := m.AddLoopback(model.Loopback{Specified: true, Instance: 9})
+	bvi, err := m.Loopbacks.Add(model.Loopback{Specified: true, Instance: 9})
 	ok(err)
 	ok(m.SetAdminUp(bvi, true))
-	ok(m.JoinBridge(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
-	ok(m.JoinBridge(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
-	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
-	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
-	ok(m.AddProxyARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
-	ok(m.SetProxyARP(on.tap, true))
-	ok(m.AddProxyND(on.packets, addr("fd00::77")))
-	ok(m.SetPuntRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
-	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
-	ok(m.SetSpan(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
-	m.SetPuntUDP(forward.IP4, true)
+	ok(m.Bridges.Join(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
+	ok(m.Bridges.Join(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
+	ok(m.L2FIB.Add(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
+	ok(m.L2FIB.Add(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
+	ok(m.Proxies.AddARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
+	ok(m.Proxies.SetARP(on.tap, true))
+	ok(m.Proxies.AddND(on.packets, addr("fd00::77")))
+	ok(m.Punt.SetRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
+	ok(m.Punt.SetRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
+	ok(m.Spans.Set(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
+	m.Punt.SetUDP(forward.IP4, true)
 	policer := model.Policer{Name: "blue", Rate: 1000, Burst: 80_000, Conform: model.PolicerAction{Type: 2, DSCP: 46}}
-	blue, err := m.AddPolicer(policer)
+	blue, err := m.Policers.Add(policer)
 	ok(err)
-	ok(m.ApplyPolicer(on.tap, blue, model.PoliceInput, true))
+	ok(m.Policers.Apply(on.tap, blue, model.PoliceInput, true))
 	policer.Name = "red"
 	policer.Conform = model.PolicerAction{Type: 1}
-	red, err := m.AddPolicer(policer)
+	red, err := m.Policers.Add(policer)
 	ok(err)
-	ok(m.ApplyPolicer(on.frames, red, model.PoliceOutput, true))
+	ok(m.Policers.Apply(on.frames, red, model.PoliceOutput, true))
 }
 
 func TestRestoredStateAnswersAllDumpsAlike(t *testing.T) {
@@ -350,48 +350,48 @@ func TestRestoredStateCanBeDeleted(t *testing.T) {
 // wipe deletes all objects of everything.
 func wipe(t *testing.T, m *model.Model) {
 	t.Helper()
-	for _, r := range m.Routes(forward.TableKey{Family: forward.IP4}, model.SourceAPI) {
-		if err := m.DeleteRoute(model.RouteChange{
+	for _, r := range m.Routes.List(forward.TableKey{Family: forward.IP4}, model.SourceAPI) {
+		if err := m.Routes.Delete(model.RouteChange{
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: r.Prefix,
 		}); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, v := range m.VXLANs(model.NoIndex) {
-		if _, err := m.DeleteVXLAN(v.VXLAN); err != nil {
+	for _, v := range m.VXLANs.List(model.NoIndex) {
+		if _, err := m.VXLANs.Delete(v.VXLAN); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
-		_ = m.DeleteTap(i.Index)
-		_ = m.DeleteMemif(i.Index)
-		_ = m.DeleteLoopback(i.Index)
+	for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
+		_ = m.Taps.Delete(i.Index)
+		_ = m.Memifs.Delete(i.Index)
+		_ = m.Loopbacks.Delete(i.Index)
 	}
-	for _, p := range m.AFPackets() {
-		if err := m.DeleteAFPacket(p.HostName); err != nil {
+	for _, p := range m.AFPackets.List() {
+		if err := m.AFPackets.Delete(p.HostName); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, b := range m.Bridges(model.NoIndex) {
-		if err := m.DeleteBridge(b.ID); err != nil {
+	for _, b := range m.Bridges.List(model.NoIndex) {
+		if err := m.Bridges.Delete(b.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, r := range m.ProxyARPs() {
-		if err := m.DeleteProxyARP(r); err != nil {
+	for _, r := range m.Proxies.ARPs() {
+		if err := m.Proxies.DeleteARP(r); err != nil {
 			t.Error(err)
 		}
 	}
-	for range m.Policers(model.NoIndex) {
+	for range m.Policers.List(model.NoIndex) {
 		for index := range uint32(2) {
-			_ = m.DeletePolicer(index)
+			_ = m.Policers.Delete(index)
 		}
 	}
-	m.CountACLs(false)
-	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
-	for _, table := range m.Tables() {
-		m.DeleteTable(table.TableKey)
+	m.ACLs.Count(false)
+	m.Punt.DeleteRedirect(model.NoIndex, forward.IP6)
+	for _, table := range m.Tables.List() {
+		m.Tables.Delete(table.TableKey)
 	}
 }
 
@@ -414,11 +414,11 @@ func FuzzRestore(f *testing.F) {
 			return
 		}
 		dumps(m)
-		for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+		for _, i := range m.Interfaces.List(model.InterfaceFilter{Index: model.NoIndex}) {
 			_ = m.SetAdminUp(i.Index, !i.AdminUp)
-			_ = m.DeleteTap(i.Index)
-			_ = m.DeleteMemif(i.Index)
-			_ = m.DeleteLoopback(i.Index)
+			_ = m.Taps.Delete(i.Index)
+			_ = m.Memifs.Delete(i.Index)
+			_ = m.Loopbacks.Delete(i.Index)
 		}
 	})
 }

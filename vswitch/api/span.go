@@ -12,7 +12,7 @@ var spanHandlers = []handler{
 		if r.IsL2 {
 			return model.Unimplemented
 		}
-		return m.SetSpan(model.Span{
+		return m.Spans.Set(model.Span{
 			From:  uint32(r.SwIfIndexFrom),
 			To:    uint32(r.SwIfIndexTo),
 			State: model.SpanState(r.State),
@@ -22,7 +22,7 @@ var spanHandlers = []handler{
 		if r.IsL2 {
 			return nil, nil
 		}
-		return m.Spans(), nil
+		return m.Spans.List(), nil
 	}, func(_ *span.SwInterfaceSpanDump, s model.Span) span.SwInterfaceSpanDetails {
 		return span.SwInterfaceSpanDetails{
 			SwIfIndexFrom: swIfIndex(s.From),

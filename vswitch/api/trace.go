@@ -27,12 +27,12 @@ var traceHandlers = []handler{
 			return model.Unsupported
 		}
 		if r.PreCaptureClear {
-			m.ClearTrace()
+			m.Traces.Clear()
 		}
-		return m.StartTrace(r.NodeIndex, int(min(r.MaxPackets, forward.MaxTraced)))
+		return m.Traces.Start(r.NodeIndex, int(min(r.MaxPackets, forward.MaxTraced)))
 	}),
 	set[tracedump.TraceClearCaptureReply](func(m *model.Model, _ *tracedump.TraceClearCapture) error {
-		m.ClearTrace()
+		m.Traces.Clear()
 		return nil
 	}),
 	set[tracedump.TraceClearCacheReply](func(*model.Model, *tracedump.TraceClearCache) error { return nil }),
@@ -52,7 +52,7 @@ func tracedPaths(m *model.Model, r *tracedump.TraceV2Dump) (found []tracedPath) 
 	if r.Position == model.NoIndex {
 		return nil // clears the cache only
 	}
-	for worker, paths := range m.TracePaths() {
+	for worker, paths := range m.Traces.Paths() {
 		if r.ThreadID != model.NoIndex && r.ThreadID != uint32(worker) {
 			continue
 		}

@@ -106,7 +106,7 @@ type accessLists struct {
 }
 
 // setAccessLists sets the lists of an interface. Sessions stay as long as there are lists.
-func (i *iface) setAccessLists(a AccessLists, e *Engine) {
+func (i *iface) setAccessLists(a AccessLists, l *links) {
 	old := i.acl
 	if old != nil && old.equal(a) || old == nil && len(a.Input)+len(a.Output) == 0 {
 		return
@@ -118,13 +118,13 @@ func (i *iface) setAccessLists(a AccessLists, e *Engine) {
 	a.Input = slices.Clone(a.Input)
 	a.Output = slices.Clone(a.Output)
 	next := &accessLists{AccessLists: a, lists: [2][]*ACLFilter{a.Input, a.Output}}
-	e.listGeneration++
-	next.generation = e.listGeneration
+	l.listGeneration++
+	next.generation = l.listGeneration
 	if old != nil {
 		next.sessions = old.sessions
 	}
 	if next.sessions == nil && slices.ContainsFunc(slices.Concat(a.Input, a.Output), (*ACLFilter).reflects) {
-		next.sessions = newSessionTable(e.sessionLimit, len(e.workers) > 1)
+		next.sessions = newSessionTable(l.sessionLimit, len(l.workers) > 1)
 	}
 	i.acl = next
 }

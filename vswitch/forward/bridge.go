@@ -71,10 +71,16 @@ type bridgePort struct {
 	bvi          bool
 }
 
+// switching configures bridge domains and their MACs.
+type switching struct {
+	*draft
+	bridgeSlots map[uint32]uint16 // by bridge domain ID
+}
+
 // SetBridge creates a bridge domain or replaces its configuration; learned MACs stay. An interface that leaves keeps
 // its learned MACs until FlushMACs. An interface in another bridge domain moves.
-func (e *Engine) SetBridge(b Bridge) error {
-	d := e.edit()
+func (s *switching) SetBridge(b Bridge) error {
+	d := s.edit()
 	for _, m := range b.Members {
 		if d.iface(m.Interface) == nil {
 			return ErrNoInterface
@@ -83,12 +89,12 @@ func (e *Engine) SetBridge(b Bridge) error {
 	if b.BVI != NoInterface && d.iface(b.BVI) == nil {
 		return ErrNoInterface
 	}
-	slot, ok := e.bridgeSlots[b.ID]
+	slot, ok := s.bridgeSlots[b.ID]
 	if !ok {
 		if slot, ok = d.freeBridgeSlot(); !ok {
 			return ErrTooManyBridges
 		}
-		e.bridgeSlots[b.ID] = slot
+		s.bridgeSlots[b.ID] = slot
 	}
 	d.fillBridge(slot, newBridge(slot, b))
 	return nil
@@ -96,15 +102,15 @@ func (e *Engine) SetBridge(b Bridge) error {
 
 // DelBridge removes a bridge domain, if it exists, with its MACs; its members route again. Like FlushMACs it publishes
 // all changes and waits for the workers.
-func (e *Engine) DelBridge(id uint32) {
-	slot, ok := e.bridgeSlots[id]
+func (s *switching) DelBridge(id uint32) {
+	slot, ok := s.bridgeSlots[id]
 	if !ok {
 		return
 	}
-	d := e.edit()
+	d := s.edit()
 	d.fillBridge(slot, nil)
-	e.flush(func(m macEntry) bool { return m.key.slot() == slot })
-	delete(e.bridgeSlots, id)
+	s.flush(func(m macEntry) bool { return m.key.slot() == slot })
+	delete(s.bridgeSlots, id)
 }
 
 func newBridge(slot uint16, b Bridge) *bridge {

@@ -188,7 +188,7 @@ func TestSettledSessionsAreRestored(t *testing.T) {
 
 func TestWorkersShareSessions(t *testing.T) {
 	g := newGate(512)
-	g.engine.workers = make([]*worker, 2)
+	g.links.workers = make([]*worker, 2)
 	g.set([]ACLRule{allow(true, acl4, "", "", 0)}, []ACLRule{denyAll(acl4)})
 	done := make(chan map[string]int)
 	for id := range 4 {

@@ -40,24 +40,20 @@ type Config struct {
 // Del, Publish, Flush, Forget, Learned and Open. Counters, Drops, Trace and Events may be called by any goroutine.
 // Publish makes all changes visible to the workers at once; ports are opened and closed immediately.
 type Engine struct {
-	workers    []*worker
+	published
+	draft
+	links
+	routing
+	switching
+	sessions
+	traces
+	hostPorts
+
 	slow       *slow.Path
 	slowBell   *slow.Bell
-	supervisor *supervisor
-	memifs     *memifs
-	live       atomic.Pointer[snapshot]
-	ports      atomic.Pointer[portTable]
-	draft      *snapshot // control's; nil: no change since Publish
 	events     chan Event
 	stopped    chan struct{}
-	handOver   func(open func() OpenPorts) bool
-	start      time.Time // the clock of sessions begins
-
-	bridgeSlots map[uint32]uint16 // control's, by bridge domain ID
-	lostEvents  atomic.Uint64
-
-	sessionLimit   int    // of an interface
-	listGeneration uint32 // control's; number of changes of access lists
+	lostEvents atomic.Uint64
 }
 
 // New creates an engine with table 0 of both families. Run starts forwarding and frees the engine at its end.
@@ -69,12 +65,17 @@ func New(c Config) (*Engine, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
-		events:      make(chan Event, eventBacklog),
-		stopped:     make(chan struct{}),
-		bridgeSlots: map[uint32]uint16{},
-		handOver:    c.HandOver,
-		start:       time.Now(), sessionLimit: sessionLimit(c.SessionLimit),
+		published: published{start: time.Now()},
+		events:    make(chan Event, eventBacklog),
+		stopped:   make(chan struct{}),
 	}
+	e.draft = draft{published: &e.published}
+	e.links = links{draft: &e.draft, sessionLimit: sessionLimit(c.SessionLimit)}
+	e.routing = routing{draft: &e.draft}
+	e.switching = switching{draft: &e.draft, bridgeSlots: map[uint32]uint16{}}
+	e.sessions = sessions{draft: &e.draft}
+	e.traces = traces{published: &e.published}
+	e.hostPorts = hostPorts{published: &e.published, handOver: c.HandOver}
 	e.live.Store(newSnapshot())
 	e.ports.Store(new(portTable))
 	if err := e.build(c); err != nil {
@@ -132,29 +133,6 @@ func (e *Engine) free() {
 	}
 	if e.supervisor != nil {
 		_ = e.supervisor.bell.Close()
-	}
-}
-
-// Publish makes control's changes visible to the workers by storing one pointer.
-func (e *Engine) Publish() {
-	if e.draft != nil {
-		e.live.Store(e.draft)
-		e.draft = nil
-	}
-}
-
-// edit returns the draft of the next snapshot, a clone of the live one.
-func (e *Engine) edit() *snapshot {
-	if e.draft == nil {
-		e.draft = e.live.Load().clone()
-	}
-	return e.draft
-}
-
-// synchronise returns when no worker uses a removed object any more, and all workers see the added ones.
-func (e *Engine) synchronise() {
-	for _, w := range e.workers {
-		w.requests.post(func(*worker) {})
 	}
 }
 

@@ -39,29 +39,29 @@ type passable interface {
 
 // AdoptMemifSocket continues to listen on a memif socket that another process passed, once Resume is called. The memifs
 // of the socket follow by OpenMemif. The engine owns the descriptor.
-func (e *Engine) AdoptMemifSocket(s OpenSocket) error { return e.memifs.adoptSocket(s) }
+func (h *hostPorts) AdoptMemifSocket(s OpenSocket) error { return h.memifs.adoptSocket(s) }
 
 // AdoptMemif attaches the connection of a memif, which another process passed, to an open memif, and returns its
 // client. It owns the descriptors. After an error the memif waits for a client.
-func (e *Engine) AdoptMemif(index uint32, from OpenPort) (*port.MemifPeer, error) {
-	return e.memifs.adopt(index, from)
+func (h *hostPorts) AdoptMemif(index uint32, from OpenPort) (*port.MemifPeer, error) {
+	return h.memifs.adopt(index, from)
 }
 
 // Resume serves the adopted memif sockets, which belong to this process from now on. Run follows.
-func (e *Engine) Resume() { e.memifs.resume() }
+func (h *hostPorts) Resume() { h.memifs.resume() }
 
 // AdoptTap is OpenTap for a tap that another process passed. Without descriptors the tap is opened as a failed port is.
-func (e *Engine) AdoptTap(index uint32, c port.TapConfig, descriptors []int) error {
-	return e.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
+func (h *hostPorts) AdoptTap(index uint32, c port.TapConfig, descriptors []int) error {
+	return h.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
 		return orNothing(port.AdoptTap(c, descriptors))
 	}, func() (vectorPort, error) { return orNothing(port.OpenTap(c)) })
 }
 
 // AdoptAFPacket is OpenAFPacket for a packet socket that another process passed. Without descriptors the socket is
 // opened as a failed port is.
-func (e *Engine) AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error {
+func (h *hostPorts) AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error {
 	c.SetUp = false
-	return e.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
+	return h.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
 		return orNothing(port.AdoptAFPacket(c, descriptors))
 	}, func() (vectorPort, error) { return orNothing(port.OpenAFPacket(c)) })
 }
@@ -97,13 +97,13 @@ func (s *supervisor) adopt(index uint32, passed bool, adopt, open func() (vector
 
 // Suspend does the part of a handover for which packets need not wait, before the context of Run ends: no client of a
 // memif is accepted any more, and the ends of connections are not noticed.
-func (e *Engine) Suspend() { e.memifs.suspend() }
+func (h *hostPorts) Suspend() { h.memifs.suspend() }
 
 // openPorts returns all that another process can adopt, after the end of the workers.
-func (e *Engine) openPorts() OpenPorts {
-	e.memifs.suspend() // unless Suspend has
-	all := e.memifs.openPorts()
-	all.Ports = append(all.Ports, e.supervisor.openPorts()...)
+func (h *hostPorts) openPorts() OpenPorts {
+	h.memifs.suspend() // unless Suspend has
+	all := h.memifs.openPorts()
+	all.Ports = append(all.Ports, h.supervisor.openPorts()...)
 	return all
 }
 
@@ -154,9 +154,9 @@ func (e *Engine) Abandon() error {
 
 // closePorts closes all ports after the end of the workers, or leaves them to the process that Config.HandOver passes
 // them to.
-func (e *Engine) closePorts() error {
-	if e.handOver != nil && e.handOver(e.openPorts) {
-		return errors.Join(e.memifs.releaseAll(), e.supervisor.releaseAll())
+func (h *hostPorts) closePorts() error {
+	if h.handOver != nil && h.handOver(h.openPorts) {
+		return errors.Join(h.memifs.releaseAll(), h.supervisor.releaseAll())
 	}
-	return errors.Join(e.memifs.closeAll(), e.supervisor.closeAll())
+	return errors.Join(h.memifs.closeAll(), h.supervisor.closeAll())
 }

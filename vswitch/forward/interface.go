@@ -56,24 +56,31 @@ type Interface struct {
 	PoliceOutput *Policer // of sent frames, after all filters
 }
 
+// links configures interfaces and their neighbours.
+type links struct {
+	*draft
+	sessionLimit   int    // of an interface
+	listGeneration uint32 // number of changes of access lists
+}
+
 // SetInterface creates an interface or replaces its configuration; neighbours and counters stay. It returns
 // ErrNoInterface for an index of MaxInterfaces or more.
-func (e *Engine) SetInterface(index uint32, i Interface) error {
+func (l *links) SetInterface(index uint32, i Interface) error {
 	if index >= MaxInterfaces {
 		return ErrNoInterface
 	}
-	d := e.edit()
+	d := l.edit()
 	next := &iface{index: index, neighbours: noNeighbours}
 	if old := d.iface(index); old != nil {
 		*next = *old
 	} else {
 		next.subs = d.subsOf(index)
-		next.counters = newCounterSet(len(e.workers))
-		next.floods = newFloodBudgets(e.workers)
-		next.punts = newPuntBudgets(e.workers)
+		next.counters = newCounterSet(len(l.workers))
+		next.floods = newFloodBudgets(l.workers)
+		next.punts = newPuntBudgets(l.workers)
 	}
 	next.set(i)
-	next.setAccessLists(i.ACL, e)
+	next.setAccessLists(i.ACL, l)
 	next.fib4 = d.slot(TableKey{IP4, i.Table4})
 	next.fib6 = d.slot(TableKey{IP6, i.Table6})
 	d.setTunnel(next, i.Tunnel)
@@ -83,8 +90,8 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 }
 
 // DelInterface deletes an interface, if it exists, with neighbours and counters. ClosePort closes its port.
-func (e *Engine) DelInterface(index uint32) {
-	d := e.edit()
+func (l *links) DelInterface(index uint32) {
+	d := l.edit()
 	if i := d.iface(index); i != nil {
 		gone := *i
 		d.setTunnel(&gone, nil)
@@ -187,8 +194,8 @@ type neighbour struct {
 var noNeighbours = new(bart.Table[*neighbour])
 
 // SetNeighbour adds or replaces a neighbour. A dynamic entry does not replace a static one, which is no error.
-func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) error {
-	d := e.edit()
+func (l *links) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) error {
+	d := l.edit()
 	i := d.iface(index)
 	if i == nil {
 		return ErrNoInterface
@@ -203,8 +210,8 @@ func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bo
 }
 
 // DelNeighbour deletes a neighbour, if it exists.
-func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
-	d := e.edit()
+func (l *links) DelNeighbour(index uint32, a netip.Addr) {
+	d := l.edit()
 	if i := d.iface(index); i != nil {
 		next := *i
 		next.neighbours = i.neighbours.DeletePersist(netaddr.Single(a))

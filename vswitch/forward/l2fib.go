@@ -371,23 +371,23 @@ type LearnedMAC struct {
 // FlushMACs removes learned MACs. It first forwards the frames that wait at the filter's interface, because that may be
 // about to leave the bridge domain, and then publishes control's changes, so that MACs are not learned again under the
 // old ones. It returns when all workers are done. Run must be running or have ended.
-func (e *Engine) FlushMACs(f MACFilter) {
-	slot, ok := e.bridgeSlots[f.Bridge]
+func (s *switching) FlushMACs(f MACFilter) {
+	slot, ok := s.bridgeSlots[f.Bridge]
 	if !ok && f.Bridge != 0 {
 		return
 	}
-	e.drain(f.Interface)
-	e.flush(func(m macEntry) bool {
+	s.drain(f.Interface)
+	s.flush(func(m macEntry) bool {
 		return (f.Bridge == 0 || m.key.slot() == slot) && (f.Interface == NoInterface || m.out == f.Interface)
 	})
 }
 
 // flush removes matching MACs from the tables of all workers. With several workers it does so twice, because a worker
 // may receive an update from one that has not flushed yet.
-func (e *Engine) flush(chosen func(macEntry) bool) {
-	e.Publish()
-	for range min(len(e.workers), 2) {
-		for _, w := range e.workers {
+func (s *switching) flush(chosen func(macEntry) bool) {
+	s.Publish()
+	for range min(len(s.workers), 2) {
+		for _, w := range s.workers {
 			w.requests.post(func(w *worker) {
 				w.l2.fib.applyUpdates()
 				w.l2.fib.macs.sweep(len(w.l2.fib.macs.entries), func(m *macEntry) bool { return chosen(*m) })
@@ -398,15 +398,15 @@ func (e *Engine) flush(chosen func(macEntry) bool) {
 
 // ForgetMAC removes a learned MAC, if it was last seen on the interface, or on any for NoInterface. It reports whether
 // it did. It publishes and waits like FlushMACs.
-func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
-	slot, ok := e.bridgeSlots[bridge]
+func (s *switching) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
+	slot, ok := s.bridgeSlots[bridge]
 	if !ok {
 		return false
 	}
-	e.Publish()
+	s.Publish()
 	key := macKeyOf(slot, m)
 	found := false
-	for _, w := range e.workers {
+	for _, w := range s.workers {
 		w.requests.post(func(w *worker) {
 			w.l2.fib.applyUpdates()
 			if known := w.l2.fib.macs.find(key); known != nil && !w.l2.fib.expired(known) &&
@@ -420,13 +420,13 @@ func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 
 // LearnedMACs lists the learned MACs of a bridge domain, or of all for 0, sorted by bridge domain and MAC. It waits
 // like FlushMACs.
-func (e *Engine) LearnedMACs(bridge uint32) []LearnedMAC {
-	slot, ok := e.bridgeSlots[bridge]
+func (s *switching) LearnedMACs(bridge uint32) []LearnedMAC {
+	slot, ok := s.bridgeSlots[bridge]
 	if !ok && bridge != 0 {
 		return nil
 	}
 	var all []LearnedMAC
-	for _, w := range e.workers {
+	for _, w := range s.workers {
 		all = append(all, w.learned(slot)...)
 	}
 	slices.SortFunc(all, func(a, b LearnedMAC) int {

@@ -57,9 +57,9 @@ func (m *loadMeter) load(worker int) Load {
 
 // Loads returns the load of each worker. It may lack the last 63 vectors of a busy one, and the sleep that has not
 // ended.
-func (e *Engine) Loads() []Load {
-	loads := make([]Load, len(e.workers))
-	for n, w := range e.workers {
+func (p *published) Loads() []Load {
+	loads := make([]Load, len(p.workers))
+	for n, w := range p.workers {
 		loads[n] = w.load.load(n)
 	}
 	return loads

@@ -13,7 +13,7 @@ import (
 // OpenMemif serves a memif. The interface has a port while a client is connected; PeerConnected and PeerGone report
 // that. The first memif of a socket creates its file and the last one removes it. Errors are ErrPortExists and system
 // errors; after an error no part of the memif is left.
-func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error { return e.memifs.open(index, c) }
+func (h *hostPorts) OpenMemif(index uint32, c port.MemifConfig) error { return h.memifs.open(index, c) }
 
 // memifs are the memif sockets with their interfaces. The connections of clients are ports of the supervisor.
 //

@@ -139,12 +139,20 @@ func (a *attachedPort) unwatch() {
 	}
 }
 
+// hostPorts opens and closes the ports of interfaces, and passes them to another process.
+type hostPorts struct {
+	*published
+	supervisor *supervisor
+	memifs     *memifs
+	handOver   func(open func() OpenPorts) bool
+}
+
 // OpenTap creates a tap as the port of an interface. Its frames are dropped until SetInterface and Publish, which may
 // come before or after. Errors are port.ErrNameInUse, port.ErrNamespaceGone, ErrPortExists and system errors; an error
 // leaves nothing behind.
-func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
+func (h *hostPorts) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 	var info port.TapInfo
-	err := e.supervisor.add(index, func() (vectorPort, error) {
+	err := h.supervisor.add(index, func() (vectorPort, error) {
 		t, err := port.OpenTap(c)
 		if err != nil {
 			return nil, err
@@ -157,20 +165,20 @@ func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 
 // ClosePort closes the interface's port or memif, after it forwarded the frames that wait there. It returns ErrNoPort
 // if the interface has no port. No worker uses the port after it returns. Run must be running or have ended.
-func (e *Engine) ClosePort(index uint32) error {
-	e.drain(index)
-	if served, err := e.memifs.close(index); served {
+func (h *hostPorts) ClosePort(index uint32) error {
+	h.drain(index)
+	if served, err := h.memifs.close(index); served {
 		return err
 	}
-	return e.supervisor.remove(index)
+	return h.supervisor.remove(index)
 }
 
 // OpenAFPacket attaches an interface to a network link, which stays when the port is closed. If the link goes down or
 // is deleted, the port fails and is opened again when the link is up; c.SetUp applies to the first open only. Errors
 // are port.ErrNoLink, port.ErrLinkDown, ErrPortExists and system errors; an error leaves nothing behind.
-func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
+func (h *hostPorts) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
 	var info port.AFPacketInfo
-	err := e.supervisor.add(index, func() (vectorPort, error) {
+	err := h.supervisor.add(index, func() (vectorPort, error) {
 		p, err := port.OpenAFPacket(c)
 		if err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ type proxies struct {
 }
 
 // SetProxies replaces all proxied addresses.
-func (e *Engine) SetProxies(p Proxies) {
+func (rt *routing) SetProxies(p Proxies) {
 	next := &proxies{ranges: map[uint32][]slow.Range{}, hosts: map[uint32]map[netip.Addr]uint32{}}
 	for _, r := range p.ARP {
 		next.ranges[r.Table] = append(next.ranges[r.Table], slow.Range{Low: r.Low, High: r.High})
@@ -43,7 +43,7 @@ func (e *Engine) SetProxies(p Proxies) {
 		}
 		next.hosts[h.Table][h.Addr] = h.Interface
 	}
-	e.edit().proxies = next
+	rt.edit().proxies = next
 }
 
 // proxied returns the addresses that an interface answers for.

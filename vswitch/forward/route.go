@@ -60,23 +60,26 @@ type Route struct {
 	Paths  []Path // 1 to 64, for Forward only; flows are spread over them by hash and weight
 }
 
+// routing configures the tables of VRFs and the proxied addresses.
+type routing struct{ *draft }
+
 // AddTable creates an empty table, unless it exists. Table 0 of both families exists from the start.
-func (e *Engine) AddTable(k TableKey) {
-	if d := e.edit(); d.slot(k) < 0 {
+func (rt *routing) AddTable(k TableKey) {
+	if d := rt.edit(); d.slot(k) < 0 {
 		d.addTable(k)
 	}
 }
 
 // DelTable deletes a table with its routes; interfaces that use it have no routes then.
-func (e *Engine) DelTable(k TableKey) {
-	if d := e.edit(); d.slot(k) >= 0 {
+func (rt *routing) DelTable(k TableKey) {
+	if d := rt.edit(); d.slot(k) >= 0 {
 		d.delTable(k)
 	}
 }
 
 // SetRoute adds or replaces the route to a prefix. The engine keeps a copy.
-func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
-	d := e.edit()
+func (rt *routing) SetRoute(k TableKey, p netip.Prefix, r Route) error {
+	d := rt.edit()
 	slot := d.slot(k)
 	if slot < 0 {
 		return ErrNoTable
@@ -96,8 +99,8 @@ func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
 }
 
 // DelRoute deletes the route to exactly this prefix, if it exists.
-func (e *Engine) DelRoute(k TableKey, p netip.Prefix) {
-	d := e.edit()
+func (rt *routing) DelRoute(k TableKey, p netip.Prefix) {
+	d := rt.edit()
 	if slot := d.slot(k); slot >= 0 {
 		if _, known := d.fibs[slot].Get(p.Masked()); known {
 			d.countLongPrefix(slot, p, -1)

@@ -94,7 +94,7 @@ func denyAll(family int) ACLRule {
 
 // gate is an interface with ACLs, whose clock the test sets. Each packet takes the fast path and then the full path.
 type gate struct {
-	engine *Engine
+	links  *links
 	worker *worker
 	vector plainACL
 	began  moment // of the vector
@@ -106,10 +106,10 @@ type gate struct {
 
 func newGate(limit int) *gate {
 	g := &gate{
-		engine: &Engine{sessionLimit: limit, workers: make([]*worker, 1)},
-		view:   &view{},
-		iface:  &iface{},
-		now:    1000,
+		links: &links{draft: &draft{published: &published{workers: make([]*worker, 1)}}, sessionLimit: limit},
+		view:  &view{},
+		iface: &iface{},
+		now:   1000,
 	}
 	g.acl = accessControl{view: g.view, clock: func() uint32 { return g.now }}
 	g.worker = &worker{acl: g.acl}
@@ -126,7 +126,7 @@ func (g *gate) set(input, output []ACLRule) {
 		a.Output = []*ACLFilter{NewACLFilter(2, "out", output)}
 	}
 	next := *g.iface
-	next.setAccessLists(a, g.engine)
+	next.setAccessLists(a, g.links)
 	g.iface = &next
 }
 
@@ -331,13 +331,13 @@ func TestDeniedConnectionEndsAlthoughTheOtherSideMaySend(t *testing.T) {
 func TestListsThatDoNotChangeKeepTheirGeneration(t *testing.T) {
 	g := newGate(DefaultSessionLimit)
 	f := NewACLFilter(1, "", []ACLRule{allow(true, acl4, "", "", 0)})
-	g.iface.setAccessLists(AccessLists{Input: []*ACLFilter{f}}, g.engine)
+	g.iface.setAccessLists(AccessLists{Input: []*ACLFilter{f}}, g.links)
 	first := g.iface.acl
-	g.iface.setAccessLists(AccessLists{Input: []*ACLFilter{f}}, g.engine)
+	g.iface.setAccessLists(AccessLists{Input: []*ACLFilter{f}}, g.links)
 	if g.iface.acl != first {
 		t.Error("another generation of the same lists")
 	}
-	g.iface.setAccessLists(AccessLists{Output: []*ACLFilter{f}}, g.engine)
+	g.iface.setAccessLists(AccessLists{Output: []*ACLFilter{f}}, g.links)
 	if g.iface.acl == first || g.iface.acl.generation == first.generation || g.iface.acl.sessions != first.sessions {
 		t.Error("other lists have the same generation, or other sessions")
 	}

@@ -77,28 +77,31 @@ func (t *sessionTable) restore(x Session, now uint32) {
 	t.insert(k, newFlags(d, k.fromB)|sessionFlags(x.State)&handedFlags, moment{now: now - idle}, &upperLayer{})
 }
 
+// sessions are the sessions of all interfaces, which another process continues.
+type sessions struct{ *draft }
+
 // Sessions returns the sessions of a published interface that another process continues. Any goroutine may call it.
-func (e *Engine) Sessions(index uint32) (all []Session) {
-	i := e.live.Load().iface(index)
+func (ss *sessions) Sessions(index uint32) (all []Session) {
+	i := ss.live.Load().iface(index)
 	if i == nil || i.acl == nil || i.acl.sessions == nil {
 		return nil
 	}
-	list := func(*worker) { all = i.acl.sessions.settledSessions(e.sessionSeconds()) }
-	if !e.workers[0].requests.post(list) {
+	list := func(*worker) { all = i.acl.sessions.settledSessions(ss.sessionSeconds()) }
+	if !ss.workers[0].requests.post(list) {
 		list(nil) // the workers have ended
 	}
 	return all
 }
 
 // RestoreSessions adds the sessions of another process to an interface, before Run.
-func (e *Engine) RestoreSessions(index uint32, all []Session) {
-	i := e.edit().iface(index)
+func (ss *sessions) RestoreSessions(index uint32, all []Session) {
+	i := ss.edit().iface(index)
 	if i == nil || i.acl == nil || i.acl.sessions == nil {
 		return
 	}
 	for _, s := range all {
-		i.acl.sessions.restore(s, e.sessionSeconds())
+		i.acl.sessions.restore(s, ss.sessionSeconds())
 	}
 }
 
-func (e *Engine) sessionSeconds() uint32 { return uint32(time.Since(e.start) / time.Second) }
+func (ss *sessions) sessionSeconds() uint32 { return uint32(time.Since(ss.start) / time.Second) }

@@ -49,11 +49,14 @@ func (t *tracer) last(n int) []traceLine {
 	return out
 }
 
+// traces shows the frames that workers recorded.
+type traces struct{ *published }
+
 // Trace returns the last frames received on an interface's port, one line each, oldest first: the headers and the
 // verdict. It returns at most n and at most 64 frames of each queue, one queue after the other, and nil if there is no
 // port.
-func (e *Engine) Trace(index uint32, n int) []string {
-	a := e.ports.Load().at(index)
+func (t *traces) Trace(index uint32, n int) []string {
+	a := t.ports.Load().at(index)
 	if a == nil {
 		return nil
 	}

@@ -189,8 +189,8 @@ func (w *worker) traceFilters(in *iface, b *frame.Buffer) {
 
 // StartTrace makes each worker record the paths of the next n frames of an input node. All nodes share MaxTraced
 // records. Recorded paths stay until ClearTrace.
-func (e *Engine) StartTrace(node InputNode, n int) {
-	for _, w := range e.workers {
+func (t *traces) StartTrace(node InputNode, n int) {
+	for _, w := range t.workers {
 		fresh := &tracing{records: make([]tracePath, 0, MaxTraced)}
 		w.requests.post(func(w *worker) {
 			if w.tracing == nil {
@@ -202,17 +202,17 @@ func (e *Engine) StartTrace(node InputNode, n int) {
 }
 
 // ClearTrace ends the recording and forgets the paths.
-func (e *Engine) ClearTrace() {
-	for _, w := range e.workers {
+func (t *traces) ClearTrace() {
+	for _, w := range t.workers {
 		w.requests.post(func(w *worker) { w.tracing = nil })
 	}
 }
 
 // TracePaths returns the recorded paths of each worker, oldest first, as text in VPP's format. nameOf returns the name
 // of an interface.
-func (e *Engine) TracePaths(nameOf func(index uint32) string) [][]string {
-	all := make([][]string, len(e.workers))
-	for i, w := range e.workers {
+func (t *traces) TracePaths(nameOf func(index uint32) string) [][]string {
+	all := make([][]string, len(t.workers))
+	for i, w := range t.workers {
 		var paths []tracePath
 		w.requests.post(func(w *worker) {
 			if w.tracing != nil {

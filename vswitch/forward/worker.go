@@ -194,8 +194,8 @@ const maxDrained = 1024
 
 // drain forwards the frames that wait at the interface's port, such as the last ones of a pod, before control changes
 // where its frames go. It returns when they are sent. Run must be running or have ended.
-func (e *Engine) drain(index uint32) {
-	a := e.ports.Load().at(index)
+func (p *published) drain(index uint32) {
+	a := p.ports.Load().at(index)
 	if a == nil {
 		return
 	}

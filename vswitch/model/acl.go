@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -130,43 +131,51 @@ func checkRule(r forward.ACLRule) error {
 	return nil
 }
 
-func checkMACIPRule(r forward.MACIPRule) error {
-	if !r.Prefix.IsValid() {
-		return InvalidValue
-	}
-	return nil
-}
-
 // maxACLsOfInterface is the maximum of the 8-bit count in acl_interface_set_acl_list.
 const maxACLsOfInterface = 255
 
-// AddACL adds an ACL and returns its index. Indexes are not reused soon.
-func (m *Model) AddACL(a IPACL) (uint32, error) {
-	defer m.change()()
-	return m.acls.add(a)
+// ACLs are the ACLs and their use by interfaces.
+type ACLs struct {
+	*barrier
+	interfaces *Interfaces
+	set        aclSet[forward.ACLRule, forward.ACLFilter]
+	counting   bool // the rules count packets
 }
 
-// ReplaceACL replaces an ACL. The change affects the interfaces of the ACL at once.
-func (m *Model) ReplaceACL(index uint32, a IPACL) error {
-	defer m.change()()
-	if err := m.acls.replace(index, a); err != nil {
+func newACLs(b *barrier, interfaces *Interfaces) *ACLs {
+	set := newACLSet(1<<12, checkRule, func(index uint32, a IPACL) *forward.ACLFilter {
+		return forward.NewACLFilter(index, a.Tag, a.Rules)
+	})
+	return &ACLs{barrier: b, interfaces: interfaces, set: set}
+}
+
+// Add adds an ACL and returns its index. Indexes are not reused soon.
+func (as *ACLs) Add(a IPACL) (uint32, error) {
+	defer as.change()()
+	return as.set.add(a)
+}
+
+// Replace replaces an ACL. The change affects the interfaces of the ACL at once.
+func (as *ACLs) Replace(index uint32, a IPACL) error {
+	defer as.change()()
+	if err := as.set.replace(index, a); err != nil {
 		return err
 	}
-	for _, i := range m.interfaces {
+	for _, i := range as.interfaces.byIndex {
 		if slices.Contains(i.acls.Input, index) || slices.Contains(i.acls.Output, index) {
-			m.syncLocked(i)
+			as.interfaces.syncLocked(i)
 		}
 	}
 	return nil
 }
 
-// DeleteACL deletes an ACL that no interface uses.
-func (m *Model) DeleteACL(index uint32) error {
-	defer m.change()()
-	if m.acls.acls[index] == nil {
+// Delete deletes an ACL that no interface uses.
+func (as *ACLs) Delete(index uint32) error {
+	defer as.change()()
+	if as.set.acls[index] == nil {
 		return NoSuchEntry
 	}
-	for _, i := range m.interfaces {
+	for _, i := range as.interfaces.byIndex {
 		switch {
 		case slices.Contains(i.acls.Input, index):
 			return ACLInUseInbound
@@ -174,7 +183,7 @@ func (m *Model) DeleteACL(index uint32) error {
 			return ACLInUseOutbound
 		}
 	}
-	delete(m.acls.acls, index)
+	delete(as.set.acls, index)
 	return nil
 }
 
@@ -183,15 +192,15 @@ type ACLLists struct{ Input, Output []uint32 }
 
 func (l ACLLists) clone() ACLLists { return ACLLists{slices.Clone(l.Input), slices.Clone(l.Output)} }
 
-// SetACLs sets the ACLs of an interface at once. A direction without ACLs permits all packets.
-func (m *Model) SetACLs(index uint32, lists ACLLists) error {
-	return m.withInterface(index, func(i *iface) error {
+// SetInterface sets the ACLs of an interface at once. A direction without ACLs permits all packets.
+func (as *ACLs) SetInterface(index uint32, lists ACLLists) error {
+	return as.interfaces.with(index, func(i *iface) error {
 		if len(lists.Input)+len(lists.Output) > maxACLsOfInterface {
 			return InvalidValue
 		}
 		for _, acls := range [][]uint32{lists.Input, lists.Output} {
 			for n, a := range acls {
-				if m.acls.acls[a] == nil {
+				if as.set.acls[a] == nil {
 					return NoSuchEntry
 				}
 				if slices.Contains(acls[:n], a) {
@@ -200,29 +209,28 @@ func (m *Model) SetACLs(index uint32, lists ACLLists) error {
 			}
 		}
 		i.acls = lists.clone()
-		m.syncLocked(i)
+		as.interfaces.syncLocked(i)
 		return nil
 	})
 }
 
-// accessListsLocked returns the ACLs of an interface for the packet path. Interfaces share the filters of ACLs.
-func (m *Model) accessListsLocked(i *iface) forward.AccessLists {
-	a := forward.AccessLists{Count: m.countACLs}
+// configureLocked sets the filters of an interface, which shares them with other interfaces.
+func (as *ACLs) configureLocked(i *iface, f *forward.Interface) {
+	f.ACL = forward.AccessLists{Count: as.counting}
 	for _, index := range i.acls.Input {
-		a.Input = append(a.Input, m.acls.filter(index))
+		f.ACL.Input = append(f.ACL.Input, as.set.filter(index))
 	}
 	for _, index := range i.acls.Output {
-		a.Output = append(a.Output, m.acls.filter(index))
+		f.ACL.Output = append(f.ACL.Output, as.set.filter(index))
 	}
-	return a
 }
 
-// CountACLs makes the rules of ACLs count packets, or stop counting.
-func (m *Model) CountACLs(on bool) {
-	defer m.change()()
-	m.countACLs = on
-	for _, i := range m.interfaces {
-		m.syncLocked(i)
+// Count makes the rules of ACLs count packets, or stop counting.
+func (as *ACLs) Count(on bool) {
+	defer as.change()()
+	as.counting = on
+	for _, i := range as.interfaces.byIndex {
+		as.interfaces.syncLocked(i)
 	}
 }
 
@@ -232,25 +240,25 @@ type ACLHits struct {
 	Rules []forward.RuleHits
 }
 
-// ACLHits lists the counters of all ACLs, by index; none unless CountACLs is on.
-func (m *Model) ACLHits() []ACLHits {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// Hits lists the counters of all ACLs, by index; none unless Count is on.
+func (as *ACLs) Hits() []ACLHits {
+	as.mu.Lock()
+	defer as.mu.Unlock()
 	var all []ACLHits
-	if !m.countACLs {
+	if !as.counting {
 		return nil
 	}
-	for _, index := range slices.Sorted(maps.Keys(m.acls.acls)) {
-		all = append(all, ACLHits{index, m.acls.filter(index).Hits()})
+	for _, index := range slices.Sorted(maps.Keys(as.set.acls)) {
+		all = append(all, ACLHits{index, as.set.filter(index).Hits()})
 	}
 	return all
 }
 
-// ACLs lists the ACL of the given index, or all for NoIndex.
-func (m *Model) ACLs(index uint32) []IPACLDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.acls.list(index)
+// List lists the ACL of the given index, or all for NoIndex.
+func (as *ACLs) List(index uint32) []IPACLDetails {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return as.set.list(index)
 }
 
 // InterfaceACLs holds the fields of acl_interface_list_details.
@@ -259,87 +267,37 @@ type InterfaceACLs struct {
 	ACLLists
 }
 
-// InterfaceACLs lists the ACLs of the given interface, or of all for NoIndex.
-func (m *Model) InterfaceACLs(index uint32) []InterfaceACLs {
-	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) {
+// Interfaces lists the ACLs of the given interface, or of all for NoIndex.
+func (as *ACLs) Interfaces(index uint32) []InterfaceACLs {
+	return listInterfaces(as.interfaces, index, func(i *iface) (InterfaceACLs, bool) {
 		return InterfaceACLs{i.Index, i.acls.clone()}, true
 	})
 }
 
-// AddMACIP adds a MACIP ACL and returns its index. Indexes are not reused soon.
-func (m *Model) AddMACIP(a MACIPACL) (uint32, error) {
-	defer m.change()()
-	return m.macips.add(a)
-}
-
-// ReplaceMACIP replaces a MACIP ACL. The change affects the interfaces of the ACL at once.
-func (m *Model) ReplaceMACIP(index uint32, a MACIPACL) error {
-	defer m.change()()
-	if err := m.macips.replace(index, a); err != nil {
-		return err
+// checkLocked checks that the ACLs of an interface exist.
+func (as *ACLs) checkLocked(i *iface) error {
+	for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
+		if as.set.acls[a] == nil {
+			return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
+		}
 	}
-	m.setMACIPLocked(index, index)
 	return nil
 }
 
-// DeleteMACIP deletes a MACIP ACL. As in VPP its interfaces then accept all packets.
-func (m *Model) DeleteMACIP(index uint32) error {
-	defer m.change()()
-	if m.macips.acls[index] == nil {
-		return NoSuchEntry
+func (as *ACLs) stateLocked(s *State) {
+	s.ACLs = as.set.list(NoIndex)
+	s.NextACL = as.set.next
+	s.CountACLs = as.counting
+}
+
+func (as *ACLs) restoreLocked(s *State) error {
+	for _, a := range s.ACLs {
+		if err := as.set.validate(a.ACL); err != nil {
+			return fmt.Errorf("%w: ACL %d: %w", errState, a.Index, err)
+		}
+		as.set.put(a.Index, a.ACL)
 	}
-	delete(m.macips.acls, index)
-	m.setMACIPLocked(index, NoIndex)
+	as.set.next = s.NextACL
+	as.counting = s.CountACLs
 	return nil
-}
-
-// setMACIPLocked replaces the MACIP ACL of all interfaces that have the old one.
-func (m *Model) setMACIPLocked(old, replacement uint32) {
-	for _, i := range m.interfaces {
-		if i.macip == old {
-			i.macip = replacement
-			m.syncLocked(i)
-		}
-	}
-}
-
-// ApplyMACIP sets the MACIP ACL of an interface.
-func (m *Model) ApplyMACIP(index, list uint32) error {
-	return m.withInterface(index, func(i *iface) error {
-		if m.macips.acls[list] == nil {
-			return NoSuchEntry
-		}
-		i.macip = list
-		m.syncLocked(i)
-		return nil
-	})
-}
-
-// UnapplyMACIP removes the MACIP ACL of an interface.
-func (m *Model) UnapplyMACIP(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
-		if i.macip == NoIndex {
-			return NoSuchEntry
-		}
-		i.macip = NoIndex
-		m.syncLocked(i)
-		return nil
-	})
-}
-
-// MACIPs lists the MACIP ACL of the given index, or all for NoIndex.
-func (m *Model) MACIPs(index uint32) []MACIPDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.macips.list(index)
-}
-
-// AppliedMACIP is the MACIP ACL of an interface.
-type AppliedMACIP struct{ Interface, ACL uint32 }
-
-// AppliedMACIPs lists the MACIP ACL of the given interface, or of all for NoIndex, by interface.
-func (m *Model) AppliedMACIPs(index uint32) []AppliedMACIP {
-	return listInterfaces(m, index, func(i *iface) (AppliedMACIP, bool) {
-		return AppliedMACIP{i.Index, i.macip}, i.macip != NoIndex
-	})
 }

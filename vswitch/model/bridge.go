@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -17,7 +18,7 @@ const maxBridgeID = 1<<24 - 1
 
 // Bridge holds the fields of bridge_domain_add_del_v2.
 type Bridge struct {
-	ID    uint32 // NoIndex in AddBridge: lowest free id
+	ID    uint32 // NoIndex in Bridges.Add: lowest free id
 	Flags BridgeFlags
 	Age   uint8 // minutes until learned MACs expire; 0: never
 	Tag   string
@@ -61,35 +62,42 @@ type bridge struct {
 	fixed   map[frame.MAC]L2Entry // entries of the API and of the BVI
 }
 
-// bridges holds all bridge domains. The lock of the Model guards it.
-type bridges struct {
-	engine Bridges
+// bridgeDomains holds all bridge domains. The lock of the Model guards it.
+type bridgeDomains struct {
+	engine Bridging
 	log    *slog.Logger
 	byID   map[uint32]*bridge
 }
 
-// AddBridge adds a bridge domain and returns its id.
-func (m *Model) AddBridge(b Bridge) (uint32, error) {
-	defer m.change()()
+// Bridges are the bridge domains and their members.
+type Bridges struct {
+	*barrier
+	interfaces *Interfaces
+	domains    *bridgeDomains
+}
+
+// Add adds a bridge domain and returns its id.
+func (bs *Bridges) Add(b Bridge) (uint32, error) {
+	defer bs.change()()
 	if b.ID == NoIndex {
-		b.ID = m.bridges.freeID()
+		b.ID = bs.domains.freeID()
 	}
 	switch {
-	case b.ID == 0 || m.bridges.byID[b.ID] != nil:
+	case b.ID == 0 || bs.domains.byID[b.ID] != nil:
 		return b.ID, BDAlreadyExists
 	case b.ID > maxBridgeID:
 		return b.ID, BDIDExceedMax
 	case b.Flags&bridgeARP != 0:
 		return b.ID, Unsupported
 	}
-	_, err := m.bridges.add(b)
+	_, err := bs.domains.add(b)
 	return b.ID, err
 }
 
-// DeleteBridge deletes a bridge domain without members. Unlike VPP it also deletes the static MACs.
-func (m *Model) DeleteBridge(id uint32) error {
-	defer m.change()()
-	b := m.bridges.byID[id]
+// Delete deletes a bridge domain without members. Unlike VPP it also deletes the static MACs.
+func (bs *Bridges) Delete(id uint32) error {
+	defer bs.change()()
+	b := bs.domains.byID[id]
 	switch {
 	case id == 0:
 		return BDNotModifiable
@@ -98,21 +106,21 @@ func (m *Model) DeleteBridge(id uint32) error {
 	case len(b.members) > 0:
 		return BDInUse
 	}
-	delete(m.bridges.byID, id)
-	m.engine.DelBridge(id)
+	delete(bs.domains.byID, id)
+	bs.engine.DelBridge(id)
 	return nil
 }
 
-// Bridges lists the bridge domain of the given id, or all for NoIndex, by index.
-func (m *Model) Bridges(id uint32) []BridgeDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// List lists the bridge domain of the given id, or all for NoIndex, by index.
+func (bs *Bridges) List(id uint32) []BridgeDetails {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
 	learned := map[uint32]int{}
-	for _, l := range m.engine.LearnedMACs(0) {
+	for _, l := range bs.engine.LearnedMACs(0) {
 		learned[l.Bridge]++
 	}
 	var list []BridgeDetails
-	for _, b := range m.bridges.byID {
+	for _, b := range bs.domains.byID {
 		if id == NoIndex || id == b.ID {
 			list = append(list, BridgeDetails{
 				Bridge:  b.Bridge,
@@ -127,10 +135,10 @@ func (m *Model) Bridges(id uint32) []BridgeDetails {
 	return list
 }
 
-// SetBridgeFlags enables or disables features and returns VPP's bitmap of the enabled ones.
-func (m *Model) SetBridgeFlags(id uint32, flags BridgeFlags, on bool) (uint32, error) {
-	defer m.change()()
-	b, err := m.bridges.find(id)
+// SetFlags enables or disables features and returns VPP's bitmap of the enabled ones.
+func (bs *Bridges) SetFlags(id uint32, flags BridgeFlags, on bool) (uint32, error) {
+	defer bs.change()()
+	b, err := bs.domains.find(id)
 	if err != nil {
 		return 0, err
 	}
@@ -142,18 +150,18 @@ func (m *Model) SetBridgeFlags(id uint32, flags BridgeFlags, on bool) (uint32, e
 	} else {
 		b.Flags &^= flags
 	}
-	return b.Flags.bitmap(), m.bridges.sync(b)
+	return b.Flags.bitmap(), bs.domains.sync(b)
 }
 
-// SetBridgeAge sets the minutes until learned MACs expire.
-func (m *Model) SetBridgeAge(id uint32, minutes uint8) error {
-	defer m.change()()
-	b, err := m.bridges.find(id)
+// SetAge sets the minutes until learned MACs expire.
+func (bs *Bridges) SetAge(id uint32, minutes uint8) error {
+	defer bs.change()()
+	b, err := bs.domains.find(id)
 	if err != nil {
 		return err
 	}
 	b.Age = minutes
-	return m.bridges.sync(b)
+	return bs.domains.sync(b)
 }
 
 // bitmap returns VPP's feature bitmap, in which the bits of disabled features are 0 and all others 1.
@@ -178,44 +186,44 @@ func (f BridgeFlags) bitmap() uint32 {
 }
 
 // find returns a bridge domain other than 0.
-func (bs *bridges) find(id uint32) (*bridge, error) {
+func (ds *bridgeDomains) find(id uint32) (*bridge, error) {
 	if id == 0 {
 		return nil, BDNotModifiable
 	}
-	b := bs.byID[id]
+	b := ds.byID[id]
 	if b == nil {
 		return nil, NoSuchEntry
 	}
 	return b, nil
 }
 
-func (bs *bridges) freeID() uint32 {
+func (ds *bridgeDomains) freeID() uint32 {
 	id := uint32(1)
-	for bs.byID[id] != nil {
+	for ds.byID[id] != nil {
 		id++
 	}
 	return id
 }
 
-func (bs *bridges) add(b Bridge) (*bridge, error) {
+func (ds *bridgeDomains) add(b Bridge) (*bridge, error) {
 	added := &bridge{Bridge: b, index: 1, bvi: NoIndex, fixed: map[frame.MAC]L2Entry{}}
 	added.Tag = cutTag(b.Tag)
 	taken := map[int]bool{}
-	for _, other := range bs.byID {
+	for _, other := range ds.byID {
 		taken[other.index] = true
 	}
 	for taken[added.index] {
 		added.index++
 	}
-	if err := bs.sync(added); err != nil {
+	if err := ds.sync(added); err != nil {
 		return nil, err
 	}
-	bs.byID[b.ID] = added
+	ds.byID[b.ID] = added
 	return added, nil
 }
 
 // sync writes a bridge domain to the engine.
-func (bs *bridges) sync(b *bridge) error {
+func (ds *bridgeDomains) sync(b *bridge) error {
 	f := forward.Bridge{ID: b.ID, BVI: b.bvi, Age: time.Duration(b.Age) * time.Minute,
 		Learn: b.Flags&BridgeLearn != 0, Forward: b.Flags&BridgeForward != 0,
 		Flood: b.Flags&BridgeFlood != 0, UUFlood: b.Flags&BridgeUUFlood != 0}
@@ -233,7 +241,7 @@ func (bs *bridges) sync(b *bridge) error {
 			Filter:    e.Filter,
 		})
 	}
-	err := bs.engine.SetBridge(f)
+	err := ds.engine.SetBridge(f)
 	if errors.Is(err, forward.ErrTooManyBridges) {
 		return LimitExceeded
 	}
@@ -251,15 +259,15 @@ type Join struct {
 	UUForward    bool // unsupported
 }
 
-// JoinBridge adds an interface to a bridge domain. It creates a missing bridge domain with all features. The interface
+// Join adds an interface to a bridge domain. It creates a missing bridge domain with all features. The interface
 // leaves its former bridge domain. Only a loopback can be a BVI; VPP accepts other interfaces but they do not work.
-func (m *Model) JoinBridge(j Join) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(j.Interface)
+func (bs *Bridges) Join(j Join) error {
+	defer bs.change()()
+	i, err := bs.interfaces.findLocked(j.Interface)
 	if err != nil {
 		return err
 	}
-	b := m.bridges.byID[j.Bridge]
+	b := bs.domains.byID[j.Bridge]
 	switch {
 	case j.Bridge > maxBridgeID:
 		return BDIDExceedMax
@@ -273,39 +281,39 @@ func (m *Model) JoinBridge(j Join) error {
 		return BDAlreadyHasBVI
 	}
 	if b == nil {
-		if b, err = m.bridges.add(Bridge{ID: j.Bridge, Flags: bridgeDefaults}); err != nil {
+		if b, err = bs.domains.add(Bridge{ID: j.Bridge, Flags: bridgeDefaults}); err != nil {
 			return err
 		}
 	}
 	// The flush publishes. Before the join the workers would see the interface on layer 3.
-	old := m.bridges.detach(i)
-	defer m.bridges.flush(old, i)
-	return m.bridges.join(i, b, j)
+	old := bs.domains.detach(i)
+	defer bs.domains.flush(old, i)
+	return bs.domains.join(i, b, j)
 }
 
-// LeaveBridge removes an interface from its bridge domain, if it is in one. As in VPP its tag rewrite ends.
-func (m *Model) LeaveBridge(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
-		m.bridges.leave(i)
+// Leave removes an interface from its bridge domain, if it is in one. As in VPP its tag rewrite ends.
+func (bs *Bridges) Leave(index uint32) error {
+	return bs.interfaces.with(index, func(i *iface) error {
+		bs.domains.leave(i)
 		if i.TagRewrite != TagRewriteOff {
 			i.TagRewrite = TagRewriteOff
-			m.syncLocked(i)
+			bs.interfaces.syncLocked(i)
 		}
 		return nil
 	})
 }
 
 // join adds a member. A BVI gets a static entry.
-func (bs *bridges) join(i *iface, b *bridge, j Join) error {
+func (ds *bridgeDomains) join(i *iface, b *bridge, j Join) error {
 	member := BridgeMember{Interface: i.Index, SplitHorizon: j.SplitHorizon}
 	i.bridge = b
 	if !j.BVI {
 		b.members = append(b.members, member)
-		return bs.sync(b)
+		return ds.sync(b)
 	}
 	b.bvi = i.Index
 	b.members = slices.Insert(b.members, 0, member)
-	return bs.fix(b, ownEntry(b, i))
+	return ds.fix(b, ownEntry(b, i))
 }
 
 // ownEntry returns the entry for the MAC of a BVI.
@@ -315,10 +323,10 @@ func ownEntry(b *bridge, i *iface) L2Entry {
 
 // leave removes an interface from its bridge domain, if it is in one, and deletes the MACs learned on it. As in
 // VPP static entries stay and drop their frames.
-func (bs *bridges) leave(i *iface) { bs.flush(bs.detach(i), i) }
+func (ds *bridgeDomains) leave(i *iface) { ds.flush(ds.detach(i), i) }
 
 // detach removes an interface from its bridge domain and returns that, or nil.
-func (bs *bridges) detach(i *iface) *bridge {
+func (ds *bridgeDomains) detach(i *iface) *bridge {
 	b := i.bridge
 	if b == nil {
 		return nil
@@ -329,16 +337,16 @@ func (bs *bridges) detach(i *iface) *bridge {
 		b.bvi = NoIndex
 		b.unfix(i, i.MAC)
 	}
-	if err := bs.sync(b); err != nil {
-		bs.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
+	if err := ds.sync(b); err != nil {
+		ds.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
 	}
 	return b
 }
 
 // flush deletes the MACs that a bridge domain has learned on an interface. b can be nil.
-func (bs *bridges) flush(b *bridge, i *iface) {
+func (ds *bridgeDomains) flush(b *bridge, i *iface) {
 	if b != nil {
-		bs.engine.FlushMACs(forward.MACFilter{Bridge: b.ID, Interface: i.Index})
+		ds.engine.FlushMACs(forward.MACFilter{Bridge: b.ID, Interface: i.Index})
 	}
 }
 
@@ -350,125 +358,70 @@ func (b *bridge) unfix(i *iface, mac frame.MAC) {
 }
 
 // updateBVI replaces the entry of a BVI after a change of its MAC.
-func (bs *bridges) updateBVI(i *iface, old frame.MAC) {
+func (ds *bridgeDomains) updateBVI(i *iface, old frame.MAC) {
 	b := i.bridge
 	if b == nil || b.bvi != i.Index {
 		return
 	}
 	b.unfix(i, old)
-	if err := bs.fix(b, ownEntry(b, i)); err != nil {
-		bs.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
+	if err := ds.fix(b, ownEntry(b, i)); err != nil {
+		ds.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
 	}
 }
 
-// L2Entry is an entry of the MAC table of a bridge domain.
-type L2Entry struct {
-	Bridge    uint32
-	MAC       frame.MAC
-	Interface uint32 // NoIndex for a filter
-	Static    bool   // learning does not change it
-	Filter    bool   // drop frames from and to the MAC; always static
-	BVI       bool
-	Learned   bool
-	Age       time.Duration // time since a learned MAC was last seen
+// fix adds an entry and deletes the learned one of its MAC.
+func (ds *bridgeDomains) fix(b *bridge, e L2Entry) error {
+	b.fixed[e.MAC] = e
+	err := ds.sync(b)
+	ds.engine.ForgetMAC(b.ID, e.MAC, NoIndex)
+	return err
 }
 
-// AddL2Entry adds or replaces an entry. As in VPP the interface must be in a bridge domain; if that is another one,
-// frames to the MAC are dropped.
-func (m *Model) AddL2Entry(e L2Entry) error {
-	defer m.change()()
-	b := m.bridges.byID[e.Bridge]
-	if b == nil {
-		return NoSuchEntry
+func (bs *Bridges) stateLocked(s *State) {
+	for _, b := range bs.domains.byID {
+		s.Bridges = append(s.Bridges, BridgeState{
+			Bridge:  b.Bridge,
+			Index:   b.index,
+			BVI:     b.bvi,
+			Members: slices.Clone(b.members),
+			Fixed:   slices.Collect(maps.Values(b.fixed)),
+		})
 	}
-	if e.Filter {
-		e.Interface = NoIndex
-		e.Static = true
-		e.BVI = false
-	} else if i := m.interfaces[e.Interface]; i == nil || i.bridge == nil {
-		return InvalidSwIfIndex
-	}
-	return m.bridges.fix(b, e)
 }
 
-// DeleteL2Entry deletes a configured or learned entry. An interface other than 0 must match.
-func (m *Model) DeleteL2Entry(e L2Entry) error {
-	defer m.change()()
-	b := m.bridges.byID[e.Bridge]
-	if b == nil {
-		return NoSuchEntry
-	}
-	old, fixed := b.fixed[e.MAC]
-	forgotten := false
-	if !(fixed && old.Static) && e.Interface != NoIndex {
-		on := e.Interface
-		if on == 0 {
-			on = NoIndex
+func (bs *Bridges) restoreLocked(s *State) error {
+	for n := range s.Bridges {
+		one := &s.Bridges[n]
+		if bs.domains.byID[one.ID] != nil {
+			return fmt.Errorf("%w: bridge domain %d twice", errState, one.ID)
 		}
-		forgotten = m.engine.ForgetMAC(b.ID, e.MAC, on)
-	}
-	if !forgotten && (!fixed || e.Interface != 0 && e.Interface != old.Interface) {
-		return NoSuchEntry
-	}
-	delete(b.fixed, e.MAC)
-	return m.bridges.sync(b)
-}
-
-// L2Entries lists the MAC table of a bridge domain, or all tables for NoIndex, by bridge domain and MAC.
-func (m *Model) L2Entries(id uint32) []L2Entry {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	type key struct {
-		bridge uint32
-		mac    frame.MAC
-	}
-	all := map[key]L2Entry{}
-	for _, b := range m.bridges.byID {
-		for mac, e := range b.fixed {
-			all[key{b.ID, mac}] = e
+		b := &bridge{
+			Bridge:  one.Bridge,
+			index:   one.Index,
+			bvi:     one.BVI,
+			members: one.Members,
+			fixed:   one.fixedEntries(),
 		}
-	}
-	for _, l := range m.engine.LearnedMACs(0) {
-		if k := (key{l.Bridge, l.MAC}); !all[k].Static {
-			all[k] = L2Entry{Bridge: l.Bridge, MAC: l.MAC, Interface: l.Interface, Learned: true, Age: l.Age}
+		for _, member := range b.members {
+			i := bs.interfaces.byIndex[member.Interface]
+			if i == nil || i.bridge != nil {
+				return fmt.Errorf("%w: interface %d in bridge domain %d", errState, member.Interface, b.ID)
+			}
+			i.bridge = b
 		}
-	}
-	maps.DeleteFunc(all, func(k key, _ L2Entry) bool { return id != NoIndex && id != k.bridge })
-	return slices.SortedFunc(maps.Values(all), func(a, b L2Entry) int {
-		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), compareMACs(a.MAC, b.MAC))
-	})
-}
-
-// FlushBridge deletes the learned MACs of a bridge domain.
-func (m *Model) FlushBridge(id uint32) error {
-	defer m.change()()
-	if m.bridges.byID[id] == nil && id != 0 {
-		return NoSuchEntry
-	}
-	if id != 0 {
-		m.engine.FlushMACs(forward.MACFilter{Bridge: id, Interface: NoIndex})
+		if err := bs.domains.sync(b); err != nil {
+			return fmt.Errorf("bridge domain %d: %w", b.ID, err)
+		}
+		bs.domains.byID[b.ID] = b
 	}
 	return nil
 }
 
-// FlushInterface deletes the MACs learned on an interface.
-func (m *Model) FlushInterface(index uint32) error {
-	return m.withInterface(index, func(*iface) error {
-		m.engine.FlushMACs(forward.MACFilter{Interface: index})
-		return nil
-	})
-}
-
-// FlushBridges deletes all learned MACs.
-func (m *Model) FlushBridges() {
-	defer m.change()()
-	m.engine.FlushMACs(forward.MACFilter{Interface: NoIndex})
-}
-
-// fix adds an entry and deletes the learned one of its MAC.
-func (bs *bridges) fix(b *bridge, e L2Entry) error {
-	b.fixed[e.MAC] = e
-	err := bs.sync(b)
-	bs.engine.ForgetMAC(b.ID, e.MAC, NoIndex)
-	return err
+// fixedEntries returns the entries of a bridge domain by MAC.
+func (s *BridgeState) fixedEntries() map[frame.MAC]L2Entry {
+	all := map[frame.MAC]L2Entry{}
+	for _, e := range s.Fixed {
+		all[e.MAC] = e
+	}
+	return all
 }

@@ -1,7 +1,7 @@
 package model
 
 import (
-	"cmp"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -84,12 +84,18 @@ func (r fibRoute) equal(s fibRoute) bool {
 
 // fib is the state of all tables. The lock of the Model guards it.
 type fib struct {
-	engine       Fibs
-	log          *slog.Logger
-	interfaces   map[uint32]*iface // the interfaces of the Model
-	tables       map[forward.TableKey]*table
-	lastEntry    uint32 // last allocated number of an entry
+	engine     Fibs
+	log        *slog.Logger
+	interfaces map[uint32]*iface // the interfaces of the Model
+	tables     map[forward.TableKey]*table
+	lastEntry  uint32 // last allocated number of an entry
+	// tableDeleted and coverChanged are called after the deletion of a table and a change of a prefix.
 	tableDeleted func(forward.TableKey)
+	coverChanged func(routeKey)
+}
+
+func newFIB(engine Fibs, log *slog.Logger, interfaces map[uint32]*iface) *fib {
+	return &fib{engine: engine, log: log, interfaces: interfaces, tables: map[forward.TableKey]*table{}}
 }
 
 // entry is the FIB entry of a prefix.
@@ -279,178 +285,27 @@ func (fb *fib) detach(i *iface) {
 	clear(i.routes)
 }
 
-// maxPaths is the engine's limit of paths per route.
-const maxPaths = 64
-
-// RouteChange holds the fields of ip_route_add_del.
-type RouteChange struct {
-	Table     forward.TableKey
-	Prefix    netip.Prefix
-	Paths     []Path
-	Multipath bool // add or delete Paths only
-}
-
-// Route holds the fields of ip_route_details.
-type Route struct {
-	Prefix netip.Prefix
-	Paths  []Path
-	Source Source
-	Number uint32
-}
-
-// AddRoute adds or changes a route of the source API and returns its stats index.
-func (m *Model) AddRoute(c RouteChange) (uint32, error) {
-	defer m.change()()
-	written := c.Prefix
-	if err := m.fib.checkRoute(&c); err != nil {
-		return NoIndex, err
+// restore adds the route of a source without writing it to the engine.
+func (fb *fib) restore(k routeKey, r RouteState, route fibRoute) error {
+	if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || forward.FamilyOf(r.Prefix.Addr()) != k.table.Family ||
+		len(r.Paths) > maxPaths {
+		return fmt.Errorf("%w: route to %v in table %d", errState, r.Prefix, k.table.ID)
 	}
-	if len(c.Paths) == 0 {
-		return NoIndex, NoPathsInRoute
-	}
-	k := routeKey{c.Table, c.Prefix}
-	paths := c.Paths
-	if e := m.fib.entry(k); c.Multipath && e != nil {
-		paths = mergePaths(e.sources[SourceAPI].paths, paths)
-	}
-	if err := checkPaths(paths); err != nil {
-		return NoIndex, err
-	}
-	attached := slices.ContainsFunc(paths, func(p Path) bool {
-		return p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid()
-	})
-	return m.fib.set(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
-}
-
-// DeleteRoute deletes a route of the source API, or with Multipath some of its paths. Missing routes and paths are
-// ignored.
-func (m *Model) DeleteRoute(c RouteChange) error {
-	defer m.change()()
-	if err := m.fib.checkRoute(&c); err != nil {
-		return err
-	}
-	k := routeKey{c.Table, c.Prefix}
-	if !c.Multipath {
-		m.fib.delete(k, SourceAPI)
-		return nil
-	}
-	if len(c.Paths) == 0 {
-		return NoPathsInRoute
-	}
-	old, ok := m.fib.route(k, SourceAPI)
-	if !ok {
-		return nil
-	}
-	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool {
-		return slices.ContainsFunc(c.Paths, p.same)
-	})
-	if len(left) == 0 {
-		m.fib.delete(k, SourceAPI)
-		return nil
-	}
-	m.fib.set(k, SourceAPI, fibRoute{paths: left, attached: old.attached})
-	return nil
-}
-
-// Routes lists the routes in use of a table by prefix: the routes of source s, or all for 0.
-func (m *Model) Routes(k forward.TableKey, s Source) []Route {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.fib.tables[k]
-	if t == nil {
-		return nil
-	}
-	var list []Route
-	for _, p := range slices.SortedFunc(maps.Keys(t.entries), comparePrefixes) {
-		e := t.entries[p]
-		if best, r := e.best(); s == 0 || s == best {
-			list = append(list, Route{Prefix: e.written, Paths: slices.Clone(r.paths), Source: best, Number: e.number})
+	for _, p := range route.paths {
+		if p.Kind > PathLinkLocal ||
+			p.looksUp() && fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}] == nil {
+			return fmt.Errorf("%w: path of the route to %v in table %d", errState, r.Prefix, k.table.ID)
 		}
 	}
-	return list
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}
-
-// checkRoute validates a change in VPP's order: table, paths, prefix. It removes the host bits of the prefix.
-func (fb *fib) checkRoute(c *RouteChange) error {
-	if fb.tables[c.Table] == nil {
-		return NoSuchFIB
+	t := fb.tables[k.table]
+	e := t.entries[k.prefix]
+	if e == nil {
+		e = &entry{number: r.Number, written: r.Written, sources: map[Source]fibRoute{}}
+		t.entries[k.prefix] = e
 	}
-	for n := range c.Paths {
-		if err := fb.checkPath(c.Table.Family, &c.Paths[n]); err != nil {
-			return err
-		}
-	}
-	if !c.Prefix.IsValid() {
-		return InvalidPrefixLength
-	}
-	if forward.FamilyOf(c.Prefix.Addr()) != c.Table.Family {
-		return InvalidAddressFamily
-	}
-	c.Prefix = c.Prefix.Masked()
-	for n := range c.Paths {
-		c.Paths[n].completeHost(c.Prefix)
+	e.sources[r.Source] = route
+	for _, p := range route.paths {
+		fb.attachPath(k, p)
 	}
 	return nil
-}
-
-// completeHost sets the host as next hop of an attached path to a host route, as VPP does (fib_table_route_path_fixup).
-func (p *Path) completeHost(host netip.Prefix) {
-	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() &&
-		!host.Addr().IsUnspecified() {
-		p.NextHop = host.Addr()
-	}
-}
-
-func (fb *fib) checkPath(f forward.Family, p *Path) error {
-	p.Weight = max(p.Weight, 1)
-	if p.Kind != PathNormal {
-		return nil
-	}
-	if p.NextHop.IsValid() && forward.FamilyOf(p.NextHop) != f {
-		return FIBPathUnsupportedNextHop
-	}
-	if p.Interface != NoIndex {
-		p.Table = 0
-		if fb.interfaces[p.Interface] == nil {
-			return NoMatchingInterface
-		}
-		return nil
-	}
-	if fb.tables[forward.TableKey{Family: f, ID: p.Table}] == nil {
-		return NoSuchFIB
-	}
-	return nil
-}
-
-// checkPaths rejects routes that the packet path does not support: a path that does not forward must be the only one of
-// its preference.
-func checkPaths(paths []Path) error {
-	if len(paths) > maxPaths {
-		return LimitExceeded
-	}
-	for n, p := range paths {
-		for _, q := range paths[:n] {
-			if (p.Kind != PathNormal || q.Kind != PathNormal) && p.Preference == q.Preference {
-				return Unsupported
-			}
-		}
-	}
-	return nil
-}
-
-// mergePaths returns old with the paths of more, which replace the same paths.
-func mergePaths(old, more []Path) []Path {
-	merged := slices.Clone(old)
-	for _, p := range more {
-		if n := slices.IndexFunc(merged, p.same); n >= 0 {
-			merged[n] = p
-		} else {
-			merged = append(merged, p)
-		}
-	}
-	return merged
 }

@@ -36,15 +36,15 @@ func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
 	b := newTestModel()
 	index := b.tap(t)
 	b.route(t, "10.1.0.0/16", Path{Interface: index})
-	do(t, b.DeleteTap(index))
-	b.lastIndex = index - 1 // as after 65,536 more interfaces
+	do(t, b.Taps.Delete(index))
+	b.Interfaces.lastIndex = index - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != index {
 		t.Fatalf("index is %d, want %d", again, index)
 	}
 	if r, ok := b.forwarded(0, "10.1.0.0/16"); !ok || r.Action != forward.Drop {
 		t.Fatalf("the route uses the new interface of the index: %+v", r)
 	}
-	routes := b.Routes(forward.TableKey{Family: forward.IP4}, SourceAPI)
+	routes := b.Routes.List(forward.TableKey{Family: forward.IP4}, SourceAPI)
 	if len(routes) != 1 || routes[0].Paths[0].Interface != index {
 		t.Fatalf("the dump: %+v", routes)
 	}
@@ -53,18 +53,18 @@ func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
 func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 	b := newTestModel()
 	k := forward.TableKey{Family: forward.IP4, ID: 5}
-	b.AddTable(k, "")
+	b.Tables.Add(k, "")
 	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5})
-	b.DeleteTable(k)
-	if len(b.Tables()) != 3 {
+	b.Tables.Delete(k)
+	if len(b.Tables.List()) != 3 {
 		t.Fatal("the table was deleted while a route looks up in it")
 	}
 	do(t,
-		b.DeleteRoute(RouteChange{
+		b.Routes.Delete(RouteChange{
 			Table:  forward.TableKey{Family: forward.IP4},
 			Prefix: netip.MustParsePrefix("10.1.0.0/16"),
 		}))
-	if len(b.Tables()) != 2 {
+	if len(b.Tables.List()) != 2 {
 		t.Fatal("the table was not deleted")
 	}
 }
@@ -72,13 +72,13 @@ func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
 func TestNextHopInDeletedTableDropsUntilTableIsAddedAgain(t *testing.T) {
 	b := newTestModel()
 	k := forward.TableKey{Family: forward.IP4, ID: 5}
-	b.AddTable(k, "")
+	b.Tables.Add(k, "")
 	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5, NextHop: netip.MustParseAddr("10.5.0.1")})
-	b.DeleteTable(k)
+	b.Tables.Delete(k)
 	if r, _ := b.forwarded(0, "10.1.0.0/16"); r.Action != forward.Drop {
 		t.Fatalf("%+v", r)
 	}
-	b.AddTable(k, "")
+	b.Tables.Add(k, "")
 	if r, _ := b.forwarded(0, "10.1.0.0/16"); r.Action != forward.Forward {
 		t.Fatalf("%+v", r)
 	}
@@ -118,7 +118,7 @@ func TestRouteOfTheAPIIsUsedUnlessABetterSourceHasOne(t *testing.T) {
 	if r, _ := b.forwarded(0, "0.0.0.0/0"); r.Action != forward.Unreachable {
 		t.Error("not the route of the API:", r)
 	}
-	do(t, b.DeleteAddresses(index))
+	do(t, b.Addresses.DeleteAll(index))
 	if r, _ := b.forwarded(0, "10.0.0.0/24"); r.Action != forward.Unreachable {
 		t.Error("not the route of the API after delete of the address:", r)
 	}

@@ -3,8 +3,10 @@ package model
 import (
 	"cmp"
 	"errors"
+	"log/slog"
+	"maps"
 	"net/netip"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/weftnet/weft/vswitch/forward"
@@ -51,35 +53,51 @@ type iface struct {
 	ethernet   bool
 	kind       any // *loopback, *Tap, *AFPacket, *Memif, *VXLAN or *Sub; nil for local0
 	peer       peer
-	macip      uint32 // index of the MACIP ACL, or NoIndex
-	acls       ACLLists
-	proxyARP   bool
-	proxyND    bool
-	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts behind the interface for which other interfaces answer
-	portFailed bool                            // the port has failed or, for a memif, has no client
+	portFailed bool    // the port has failed or, for a memif, has no client
+	bridge     *bridge // or nil
+	applied
+	layer3
+	proxied
+}
+
+// applied are the features of an interface.
+type applied struct {
+	macip    uint32 // index of the MACIP ACL, or NoIndex
+	acls     ACLLists
+	policers [policings]uint32    // indexes by direction, or NoIndex
+	mirrors  map[uint32]SpanState // by target
+}
+
+// layer3 is the part of an interface in its VRFs.
+type layer3 struct {
 	vrfs       map[forward.Family]uint32
-	addresses  []netip.Prefix // in the order of AddAddress
+	addresses  []netip.Prefix // in the order of Addresses.Add
 	donor      uint32         // interface with the addresses that this one uses, or NoIndex
 	ip6        ip6
 	neighbours map[netip.Addr]*neighbour
-	bridge     *bridge               // or nil
-	mirrors    map[uint32]SpanState  // by target
-	policers   [policings]uint32     // indexes by direction, or NoIndex
 	connected  map[routeKey]fibRoute // routes of the addresses
 	routes     map[routeKey]struct{} // routes with a path over the interface
 }
 
+// proxied are the addresses that interfaces answer for.
+type proxied struct {
+	proxyARP   bool
+	proxyND    bool
+	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts behind the interface for which other interfaces answer
+}
+
 func newIface(i Interface) *iface {
 	return &iface{
-		Interface:  i,
-		donor:      NoIndex,
-		macip:      NoIndex,
-		policers:   noPolicers,
-		vrfs:       map[forward.Family]uint32{},
-		neighbours: map[netip.Addr]*neighbour{},
-		proxyHosts: map[netip.Addr]forward.TableKey{},
-		connected:  map[routeKey]fibRoute{},
-		routes:     map[routeKey]struct{}{},
+		Interface: i,
+		applied:   applied{macip: NoIndex, policers: noPolicers},
+		layer3: layer3{
+			vrfs:       map[forward.Family]uint32{},
+			donor:      NoIndex,
+			neighbours: map[netip.Addr]*neighbour{},
+			connected:  map[routeKey]fibRoute{},
+			routes:     map[routeKey]struct{}{},
+		},
+		proxied: proxied{proxyHosts: map[netip.Addr]forward.TableKey{}},
 	}
 }
 
@@ -112,10 +130,64 @@ func (i *iface) table(f forward.Family) forward.TableKey {
 	return forward.TableKey{Family: f, ID: i.vrfs[f]}
 }
 
-// withInterface calls f with the interface of the given index, as one change.
-func (m *Model) withInterface(index uint32, f func(i *iface) error) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
+// Interfaces are the interfaces of the dataplane with the settings that do not depend on their kind.
+type Interfaces struct {
+	*barrier
+	log       *slog.Logger
+	byIndex   map[uint32]*iface
+	lastIndex uint32
+	notify    func(InterfaceEvent)
+	features  []feature
+	// deleteLocked deletes an interface with all state that depends on it.
+	deleteLocked func(*iface)
+}
+
+// feature configures interfaces in the packet path.
+type feature interface {
+	// configureLocked sets the fields of the feature.
+	configureLocked(i *iface, f *forward.Interface)
+}
+
+func newInterfaces(b *barrier, log *slog.Logger) *Interfaces {
+	return &Interfaces{barrier: b, log: log, byIndex: map[uint32]*iface{}, notify: func(InterfaceEvent) {}}
+}
+
+// Notify sets the receiver of interface events. The model calls f in order and under its lock: f must not block and
+// must not call the model.
+func (is *Interfaces) Notify(f func(InterfaceEvent)) {
+	is.mu.Lock()
+	defer is.mu.Unlock()
+	is.notify = f
+}
+
+// indexesLocked returns the indexes of all interfaces in order.
+func (is *Interfaces) indexesLocked() []uint32 { return slices.Sorted(maps.Keys(is.byIndex)) }
+
+// findLocked returns the interface of the given index.
+func (is *Interfaces) findLocked(index uint32) (*iface, error) {
+	i, ok := is.byIndex[index]
+	if !ok {
+		return nil, InvalidSwIfIndex
+	}
+	return i, nil
+}
+
+// freeIndexLocked allocates the index of a new interface, the next free one after the last allocated index, so that
+// indexes are not reused soon.
+func (is *Interfaces) freeIndexLocked() (uint32, error) {
+	for range forward.MaxInterfaces {
+		is.lastIndex = (is.lastIndex + 1) % forward.MaxInterfaces
+		if _, taken := is.byIndex[is.lastIndex]; !taken {
+			return is.lastIndex, nil
+		}
+	}
+	return 0, LimitExceeded
+}
+
+// with calls f with the interface of the given index, as one change.
+func (is *Interfaces) with(index uint32, f func(i *iface) error) error {
+	defer is.change()()
+	i, err := is.findLocked(index)
 	if err != nil {
 		return err
 	}
@@ -124,16 +196,16 @@ func (m *Model) withInterface(index uint32, f func(i *iface) error) error {
 
 // listInterfaces returns the details of the interface of the given index, or for NoIndex of all by index. It skips
 // interfaces for which details returns false.
-func listInterfaces[D any](m *Model, index uint32, details func(i *iface) (d D, ok bool)) []D {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func listInterfaces[D any](is *Interfaces, index uint32, details func(i *iface) (d D, ok bool)) []D {
+	is.mu.Lock()
+	defer is.mu.Unlock()
 	indexes := []uint32{index}
 	if index == NoIndex {
-		indexes = m.indexesLocked()
+		indexes = is.indexesLocked()
 	}
 	var list []D
 	for _, n := range indexes {
-		if i := m.interfaces[n]; i != nil {
+		if i := is.byIndex[n]; i != nil {
 			if d, ok := details(i); ok {
 				list = append(list, d)
 			}
@@ -143,8 +215,8 @@ func listInterfaces[D any](m *Model, index uint32, details func(i *iface) (d D, 
 }
 
 // listKind is listInterfaces for the interfaces of kind K.
-func listKind[K, D any](m *Model, index uint32, details func(i *iface, k *K) D) []D {
-	return listInterfaces(m, index, func(i *iface) (d D, ok bool) {
+func listKind[K, D any](is *Interfaces, index uint32, details func(i *iface, k *K) D) []D {
+	return listInterfaces(is, index, func(i *iface) (d D, ok bool) {
 		if k := kindOf[K](i); k != nil {
 			return details(i, k), true
 		}
@@ -154,9 +226,9 @@ func listKind[K, D any](m *Model, index uint32, details func(i *iface, k *K) D) 
 
 // chooseInstance returns the instance number for a new interface of kind K: the wanted one, or for NoIndex the lowest
 // free one. It returns false if an interface of this kind has the wanted number.
-func chooseInstance[K any](m *Model, want uint32, instance func(*K) uint32) (uint32, bool) {
+func chooseInstance[K any](is *Interfaces, want uint32, instance func(*K) uint32) (uint32, bool) {
 	taken := map[uint32]bool{}
-	for _, i := range m.interfaces {
+	for _, i := range is.byIndex {
 		if k := kindOf[K](i); k != nil {
 			taken[instance(k)] = true
 		}
@@ -172,50 +244,40 @@ func chooseInstance[K any](m *Model, want uint32, instance func(*K) uint32) (uin
 }
 
 // deleteKind deletes an interface of kind K. For other interfaces it returns InvalidSwIfIndex.
-func deleteKind[K any](m *Model, index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+func deleteKind[K any](is *Interfaces, index uint32) error {
+	return is.with(index, func(i *iface) error {
 		if kindOf[K](i) == nil {
 			return InvalidSwIfIndex
 		}
-		m.deleteLocked(i)
+		is.deleteLocked(i)
 		return nil
 	})
 }
 
 // addLocked adds a new interface and returns its index. If the engine rejects it, addLocked closes its port and
 // returns NoIndex.
-func (m *Model) addLocked(i *iface) (uint32, error) {
-	m.interfaces[i.Index] = i
-	if err := m.engine.SetInterface(i.Index, m.engineInterfaceLocked(i)); err != nil {
-		delete(m.interfaces, i.Index)
+func (is *Interfaces) addLocked(i *iface) (uint32, error) {
+	is.byIndex[i.Index] = i
+	if err := is.engine.SetInterface(i.Index, is.configurationLocked(i)); err != nil {
+		delete(is.byIndex, i.Index)
 		if i.hasPort() {
-			err = errors.Join(err, m.engine.ClosePort(i.Index))
+			err = errors.Join(err, is.engine.ClosePort(i.Index))
 		}
 		return NoIndex, err
 	}
-	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
+	is.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
 	return i.Index, nil
 }
 
 // syncLocked writes the interface to the engine.
-func (m *Model) syncLocked(i *iface) {
-	if err := m.engine.SetInterface(i.Index, m.engineInterfaceLocked(i)); err != nil {
-		m.log.Error("packet path rejected an interface", "interface", i.Name, "err", err)
+func (is *Interfaces) syncLocked(i *iface) {
+	if err := is.engine.SetInterface(i.Index, is.configurationLocked(i)); err != nil {
+		is.log.Error("packet path rejected an interface", "interface", i.Name, "err", err)
 	}
 }
 
-// syncWithUnnumberedLocked writes the interface, and the unnumbered interfaces that use its addresses, to the engine.
-func (m *Model) syncWithUnnumberedLocked(i *iface) {
-	m.syncLocked(i)
-	for _, other := range m.interfaces {
-		if other.donor == i.Index && other != i {
-			m.syncLocked(other)
-		}
-	}
-}
-
-// engineInterfaceLocked returns the interface for the engine.
-func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
+// configurationLocked returns the interface for the engine.
+func (is *Interfaces) configurationLocked(i *iface) forward.Interface {
 	memif := kindOf[Memif](i)
 	f := forward.Interface{
 		Up:         i.AdminUp,
@@ -226,24 +288,24 @@ func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
 		LinkLocal:  i.ip6.linkLocal,
 		IP6Enabled: i.ip6.on() || i.donor != NoIndex,
 		Bare:       memif != nil && memif.Mode == MemifIP,
-		MACIP:      m.macips.filter(i.macip), ACL: m.accessListsLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
-		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6),
+		ProxyARP:   i.proxyARP,
+		ProxyND:    i.proxyND,
 	}
 	if v := kindOf[VXLAN](i); v != nil {
 		f.Tunnel = v.tunnel()
 	}
 	f.Sub = i.engineSub()
-	f.Mirrors = i.engineMirrors()
-	f.PoliceInput = m.bucketLocked(i, PoliceInput)
-	f.PoliceOutput = m.bucketLocked(i, PoliceOutput)
-	for _, p := range m.addressesLocked(i) {
+	for _, p := range is.addressesLocked(i) {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()
+	}
+	for _, one := range is.features {
+		one.configureLocked(i, &f)
 	}
 	return f
 }
 
-// ipMTU returns the IP MTU. SetMTU keeps the MTUs of IPv4 and IPv6 equal.
+// ipMTU returns the IP MTU. Interfaces.SetMTU keeps the MTUs of IPv4 and IPv6 equal.
 func (i *iface) ipMTU() int { return int(protocolMTU(i.MTU, 1)) }
 
 // InterfaceFilter selects interfaces as sw_interface_dump does: a name takes precedence over an index,
@@ -254,106 +316,36 @@ type InterfaceFilter struct {
 	Name   string // substring of the name, case-insensitive
 }
 
-// Interfaces lists the interfaces that f selects, by index.
-func (m *Model) Interfaces(f InterfaceFilter) []Interface {
+// List lists the interfaces that f selects, by index.
+func (is *Interfaces) List(f InterfaceFilter) []Interface {
 	if f.ByName || f.Index == 0 {
 		f.Index = NoIndex
 	}
-	return listInterfaces(m, f.Index, func(i *iface) (Interface, bool) {
-		return m.detailsLocked(i), !f.ByName || strings.Contains(strings.ToLower(i.Name), strings.ToLower(f.Name))
+	return listInterfaces(is, f.Index, func(i *iface) (Interface, bool) {
+		return is.detailsLocked(i), !f.ByName || strings.Contains(strings.ToLower(i.Name), strings.ToLower(f.Name))
 	})
 }
 
 // detailsLocked returns the fields of an interface. The link of a sub-interface is its parent's.
-func (m *Model) detailsLocked(i *iface) Interface {
+func (is *Interfaces) detailsLocked(i *iface) Interface {
 	d := i.Interface
 	if d.Sub != nil {
-		parent := m.interfaces[d.Sub.Parent]
+		parent := is.byIndex[d.Sub.Parent]
 		d.LinkUp = parent.LinkUp
 		d.LinkMTU = parent.LinkMTU
 	}
 	return d
 }
 
-// deleteLocked deletes an interface, its sub-interfaces, its port and all state that depends on it.
-func (m *Model) deleteLocked(i *iface) {
-	for sub := range m.subsLocked(i) {
-		m.deleteLocked(sub)
-	}
-	if i.hasPort() {
-		if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
-			m.log.Error("port not closed", "interface", i.Name, "err", err)
-		}
-	}
-	if c := kindOf[Memif](i); c != nil {
-		delete(m.sockets.byID[c.Socket].memifs, c.ID)
-	}
-	m.bridges.leave(i)
-	for a := range i.neighbours {
-		m.delNeighbourLocked(i, a)
-	}
-	i.addresses = nil
-	i.donor = NoIndex
-	i.AdminUp = false
-	m.fib.updateConnected(i)
-	for _, other := range m.interfaces {
-		if other.donor == i.Index {
-			m.setDonorLocked(other, NoIndex)
-		}
-	}
-	m.detachMirrorsLocked(i)
-	m.deleteProxiesLocked(i)
-	m.fib.detach(i)
-	m.detachRedirectsLocked(i)
-	for _, f := range families {
-		m.setTableLocked(i, forward.TableKey{Family: f})
-	}
-	delete(m.interfaces, i.Index)
-	m.engine.DelInterface(i.Index)
-	m.notify(InterfaceEvent{Index: i.Index, Deleted: true})
-	if v := kindOf[VXLAN](i); v != nil {
-		m.fib.release(v.table())
-	}
-}
-
-// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows, and a sub-interface
-// cannot be up while its parent is down.
-func (m *Model) SetAdminUp(index uint32, up bool) error {
-	return m.withInterface(index, func(i *iface) error {
-		if i.AdminUp == up {
-			return nil
-		}
-		if sub := kindOf[Sub](i); sub != nil && up && !m.interfaces[sub.Parent].AdminUp {
-			return Unspecified
-		}
-		wasUp := i.LinkUp
-		i.AdminUp = up
-		if i.ethernet || i.hasPort() {
-			i.LinkUp = up && !i.portFailed
-		}
-		if !up {
-			m.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
-		}
-		m.syncLocked(i)
-		m.fib.updateConnected(i)
-		m.fib.reinstall(i)
-		if !up {
-			m.bridges.flush(i.bridge, i)
-		}
-		m.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: i.LinkUp && !wasUp})
-		return nil
-	})
-}
-
 // SetMTU sets the MTUs by protocol, in the order of Interface.MTU. The resulting MTUs of IPv4 and IPv6 must be equal:
 // the packet path has one for both.
-func (m *Model) SetMTU(index uint32, mtu [4]uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+func (is *Interfaces) SetMTU(index uint32, mtu [4]uint32) error {
+	return is.with(index, func(i *iface) error {
 		if protocolMTU(mtu, 1) != protocolMTU(mtu, 2) {
 			return Unsupported
 		}
 		i.MTU = mtu
-		m.syncLocked(i)
+		is.syncLocked(i)
 		return nil
 	})
 }
@@ -365,8 +357,8 @@ func protocolMTU(mtu [4]uint32, protocol int) uint32 {
 }
 
 // SetLinkMTU sets the MTU of the device and the L3 MTU. A loopback has no device.
-func (m *Model) SetLinkMTU(index uint32, mtu int) error {
-	return m.withInterface(index, func(i *iface) error {
+func (is *Interfaces) SetLinkMTU(index uint32, mtu int) error {
+	return is.with(index, func(i *iface) error {
 		switch {
 		case !i.ethernet:
 			return FeatureDisabled
@@ -377,34 +369,20 @@ func (m *Model) SetLinkMTU(index uint32, mtu int) error {
 		}
 		i.LinkMTU = mtu
 		i.MTU[0] = uint32(mtu)
-		m.syncLocked(i)
-		return nil
-	})
-}
-
-// SetMAC sets the MAC address of an Ethernet interface. As in VPP its IPv6 link-local address does not change.
-func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
-	return m.withInterface(index, func(i *iface) error {
-		if !i.ethernet {
-			return Unimplemented
-		}
-		old := i.MAC
-		i.MAC = mac
-		m.syncLocked(i)
-		m.bridges.updateBVI(i, old)
+		is.syncLocked(i)
 		return nil
 	})
 }
 
 // MAC returns the MAC address of an interface, zero without one.
-func (m *Model) MAC(index uint32) (mac frame.MAC, err error) {
-	err = m.withInterface(index, func(i *iface) error { mac = i.MAC; return nil })
+func (is *Interfaces) MAC(index uint32) (mac frame.MAC, err error) {
+	err = is.with(index, func(i *iface) error { mac = i.MAC; return nil })
 	return mac, err
 }
 
 // SetTag sets the tag of an interface, truncated to 63 bytes. An empty tag is an error.
-func (m *Model) SetTag(index uint32, tag string) error {
-	return m.withInterface(index, func(i *iface) error {
+func (is *Interfaces) SetTag(index uint32, tag string) error {
+	return is.with(index, func(i *iface) error {
 		if tag = cutTag(tag); tag == "" {
 			return InvalidValue
 		}
@@ -414,8 +392,8 @@ func (m *Model) SetTag(index uint32, tag string) error {
 }
 
 // ClearTag removes the tag of an interface.
-func (m *Model) ClearTag(index uint32) error {
-	return m.withInterface(index, func(i *iface) error { i.Tag = ""; return nil })
+func (is *Interfaces) ClearTag(index uint32) error {
+	return is.with(index, func(i *iface) error { i.Tag = ""; return nil })
 }
 
 // cutTag truncates a tag to the length of a details message.
@@ -426,49 +404,36 @@ func cutTag(tag string) string {
 
 // SetGSO accepts any setting for a known interface: the packet path always segments packets that a port does not
 // accept.
-func (m *Model) SetGSO(index uint32) error {
-	return m.withInterface(index, func(*iface) error { return nil })
+func (is *Interfaces) SetGSO(index uint32) error {
+	return is.with(index, func(*iface) error { return nil })
 }
 
-// maxLoopbacks is VPP's LOOPBACK_MAX_INSTANCE.
-const maxLoopbacks = 16 << 10
-
-// Loopback holds the parameters of AddLoopback.
-type Loopback struct {
-	MAC       frame.MAC // zero: de:ad:00:00:00 and the instance
-	Specified bool      // use Instance; otherwise the lowest free one
-	Instance  uint32
+// closePortLocked closes the port of an interface, if it has one.
+func (is *Interfaces) closePortLocked(i *iface) {
+	if !i.hasPort() {
+		return
+	}
+	if err := is.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
+		is.log.Error("port not closed", "interface", i.Name, "err", err)
+	}
 }
 
-type loopback struct{ instance uint32 }
+// removeLocked removes an interface without dependents.
+func (is *Interfaces) removeLocked(i *iface) {
+	delete(is.byIndex, i.Index)
+	is.engine.DelInterface(i.Index)
+	is.notify(InterfaceEvent{Index: i.Index, Deleted: true})
+}
 
-// AddLoopback creates loop<instance> and returns its index.
-func (m *Model) AddLoopback(l Loopback) (uint32, error) {
-	defer m.change()()
-	want := NoIndex
-	if l.Specified {
-		want = min(l.Instance, maxLoopbacks)
-	}
-	instance, free := chooseInstance(m, want, func(l *loopback) uint32 { return l.instance })
-	if !free || instance >= maxLoopbacks {
-		return NoIndex, InvalidRegistration
-	}
-	if l.MAC.IsZero() {
-		l.MAC = frame.MAC{0: 0xde, 1: 0xad, 5: byte(instance)}
-	}
-	index, err := m.freeIndexLocked()
-	if err != nil {
-		return NoIndex, err
-	}
-	i := newEthernet(Interface{
-		Index:   index,
-		Name:    "loop" + strconv.Itoa(int(instance)),
-		DevType: "Loopback",
-		MAC:     l.MAC,
+// Traffic is an interface with its counters.
+type Traffic struct {
+	Interface
+	forward.Counters
+}
+
+// Traffic lists all interfaces with their counters.
+func (is *Interfaces) Traffic() []Traffic {
+	return listInterfaces(is, NoIndex, func(i *iface) (Traffic, bool) {
+		return Traffic{i.Interface, is.engine.Counters(i.Index)}, true
 	})
-	i.kind = &loopback{instance}
-	return m.addLocked(i)
 }
-
-// DeleteLoopback deletes a loopback. For other interfaces it returns InvalidSwIfIndex.
-func (m *Model) DeleteLoopback(index uint32) error { return deleteKind[loopback](m, index) }

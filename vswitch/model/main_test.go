@@ -24,14 +24,14 @@ type testModel struct {
 func newTestModel() *testModel {
 	b := &testModel{engine: modeltest.New()}
 	b.Model = New(b.engine, slog.New(slog.DiscardHandler))
-	b.Notify(func(e InterfaceEvent) { b.events = append(b.events, e) })
+	b.Interfaces.Notify(func(e InterfaceEvent) { b.events = append(b.events, e) })
 	return b
 }
 
 // tap creates a tap and sets it up.
 func (b *testModel) tap(t *testing.T) uint32 {
 	t.Helper()
-	index, err := b.AddTap(Tap{ID: NoIndex})
+	index, err := b.Taps.Add(Tap{ID: NoIndex})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,13 +42,13 @@ func (b *testModel) tap(t *testing.T) uint32 {
 // loopback creates a loopback with addresses and sets it up.
 func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 	t.Helper()
-	index, err := b.AddLoopback(Loopback{})
+	index, err := b.Loopbacks.Add(Loopback{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	do(t, b.SetAdminUp(index, true))
 	for _, a := range addresses {
-		do(t, b.AddAddress(index, netip.MustParsePrefix(a)))
+		do(t, b.Addresses.Add(index, netip.MustParsePrefix(a)))
 	}
 	return index
 }
@@ -56,7 +56,7 @@ func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 func (b *testModel) route(t *testing.T, prefix string, paths ...Path) {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
-	if _, err := b.AddRoute(RouteChange{
+	if _, err := b.Routes.Add(RouteChange{
 		Table:  forward.TableKey{Family: forward.FamilyOf(p.Addr())},
 		Prefix: p,
 		Paths:  paths,

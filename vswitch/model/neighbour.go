@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -35,44 +36,56 @@ type neighbour struct {
 	updated time.Time
 }
 
-// AddNeighbour adds or updates a neighbour. A dynamic neighbour does not change a static one.
-func (m *Model) AddNeighbour(n Neighbour) error {
-	return m.withInterface(n.Index, func(i *iface) error { return m.addNeighbourLocked(i, n) })
+// Neighbours are the neighbours of all interfaces and their host routes.
+type Neighbours struct {
+	*barrier
+	interfaces *Interfaces
+	fib        *fib
+	count      map[forward.Family]int
 }
 
-// DeleteNeighbour deletes a neighbour.
-func (m *Model) DeleteNeighbour(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error {
+func newNeighbours(b *barrier, interfaces *Interfaces, fb *fib) *Neighbours {
+	return &Neighbours{barrier: b, interfaces: interfaces, fib: fb, count: map[forward.Family]int{}}
+}
+
+// Add adds or updates a neighbour. A dynamic neighbour does not change a static one.
+func (ns *Neighbours) Add(n Neighbour) error {
+	return ns.interfaces.with(n.Index, func(i *iface) error { return ns.addLocked(i, n) })
+}
+
+// Delete deletes a neighbour.
+func (ns *Neighbours) Delete(index uint32, a netip.Addr) error {
+	return ns.interfaces.with(index, func(i *iface) error {
 		if i.neighbours[a] == nil {
 			return NoSuchEntry
 		}
-		m.delNeighbourLocked(i, a)
+		ns.deleteLocked(i, a)
 		return nil
 	})
 }
 
-// FlushNeighbours deletes the neighbours of a family on an interface, or on all for NoIndex.
-func (m *Model) FlushNeighbours(index uint32, f forward.Family) error {
-	defer m.change()()
-	if _, err := m.interfaceLocked(index); err != nil && index != NoIndex {
+// Flush deletes the neighbours of a family on an interface, or on all for NoIndex.
+func (ns *Neighbours) Flush(index uint32, f forward.Family) error {
+	defer ns.change()()
+	if _, err := ns.interfaces.findLocked(index); err != nil && index != NoIndex {
 		return err
 	}
-	for _, i := range m.interfaces {
+	for _, i := range ns.interfaces.byIndex {
 		for a := range i.neighbours {
 			if (index == NoIndex || index == i.Index) && forward.FamilyOf(a) == f {
-				m.delNeighbourLocked(i, a)
+				ns.deleteLocked(i, a)
 			}
 		}
 	}
 	return nil
 }
 
-// Neighbours lists the neighbours of a family on an interface, or on all for NoIndex, by interface and address.
-func (m *Model) Neighbours(index uint32, f forward.Family) []Neighbour {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// List lists the neighbours of a family on an interface, or on all for NoIndex, by interface and address.
+func (ns *Neighbours) List(index uint32, f forward.Family) []Neighbour {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
 	var list []Neighbour
-	for _, i := range m.interfaces {
+	for _, i := range ns.interfaces.byIndex {
 		if index != NoIndex && index != i.Index {
 			continue
 		}
@@ -84,7 +97,7 @@ func (m *Model) Neighbours(index uint32, f forward.Family) []Neighbour {
 					MAC:     n.mac,
 					Static:  n.static,
 					NoRoute: n.noRoute,
-					Age:     m.now().Sub(n.updated),
+					Age:     time.Since(n.updated),
 				})
 			}
 		}
@@ -95,83 +108,90 @@ func (m *Model) Neighbours(index uint32, f forward.Family) []Neighbour {
 	return list
 }
 
-func (m *Model) addNeighbourLocked(i *iface, n Neighbour) error {
+func (ns *Neighbours) addLocked(i *iface, n Neighbour) error {
 	old := i.neighbours[n.Addr]
 	switch {
-	case old == nil && m.neighbours[forward.FamilyOf(n.Addr)] >= maxNeighbours:
+	case old == nil && ns.count[forward.FamilyOf(n.Addr)] >= maxNeighbours:
 		return LimitExceeded
 	case old != nil && old.static && !n.Static && old.mac != n.MAC:
 		return errStaticNeighbour
 	}
 	static := n.Static || old != nil && old.static
-	if err := m.engine.SetNeighbour(i.Index, n.Addr, n.MAC, static); err != nil {
+	if err := ns.engine.SetNeighbour(i.Index, n.Addr, n.MAC, static); err != nil {
 		return err
 	}
 	if old == nil {
 		old = &neighbour{noRoute: n.NoRoute}
 		i.neighbours[n.Addr] = old
-		m.neighbours[forward.FamilyOf(n.Addr)]++
+		ns.count[forward.FamilyOf(n.Addr)]++
 	}
 	old.mac = n.MAC
 	old.static = static
-	old.updated = m.now()
-	m.fib.updateHostRoute(i, n.Addr)
+	old.updated = time.Now()
+	ns.updateRouteLocked(i, n.Addr)
 	return nil
 }
 
-func (m *Model) delNeighbourLocked(i *iface, a netip.Addr) {
+func (ns *Neighbours) deleteLocked(i *iface, a netip.Addr) {
 	delete(i.neighbours, a)
-	m.neighbours[forward.FamilyOf(a)]--
-	m.engine.DelNeighbour(i.Index, a)
-	m.fib.deleteHostRoute(i, a)
+	ns.count[forward.FamilyOf(a)]--
+	ns.engine.DelNeighbour(i.Index, a)
+	ns.deleteRouteLocked(i, a)
 }
 
 // deleteLearnedLocked deletes the dynamic neighbours that match.
-func (m *Model) deleteLearnedLocked(i *iface, match func(netip.Addr) bool) {
+func (ns *Neighbours) deleteLearnedLocked(i *iface, match func(netip.Addr) bool) {
 	for a, n := range i.neighbours {
 		if !n.static && match(a) {
-			m.delNeighbourLocked(i, a)
+			ns.deleteLocked(i, a)
 		}
 	}
 }
 
-// updateHostRoutes updates the host routes of all neighbours of an interface.
-func (fb *fib) updateHostRoutes(i *iface) {
+// detachLocked deletes the neighbours of an interface that is being deleted.
+func (ns *Neighbours) detachLocked(i *iface) {
 	for a := range i.neighbours {
-		fb.updateHostRoute(i, a)
+		ns.deleteLocked(i, a)
 	}
 }
 
-// updateHostRoute adds or deletes the host route of a neighbour. As in VPP (fib_entry_src_adj) a neighbour has a host
+// updateRoutesLocked updates the host routes of all neighbours of an interface.
+func (ns *Neighbours) updateRoutesLocked(i *iface) {
+	for a := range i.neighbours {
+		ns.updateRouteLocked(i, a)
+	}
+}
+
+// updateRouteLocked adds or deletes the host route of a neighbour. As in VPP (fib_entry_src_adj) a neighbour has a host
 // route if the prefix that covers it is attached to its interface or to the donor. Otherwise any host could attract
 // traffic by claiming an address.
-func (fb *fib) updateHostRoute(i *iface, a netip.Addr) {
+func (ns *Neighbours) updateRouteLocked(i *iface, a netip.Addr) {
 	n := i.neighbours[a]
 	k := adjacencyKey(i, a)
-	if n.noRoute || isLinkLocal(a) || !fb.attached(i, k) {
-		fb.deleteHostRoute(i, a)
+	if n.noRoute || isLinkLocal(a) || !ns.attachedLocked(i, k) {
+		ns.deleteRouteLocked(i, a)
 		return
 	}
-	old, _ := fb.route(k, SourceAdjacency)
+	old, _ := ns.fib.route(k, SourceAdjacency)
 	path := Path{Interface: i.Index, NextHop: a, Weight: 1}
 	if !slices.ContainsFunc(old.paths, path.same) {
-		fb.set(k, SourceAdjacency, fibRoute{paths: append(slices.Clone(old.paths), path), attached: true})
+		ns.fib.set(k, SourceAdjacency, fibRoute{paths: append(slices.Clone(old.paths), path), attached: true})
 	}
 }
 
-// deleteHostRoute deletes the path over the interface from the host route of a neighbour.
-func (fb *fib) deleteHostRoute(i *iface, a netip.Addr) {
+// deleteRouteLocked deletes the path over the interface from the host route of a neighbour.
+func (ns *Neighbours) deleteRouteLocked(i *iface, a netip.Addr) {
 	k := adjacencyKey(i, a)
-	old, ok := fb.route(k, SourceAdjacency)
+	old, ok := ns.fib.route(k, SourceAdjacency)
 	if !ok {
 		return
 	}
 	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool { return p.Interface == i.Index })
 	switch {
 	case len(left) == 0:
-		fb.delete(k, SourceAdjacency)
+		ns.fib.delete(k, SourceAdjacency)
 	case len(left) < len(old.paths):
-		fb.set(k, SourceAdjacency, fibRoute{paths: left, attached: true})
+		ns.fib.set(k, SourceAdjacency, fibRoute{paths: left, attached: true})
 	}
 }
 
@@ -179,14 +199,14 @@ func adjacencyKey(i *iface, a netip.Addr) routeKey {
 	return routeKey{i.table(forward.FamilyOf(a)), netaddr.Single(a)}
 }
 
-// attached reports whether the longest prefix that covers a neighbour of i is attached to i or its donor.
-func (fb *fib) attached(i *iface, k routeKey) bool {
+// attachedLocked reports whether the longest prefix that covers a neighbour of i is attached to i or its donor.
+func (ns *Neighbours) attachedLocked(i *iface, k routeKey) bool {
 	for bits := k.prefix.Bits() - 1; bits >= 0; bits-- {
 		p, err := k.prefix.Addr().Prefix(bits)
 		if err != nil {
 			return false
 		}
-		e := fb.entry(routeKey{k.table, p})
+		e := ns.fib.entry(routeKey{k.table, p})
 		if e == nil {
 			continue
 		}
@@ -199,19 +219,32 @@ func (fb *fib) attached(i *iface, k routeKey) bool {
 	return false
 }
 
-// coverChanged updates the host routes of the neighbours that a changed prefix covers.
-func (fb *fib) coverChanged(k routeKey) {
+// coverChangedLocked updates the host routes of the neighbours that a changed prefix covers.
+func (ns *Neighbours) coverChangedLocked(k routeKey) {
 	if k.prefix.IsSingleIP() {
 		return
 	}
-	for _, i := range fb.interfaces {
+	for _, i := range ns.interfaces.byIndex {
 		if i.table(k.table.Family) != k.table {
 			continue
 		}
 		for a := range i.neighbours {
 			if k.prefix.Contains(a) {
-				fb.updateHostRoute(i, a)
+				ns.updateRouteLocked(i, a)
 			}
 		}
 	}
+}
+
+// restoreLocked adds the neighbours of an interface of a state.
+func (ns *Neighbours) restoreLocked(i *iface, all []Neighbour) error {
+	now := time.Now()
+	for _, n := range all {
+		if !n.Addr.IsValid() || i.neighbours[n.Addr] != nil {
+			return fmt.Errorf("%w: neighbour %v of %s", errState, n.Addr, i.Name)
+		}
+		i.neighbours[n.Addr] = &neighbour{mac: n.MAC, static: n.Static, noRoute: n.NoRoute, updated: now.Add(-n.Age)}
+		ns.count[forward.FamilyOf(n.Addr)]++
+	}
+	return nil
 }

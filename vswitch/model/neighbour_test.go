@@ -19,13 +19,13 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 	}{
 		"no covering prefix": {func(*testing.T, *testModel, uint32) {}, false},
 		"the interface's own prefix": {func(t *testing.T, b *testModel, on uint32) {
-			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+			do(t, b.Addresses.Add(on, netip.MustParsePrefix("10.0.0.1/24")))
 		}, true},
 		"another interface's prefix": {
 			func(t *testing.T, b *testModel, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false,
 		},
 		"the donor's prefix": {func(t *testing.T, b *testModel, on uint32) {
-			do(t, b.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
+			do(t, b.Addresses.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
 		}, true},
 		"a route attached to the interface": {func(t *testing.T, b *testModel, on uint32) {
 			b.route(t, "10.0.0.0/24", Path{Interface: on})
@@ -34,7 +34,7 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 			b.route(t, "10.0.0.0/24", Path{Interface: on, NextHop: netip.MustParseAddr("10.0.0.2")})
 		}, false},
 		"an attached prefix with a longer drop prefix": {func(t *testing.T, b *testModel, on uint32) {
-			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+			do(t, b.Addresses.Add(on, netip.MustParsePrefix("10.0.0.1/24")))
 			b.route(t, "10.0.0.8/30", Path{Kind: PathDrop, Interface: NoIndex})
 		}, false},
 	} {
@@ -45,7 +45,7 @@ func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 				if !neighbourFirst {
 					c.prepare(t, b, on)
 				}
-				do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
+				do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
 				if neighbourFirst {
 					c.prepare(t, b, on)
 				}
@@ -62,12 +62,12 @@ func TestLearnedNeighbourDoesNotChangeStaticOne(t *testing.T) {
 	b := newTestModel()
 	on := b.tap(t)
 	host := netip.MustParseAddr("10.0.0.9")
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
 	b.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: host, MAC: frame.MAC{2, 6, 6, 6, 6, 6}})
-	if list := b.Neighbours(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
+	if list := b.Neighbours.List(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
 		t.Fatalf("%+v", list)
 	}
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err,
+	if err := b.Neighbours.Add(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err,
 		errStaticNeighbour) {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func TestLearnedNeighboursAreDeletedWithTheirPrefixAndOnLinkDown(t *testing.T) {
 	}
 	learn("10.0.0.9")
 	learn("10.1.0.9")
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.8"), MAC: someMAC, Static: true}))
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.8"), MAC: someMAC, Static: true}))
 	left := func() (list []string) {
-		for _, n := range b.Neighbours(NoIndex, forward.IP4) {
+		for _, n := range b.Neighbours.List(NoIndex, forward.IP4) {
 			list = append(list, n.Addr.String())
 		}
 		return list
 	}
-	do(t, b.DeleteAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+	do(t, b.Addresses.Delete(on, netip.MustParsePrefix("10.0.0.1/24")))
 	if got := left(); !slices.Equal(got, []string{"10.0.0.8", "10.1.0.9"}) {
 		t.Fatal("after delete of the address:", got)
 	}
@@ -133,11 +133,11 @@ func TestPortFailureSetsLinkDownAndRecoveryUp(t *testing.T) {
 func TestNumberOfNeighboursIsLimited(t *testing.T) {
 	b := newTestModel()
 	on := b.tap(t)
-	b.Model.neighbours[forward.IP4] = maxNeighbours - 1
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err,
-		LimitExceeded) {
+	b.Model.Neighbours.count[forward.IP4] = maxNeighbours - 1
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
+	err := b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC})
+	if !errors.Is(err, LimitExceeded) {
 		t.Fatal(err)
 	}
-	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))
+	do(t, b.Neighbours.Add(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -87,27 +88,38 @@ const (
 // noPolicers are the indexes of an interface without policers.
 var noPolicers = [policings]uint32{NoIndex, NoIndex}
 
-// AddPolicer adds a policer with a full bucket and returns its index, the lowest free one.
-func (m *Model) AddPolicer(p Policer) (uint32, error) {
-	defer m.change()()
+// Policers are the policers and their use by interfaces.
+type Policers struct {
+	*barrier
+	interfaces *Interfaces
+	byIndex    map[uint32]*policer
+}
+
+func newPolicers(b *barrier, interfaces *Interfaces) *Policers {
+	return &Policers{barrier: b, interfaces: interfaces, byIndex: map[uint32]*policer{}}
+}
+
+// Add adds a policer with a full bucket and returns its index, the lowest free one.
+func (ps *Policers) Add(p Policer) (uint32, error) {
+	defer ps.change()()
 	if err := p.validate(); err != nil {
 		return NoIndex, err
 	}
-	if _, known := m.policerNamedLocked(p.Name); known {
+	if _, known := ps.namedLocked(p.Name); known {
 		return NoIndex, ValueExist
 	}
 	index := uint32(0)
-	for m.policers[index] != nil {
+	for ps.byIndex[index] != nil {
 		index++
 	}
-	m.putPolicerLocked(index, p)
+	ps.putLocked(index, p)
 	return index, nil
 }
 
-// UpdatePolicer changes everything but the name of a policer, and fills its bucket.
-func (m *Model) UpdatePolicer(index uint32, p Policer) error {
-	defer m.change()()
-	old := m.policers[index]
+// Update changes everything but the name of a policer, and fills its bucket.
+func (ps *Policers) Update(index uint32, p Policer) error {
+	defer ps.change()()
+	old := ps.byIndex[index]
 	if old == nil {
 		return NoSuchEntry
 	}
@@ -115,66 +127,66 @@ func (m *Model) UpdatePolicer(index uint32, p Policer) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	m.putPolicerLocked(index, p)
-	m.syncPolicedLocked(index)
+	ps.putLocked(index, p)
+	ps.syncLocked(index)
 	return nil
 }
 
-// ResetPolicer fills the bucket of a policer.
-func (m *Model) ResetPolicer(index uint32) error {
-	defer m.change()()
-	old := m.policers[index]
+// Reset fills the bucket of a policer.
+func (ps *Policers) Reset(index uint32) error {
+	defer ps.change()()
+	old := ps.byIndex[index]
 	if old == nil {
 		return NoSuchEntry
 	}
-	m.putPolicerLocked(index, old.Policer)
-	m.syncPolicedLocked(index)
+	ps.putLocked(index, old.Policer)
+	ps.syncLocked(index)
 	return nil
 }
 
-func (m *Model) putPolicerLocked(index uint32, p Policer) {
-	m.policers[index] = &policer{Policer: p, bucket: forward.NewPolicer(p.config())}
+func (ps *Policers) putLocked(index uint32, p Policer) {
+	ps.byIndex[index] = &policer{Policer: p, bucket: forward.NewPolicer(p.config())}
 }
 
-// DeletePolicer deletes a policer, and removes it from its interfaces, where VPP keeps the index of freed memory.
-func (m *Model) DeletePolicer(index uint32) error {
-	defer m.change()()
-	if m.policers[index] == nil {
+// Delete deletes a policer, and removes it from its interfaces, where VPP keeps the index of freed memory.
+func (ps *Policers) Delete(index uint32) error {
+	defer ps.change()()
+	if ps.byIndex[index] == nil {
 		return NoSuchEntry
 	}
-	delete(m.policers, index)
-	for _, i := range m.interfaces {
+	delete(ps.byIndex, index)
+	for _, i := range ps.interfaces.byIndex {
 		for direction, used := range i.policers {
 			if used == index {
 				i.policers[direction] = NoIndex
-				m.syncLocked(i)
+				ps.interfaces.syncLocked(i)
 			}
 		}
 	}
 	return nil
 }
 
-// syncPolicedLocked writes the interfaces of a policer to the engine.
-func (m *Model) syncPolicedLocked(index uint32) {
-	for _, i := range m.interfaces {
+// syncLocked writes the interfaces of a policer to the engine.
+func (ps *Policers) syncLocked(index uint32) {
+	for _, i := range ps.interfaces.byIndex {
 		if slices.Contains(i.policers[:], index) {
-			m.syncLocked(i)
+			ps.interfaces.syncLocked(i)
 		}
 	}
 }
 
-// PolicerNamed returns the index of a policer.
-func (m *Model) PolicerNamed(name string) (uint32, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if index, known := m.policerNamedLocked(name); known {
+// Named returns the index of a policer.
+func (ps *Policers) Named(name string) (uint32, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if index, known := ps.namedLocked(name); known {
 		return index, nil
 	}
 	return NoIndex, NoSuchEntry
 }
 
-func (m *Model) policerNamedLocked(name string) (uint32, bool) {
-	for index, p := range m.policers {
+func (ps *Policers) namedLocked(name string) (uint32, bool) {
+	for index, p := range ps.byIndex {
 		if p.Name == name {
 			return index, true
 		}
@@ -182,41 +194,41 @@ func (m *Model) policerNamedLocked(name string) (uint32, bool) {
 	return NoIndex, false
 }
 
-// ApplyPolicer applies a policer to an interface, or removes the policer of the interface. As in VPP the policer must
+// Apply applies a policer to an interface, or removes the policer of the interface. As in VPP the policer must
 // exist, also to be removed, and need not be the one that is removed.
-func (m *Model) ApplyPolicer(on, index uint32, direction Policing, apply bool) error {
-	return m.withInterface(on, func(i *iface) error {
-		if m.policers[index] == nil {
+func (ps *Policers) Apply(on, index uint32, direction Policing, apply bool) error {
+	return ps.interfaces.with(on, func(i *iface) error {
+		if ps.byIndex[index] == nil {
 			return NoSuchEntry
 		}
 		i.policers[direction] = NoIndex
 		if apply {
 			i.policers[direction] = index
 		}
-		m.syncLocked(i)
+		ps.interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // IsPoliced reports whether an interface has a policer.
-func (m *Model) IsPoliced(on uint32, direction Policing) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(on)
+func (ps *Policers) IsPoliced(on uint32, direction Policing) (bool, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	i, err := ps.interfaces.findLocked(on)
 	if err != nil {
 		return false, err
 	}
 	return i.policers[direction] != NoIndex, nil
 }
 
-// Policers lists the policer of an index, or all for NoIndex, by index.
-func (m *Model) Policers(index uint32) []Policer {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// List lists the policer of an index, or all for NoIndex, by index.
+func (ps *Policers) List(index uint32) []Policer {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	var all []Policer
-	for _, n := range slices.Sorted(maps.Keys(m.policers)) {
+	for _, n := range slices.Sorted(maps.Keys(ps.byIndex)) {
 		if index == NoIndex || index == n {
-			all = append(all, m.policers[n].Policer)
+			all = append(all, ps.byIndex[n].Policer)
 		}
 	}
 	return all
@@ -226,21 +238,55 @@ func (m *Model) Policers(index uint32) []Policer {
 type Violations struct{ Packets, Bytes uint64 }
 
 // Violations lists the violations of policers by index; free indexes have no packets.
-func (m *Model) Violations() []Violations {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (ps *Policers) Violations() []Violations {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	var all []Violations
-	for index, p := range m.policers {
+	for index, p := range ps.byIndex {
 		all = append(all, make([]Violations, max(0, int(index)+1-len(all)))...)
 		all[index].Packets, all[index].Bytes = p.bucket.Dropped()
 	}
 	return all
 }
 
+func (ps *Policers) configureLocked(i *iface, f *forward.Interface) {
+	f.PoliceInput = ps.bucketLocked(i, PoliceInput)
+	f.PoliceOutput = ps.bucketLocked(i, PoliceOutput)
+}
+
 // bucketLocked returns the bucket of a policer of an interface, or nil.
-func (m *Model) bucketLocked(i *iface, direction Policing) *forward.Policer {
-	if p := m.policers[i.policers[direction]]; p != nil {
+func (ps *Policers) bucketLocked(i *iface, direction Policing) *forward.Policer {
+	if p := ps.byIndex[i.policers[direction]]; p != nil {
 		return p.bucket
+	}
+	return nil
+}
+
+// checkLocked checks that the policers of an interface exist.
+func (ps *Policers) checkLocked(i *iface) error {
+	for _, p := range i.policers {
+		if p != NoIndex && ps.byIndex[p] == nil {
+			return fmt.Errorf("%w: %s has policer %d, which is missing", errState, i.Name, p)
+		}
+	}
+	return nil
+}
+
+func (ps *Policers) stateLocked(s *State) {
+	for _, index := range slices.Sorted(maps.Keys(ps.byIndex)) {
+		s.Policers = append(s.Policers, PolicerState{ps.byIndex[index].Policer, index})
+	}
+}
+
+func (ps *Policers) restoreLocked(s *State) error {
+	for _, p := range s.Policers {
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("%w: policer %d (%s): %w", errState, p.Index, p.Name, err)
+		}
+		if ps.byIndex[p.Index] != nil {
+			return fmt.Errorf("%w: policer %d twice", errState, p.Index)
+		}
+		ps.putLocked(p.Index, p.Policer)
 	}
 	return nil
 }

@@ -10,104 +10,113 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// AddProxyARP adds a range of addresses for which interfaces with proxy ARP answer. It succeeds if the range exists.
-func (m *Model) AddProxyARP(r forward.ProxyRange) error {
-	defer m.change()()
-	if m.fib.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
+// Proxies are the addresses that interfaces answer for: ranges of proxy ARP, and hosts of proxy ND.
+type Proxies struct {
+	*barrier
+	interfaces *Interfaces
+	neighbours *Neighbours
+	fib        *fib
+	ranges     []forward.ProxyRange
+}
+
+// AddARP adds a range of addresses for which interfaces with proxy ARP answer. It succeeds if the range exists.
+func (ps *Proxies) AddARP(r forward.ProxyRange) error {
+	defer ps.change()()
+	if ps.fib.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
 		return NoSuchFIB
 	}
-	if !slices.Contains(m.proxyARPs, r) {
-		m.proxyARPs = append(m.proxyARPs, r)
-		m.syncProxiesLocked()
+	if !slices.Contains(ps.ranges, r) {
+		ps.ranges = append(ps.ranges, r)
+		ps.syncLocked()
 	}
 	return nil
 }
 
-// DeleteProxyARP deletes a range, which must match exactly.
-func (m *Model) DeleteProxyARP(r forward.ProxyRange) error {
-	defer m.change()()
-	if m.fib.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
+// DeleteARP deletes a range, which must match exactly.
+func (ps *Proxies) DeleteARP(r forward.ProxyRange) error {
+	defer ps.change()()
+	if ps.fib.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
 		return NoSuchFIB
 	}
-	at := slices.Index(m.proxyARPs, r)
+	at := slices.Index(ps.ranges, r)
 	if at < 0 {
 		return NoSuchEntry
 	}
-	m.proxyARPs = slices.Delete(m.proxyARPs, at, at+1)
-	m.syncProxiesLocked()
+	ps.ranges = slices.Delete(ps.ranges, at, at+1)
+	ps.syncLocked()
 	return nil
 }
 
-// ProxyARPs lists the ranges in the order of AddProxyARP.
-func (m *Model) ProxyARPs() []forward.ProxyRange {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.proxyARPs)
+// ARPs lists the ranges in the order of AddARP.
+func (ps *Proxies) ARPs() []forward.ProxyRange {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return slices.Clone(ps.ranges)
 }
 
-// SetProxyARP enables or disables proxy ARP for the ranges of the interface's VRF.
-func (m *Model) SetProxyARP(index uint32, on bool) error {
-	return m.setProxy(index, func(i *iface) { i.proxyARP = on })
+// SetARP enables or disables proxy ARP for the ranges of the interface's VRF.
+func (ps *Proxies) SetARP(index uint32, on bool) error {
+	return ps.set(index, func(i *iface) { i.proxyARP = on })
 }
 
-// SetProxyND enables or disables answers to neighbour solicitations for all IPv6 addresses from hosts with global
+// SetND enables or disables answers to neighbour solicitations for all IPv6 addresses from hosts with global
 // addresses.
-func (m *Model) SetProxyND(index uint32, on bool) error {
-	return m.setProxy(index, func(i *iface) { i.proxyND = on })
+func (ps *Proxies) SetND(index uint32, on bool) error {
+	return ps.set(index, func(i *iface) { i.proxyND = on })
 }
 
-func (m *Model) setProxy(index uint32, set func(*iface)) error {
-	return m.withInterface(index, func(i *iface) error {
+func (ps *Proxies) set(index uint32, set func(*iface)) error {
+	return ps.interfaces.with(index, func(i *iface) error {
 		set(i)
-		m.syncLocked(i)
+		ps.interfaces.syncLocked(i)
 		return nil
 	})
 }
 
-// ProxyARPInterfaces lists the indexes of the interfaces with proxy ARP.
-func (m *Model) ProxyARPInterfaces() []uint32 {
-	return listInterfaces(m, NoIndex, func(i *iface) (uint32, bool) { return i.Index, i.proxyARP })
+// ARPInterfaces lists the indexes of the interfaces with proxy ARP.
+func (ps *Proxies) ARPInterfaces() []uint32 {
+	return listInterfaces(ps.interfaces, NoIndex, func(i *iface) (uint32, bool) { return i.Index, i.proxyARP })
 }
 
-// AddProxyND adds a route to a host behind an interface. The other interfaces of its VRF answer for the host.
-func (m *Model) AddProxyND(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error {
+// AddND adds a route to a host behind an interface. The other interfaces of its VRF answer for the host.
+func (ps *Proxies) AddND(index uint32, a netip.Addr) error {
+	return ps.interfaces.with(index, func(i *iface) error {
 		if _, ok := i.proxyHosts[a]; ok {
 			return nil
 		}
 		table := i.table(forward.IP6)
 		i.proxyHosts[a] = table
-		m.updateProxyRouteLocked(table, a)
-		m.syncProxiesLocked()
+		ps.updateRouteLocked(table, a)
+		ps.syncLocked()
 		return nil
 	})
 }
 
-// DeleteProxyND deletes the route to a host and the neighbour. It succeeds if the host is not proxied.
-func (m *Model) DeleteProxyND(index uint32, a netip.Addr) error {
-	return m.withInterface(index, func(i *iface) error {
+// DeleteND deletes the route to a host and the neighbour. It succeeds if the host is not proxied.
+func (ps *Proxies) DeleteND(index uint32, a netip.Addr) error {
+	return ps.interfaces.with(index, func(i *iface) error {
 		if table, ok := i.proxyHosts[a]; ok {
 			delete(i.proxyHosts, a)
-			m.updateProxyRouteLocked(table, a)
-			m.syncProxiesLocked()
+			ps.updateRouteLocked(table, a)
+			ps.syncLocked()
 		}
 		if i.neighbours[a] != nil {
-			m.delNeighbourLocked(i, a)
+			ps.neighbours.deleteLocked(i, a)
 		}
 		return nil
 	})
 }
 
-// ProxyNDs lists the proxied hosts by VRF and address.
-func (m *Model) ProxyNDs() []forward.ProxyHost {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.proxyHostsLocked()
+// NDs lists the proxied hosts by VRF and address.
+func (ps *Proxies) NDs() []forward.ProxyHost {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.hostsLocked()
 }
 
-func (m *Model) proxyHostsLocked() []forward.ProxyHost {
+func (ps *Proxies) hostsLocked() []forward.ProxyHost {
 	var list []forward.ProxyHost
-	for n, i := range m.interfaces {
+	for n, i := range ps.interfaces.byIndex {
 		for a, table := range i.proxyHosts {
 			list = append(list, forward.ProxyHost{Table: table.ID, Addr: a, Interface: n})
 		}
@@ -118,139 +127,54 @@ func (m *Model) proxyHostsLocked() []forward.ProxyHost {
 	return list
 }
 
-// updateProxyRouteLocked updates the route to a proxied host, which has a path over each interface of the host.
-func (m *Model) updateProxyRouteLocked(table forward.TableKey, a netip.Addr) {
+// updateRouteLocked updates the route to a proxied host, which has a path over each interface of the host.
+func (ps *Proxies) updateRouteLocked(table forward.TableKey, a netip.Addr) {
 	k := routeKey{table, netaddr.Single(a)}
 	var paths []Path
-	for _, n := range m.indexesLocked() {
-		if in, ok := m.interfaces[n].proxyHosts[a]; ok && in == table {
+	for _, n := range ps.interfaces.indexesLocked() {
+		if in, ok := ps.interfaces.byIndex[n].proxyHosts[a]; ok && in == table {
 			paths = append(paths, Path{Interface: n, NextHop: a, Weight: 1})
 		}
 	}
-	if len(paths) == 0 || m.fib.tables[table] == nil {
-		m.fib.delete(k, SourceProxyND)
+	if len(paths) == 0 || ps.fib.tables[table] == nil {
+		ps.fib.delete(k, SourceProxyND)
 		return
 	}
-	m.fib.set(k, SourceProxyND, fibRoute{paths: paths})
+	ps.fib.set(k, SourceProxyND, fibRoute{paths: paths})
 }
 
-// deleteProxiesLocked deletes the proxy state of a deleted interface.
-func (m *Model) deleteProxiesLocked(i *iface) {
+// detachLocked deletes the proxy state of a deleted interface.
+func (ps *Proxies) detachLocked(i *iface) {
 	hosts := i.proxyHosts
 	i.proxyHosts = nil
 	i.proxyARP = false
 	i.proxyND = false
 	for a, table := range hosts {
-		m.updateProxyRouteLocked(table, a)
+		ps.updateRouteLocked(table, a)
 	}
 	if len(hosts) > 0 {
-		m.syncProxiesLocked()
+		ps.syncLocked()
 	}
 }
 
-// deleteTableProxiesLocked deletes the ranges and hosts of a deleted VRF.
-func (m *Model) deleteTableProxiesLocked(k forward.TableKey) {
+// deleteTableLocked deletes the ranges and hosts of a deleted VRF.
+func (ps *Proxies) deleteTableLocked(k forward.TableKey) {
 	if k.Family == forward.IP4 {
-		m.proxyARPs = slices.DeleteFunc(m.proxyARPs, func(r forward.ProxyRange) bool { return r.Table == k.ID })
+		ps.ranges = slices.DeleteFunc(ps.ranges, func(r forward.ProxyRange) bool { return r.Table == k.ID })
 	}
-	for _, i := range m.interfaces {
+	for _, i := range ps.interfaces.byIndex {
 		maps.DeleteFunc(i.proxyHosts, func(_ netip.Addr, table forward.TableKey) bool { return table == k })
 	}
-	m.syncProxiesLocked()
+	ps.syncLocked()
 }
 
-func (m *Model) syncProxiesLocked() {
-	m.engine.SetProxies(forward.Proxies{ARP: slices.Clone(m.proxyARPs), ND: m.proxyHostsLocked()})
+func (ps *Proxies) syncLocked() {
+	ps.engine.SetProxies(forward.Proxies{ARP: slices.Clone(ps.ranges), ND: ps.hostsLocked()})
 }
 
-// PuntRedirect redirects packets that are addressed to the dataplane itself and that it does not handle; see
-// forward.Redirect.
-type PuntRedirect struct {
-	Rx     uint32 // receiving interface; NoIndex: all interfaces without own redirect
-	Family forward.Family
-	Path   Path
-}
+func (ps *Proxies) stateLocked(s *State) { s.ProxyARPs = slices.Clone(ps.ranges) }
 
-type redirectKey struct {
-	rx     uint32
-	family forward.Family
-}
-
-// SetPuntRedirect adds or replaces a redirect. As in VPP the receiving interface need not exist. It supports one path
-// over an interface.
-func (m *Model) SetPuntRedirect(rx uint32, f forward.Family, paths []Path) error {
-	defer m.change()()
-	if len(paths) != 1 || paths[0].Kind != PathNormal {
-		return Unsupported
-	}
-	if m.interfaces[paths[0].Interface] == nil {
-		return InvalidSwIfIndex
-	}
-	m.redirects[redirectKey{rx, f}] = paths[0]
-	m.syncRedirectsLocked()
+func (ps *Proxies) restoreLocked(s *State) error {
+	ps.ranges = slices.Clone(s.ProxyARPs)
 	return nil
-}
-
-// DeletePuntRedirect deletes a redirect. It succeeds if the redirect is missing.
-func (m *Model) DeletePuntRedirect(rx uint32, f forward.Family) {
-	defer m.change()()
-	delete(m.redirects, redirectKey{rx, f})
-	m.syncRedirectsLocked()
-}
-
-// PuntRedirects lists the redirect of a receiving interface, or all for NoIndex.
-func (m *Model) PuntRedirects(rx uint32, f forward.Family) []PuntRedirect {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []PuntRedirect
-	for k, path := range m.redirects {
-		if k.family == f && (rx == NoIndex || rx == k.rx) {
-			list = append(list, PuntRedirect{k.rx, k.family, path})
-		}
-	}
-	slices.SortFunc(list, func(a, b PuntRedirect) int { return cmp.Compare(a.Rx, b.Rx) })
-	return list
-}
-
-// SetPuntUDP sets whether redirects apply to UDP packets to ports without listener. Otherwise these are rejected.
-func (m *Model) SetPuntUDP(f forward.Family, on bool) {
-	defer m.change()()
-	m.puntUDP[f] = on
-	m.syncRedirectsLocked()
-}
-
-// detachRedirectsLocked disables the redirects to a deleted interface. They stay until their owner deletes them.
-func (m *Model) detachRedirectsLocked(i *iface) {
-	for k, path := range m.redirects {
-		if path.Interface == i.Index {
-			path.gone = true
-			m.redirects[k] = path
-			m.syncRedirectsLocked()
-		}
-	}
-}
-
-func (m *Model) syncRedirectsLocked() {
-	for _, i := range m.interfaces {
-		m.syncLocked(i)
-	}
-}
-
-// redirectLocked returns the redirect of an interface for the engine, or nil.
-func (m *Model) redirectLocked(i *iface, f forward.Family) *forward.Redirect {
-	path, ok := m.redirects[redirectKey{i.Index, f}]
-	if !ok {
-		path, ok = m.redirects[redirectKey{NoIndex, f}]
-	}
-	if !ok {
-		return nil
-	}
-	r := &forward.Redirect{Interface: path.Interface, NextHop: path.NextHop, UDP: m.puntUDP[f]}
-	if path.gone {
-		r.Interface = NoIndex // drop
-	}
-	if r.NextHop.IsValid() && r.NextHop.IsUnspecified() {
-		r.NextHop = netip.Addr{}
-	}
-	return r
 }

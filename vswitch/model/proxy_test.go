@@ -11,9 +11,9 @@ func TestPuntRedirectDoesNotUseNewInterfaceWithIndexOfDeletedOne(t *testing.T) {
 	b := newTestModel()
 	rx := b.tap(t)
 	target := b.tap(t)
-	do(t, b.SetPuntRedirect(rx, forward.IP4, []Path{{Interface: target}}))
-	do(t, b.DeleteTap(target))
-	b.lastIndex = target - 1 // as after 65,536 more interfaces
+	do(t, b.Punt.SetRedirect(rx, forward.IP4, []Path{{Interface: target}}))
+	do(t, b.Taps.Delete(target))
+	b.Interfaces.lastIndex = target - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != target {
 		t.Fatalf("index is %d, want %d", again, target)
 	}
@@ -24,10 +24,10 @@ func TestPuntRedirectDoesNotUseNewInterfaceWithIndexOfDeletedOne(t *testing.T) {
 	if r := redirect(); r == nil || r.Interface == target {
 		t.Errorf("redirect %+v", r)
 	}
-	if list := b.PuntRedirects(rx, forward.IP4); len(list) != 1 || list[0].Path.Interface != target {
+	if list := b.Punt.Redirects(rx, forward.IP4); len(list) != 1 || list[0].Path.Interface != target {
 		t.Errorf("dump %+v", list)
 	}
-	do(t, b.SetPuntRedirect(rx, forward.IP4, []Path{{Interface: target}}))
+	do(t, b.Punt.SetRedirect(rx, forward.IP4, []Path{{Interface: target}}))
 	if r := redirect(); r == nil || r.Interface != target {
 		t.Errorf("set again: %+v", r)
 	}

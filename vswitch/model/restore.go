@@ -3,9 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,10 +24,11 @@ type Passed struct {
 // error the model is of no use.
 func (m *Model) Restore(s *State, passed *Passed) error {
 	defer m.change()()
-	m.lastIndex = s.LastIndex
-	m.traced = s.Traced
+	m.Interfaces.lastIndex = s.LastIndex
+	m.Traces.frames = s.Traced
 	for _, step := range []func(*State) error{
-		m.restoreTablesLocked, m.restoreSocketsLocked, m.restoreACLsLocked, m.restoreInterfacesLocked,
+		m.Tables.restoreLocked, m.MemifSockets.restoreLocked, m.ACLs.restoreLocked, m.MACIPs.restoreLocked,
+		m.Policers.restoreLocked, m.Proxies.restoreLocked, m.Punt.restoreLocked, m.restoreInterfacesLocked,
 		m.checkReferencesLocked,
 	} {
 		if err := step(s); err != nil {
@@ -41,86 +39,22 @@ func (m *Model) Restore(s *State, passed *Passed) error {
 		return err
 	}
 	for _, step := range []func(*State) error{
-		m.restoreLinksLocked, m.restoreBridgesLocked, m.restoreRoutesLocked,
+		m.restoreLinksLocked, m.Bridges.restoreLocked, m.Routes.restoreLocked,
 	} {
 		if err := step(s); err != nil {
 			return err
 		}
 	}
-	m.syncProxiesLocked()
-	return nil
-}
-
-func (m *Model) restoreTablesLocked(s *State) error {
-	for _, t := range s.Tables {
-		if t.Family != forward.IP4 && t.Family != forward.IP6 {
-			return fmt.Errorf("%w: table %d of family %d", errState, t.ID, t.Family)
-		}
-		old := m.fib.tables[t.TableKey]
-		if old != nil && t.ID != 0 {
-			return fmt.Errorf("%w: table %d of IPv%d twice", errState, t.ID, t.Family)
-		}
-		m.fib.tables[t.TableKey] = &table{Table: t.Table, byAPI: t.ByAPI, entries: map[netip.Prefix]*entry{}}
-		if old == nil {
-			m.engine.AddTable(t.TableKey)
-		}
-	}
-	m.fib.lastEntry = s.LastRoute
-	return nil
-}
-
-func (m *Model) restoreSocketsLocked(s *State) error {
-	for _, socket := range s.Sockets {
-		if old := m.sockets.byID[socket.ID]; old != nil && old.path != socket.Path {
-			return fmt.Errorf("%w: memif socket %d at %s and %s", errState, socket.ID, old.path, socket.Path)
-		}
-		m.sockets.byID[socket.ID] = &memifSocket{path: socket.Path, memifs: map[uint32]*iface{}}
-	}
-	return nil
-}
-
-func (m *Model) restoreACLsLocked(s *State) error {
-	for _, a := range s.ACLs {
-		if err := m.acls.validate(a.ACL); err != nil {
-			return fmt.Errorf("%w: ACL %d: %w", errState, a.Index, err)
-		}
-		m.acls.put(a.Index, a.ACL)
-	}
-	for _, a := range s.MACIPs {
-		if err := m.macips.validate(a.ACL); err != nil {
-			return fmt.Errorf("%w: MACIP ACL %d: %w", errState, a.Index, err)
-		}
-		m.macips.put(a.Index, a.ACL)
-	}
-	for _, p := range s.Policers {
-		if err := p.validate(); err != nil {
-			return fmt.Errorf("%w: policer %d (%s): %w", errState, p.Index, p.Name, err)
-		}
-		if m.policers[p.Index] != nil {
-			return fmt.Errorf("%w: policer %d twice", errState, p.Index)
-		}
-		m.putPolicerLocked(p.Index, p.Policer)
-	}
-	m.countACLs = s.CountACLs
-	m.acls.next = s.NextACL
-	m.macips.next = s.NextMACIP
-	m.proxyARPs = slices.Clone(s.ProxyARPs)
-	for _, r := range s.Redirects {
-		m.redirects[redirectKey{r.Rx, r.Family}] = r.Path.path()
-	}
-	for _, f := range s.PuntUDP {
-		m.puntUDP[f] = true
-	}
+	m.Proxies.syncLocked()
 	return nil
 }
 
 func (m *Model) restoreInterfacesLocked(s *State) error {
-	clear(m.interfaces)
-	now := m.now()
+	clear(m.Interfaces.byIndex)
 	for n := range s.Interfaces {
 		one := &s.Interfaces[n]
 		kind, valid := one.kind()
-		if one.Index >= forward.MaxInterfaces || m.interfaces[one.Index] != nil || !valid ||
+		if one.Index >= forward.MaxInterfaces || m.Interfaces.byIndex[one.Index] != nil || !valid ||
 			(kind == nil) != (one.Index == 0) {
 			return fmt.Errorf("%w: interface %d (%s)", errState, one.Index, one.Name)
 		}
@@ -143,94 +77,31 @@ func (m *Model) restoreInterfacesLocked(s *State) error {
 		for _, h := range one.ProxyHosts {
 			i.proxyHosts[h.Addr] = forward.TableKey{Family: forward.IP6, ID: h.Table}
 		}
-		if err := m.restoreNeighboursLocked(i, one.Neighbours, now); err != nil {
+		if err := m.Neighbours.restoreLocked(i, one.Neighbours); err != nil {
 			return err
 		}
-		m.interfaces[i.Index] = i
+		m.Interfaces.byIndex[i.Index] = i
 	}
-	if m.interfaces[0] == nil {
+	if m.Interfaces.byIndex[0] == nil {
 		return fmt.Errorf("%w: no interface 0", errState)
 	}
 	return nil
 }
 
-func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time) error {
-	for _, n := range all {
-		if !n.Addr.IsValid() || i.neighbours[n.Addr] != nil {
-			return fmt.Errorf("%w: neighbour %v of %s", errState, n.Addr, i.Name)
-		}
-		i.neighbours[n.Addr] = &neighbour{mac: n.MAC, static: n.Static, noRoute: n.NoRoute, updated: now.Add(-n.Age)}
-		m.neighbours[forward.FamilyOf(n.Addr)]++
-	}
-	return nil
+// checker checks an interface of a state after all interfaces are known.
+type checker interface {
+	// checkLocked checks that the objects that the interface refers to exist.
+	checkLocked(i *iface) error
 }
 
 // checkReferencesLocked checks that the objects that interfaces refer to exist, and counts the users of VRFs.
 func (m *Model) checkReferencesLocked(*State) error {
-	for _, i := range m.interfaces {
-		if err := m.checkSubLocked(i); err != nil {
-			return err
-		}
-		used := []forward.TableKey{i.table(forward.IP4), i.table(forward.IP6)}
-		if v := kindOf[VXLAN](i); v != nil {
-			used = append(used, v.table())
-		}
-		for _, k := range used {
-			t := m.fib.tables[k]
-			if t == nil {
-				return fmt.Errorf("%w: %s is in table %d of IPv%d, which is missing", errState, i.Name, k.ID, k.Family)
+	checkers := []checker{m.SubInterfaces, m.Memifs, m.Tables, m.Addresses, m.ACLs, m.Policers, m.Spans}
+	for _, i := range m.Interfaces.byIndex {
+		for _, part := range checkers {
+			if err := part.checkLocked(i); err != nil {
+				return err
 			}
-			t.users++
-		}
-		donor := m.interfaces[i.donor]
-		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
-			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
-		}
-		for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
-			if m.acls.acls[a] == nil {
-				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
-			}
-		}
-		for _, p := range i.policers {
-			if p != NoIndex && m.policers[p] == nil {
-				return fmt.Errorf("%w: %s has policer %d, which is missing", errState, i.Name, p)
-			}
-		}
-		for target, state := range i.mirrors {
-			if m.interfaces[target] == nil || state == SpanOff || state > spanAll {
-				return fmt.Errorf("%w: %s has a mirror to interface %d", errState, i.Name, target)
-			}
-		}
-		for _, p := range i.addresses {
-			if err := i.checkAddress(p); err != nil {
-				return fmt.Errorf("%w: %s has address %v: %w", errState, i.Name, p, err)
-			}
-		}
-		if c := kindOf[Memif](i); c != nil {
-			socket := m.sockets.byID[c.Socket]
-			if socket == nil || socket.memifs[c.ID] != nil {
-				return fmt.Errorf("%w: %s is on memif socket %d", errState, i.Name, c.Socket)
-			}
-			socket.memifs[c.ID] = i
-		}
-	}
-	return nil
-}
-
-// checkSubLocked checks a sub-interface's parent, and that no other one has its tags.
-func (m *Model) checkSubLocked(i *iface) error {
-	s := kindOf[Sub](i)
-	if s == nil {
-		return nil
-	}
-	match, known := s.match()
-	parent := m.interfaces[s.Parent]
-	if !known || parent == nil || !parent.hasPort() || !parent.ethernet {
-		return fmt.Errorf("%w: %s is a part of interface %d", errState, i.Name, s.Parent)
-	}
-	for other, is := range m.subsLocked(parent) {
-		if same, _ := is.match(); other != i && (same == match || is.ID == s.ID) {
-			return fmt.Errorf("%w: %s has the tags of %s", errState, i.Name, other.Name)
 		}
 	}
 	return nil
@@ -245,8 +116,8 @@ func (m *Model) restorePortsLocked(passed *Passed) error {
 		}
 	}
 	passed.Sockets = nil
-	for _, index := range m.indexesLocked() {
-		i := m.interfaces[index]
+	for _, index := range m.Interfaces.indexesLocked() {
+		i := m.Interfaces.byIndex[index]
 		from, is := passed.Ports[index]
 		delete(passed.Ports, index)
 		err := m.restorePortLocked(i, from)
@@ -278,7 +149,7 @@ func (m *Model) restorePortLocked(i *iface, from forward.OpenPort) error {
 	case *AFPacket:
 		return m.engine.AdoptAFPacket(i.Index, kind.config(), from.Descriptors)
 	case *Memif:
-		if err := m.engine.OpenMemif(i.Index, kind.config(m.sockets.byID[kind.Socket], i.Name)); err != nil {
+		if err := m.engine.OpenMemif(i.Index, kind.config(m.MemifSockets.byID[kind.Socket], i.Name)); err != nil {
 			return errors.Join(err, closeEach(from.Descriptors))
 		}
 		m.restorePeerLocked(i, from)
@@ -310,9 +181,9 @@ func closeEach(descriptors []int) error {
 
 // restoreLinksLocked writes interfaces and neighbours to the engine.
 func (m *Model) restoreLinksLocked(s *State) error {
-	for _, index := range m.indexesLocked() {
-		i := m.interfaces[index]
-		m.syncLocked(i)
+	for _, index := range m.Interfaces.indexesLocked() {
+		i := m.Interfaces.byIndex[index]
+		m.Interfaces.syncLocked(i)
 		for a, n := range i.neighbours {
 			if err := m.engine.SetNeighbour(index, a, n.mac, n.static); err != nil {
 				return fmt.Errorf("neighbour %v of %s: %w", a, i.Name, err)
@@ -324,83 +195,6 @@ func (m *Model) restoreLinksLocked(s *State) error {
 	}
 	for n := range s.Interfaces {
 		m.engine.RestoreSessions(s.Interfaces[n].Index, s.Interfaces[n].Sessions)
-	}
-	return nil
-}
-
-func (m *Model) restoreBridgesLocked(s *State) error {
-	for n := range s.Bridges {
-		one := &s.Bridges[n]
-		if m.bridges.byID[one.ID] != nil {
-			return fmt.Errorf("%w: bridge domain %d twice", errState, one.ID)
-		}
-		b := &bridge{
-			Bridge:  one.Bridge,
-			index:   one.Index,
-			bvi:     one.BVI,
-			members: one.Members,
-			fixed:   one.fixedEntries(),
-		}
-		for _, member := range b.members {
-			i := m.interfaces[member.Interface]
-			if i == nil || i.bridge != nil {
-				return fmt.Errorf("%w: interface %d in bridge domain %d", errState, member.Interface, b.ID)
-			}
-			i.bridge = b
-		}
-		if err := m.bridges.sync(b); err != nil {
-			return fmt.Errorf("bridge domain %d: %w", b.ID, err)
-		}
-		m.bridges.byID[b.ID] = b
-	}
-	return nil
-}
-
-// restoreRoutesLocked restores all routes before it writes any to the engine, because they refer to each other's
-// tables.
-func (m *Model) restoreRoutesLocked(s *State) error {
-	for n := range s.Tables {
-		t := &s.Tables[n]
-		for _, r := range t.Routes {
-			k := routeKey{t.TableKey, r.Prefix}
-			route := fibRoute{attached: r.Attached, written: r.RouteWritten}
-			for _, p := range r.Paths {
-				route.paths = append(route.paths, p.path())
-			}
-			if err := m.fib.restore(k, r, route); err != nil {
-				return err
-			}
-		}
-	}
-	for k, t := range m.fib.tables {
-		for prefix := range t.entries {
-			m.fib.install(routeKey{k, prefix})
-		}
-	}
-	return nil
-}
-
-// restore adds the route of a source without writing it to the engine.
-func (fb *fib) restore(k routeKey, r RouteState, route fibRoute) error {
-	if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || forward.FamilyOf(r.Prefix.Addr()) != k.table.Family ||
-		len(r.Paths) > maxPaths {
-		return fmt.Errorf("%w: route to %v in table %d", errState, r.Prefix, k.table.ID)
-	}
-	for _, p := range route.paths {
-		if p.Kind > PathLinkLocal ||
-			p.looksUp() && fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}] == nil {
-			return fmt.Errorf("%w: path of the route to %v in table %d", errState, r.Prefix, k.table.ID)
-		}
-	}
-	t := fb.tables[k.table]
-	e := t.entries[k.prefix]
-	if e == nil {
-		e = &entry{number: r.Number, written: r.Written, sources: map[Source]fibRoute{}}
-		t.entries[k.prefix] = e
-	}
-	e.sources[r.Source] = route
-	for _, p := range route.paths {
-		fb.attachPath(k, p)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -24,26 +25,32 @@ type Span struct {
 	State    SpanState
 }
 
-// SetSpan sets or removes a mirror between two interfaces with ports. An interface may have several mirrors. To NoIndex
+// Spans are the mirrors of interfaces.
+type Spans struct {
+	*barrier
+	interfaces *Interfaces
+}
+
+// Set sets or removes a mirror between two interfaces with ports. An interface may have several mirrors. To NoIndex
 // with SpanOff removes all mirrors of From.
 //
 // The errors are those of span_add_delete_entry (VPP 25.10, src/vnet/span/span.c): an unknown state (UNIMPLEMENTED), no
 // interface, or the same one (INVALID_INTERFACE). Unlike VPP, which stores any number, SetSpan refuses interfaces that
 // do not exist, and interfaces without a port (UNSUPPORTED). The deletion of an interface removes its mirrors.
-func (m *Model) SetSpan(s Span) error {
+func (ss *Spans) Set(s Span) error {
 	if s.State > spanAll {
 		return Unimplemented
 	}
 	if s.From == NoIndex || s.To == NoIndex && s.State != SpanOff || s.From == s.To {
 		return InvalidInterface
 	}
-	return m.withInterface(s.From, func(i *iface) error {
+	return ss.interfaces.with(s.From, func(i *iface) error {
 		if s.State == SpanOff {
 			i.unmirror(s.To)
-			m.syncLocked(i)
+			ss.interfaces.syncLocked(i)
 			return nil
 		}
-		to, err := m.interfaceLocked(s.To)
+		to, err := ss.interfaces.findLocked(s.To)
 		if err != nil {
 			return err
 		}
@@ -54,18 +61,18 @@ func (m *Model) SetSpan(s Span) error {
 			i.mirrors = map[uint32]SpanState{}
 		}
 		i.mirrors[s.To] = s.State
-		m.syncLocked(i)
+		ss.interfaces.syncLocked(i)
 		return nil
 	})
 }
 
-// Spans lists the mirrors by interface and target.
-func (m *Model) Spans() []Span {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// List lists the mirrors by interface and target.
+func (ss *Spans) List() []Span {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	var all []Span
-	for _, from := range m.indexesLocked() {
-		mirrors := m.interfaces[from].mirrors
+	for _, from := range ss.interfaces.indexesLocked() {
+		mirrors := ss.interfaces.byIndex[from].mirrors
 		for _, to := range slices.Sorted(maps.Keys(mirrors)) {
 			all = append(all, Span{From: from, To: to, State: mirrors[to]})
 		}
@@ -81,21 +88,29 @@ func (i *iface) unmirror(to uint32) {
 	delete(i.mirrors, to)
 }
 
-// detachMirrorsLocked removes the mirrors to an interface that is being deleted.
-func (m *Model) detachMirrorsLocked(target *iface) {
-	for _, i := range m.interfaces {
+// detachLocked removes the mirrors to an interface that is being deleted.
+func (ss *Spans) detachLocked(target *iface) {
+	for _, i := range ss.interfaces.byIndex {
 		if _, mirrored := i.mirrors[target.Index]; mirrored {
 			i.unmirror(target.Index)
-			m.syncLocked(i)
+			ss.interfaces.syncLocked(i)
 		}
 	}
 }
 
-func (i *iface) engineMirrors() []forward.Mirror {
-	var all []forward.Mirror
+func (ss *Spans) configureLocked(i *iface, f *forward.Interface) {
 	for _, to := range slices.Sorted(maps.Keys(i.mirrors)) {
 		state := i.mirrors[to]
-		all = append(all, forward.Mirror{To: to, Rx: state&SpanRx != 0, Tx: state&SpanTx != 0})
+		f.Mirrors = append(f.Mirrors, forward.Mirror{To: to, Rx: state&SpanRx != 0, Tx: state&SpanTx != 0})
 	}
-	return all
+}
+
+// checkLocked checks that the targets of an interface exist.
+func (ss *Spans) checkLocked(i *iface) error {
+	for target, state := range i.mirrors {
+		if ss.interfaces.byIndex[target] == nil || state == SpanOff || state > spanAll {
+			return fmt.Errorf("%w: %s has a mirror to interface %d", errState, i.Name, target)
+		}
+	}
+	return nil
 }

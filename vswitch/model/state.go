@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
-	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in
@@ -22,7 +21,7 @@ const StateVersion = 4
 // state, such as the users of VRFs, is not in it, nor are the MACs and counters of the packet path.
 // Ports are passed beside it.
 type State struct {
-	LastIndex  uint32 // see freeIndexLocked
+	LastIndex  uint32 // see Interfaces.freeIndexLocked
 	LastRoute  uint32 // see fib.lastEntry
 	Traced     int
 	Interfaces []InterfaceState
@@ -156,46 +155,23 @@ func (m *Model) State() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &State{
-		LastIndex: m.lastIndex,
-		LastRoute: m.fib.lastEntry,
-		Traced:    m.traced,
-		ACLs:      m.acls.list(NoIndex),
-		NextACL:   m.acls.next,
-		CountACLs: m.countACLs,
-		MACIPs:    m.macips.list(NoIndex), NextMACIP: m.macips.next, ProxyARPs: slices.Clone(m.proxyARPs),
+		LastIndex: m.Interfaces.lastIndex,
+		Traced:    m.Traces.frames,
 	}
-	now := m.now()
-	for _, index := range m.indexesLocked() {
-		one := m.interfaces[index].state(now)
+	now := time.Now()
+	for _, index := range m.Interfaces.indexesLocked() {
+		one := m.Interfaces.byIndex[index].state(now)
 		one.Sessions = m.engine.Sessions(index)
 		s.Interfaces = append(s.Interfaces, one)
 	}
-	for _, t := range m.fib.tables {
-		s.Tables = append(s.Tables, t.state())
-	}
-	for _, b := range m.bridges.byID {
-		s.Bridges = append(s.Bridges, BridgeState{
-			Bridge:  b.Bridge,
-			Index:   b.index,
-			BVI:     b.bvi,
-			Members: slices.Clone(b.members),
-			Fixed:   slices.Collect(maps.Values(b.fixed)),
-		})
-	}
-	for _, index := range slices.Sorted(maps.Keys(m.policers)) {
-		s.Policers = append(s.Policers, PolicerState{m.policers[index].Policer, index})
-	}
-	for id, socket := range m.sockets.byID {
-		s.Sockets = append(s.Sockets, SocketState{ID: id, Path: socket.path})
-	}
-	for k, path := range m.redirects {
-		s.Redirects = append(s.Redirects, RedirectState{Rx: k.rx, Family: k.family, Path: PathState{path, path.gone}})
-	}
-	for _, f := range families {
-		if m.puntUDP[f] {
-			s.PuntUDP = append(s.PuntUDP, f)
-		}
-	}
+	m.MemifSockets.stateLocked(s)
+	m.Tables.stateLocked(s)
+	m.Bridges.stateLocked(s)
+	m.ACLs.stateLocked(s)
+	m.MACIPs.stateLocked(s)
+	m.Policers.stateLocked(s)
+	m.Proxies.stateLocked(s)
+	m.Punt.stateLocked(s)
 	return s
 }
 
@@ -234,27 +210,6 @@ func (i *iface) state(now time.Time) InterfaceState {
 	return s
 }
 
-func (t *table) state() TableState {
-	s := TableState{Table: t.Table, ByAPI: t.byAPI}
-	for prefix, e := range t.entries {
-		for source, r := range e.sources {
-			route := RouteState{
-				Prefix:       prefix,
-				Written:      e.written,
-				Number:       e.number,
-				Source:       source,
-				Attached:     r.attached,
-				RouteWritten: r.written,
-			}
-			for _, p := range r.paths {
-				route.Paths = append(route.Paths, PathState{p, p.gone})
-			}
-			s.Routes = append(s.Routes, route)
-		}
-	}
-	return s
-}
-
 // path returns the path of a state.
 func (p PathState) path() Path {
 	p.gone = p.Gone
@@ -289,13 +244,4 @@ func (s *InterfaceState) kind() (kind any, one bool) {
 		count = count + 1
 	}
 	return kind, count <= 1
-}
-
-// fixedEntries returns the entries of a bridge domain by MAC.
-func (s *BridgeState) fixedEntries() map[frame.MAC]L2Entry {
-	all := map[frame.MAC]L2Entry{}
-	for _, e := range s.Fixed {
-		all[e.MAC] = e
-	}
-	return all
 }

@@ -66,16 +66,22 @@ func (s *Sub) match() (forward.TagMatch, bool) {
 
 func isVLAN(id uint16) bool { return id >= minVLAN && id <= maxVLAN }
 
-// AddSub creates a sub-interface of an Ethernet interface with a port, and returns its index. A parent cannot have two
+// SubInterfaces are the sub-interfaces of all interfaces.
+type SubInterfaces struct {
+	*barrier
+	interfaces *Interfaces
+}
+
+// Add creates a sub-interface of an Ethernet interface with a port, and returns its index. A parent cannot have two
 // with the same id; with the same tags, VPP reports an unspecified error.
-func (m *Model) AddSub(s Sub) (uint32, error) {
-	defer m.change()()
-	parent, err := m.interfaceLocked(s.Parent)
+func (ss *SubInterfaces) Add(s Sub) (uint32, error) {
+	defer ss.change()()
+	parent, err := ss.interfaces.findLocked(s.Parent)
 	if err != nil {
 		return NoIndex, err
 	}
 	match, known := s.match()
-	for _, other := range m.subsLocked(parent) {
+	for _, other := range ss.interfaces.subsLocked(parent) {
 		if other.ID == s.ID {
 			return NoIndex, VLANAlreadyExists
 		}
@@ -86,7 +92,7 @@ func (m *Model) AddSub(s Sub) (uint32, error) {
 	if !known || !parent.ethernet || !parent.hasPort() {
 		return NoIndex, Unsupported
 	}
-	index, err := m.freeIndexLocked()
+	index, err := ss.interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -98,35 +104,35 @@ func (m *Model) AddSub(s Sub) (uint32, error) {
 	})
 	i.ethernet = true
 	i.kind = &s
-	return m.addLocked(i)
+	return ss.interfaces.addLocked(i)
 }
 
 // AddVLAN creates the sub-interface of a VLAN.
-func (m *Model) AddVLAN(parent, vlan uint32) (uint32, error) {
+func (ss *SubInterfaces) AddVLAN(parent, vlan uint32) (uint32, error) {
 	if vlan == 0 || vlan > maxVLAN+1 {
 		return NoIndex, InvalidVLAN
 	}
-	index, err := m.AddSub(Sub{Parent: parent, ID: vlan, Flags: SubOneTag | SubExactMatch, Outer: uint16(vlan)})
+	index, err := ss.Add(Sub{Parent: parent, ID: vlan, Flags: SubOneTag | SubExactMatch, Outer: uint16(vlan)})
 	if err == error(Unspecified) { //nolint:errorlint // a number of this package
 		err = InvalidRegistration
 	}
 	return index, err
 }
 
-// DeleteSub deletes a sub-interface.
-func (m *Model) DeleteSub(index uint32) error {
-	return m.withInterface(index, func(i *iface) error {
+// Delete deletes a sub-interface.
+func (ss *SubInterfaces) Delete(index uint32) error {
+	return ss.interfaces.with(index, func(i *iface) error {
 		if kindOf[Sub](i) == nil {
 			return InvalidSubSwIfIndex
 		}
-		m.deleteLocked(i)
+		ss.interfaces.deleteLocked(i)
 		return nil
 	})
 }
 
 // SetTagRewrite sets the tags that an interface removes in a bridge domain. As in VPP it forgets them when it leaves.
-func (m *Model) SetTagRewrite(index uint32, r TagRewrite) error {
-	return m.withInterface(index, func(i *iface) error {
+func (ss *SubInterfaces) SetTagRewrite(index uint32, r TagRewrite) error {
+	return ss.interfaces.with(index, func(i *iface) error {
 		if r > lastTagRewrite {
 			return InvalidValue
 		}
@@ -147,15 +153,15 @@ func (m *Model) SetTagRewrite(index uint32, r TagRewrite) error {
 			return Unsupported
 		}
 		i.TagRewrite = r
-		m.syncLocked(i)
+		ss.interfaces.syncLocked(i)
 		return nil
 	})
 }
 
 // subsLocked lists the sub-interfaces of an interface.
-func (m *Model) subsLocked(parent *iface) map[*iface]*Sub {
+func (is *Interfaces) subsLocked(parent *iface) map[*iface]*Sub {
 	all := map[*iface]*Sub{}
-	for _, i := range m.interfaces {
+	for _, i := range is.byIndex {
 		if s := kindOf[Sub](i); s != nil && s.Parent == parent.Index {
 			all[i] = s
 		}
@@ -175,4 +181,23 @@ func (i *iface) engineSub() *forward.Sub {
 		sub.Pop = s.Tags()
 	}
 	return sub
+}
+
+// checkLocked checks a sub-interface's parent, and that no other one has its tags.
+func (ss *SubInterfaces) checkLocked(i *iface) error {
+	s := kindOf[Sub](i)
+	if s == nil {
+		return nil
+	}
+	match, known := s.match()
+	parent := ss.interfaces.byIndex[s.Parent]
+	if !known || parent == nil || !parent.hasPort() || !parent.ethernet {
+		return fmt.Errorf("%w: %s is a part of interface %d", errState, i.Name, s.Parent)
+	}
+	for other, is := range ss.interfaces.subsLocked(parent) {
+		if same, _ := is.match(); other != i && (same == match || is.ID == s.ID) {
+			return fmt.Errorf("%w: %s has the tags of %s", errState, i.Name, other.Name)
+		}
+	}
+	return nil
 }

@@ -26,35 +26,43 @@ type table struct {
 	entries map[netip.Prefix]*entry
 }
 
-// AddTable adds a table. A table that still exists because it has users keeps its name. Table 0 always exists.
-func (m *Model) AddTable(k forward.TableKey, name string) {
-	defer m.change()()
+// Tables are the tables of all VRFs, and the VRFs of interfaces.
+type Tables struct {
+	*barrier
+	interfaces *Interfaces
+	neighbours *Neighbours
+	fib        *fib
+}
+
+// Add adds a table. A table that still exists because it has users keeps its name. Table 0 always exists.
+func (ts *Tables) Add(k forward.TableKey, name string) {
+	defer ts.change()()
 	if k.ID == 0 {
 		return
 	}
-	if m.fib.tables[k] == nil {
-		m.fib.makeTable(k, cutTag(name))
-		m.fib.reinstallLookups(k)
+	if ts.fib.tables[k] == nil {
+		ts.fib.makeTable(k, cutTag(name))
+		ts.fib.reinstallLookups(k)
 	}
-	m.fib.tables[k].byAPI = true
+	ts.fib.tables[k].byAPI = true
 }
 
-// DeleteTable deletes a table. A table with users keeps existing, with its routes, until its last user is gone. Unknown
+// Delete deletes a table. A table with users keeps existing, with its routes, until its last user is gone. Unknown
 // tables and table 0 are ignored.
-func (m *Model) DeleteTable(k forward.TableKey) {
-	defer m.change()()
-	if t := m.fib.tables[k]; t != nil && t.byAPI {
+func (ts *Tables) Delete(k forward.TableKey) {
+	defer ts.change()()
+	if t := ts.fib.tables[k]; t != nil && t.byAPI {
 		t.byAPI = false
-		m.fib.deleteUnused(t)
+		ts.fib.deleteUnused(t)
 	}
 }
 
-// Tables lists the tables by family and id.
-func (m *Model) Tables() []Table {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// List lists the tables by family and id.
+func (ts *Tables) List() []Table {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	var list []Table
-	for _, t := range m.fib.tables {
+	for _, t := range ts.fib.tables {
 		list = append(list, t.Table)
 	}
 	slices.SortFunc(list, func(a, b Table) int {
@@ -63,26 +71,26 @@ func (m *Model) Tables() []Table {
 	return list
 }
 
-// SetTable moves an interface to a VRF. It fails while the interface or its donor has addresses of the family.
-func (m *Model) SetTable(index uint32, k forward.TableKey) error {
-	return m.withInterface(index, func(i *iface) error {
-		if m.fib.tables[k] == nil {
+// Set moves an interface to a VRF. It fails while the interface or its donor has addresses of the family.
+func (ts *Tables) Set(index uint32, k forward.TableKey) error {
+	return ts.interfaces.with(index, func(i *iface) error {
+		if ts.fib.tables[k] == nil {
 			return NoSuchFIB
 		}
-		if slices.ContainsFunc(m.addressesLocked(i), func(p netip.Prefix) bool {
+		if slices.ContainsFunc(ts.interfaces.addressesLocked(i), func(p netip.Prefix) bool {
 			return forward.FamilyOf(p.Addr()) == k.Family
 		}) {
 			return AddressFoundForInterface
 		}
-		m.setTableLocked(i, k)
+		ts.setLocked(i, k)
 		return nil
 	})
 }
 
-// TableOf returns the VRF of an interface, or NoIndex with an error.
-func (m *Model) TableOf(index uint32, f forward.Family) (id uint32, err error) {
+// Of returns the VRF of an interface, or NoIndex with an error.
+func (ts *Tables) Of(index uint32, f forward.Family) (id uint32, err error) {
 	id = NoIndex
-	err = m.withInterface(index, func(i *iface) error { id = i.vrfs[f]; return nil })
+	err = ts.interfaces.with(index, func(i *iface) error { id = i.vrfs[f]; return nil })
 	return id, err
 }
 
@@ -116,22 +124,29 @@ var specialRoutes = map[forward.Family][]struct {
 	forward.IP6: {{"::/0", SourceDefault, PathDrop}, {"fe80::/10", SourceSpecial, PathLinkLocal}},
 }
 
-// setTableLocked moves an interface and the host routes of its neighbours to a VRF.
-func (m *Model) setTableLocked(i *iface, k forward.TableKey) {
+// setLocked moves an interface and the host routes of its neighbours to a VRF.
+func (ts *Tables) setLocked(i *iface, k forward.TableKey) {
 	old := i.table(k.Family)
 	if old == k {
 		return
 	}
 	for a := range i.neighbours {
 		if forward.FamilyOf(a) == k.Family {
-			m.fib.deleteHostRoute(i, a)
+			ts.neighbours.deleteRouteLocked(i, a)
 		}
 	}
-	m.fib.tables[k].users++
+	ts.fib.tables[k].users++
 	i.vrfs[k.Family] = k.ID
-	m.syncLocked(i)
-	m.fib.release(old)
-	m.fib.updateHostRoutes(i)
+	ts.interfaces.syncLocked(i)
+	ts.fib.release(old)
+	ts.neighbours.updateRoutesLocked(i)
+}
+
+// detachLocked removes an interface that is being deleted from its VRFs.
+func (ts *Tables) detachLocked(i *iface) {
+	for _, f := range families {
+		ts.setLocked(i, forward.TableKey{Family: f})
+	}
 }
 
 func (fb *fib) release(k forward.TableKey) {
@@ -169,4 +184,66 @@ func (fb *fib) reinstallLookups(k forward.TableKey) {
 			}
 		}
 	}
+}
+
+func (ts *Tables) stateLocked(s *State) {
+	s.LastRoute = ts.fib.lastEntry
+	for _, t := range ts.fib.tables {
+		s.Tables = append(s.Tables, t.state())
+	}
+}
+
+func (ts *Tables) restoreLocked(s *State) error {
+	for _, t := range s.Tables {
+		if t.Family != forward.IP4 && t.Family != forward.IP6 {
+			return fmt.Errorf("%w: table %d of family %d", errState, t.ID, t.Family)
+		}
+		old := ts.fib.tables[t.TableKey]
+		if old != nil && t.ID != 0 {
+			return fmt.Errorf("%w: table %d of IPv%d twice", errState, t.ID, t.Family)
+		}
+		ts.fib.tables[t.TableKey] = &table{Table: t.Table, byAPI: t.ByAPI, entries: map[netip.Prefix]*entry{}}
+		if old == nil {
+			ts.engine.AddTable(t.TableKey)
+		}
+	}
+	ts.fib.lastEntry = s.LastRoute
+	return nil
+}
+
+// checkLocked checks that the VRFs of an interface exist, and counts their users.
+func (ts *Tables) checkLocked(i *iface) error {
+	used := []forward.TableKey{i.table(forward.IP4), i.table(forward.IP6)}
+	if v := kindOf[VXLAN](i); v != nil {
+		used = append(used, v.table())
+	}
+	for _, k := range used {
+		t := ts.fib.tables[k]
+		if t == nil {
+			return fmt.Errorf("%w: %s is in table %d of IPv%d, which is missing", errState, i.Name, k.ID, k.Family)
+		}
+		t.users++
+	}
+	return nil
+}
+
+func (t *table) state() TableState {
+	s := TableState{Table: t.Table, ByAPI: t.byAPI}
+	for prefix, e := range t.entries {
+		for source, r := range e.sources {
+			route := RouteState{
+				Prefix:       prefix,
+				Written:      e.written,
+				Number:       e.number,
+				Source:       source,
+				Attached:     r.attached,
+				RouteWritten: r.written,
+			}
+			for _, p := range r.paths {
+				route.Paths = append(route.Paths, PathState{p, p.gone})
+			}
+			s.Routes = append(s.Routes, route)
+		}
+	}
+	return s
 }

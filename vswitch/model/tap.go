@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"math/bits"
 	"net/netip"
 	"strconv"
@@ -64,23 +65,30 @@ type TapDetails struct {
 	DevName string
 }
 
-// AddTap creates tap<id> and its host side, which is up, and returns its index.
-func (m *Model) AddTap(t Tap) (uint32, error) {
-	defer m.change()()
-	if err := m.completeTapLocked(&t); err != nil {
+// Taps are the taps of the kernel.
+type Taps struct {
+	*barrier
+	log        *slog.Logger
+	interfaces *Interfaces
+}
+
+// Add creates tap<id> and its host side, which is up, and returns its index.
+func (ts *Taps) Add(t Tap) (uint32, error) {
+	defer ts.change()()
+	if err := ts.completeLocked(&t); err != nil {
 		return NoIndex, err
 	}
 	config, err := t.config()
 	if err != nil {
 		return NoIndex, err
 	}
-	index, err := m.freeIndexLocked()
+	index, err := ts.interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
-	info, err := m.engine.OpenTap(index, config)
+	info, err := ts.engine.OpenTap(index, config)
 	if err != nil {
-		m.log.Warn("tap not created", "interface", t.Host.Name, "netns", t.Host.Namespace, "err", err)
+		ts.log.Warn("tap not created", "interface", t.Host.Name, "netns", t.Host.Namespace, "err", err)
 		return NoIndex, tapRetval(err)
 	}
 	t.Host.Name = info.Name
@@ -88,21 +96,21 @@ func (m *Model) AddTap(t Tap) (uint32, error) {
 	i := newEthernet(Interface{Index: index, Name: "tap" + strconv.Itoa(int(t.ID)), DevType: "virtio",
 		Tag: cutTag(t.Tag), MAC: *t.MAC, LinkUp: true})
 	i.kind = &t
-	return m.addLocked(i)
+	return ts.interfaces.addLocked(i)
 }
 
-// DeleteTap deletes a tap and its host side. For other interfaces it returns InvalidSwIfIndex.
-func (m *Model) DeleteTap(index uint32) error { return deleteKind[Tap](m, index) }
+// Delete deletes a tap and its host side. For other interfaces it returns InvalidSwIfIndex.
+func (ts *Taps) Delete(index uint32) error { return deleteKind[Tap](ts.interfaces, index) }
 
-// Taps lists the tap of the given index, or all for NoIndex.
-func (m *Model) Taps(index uint32) []TapDetails {
-	return listKind(m, index, func(i *iface, t *Tap) TapDetails {
+// List lists the tap of the given index, or all for NoIndex.
+func (ts *Taps) List(index uint32) []TapDetails {
+	return listKind(ts.interfaces, index, func(i *iface, t *Tap) TapDetails {
 		return TapDetails{Tap: *t, Index: i.Index, DevName: i.Name}
 	})
 }
 
-// completeTapLocked sets defaults and validates the tap.
-func (m *Model) completeTapLocked(t *Tap) error {
+// completeLocked sets defaults and validates the tap.
+func (ts *Taps) completeLocked(t *Tap) error {
 	t.RxRing = cmp.Or(t.RxRing, defaultRing)
 	t.TxRing = cmp.Or(t.TxRing, defaultRing)
 	switch {
@@ -114,7 +122,7 @@ func (m *Model) completeTapLocked(t *Tap) error {
 		return InitFailed
 	}
 	t.MAC = orRandomMAC(t.MAC)
-	id, free := chooseInstance(m, t.ID, func(t *Tap) uint32 { return t.ID })
+	id, free := chooseInstance(ts.interfaces, t.ID, func(t *Tap) uint32 { return t.ID })
 	switch {
 	case !free:
 		return InvalidInterface
@@ -181,109 +189,4 @@ func tapRetval(err error) Retval {
 		return SyscallError2
 	}
 	return SyscallError3
-}
-
-// AFPacketFlags are the flags of af_packet_create_v3. Unknown flags are ignored, as in VPP.
-type AFPacketFlags uint32
-
-// The supported flags. The flag for TPACKET_V2 has no effect because there is no ring.
-const (
-	AFPacketQdiscBypass AFPacketFlags = 1
-	AFPacketOffload     AFPacketFlags = 2
-)
-
-// AFPacket holds the fields of af_packet_create_v3.
-type AFPacket struct {
-	HostName string     // name of a link in the dataplane's network namespace
-	MAC      *frame.MAC // MAC of the interface, not of the link; nil: random
-	Mode     uint32     // VPP's: 1 Ethernet, 2 IP
-	Flags    AFPacketFlags
-	Queues   int // larger number of both directions; one socket serves all queues
-}
-
-// AFPacketDetails holds the fields of af_packet_details.
-type AFPacketDetails struct {
-	Index    uint32
-	HostName string
-}
-
-const (
-	modeEthernet = 1
-	modeIP       = 2
-)
-
-// AddAFPacket sets up a link, creates the interface host-<link> on it and returns the interface's index. If the link
-// has an interface, it returns the index of that with the error IfAlreadyExists.
-func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
-	defer m.change()()
-	if i := m.afPacketLocked(p.HostName); i != nil {
-		return i.Index, IfAlreadyExists
-	}
-	switch {
-	case p.Mode == modeIP || p.Queues > maxQueues:
-		return NoIndex, Unsupported
-	case p.Mode != modeEthernet:
-		return NoIndex, InvalidValue
-	case p.HostName == "" || len(p.HostName) > maxHostName:
-		return NoIndex, InvalidInterface
-	}
-	p.MAC = orRandomMAC(p.MAC)
-	index, err := m.freeIndexLocked()
-	if err != nil {
-		return NoIndex, err
-	}
-	if _, err := m.engine.OpenAFPacket(index, p.config()); err != nil {
-		m.log.Warn("af_packet interface not created", "interface", p.HostName, "err", err)
-		return NoIndex, afPacketRetval(err)
-	}
-	i := newEthernet(Interface{
-		Index:   index,
-		Name:    "host-" + p.HostName,
-		DevType: "af-packet",
-		MAC:     *p.MAC,
-		LinkUp:  true,
-	})
-	i.kind = &p
-	return m.addLocked(i)
-}
-
-// config returns the configuration for the engine.
-func (p *AFPacket) config() port.AFPacketConfig {
-	return port.AFPacketConfig{Name: p.HostName, Offload: p.Flags&AFPacketOffload != 0,
-		QdiscBypass: p.Flags&AFPacketQdiscBypass != 0, SetUp: true}
-}
-
-// DeleteAFPacket deletes the interface of a link. As in VPP the error is SyscallError1 if the link has no interface.
-func (m *Model) DeleteAFPacket(hostName string) error {
-	defer m.change()()
-	i := m.afPacketLocked(hostName)
-	if i == nil {
-		return SyscallError1
-	}
-	m.deleteLocked(i)
-	return nil
-}
-
-// AFPackets lists the interfaces of links by index.
-func (m *Model) AFPackets() []AFPacketDetails {
-	return listKind(m, NoIndex, func(i *iface, p *AFPacket) AFPacketDetails {
-		return AFPacketDetails{Index: i.Index, HostName: p.HostName}
-	})
-}
-
-func (m *Model) afPacketLocked(hostName string) *iface {
-	for _, i := range m.interfaces {
-		if p := kindOf[AFPacket](i); p != nil && p.HostName == hostName {
-			return i
-		}
-	}
-	return nil
-}
-
-// afPacketRetval returns VPP's retval for an error of the kernel.
-func afPacketRetval(err error) Retval {
-	if errors.Is(err, port.ErrNoLink) {
-		return InvalidInterface
-	}
-	return SyscallError1
 }

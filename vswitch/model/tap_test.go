@@ -55,7 +55,7 @@ func TestTapHostSideIsUpAndOffloadsOnlyWithGSO(t *testing.T) {
 		TapGSO | TapChecksum: true,
 	} {
 		b := newTestModel()
-		index, err := b.AddTap(Tap{ID: 3, Flags: flags})
+		index, err := b.Taps.Add(Tap{ID: 3, Flags: flags})
 		do(t, err)
 		b.engine.Look(func(s modeltest.State) {
 			if c := s.Taps[index]; !c.Up || c.NoOffload == offload {
@@ -68,7 +68,7 @@ func TestTapHostSideIsUpAndOffloadsOnlyWithGSO(t *testing.T) {
 func TestTapHasRequestedNumberOfQueues(t *testing.T) {
 	for _, queues := range []int{0, 1, 16} {
 		b := newTestModel()
-		index, err := b.AddTap(Tap{ID: 3, Queues: queues})
+		index, err := b.Taps.Add(Tap{ID: 3, Queues: queues})
 		do(t, err)
 		b.engine.Look(func(s modeltest.State) {
 			if c := s.Taps[index]; c.Queues != queues {
@@ -86,7 +86,7 @@ func TestTapErrorsAreVPPRetvals(t *testing.T) {
 	} {
 		b := newTestModel()
 		b.engine.FailPorts(cause)
-		if _, err := b.AddTap(Tap{ID: NoIndex}); !errors.Is(err, want) {
+		if _, err := b.Taps.Add(Tap{ID: NoIndex}); !errors.Is(err, want) {
 			t.Errorf("%v: %v, wanted %v", cause, err, want)
 		}
 	}
@@ -95,7 +95,7 @@ func TestTapErrorsAreVPPRetvals(t *testing.T) {
 func TestInterfaceIndexesWrapAroundAndSkipUsedOnes(t *testing.T) {
 	b := newTestModel()
 	kept := b.tap(t)
-	b.lastIndex = 1<<16 - 1
+	b.Interfaces.lastIndex = 1<<16 - 1
 	if next := b.tap(t); next == 0 || next == kept {
 		t.Fatalf("index %d is in use", next)
 	}

@@ -19,24 +19,54 @@ func InputNodeIndex(name string) (uint32, error) {
 	return NoIndex, NoSuchNode
 }
 
-// StartTrace records the paths of the next frames of an input node, on each worker.
-func (m *Model) StartTrace(node uint32, frames int) error {
+// Trace holds the last frames that a port received.
+type Trace struct {
+	Name  string
+	Lines []string
+}
+
+// Traces are the records of the packets that ports received, and of their paths.
+type Traces struct {
+	*barrier
+	interfaces *Interfaces
+	frames     int // maximum number of frames per port in List
+}
+
+// SetFrames sets the maximum number of frames per port in List. The packet path always records the last frames.
+func (ts *Traces) SetFrames(frames int) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.frames = frames
+}
+
+// List lists the ports that have received frames, with the last frames.
+func (ts *Traces) List() []Trace {
+	return listInterfaces(ts.interfaces, NoIndex, func(i *iface) (t Trace, ok bool) {
+		if ts.frames > 0 && i.hasPort() {
+			t = Trace{Name: i.Name, Lines: ts.engine.Trace(i.Index, ts.frames)}
+		}
+		return t, len(t.Lines) > 0
+	})
+}
+
+// Start records the paths of the next frames of an input node, on each worker.
+func (ts *Traces) Start(node uint32, frames int) error {
 	if node < firstInputNode || node >= firstInputNode+uint32(forward.InputNodes) {
 		return NoSuchNode
 	}
-	m.engine.StartTrace(forward.InputNode(node-firstInputNode), frames)
+	ts.engine.StartTrace(forward.InputNode(node-firstInputNode), frames)
 	return nil
 }
 
-// ClearTrace ends the recording and forgets the paths.
-func (m *Model) ClearTrace() { m.engine.ClearTrace() }
+// Clear ends the recording and forgets the paths.
+func (ts *Traces) Clear() { ts.engine.ClearTrace() }
 
-// TracePaths returns the recorded paths of each worker in VPP's format.
-func (m *Model) TracePaths() [][]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.engine.TracePaths(func(index uint32) string {
-		if i := m.interfaces[index]; i != nil {
+// Paths returns the recorded paths of each worker in VPP's format.
+func (ts *Traces) Paths() [][]string {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.engine.TracePaths(func(index uint32) string {
+		if i := ts.interfaces.byIndex[index]; i != nil {
 			return i.Name
 		}
 		return "interface " + strconv.Itoa(int(index)) + " (deleted)"

@@ -34,7 +34,14 @@ type VXLANDetails struct {
 	Index uint32
 }
 
-// AddVXLAN creates vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. The routes of the VRF forward
+// VXLANs are the VXLAN tunnels.
+type VXLANs struct {
+	*barrier
+	interfaces *Interfaces
+	fib        *fib
+}
+
+// Add creates vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. The routes of the VRF forward
 // the outer packets, whatever addresses the dataplane has there; without a route they are dropped. The tunnel receives
 // packets if its source is an address of an interface in the VRF.
 //
@@ -42,13 +49,13 @@ type VXLANDetails struct {
 // src/plugins/vxlan): an unknown VRF, two families, equal addresses, a group without interface, an existing tunnel, an
 // unknown next node, an instance in use. Unlike VPP it rejects a VNI or an address that cannot work (INVALID_VALUE),
 // and groups, tunnels of IP packets and other next nodes (UNSUPPORTED).
-func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
-	defer m.change()()
+func (vs *VXLANs) Add(v VXLAN) (uint32, error) {
+	defer vs.change()()
 	v.complete()
-	if err := m.checkVXLANLocked(&v); err != nil {
+	if err := vs.checkNewLocked(&v); err != nil {
 		return NoIndex, err
 	}
-	index, err := m.freeIndexLocked()
+	index, err := vs.interfaces.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
@@ -59,32 +66,34 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 		MAC:     *orRandomMAC(nil), AdminUp: true, LinkUp: true,
 	})
 	i.kind = &v
-	if _, err := m.addLocked(i); err != nil {
+	if _, err := vs.interfaces.addLocked(i); err != nil {
 		return NoIndex, err
 	}
-	m.fib.tables[v.table()].users++
-	m.notify(InterfaceEvent{Index: index, AdminUp: true})
+	vs.fib.tables[v.table()].users++
+	vs.interfaces.notify(InterfaceEvent{Index: index, AdminUp: true})
 	return index, nil
 }
 
-// DeleteVXLAN deletes the tunnel with the given addresses, VNI, VRF and source port, and returns its index.
-func (m *Model) DeleteVXLAN(v VXLAN) (uint32, error) {
-	defer m.change()()
+// Delete deletes the tunnel with the given addresses, VNI, VRF and source port, and returns its index.
+func (vs *VXLANs) Delete(v VXLAN) (uint32, error) {
+	defer vs.change()()
 	v.complete()
-	if err := m.checkEndsLocked(v); err != nil {
+	if err := vs.checkEndsLocked(v); err != nil {
 		return NoIndex, err
 	}
-	i := m.vxlanLocked(v)
+	i := vs.findLocked(v)
 	if i == nil {
 		return NoIndex, NoSuchEntry
 	}
-	m.deleteLocked(i)
+	vs.interfaces.deleteLocked(i)
 	return i.Index, nil
 }
 
-// VXLANs lists the tunnel of the given index, or all for NoIndex.
-func (m *Model) VXLANs(index uint32) []VXLANDetails {
-	return listKind(m, index, func(i *iface, v *VXLAN) VXLANDetails { return VXLANDetails{VXLAN: *v, Index: i.Index} })
+// List lists the tunnel of the given index, or all for NoIndex.
+func (vs *VXLANs) List(index uint32) []VXLANDetails {
+	return listKind(vs.interfaces, index, func(i *iface, v *VXLAN) VXLANDetails {
+		return VXLANDetails{VXLAN: *v, Index: i.Index}
+	})
 }
 
 // complete sets defaults.
@@ -106,23 +115,23 @@ func (v *VXLAN) table() forward.TableKey {
 }
 
 // checkEndsLocked validates the fields that VPP validates for add and delete.
-func (m *Model) checkEndsLocked(v VXLAN) error {
+func (vs *VXLANs) checkEndsLocked(v VXLAN) error {
 	switch {
-	case m.fib.tables[v.table()] == nil:
+	case vs.fib.tables[v.table()] == nil:
 		return NoSuchFIB
 	case v.Source.Is4() != v.Destination.Is4():
 		return InvalidValue
 	case v.Source == v.Destination:
 		return SameSrcDst
-	case v.Destination.IsMulticast() && m.interfaces[v.MulticastInterface] == nil:
+	case v.Destination.IsMulticast() && vs.interfaces.byIndex[v.MulticastInterface] == nil:
 		return InvalidSwIfIndex
 	}
 	return nil
 }
 
-// checkVXLANLocked validates a new tunnel and allocates the instance.
-func (m *Model) checkVXLANLocked(v *VXLAN) error {
-	if err := m.checkEndsLocked(*v); err != nil {
+// checkNewLocked validates a new tunnel and allocates the instance.
+func (vs *VXLANs) checkNewLocked(v *VXLAN) error {
+	if err := vs.checkEndsLocked(*v); err != nil {
 		return err
 	}
 	switch {
@@ -130,12 +139,12 @@ func (m *Model) checkVXLANLocked(v *VXLAN) error {
 		return Unsupported
 	case v.VNI == 0 || v.VNI > frame.MaxVNI || !isHost(v.Source) || !isHost(v.Destination):
 		return InvalidValue
-	case m.vxlanLocked(*v) != nil:
+	case vs.findLocked(*v) != nil:
 		return TunnelExist
 	case v.DecapNext != decapToBridge:
 		return InvalidDecapNext
 	}
-	instance, free := chooseInstance(m, v.Instance, func(v *VXLAN) uint32 { return v.Instance })
+	instance, free := chooseInstance(vs.interfaces, v.Instance, func(v *VXLAN) uint32 { return v.Instance })
 	if !free {
 		return InstanceInUse
 	}
@@ -146,9 +155,9 @@ func (m *Model) checkVXLANLocked(v *VXLAN) error {
 // isHost reports whether a can be the source and destination of packets.
 func isHost(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6() }
 
-// vxlanLocked returns the tunnel that receives the same packets.
-func (m *Model) vxlanLocked(v VXLAN) *iface {
-	for _, i := range m.interfaces {
+// findLocked returns the tunnel that receives the same packets.
+func (vs *VXLANs) findLocked(v VXLAN) *iface {
+	for _, i := range vs.interfaces.byIndex {
 		if o := kindOf[VXLAN](i); o != nil && o.VNI == v.VNI && o.Destination == v.Destination &&
 			o.Source == v.Source &&
 			o.SourcePort == v.SourcePort && o.VRF == v.VRF {
@@ -156,6 +165,13 @@ func (m *Model) vxlanLocked(v VXLAN) *iface {
 		}
 	}
 	return nil
+}
+
+// releaseLocked ends the use of a VRF by a deleted tunnel.
+func (vs *VXLANs) releaseLocked(i *iface) {
+	if v := kindOf[VXLAN](i); v != nil {
+		vs.fib.release(v.table())
+	}
 }
 
 // tunnel returns the tunnel for the engine.

@@ -23,7 +23,7 @@ func vxlanBetween(source, destination string) VXLAN {
 
 func (b *testModel) vxlan(t *testing.T, v VXLAN) uint32 {
 	t.Helper()
-	index, err := b.AddVXLAN(v)
+	index, err := b.VXLANs.Add(v)
 	do(t, err)
 	return index
 }
@@ -72,10 +72,10 @@ func TestVXLANRetvals(t *testing.T) {
 			b.vxlan(t, good)
 			v := good
 			c.change(&v)
-			if index, err := b.AddVXLAN(v); !errors.Is(err, c.want) || index != NoIndex {
+			if index, err := b.VXLANs.Add(v); !errors.Is(err, c.want) || index != NoIndex {
 				t.Errorf("%d, %v, wanted %v", index, err, c.want)
 			}
-			if len(b.VXLANs(NoIndex)) != 1 {
+			if len(b.VXLANs.List(NoIndex)) != 1 {
 				t.Error("the rejected tunnel exists")
 			}
 		})
@@ -93,7 +93,7 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 	v.VNI = 12
 	third := b.vxlan(t, v)
 	var names []string
-	for _, i := range b.Interfaces(InterfaceFilter{ByName: true, Name: "vxlan"}) {
+	for _, i := range b.Interfaces.List(InterfaceFilter{ByName: true, Name: "vxlan"}) {
 		names = append(names, i.Name)
 		if !i.AdminUp || !i.LinkUp || i.DevType != "VXLAN" || i.MTU[0] != 9000 || i.MAC.IsZero() {
 			t.Errorf("%+v", i)
@@ -102,15 +102,15 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 	if want := []string{"vxlan_tunnel1", "vxlan_tunnel0", "vxlan_tunnel2"}; !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
-	if d := b.VXLANs(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 ||
+	if d := b.VXLANs.List(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 ||
 		d[0].DecapNext != 1 {
 		t.Errorf("%+v", d)
 	}
 	v.VNI = 11
-	if index, err := b.DeleteVXLAN(v); err != nil || index != first {
+	if index, err := b.VXLANs.Delete(v); err != nil || index != first {
 		t.Error(index, err)
 	}
-	if _, err := b.DeleteVXLAN(v); !errors.Is(err, NoSuchEntry) {
+	if _, err := b.VXLANs.Delete(v); !errors.Is(err, NoSuchEntry) {
 		t.Errorf("deleted twice: %v", err)
 	}
 }
@@ -119,9 +119,9 @@ func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
 func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	b := newTestModel()
 	table := forward.TableKey{Family: forward.IP4, ID: 7}
-	b.AddTable(table, "")
+	b.Tables.Add(table, "")
 	loop := b.loopback(t)
-	do(t, b.SetTable(loop, table))
+	do(t, b.Tables.Set(loop, table))
 	v := vxlanBetween("192.0.2.1", "192.0.2.2")
 	v.VRF = 7
 	index := b.vxlan(t, v)
@@ -136,28 +136,28 @@ func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
 	for what, change := range map[string]func() error{
 		"nothing": func() error { return nil },
 		"an address is added and deleted": func() error {
-			return errors.Join(b.AddAddress(loop, own), b.DeleteAddress(loop, own), b.AddAddress(loop, own))
+			return errors.Join(b.Addresses.Add(loop, own), b.Addresses.Delete(loop, own), b.Addresses.Add(loop, own))
 		},
 	} {
 		do(t, change())
 		var is *forward.Tunnel
 		b.engine.Look(func(s modeltest.State) { is = s.Interfaces[index].Tunnel })
-		if is == nil || *is != want || !b.Interfaces(InterfaceFilter{Index: index})[0].LinkUp {
+		if is == nil || *is != want || !b.Interfaces.List(InterfaceFilter{Index: index})[0].LinkUp {
 			t.Errorf("after %s: %+v", what, is)
 		}
 	}
 	if slices.ContainsFunc(b.events, func(e InterfaceEvent) bool { return e.Index == index }) {
 		t.Errorf("events %+v", b.events)
 	}
-	b.DeleteTable(table)
-	if !slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
+	b.Tables.Delete(table)
+	if !slices.ContainsFunc(b.Tables.List(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the tunnel does not keep its VRF")
 	}
-	do(t, b.DeleteLoopback(loop))
-	if _, err := b.DeleteVXLAN(v); err != nil {
+	do(t, b.Loopbacks.Delete(loop))
+	if _, err := b.VXLANs.Delete(v); err != nil {
 		t.Error(err)
 	}
-	if slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
+	if slices.ContainsFunc(b.Tables.List(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the VRF was not deleted")
 	}
 }

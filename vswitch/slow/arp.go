@@ -8,74 +8,86 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
+// responder answers requests for the MACs of the dataplane's addresses, and learns the MACs of senders.
+type responder struct {
+	link
+	resolver *resolver
+}
+
 // arp answers requests for the interface's own and proxied addresses and learns the MACs of senders.
-func (p *Path) arp(m *Message, now time.Time) {
+func (rp *responder) arp(m *Message, now time.Time) {
 	a, err := frame.ParseARP(frame.Ethernet(m.Bytes()).Payload())
 	if err != nil || a.SenderMAC().IsMulticast() {
-		p.drop(badARP)
+		rp.drop(badARP)
 		return
 	}
 	if a.SenderMAC() != frame.Ethernet(m.Bytes()).Source() {
-		p.drop(otherSender)
+		rp.drop(otherSender)
 		return
 	}
-	i, ok := p.router.Interface(m.Interface)
+	i, ok := rp.router.Interface(m.Interface)
 	if !ok {
-		p.drop(notOurs)
+		rp.drop(notOurs)
 		return
 	}
 	if slices.Contains(i.Addresses, a.Sender()) {
-		p.drop(claimsOurs)
+		rp.drop(claimsOurs)
 		return
 	}
 	if usable4(a.Sender()) {
-		p.claim(claim{m.Interface, a.Sender(), a.SenderMAC(), true}, now)
+		rp.resolver.claim(claim{m.Interface, a.Sender(), a.SenderMAC(), true}, now)
 	}
 	if a.Operation() != frame.ARPRequest {
 		return
 	}
-	if !slices.Contains(i.Addresses, a.Target()) && !p.answersFor4(m.Interface, i, a.Sender(), a.Target()) {
+	if !slices.Contains(i.Addresses, a.Target()) && !rp.answersFor4(m.Interface, i, a.Sender(), a.Target()) {
 		if a.Sender() != a.Target() { // a gratuitous request needs no reply
-			p.drop(notOurs)
+			rp.drop(notOurs)
 		}
 		return
 	}
-	p.sendARP(m.Interface, a.SenderMAC(), frame.ARPFields{
+	rp.sendARP(m.Interface, a.SenderMAC(), frame.ARPFields{
 		Operation: frame.ARPReply, SenderMAC: i.MAC, Sender: a.Target(), TargetMAC: a.SenderMAC(), Target: a.Sender(),
 	})
 }
 
+// link sends frames on interfaces.
+type link struct {
+	router router
+	*causeCounts
+}
+
 // requestARP asks for the MAC of target.
-func (p *Path) requestARP(index uint32, i Interface, target netip.Addr) {
+func (l *link) requestARP(index uint32, i Interface, target netip.Addr) {
 	source, ok := i.source(target)
 	if !ok {
-		p.drop(noSource)
+		l.drop(noSource)
 		return
 	}
-	p.sendARP(index, frame.Broadcast, frame.ARPFields{
+	l.sendARP(index, frame.Broadcast, frame.ARPFields{
 		Operation: frame.ARPRequest, SenderMAC: i.MAC, Sender: source, Target: target,
 	})
 }
 
-func (p *Path) sendARP(index uint32, to frame.MAC, f frame.ARPFields) {
-	m := p.router.Inject()
+func (l *link) sendARP(index uint32, to frame.MAC, f frame.ARPFields) {
+	m := l.router.Inject()
 	if m == nil {
-		p.drop(workerFull)
+		l.drop(workerFull)
 		return
 	}
 	b := m.Room()[:frame.EthernetLen+frame.ARPLen]
 	frame.PutEthernet(b, to, f.SenderMAC, frame.TypeARP)
 	frame.PutARP(b[frame.EthernetLen:], f)
 	m.SetLen(len(b))
-	p.output(m, index)
+	l.output(m, index)
 }
 
 // output sends an injected frame unchanged on an interface.
-func (p *Path) output(m *Message, index uint32) {
+func (l *link) output(m *Message, index uint32) {
 	m.Reason = Output
 	m.Out = index
 	m.Virtio = frame.Virtio{}
-	p.router.Injected()
+	l.router.Injected()
 }
 
 // source selects the source address for target: the first of its family and scope, else the link-local address.

@@ -1,5 +1,7 @@
 package slow
 
+import "sync/atomic"
+
 // cause is the reason why the slow path dropped a packet or a claim.
 type cause uint8
 
@@ -61,11 +63,14 @@ var causeNames = [causes]string{
 	ignored:              "slow-path/no listener",
 }
 
-func (p *Path) drop(c cause) { p.drops[c].Add(1) }
+// causeCounts counts the drops by cause.
+type causeCounts [causes]atomic.Uint64
+
+func (cs *causeCounts) drop(c cause) { cs[c].Add(1) }
 
 // Drops adds the drops since the start to sum, by error counter. Any goroutine may call it.
-func (p *Path) Drops(sum map[string]uint64) {
-	for c := range p.drops {
-		sum[causeNames[c]] += p.drops[c].Load()
+func (cs *causeCounts) Drops(sum map[string]uint64) {
+	for c := range cs {
+		sum[causeNames[c]] += cs[c].Load()
 	}
 }

@@ -16,39 +16,39 @@ var (
 const onLink = 255
 
 // discovery answers solicitations for the interface's own and proxied addresses and learns the MACs of neighbours.
-func (p *Path) discovery(m *Message, now time.Time) {
+func (rp *responder) discovery(m *Message, now time.Time) {
 	ip, n, ok := parseDiscovery(m)
 	if !ok {
-		p.drop(badDiscovery)
+		rp.drop(badDiscovery)
 		return
 	}
-	i, ok := p.router.Interface(m.Interface)
+	i, ok := rp.router.Interface(m.Interface)
 	if !ok || i.holds(ip.Source()) {
-		p.drop(notOurs6)
+		rp.drop(notOurs6)
 		return
 	}
 	if n.Type() == frame.ICMP6Advert {
-		p.advertised(m.Interface, n, now)
+		rp.advertised(m.Interface, n, now)
 		return
 	}
 	source := ip.Source()
-	if !i.holds(n.Target()) && !p.answersFor6(m.Interface, i, source, n.Target()) {
-		p.drop(notOurs6)
+	if !i.holds(n.Target()) && !rp.answersFor6(m.Interface, i, source, n.Target()) {
+		rp.drop(notOurs6)
 		return
 	}
 	if mac, ok := n.LinkAddress(frame.NDSourceLink); ok && usable6(source, mac) {
-		p.claim(claim{m.Interface, source, mac, true}, now)
+		rp.resolver.claim(claim{m.Interface, source, mac, true}, now)
 	}
-	p.advertise(m, i, n.Target())
+	rp.advertise(m, i, n.Target())
 }
 
-func (p *Path) advertised(index uint32, n frame.ND, now time.Time) {
+func (rp *responder) advertised(index uint32, n frame.ND, now time.Time) {
 	mac, ok := n.LinkAddress(frame.NDTargetLink)
 	if !ok || !usable6(n.Target(), mac) {
-		p.drop(badDiscovery)
+		rp.drop(badDiscovery)
 		return
 	}
-	p.claim(claim{index, n.Target(), mac, n.Flags()&frame.NDFlagOverride != 0}, now)
+	rp.resolver.claim(claim{index, n.Target(), mac, n.Flags()&frame.NDFlagOverride != 0}, now)
 }
 
 // parseDiscovery applies the rules of RFC 4861 7.1.1 and 7.1.2.
@@ -72,7 +72,7 @@ func parseDiscovery(m *Message) (frame.IPv6, frame.ND, bool) {
 }
 
 // advertise answers the solicitation in m. The answer to duplicate address detection goes to all nodes.
-func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
+func (rp *responder) advertise(m *Message, i Interface, target netip.Addr) {
 	e := frame.Ethernet(m.Bytes())
 	asker := frame.IPv6(e.Payload()).Source()
 	to := asker
@@ -83,23 +83,23 @@ func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
 		mac = allNodesMAC
 		flags = frame.NDFlagOverride
 	}
-	p.sendND(m.Interface, ndAddresses{mac, i.MAC, target, to}, frame.NDFields{
+	rp.sendND(m.Interface, ndAddresses{mac, i.MAC, target, to}, frame.NDFields{
 		Type: frame.ICMP6Advert, Flags: flags, Target: target, Option: frame.NDTargetLink, Link: i.MAC,
 	})
 }
 
 // solicit asks for the MAC of target.
-func (p *Path) solicit(index uint32, i Interface, target netip.Addr) {
+func (l *link) solicit(index uint32, i Interface, target netip.Addr) {
 	source := i.LinkLocal
 	if !source.IsValid() {
 		var ok bool
 		if source, ok = i.source(target); !ok {
-			p.drop(noSource6)
+			l.drop(noSource6)
 			return
 		}
 	}
 	group, mac := frame.SolicitedNode(target)
-	p.sendND(index, ndAddresses{mac, i.MAC, source, group}, frame.NDFields{
+	l.sendND(index, ndAddresses{mac, i.MAC, source, group}, frame.NDFields{
 		Type: frame.ICMP6Solicit, Target: target, Option: frame.NDSourceLink, Link: i.MAC,
 	})
 }
@@ -109,10 +109,10 @@ type ndAddresses struct {
 	from, to       netip.Addr
 }
 
-func (p *Path) sendND(index uint32, v ndAddresses, f frame.NDFields) {
-	m := p.router.Inject()
+func (l *link) sendND(index uint32, v ndAddresses, f frame.NDFields) {
+	m := l.router.Inject()
 	if m == nil {
-		p.drop(workerFull)
+		l.drop(workerFull)
 		return
 	}
 	b := m.Room()[:frame.EthernetLen+frame.IPv6Len+frame.NDLinkLen]
@@ -124,7 +124,7 @@ func (p *Path) sendND(index uint32, v ndAddresses, f frame.NDFields) {
 	frame.PutND(body, f)
 	frame.ICMP(body).PutChecksum(pseudo6(v.from, v.to, len(body)))
 	m.SetLen(len(b))
-	p.output(m, index)
+	l.output(m, index)
 }
 
 func pseudo6(source, destination netip.Addr, length int) uint16 {

@@ -5,7 +5,6 @@ package slow
 import (
 	"context"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/weftnet/weft/vswitch/frame"
@@ -31,17 +30,13 @@ type router interface {
 
 // Path is the slow path. One goroutine owns it; only Drops may be called from others.
 type Path struct {
-	router     router
-	bell       *Bell
-	rings      []*Ring[Message]
-	neighbours map[neighbourKey]*resolution
-	due        time.Time      // when the next resolution is due; zero: no resolution
-	senders    map[uint32]int // resolutions by sender
-	errors     errorLimit
-	fragments  reassembler
-
-	identification uint16 // of the last IPv4 packet that the dataplane made
-	drops          [causes]atomic.Uint64
+	link
+	bell      *Bell
+	rings     []*Ring[Message]
+	responder responder
+	resolver  *resolver
+	icmp      *icmpResponder
+	fragments reassembler
 }
 
 // burst is the number of messages that are handled of one ring before the next ring.
@@ -49,12 +44,17 @@ const burst = 32
 
 // New creates a slow path that reads rings. Writers wake it with bell.
 func New(r router, bell *Bell, rings []*Ring[Message]) *Path {
+	l := link{router: r, causeCounts: new(causeCounts)}
+	icmp := &icmpResponder{link: l, errors: errorLimit{}}
+	resolver := newResolver(l, icmp)
 	return &Path{
-		router: r, bell: bell, rings: rings,
-		neighbours: map[neighbourKey]*resolution{},
-		senders:    map[uint32]int{},
-		errors:     errorLimit{},
-		fragments:  reassembler{senders: map[uint32][]*reassembly{}},
+		link:      l,
+		bell:      bell,
+		rings:     rings,
+		responder: responder{link: l, resolver: resolver},
+		resolver:  resolver,
+		icmp:      icmp,
+		fragments: reassembler{senders: map[uint32][]*reassembly{}},
 	}
 }
 
@@ -84,8 +84,8 @@ func (p *Path) Step(now time.Time) time.Time {
 			r.Advance()
 		}
 	}
-	p.drops[fragmentsMissing].Add(p.fragments.expire(now))
-	return earlier(p.tick(now), p.fragments.due)
+	p.causeCounts[fragmentsMissing].Add(p.fragments.expire(now))
+	return earlier(p.resolver.tick(now), p.fragments.due)
 }
 
 func (p *Path) idle() bool {
@@ -101,14 +101,14 @@ func (p *Path) idle() bool {
 func (p *Path) handle(m *Message, now time.Time) {
 	switch m.Reason {
 	case ARP:
-		p.arp(m, now)
+		p.responder.arp(m, now)
 	case Discovery:
-		p.discovery(m, now)
+		p.responder.discovery(m, now)
 	case Received:
 		p.received(m, now)
 	case Unresolved:
-		p.resolve(m, now)
+		p.resolver.resolve(m, now)
 	default:
-		p.refuse(m, now)
+		p.icmp.refuse(m, now)
 	}
 }

@@ -16,21 +16,21 @@ type Proxied struct {
 
 // answersFor4 reports whether the interface answers an ARP request for a proxied address. It never answers for the
 // sender's own address nor for a neighbour on the same link.
-func (p *Path) answersFor4(index uint32, i Interface, sender, target netip.Addr) bool {
+func (rp *responder) answersFor4(index uint32, i Interface, sender, target netip.Addr) bool {
 	if sender == target {
 		return false
 	}
 	for _, r := range i.Proxied.Ranges {
 		if r.Low.Compare(target) <= 0 && target.Compare(r.High) <= 0 {
-			return !p.isNeighbour(index, target)
+			return !rp.isNeighbour(index, target)
 		}
 	}
 	return false
 }
 
 // answersFor6 is answersFor4 for a neighbour solicitation. As in VPP, All does not apply to link-local sources.
-func (p *Path) answersFor6(index uint32, i Interface, source, target netip.Addr) bool {
-	if source == target || p.isNeighbour(index, target) {
+func (rp *responder) answersFor6(index uint32, i Interface, source, target netip.Addr) bool {
+	if source == target || rp.isNeighbour(index, target) {
 		return false
 	}
 	if behind, ok := i.Proxied.Hosts[target]; ok {
@@ -39,7 +39,7 @@ func (p *Path) answersFor6(index uint32, i Interface, source, target netip.Addr)
 	return i.Proxied.All && !source.IsUnspecified() && !source.IsLinkLocalUnicast() && !target.IsLinkLocalUnicast()
 }
 
-func (p *Path) isNeighbour(index uint32, a netip.Addr) bool {
-	_, _, known := p.router.Neighbour(index, a)
+func (rp *responder) isNeighbour(index uint32, a netip.Addr) bool {
+	_, _, known := rp.router.Neighbour(index, a)
 	return known
 }

@@ -88,10 +88,10 @@ func (p *Path) receivedWhole(m *Message, now time.Time) {
 		return
 	}
 	if k.protocol == k.icmp() {
-		p.echo(m, k)
+		p.icmp.echo(m, k)
 		return
 	}
-	p.refuse(m, now)
+	p.icmp.refuse(m, now)
 }
 
 // icmp returns the protocol number of ICMP or ICMPv6, by the packet's family.
@@ -102,7 +102,7 @@ func (k packet) icmp() uint8 {
 	return frame.ProtocolICMPv6
 }
 
-func (p *Path) echo(m *Message, k packet) {
+func (ic *icmpResponder) echo(m *Message, k packet) {
 	icmp, err := frame.ParseICMP(k.ip[k.header:])
 	request := uint8(frame.ICMPEcho)
 	reply := uint8(frame.ICMPEchoReply)
@@ -114,23 +114,23 @@ func (p *Path) echo(m *Message, k packet) {
 	}
 	switch {
 	case err != nil || !icmp.ChecksumValid(pseudo):
-		p.drop(badICMP)
+		ic.drop(badICMP)
 		return
 	case icmp.Type() != request:
-		p.drop(ignored)
+		ic.drop(ignored)
 		return
 	}
-	out := p.router.Inject()
+	out := ic.router.Inject()
 	if out == nil {
-		p.drop(workerFull)
+		ic.drop(workerFull)
 		return
 	}
-	body := p.reply(out, m, reflect(k, k.destination, len(icmp), echoTTL))
+	body := ic.reply(out, m, reflect(k, k.destination, len(icmp), echoTTL))
 	copy(body, icmp)
 	frame.ICMP(body).SetType(reply, 0)
 	// The sum of the pseudo header does not depend on the order of the addresses.
 	frame.ICMP(body).PutChecksum(pseudo)
-	p.send(out, m, k.source)
+	ic.send(out, m, k.source)
 }
 
 // reflect returns the IP fields of an answer from source to the packet's sender.
@@ -140,7 +140,7 @@ func reflect(k packet, source netip.Addr, length int, ttl uint8) frame.IPFields 
 
 // reply writes the Ethernet and IP headers of an answer to m and returns the space for its ICMP message. The MACs suit
 // an answer on the same link; routing rewrites them.
-func (p *Path) reply(out, m *Message, f frame.IPFields) []byte {
+func (ic *icmpResponder) reply(out, m *Message, f frame.IPFields) []byte {
 	e := frame.Ethernet(m.Bytes())
 	header := frame.IPv6Len
 	if f.Source.Is4() {
@@ -149,8 +149,8 @@ func (p *Path) reply(out, m *Message, f frame.IPFields) []byte {
 	b := out.Room()[:frame.EthernetLen+header+f.PayloadLen]
 	frame.PutEthernet(b, e.Source(), e.Destination(), e.Type())
 	if f.Source.Is4() {
-		p.identification++ // a worker may fragment the answer
-		f.Identification = p.identification
+		ic.identification++ // a worker may fragment the answer
+		f.Identification = ic.identification
 		frame.PutIPv4(b[frame.EthernetLen:], f)
 	} else {
 		frame.PutIPv6(b[frame.EthernetLen:], f)
@@ -160,16 +160,16 @@ func (p *Path) reply(out, m *Message, f frame.IPFields) []byte {
 }
 
 // send routes an answer to m back to its sender. A link-local sender gets it on the link of m.
-func (p *Path) send(out, m *Message, to netip.Addr) {
+func (ic *icmpResponder) send(out, m *Message, to netip.Addr) {
 	if to.Is6() && to.IsLinkLocalUnicast() {
-		if i, ok := p.router.Interface(m.Interface); ok {
+		if i, ok := ic.router.Interface(m.Interface); ok {
 			frame.Ethernet(out.Bytes()).Rewrite(frame.Ethernet(m.Bytes()).Source(), i.MAC)
 		}
-		p.output(out, m.Interface)
+		ic.output(out, m.Interface)
 		return
 	}
 	out.Reason = Route
 	out.Interface = m.Interface
 	out.Virtio = frame.Virtio{}
-	p.router.Injected()
+	ic.router.Injected()
 }

@@ -20,37 +20,44 @@ type refusal struct {
 	rest       uint32
 }
 
+// icmpResponder answers packets with ICMP: echo replies and errors.
+type icmpResponder struct {
+	link
+	errors         errorLimit
+	identification uint16 // of the last IPv4 packet that the dataplane made
+}
+
 // refuse sends an ICMP error about m to its sender.
-func (p *Path) refuse(m *Message, now time.Time) {
+func (ic *icmpResponder) refuse(m *Message, now time.Time) {
 	if m.Whole && !frame.Complete(m.Bytes(), &m.Virtio) {
-		p.drop(badICMP)
+		ic.drop(badICMP)
 		return
 	}
 	k, ok := parse(m)
 	if !ok || !k.owed(frame.Ethernet(m.Bytes()).Destination()) {
-		p.drop(noErrorOwed)
+		ic.drop(noErrorOwed)
 		return
 	}
 	r, ok := reason(m, k)
 	if !ok {
-		p.drop(noErrorOwed)
+		ic.drop(noErrorOwed)
 		return
 	}
-	i, _ := p.router.Interface(m.Interface)
+	i, _ := ic.router.Interface(m.Interface)
 	source, ok := i.errorSource(k.source)
 	if m.Reason == Received {
 		source = k.destination
 		ok = true
 	}
 	if !ok {
-		p.drop(noErrorSource)
+		ic.drop(noErrorSource)
 		return
 	}
-	if !p.errors.take(m.Sender, now) {
-		p.drop(rateLimited)
+	if !ic.errors.take(m.Sender, now) {
+		ic.drop(rateLimited)
 		return
 	}
-	p.sendError(m, k, source, r)
+	ic.sendError(m, k, source, r)
 }
 
 // errorSource selects the source of an error to target as VPP does (src/vnet/ip/ip_sas.c): the link-local address for a
@@ -84,17 +91,17 @@ func commonBits(a, b netip.Addr) int {
 	return a.BitLen()
 }
 
-func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
-	out := p.router.Inject()
+func (ic *icmpResponder) sendError(m *Message, k packet, source netip.Addr, r refusal) {
+	out := ic.router.Inject()
 	if out == nil {
-		p.drop(workerFull)
+		ic.drop(workerFull)
 		return
 	}
 	quote := k.ip[:min(len(k.ip), longestError6-frame.IPv6Len-frame.ICMPLen)]
 	if k.source.Is4() {
 		quote = k.ip[:min(len(k.ip), longestError4-frame.IPv4Len-frame.ICMPLen)]
 	}
-	body := p.reply(out, m, reflect(k, source, frame.ICMPLen+len(quote), errorTTL))
+	body := ic.reply(out, m, reflect(k, source, frame.ICMPLen+len(quote), errorTTL))
 	frame.ICMP(body).SetType(r.kind, r.code)
 	frame.ICMP(body).SetRest(r.rest)
 	copy(body[frame.ICMPLen:], quote)
@@ -103,7 +110,7 @@ func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
 		pseudo = pseudo6(source, k.source, len(body))
 	}
 	frame.ICMP(body).PutChecksum(pseudo)
-	p.send(out, m, k.source)
+	ic.send(out, m, k.source)
 }
 
 // reason returns the ICMP or ICMPv6 error for the reason of m, or false if no error is sent.

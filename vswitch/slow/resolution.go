@@ -47,105 +47,123 @@ type claim struct {
 	override bool
 }
 
+// resolver resolves the MACs of neighbours. Frames to a neighbour wait for its MAC.
+type resolver struct {
+	link
+	icmp       *icmpResponder
+	neighbours map[neighbourKey]*resolution
+	due        time.Time      // when the next resolution is due; zero: no resolution
+	senders    map[uint32]int // resolutions by sender
+}
+
+func newResolver(l link, icmp *icmpResponder) *resolver {
+	return &resolver{
+		link:       l,
+		icmp:       icmp,
+		neighbours: map[neighbourKey]*resolution{},
+		senders:    map[uint32]int{},
+	}
+}
+
 // resolve queues a frame until its neighbour is known, and sends requests for the neighbour.
-func (p *Path) resolve(m *Message, now time.Time) {
+func (rs *resolver) resolve(m *Message, now time.Time) {
 	key := neighbourKey{m.Out, m.Target}
-	if mac, _, ok := p.router.Neighbour(m.Out, m.Target); ok {
-		p.forward(m.Out, mac, waiting{m.Interface, m.Sender, m.Virtio, m.Bytes()}, m.Whole)
+	if mac, _, ok := rs.router.Neighbour(m.Out, m.Target); ok {
+		rs.forward(m.Out, mac, waiting{m.Interface, m.Sender, m.Virtio, m.Bytes()}, m.Whole)
 		return
 	}
-	r := p.neighbours[key]
+	r := rs.neighbours[key]
 	if r == nil {
-		if len(p.neighbours) >= maxResolutions {
-			p.drop(tableFull)
-			if !p.makeRoom(m.Sender) {
+		if len(rs.neighbours) >= maxResolutions {
+			rs.drop(tableFull)
+			if !rs.makeRoom(m.Sender) {
 				return
 			}
 		}
 		r = &resolution{sender: m.Sender}
-		p.neighbours[key] = r
-		p.senders[m.Sender]++
-		p.keep(r, m)
-		p.ask(key, r, now)
+		rs.neighbours[key] = r
+		rs.senders[m.Sender]++
+		rs.keep(r, m)
+		rs.ask(key, r, now)
 		return
 	}
 	if !r.mac.IsZero() {
-		p.router.Learned(m.Out, m.Target, r.mac)
-		p.forward(m.Out, r.mac, waiting{m.Interface, m.Sender, m.Virtio, m.Bytes()}, m.Whole)
+		rs.router.Learned(m.Out, m.Target, r.mac)
+		rs.forward(m.Out, r.mac, waiting{m.Interface, m.Sender, m.Virtio, m.Bytes()}, m.Whole)
 		return
 	}
-	p.keep(r, m)
+	rs.keep(r, m)
 }
 
 // makeRoom removes a resolution of the sender with most of them, unless that is this one. So a pod that scans addresses
 // does not prevent others from resolving theirs.
-func (p *Path) makeRoom(sender uint32) bool {
+func (rs *resolver) makeRoom(sender uint32) bool {
 	most := sender
-	for s, n := range p.senders {
-		if n > p.senders[most] {
+	for s, n := range rs.senders {
+		if n > rs.senders[most] {
 			most = s
 		}
 	}
-	if p.senders[most] <= p.senders[sender]+1 {
+	if rs.senders[most] <= rs.senders[sender]+1 {
 		return false
 	}
-	for key, r := range p.neighbours {
+	for key, r := range rs.neighbours {
 		if r.sender == most {
-			p.remove(key, r)
+			rs.remove(key, r)
 			return true
 		}
 	}
 	return false
 }
 
-func (p *Path) remove(key neighbourKey, r *resolution) {
-	delete(p.neighbours, key)
-	p.senders[r.sender]--
-	if p.senders[r.sender] == 0 {
-		delete(p.senders, r.sender)
+func (rs *resolver) remove(key neighbourKey, r *resolution) {
+	delete(rs.neighbours, key)
+	rs.senders[r.sender]--
+	if rs.senders[r.sender] == 0 {
+		delete(rs.senders, r.sender)
 	}
 }
 
-func (p *Path) keep(r *resolution, m *Message) {
+func (rs *resolver) keep(r *resolution, m *Message) {
 	switch {
 	case !m.Whole:
-		p.drop(truncated)
+		rs.drop(truncated)
 	case len(r.waiting) >= queueDepth:
-		p.drop(queueFull)
+		rs.drop(queueFull)
 	default:
 		r.waiting = append(r.waiting, waiting{m.Interface, m.Sender, m.Virtio, append([]byte(nil), m.Bytes()...)})
 	}
 }
 
-func (p *Path) ask(key neighbourKey, r *resolution, now time.Time) {
+func (rs *resolver) ask(key neighbourKey, r *resolution, now time.Time) {
 	r.asked++
 	r.due = now.Add(askEvery)
-	p.expect(r.due)
-	i, ok := p.router.Interface(key.index)
+	rs.expect(r.due)
+	i, ok := rs.router.Interface(key.index)
 	if !ok || !i.Up {
 		return
 	}
 	if key.addr.Is4() {
-		p.requestARP(key.index, i, key.addr)
+		rs.requestARP(key.index, i, key.addr)
 		return
 	}
-	p.solicit(key.index, i, key.addr)
+	rs.solicit(key.index, i, key.addr)
 }
 
 // claim handles the MAC that a neighbour announced: it completes a resolution or updates a learned neighbour. It adds
 // no entry for unknown neighbours and never changes a static entry.
-func (p *Path) claim(c claim, now time.Time) {
-	mac, static, known := p.router.Neighbour(c.index, c.addr)
+func (rs *resolver) claim(c claim, now time.Time) {
+	mac, static, known := rs.router.Neighbour(c.index, c.addr)
 	if known && static {
 		if mac != c.mac {
-			p.drop(staticClaim)
+			rs.drop(staticClaim)
 		}
 		return
 	}
-	r := p.neighbours[neighbourKey{c.index, c.addr}]
+	r := rs.neighbours[neighbourKey{c.index, c.addr}]
 	if r == nil {
 		if known && mac != c.mac && c.override {
-			p.router.Learned(c.index, c.addr, c.mac)
+			rs.router.Learned(c.index, c.addr, c.mac)
 		}
 		return
 	}
@@ -154,23 +172,23 @@ func (p *Path) claim(c claim, now time.Time) {
 	}
 	r.mac = c.mac
 	r.due = now.Add(learnedFor)
-	p.expect(r.due)
-	p.router.Learned(c.index, c.addr, c.mac)
+	rs.expect(r.due)
+	rs.router.Learned(c.index, c.addr, c.mac)
 	for _, w := range r.waiting {
-		p.forward(c.index, c.mac, w, true)
+		rs.forward(c.index, c.mac, w, true)
 	}
 	r.waiting = nil
 }
 
-func (p *Path) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
+func (rs *resolver) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
 	if !whole {
-		p.drop(truncated)
+		rs.drop(truncated)
 		return
 	}
-	i, ok := p.router.Interface(out)
-	m := p.router.Inject()
+	i, ok := rs.router.Interface(out)
+	m := rs.router.Inject()
 	if m == nil || !ok {
-		p.drop(workerFull)
+		rs.drop(workerFull)
 		return
 	}
 	m.Fill(w.frame)
@@ -178,45 +196,45 @@ func (p *Path) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
 	m.Reason = Output
 	m.Out = out
 	m.Virtio = w.virtio
-	p.router.Injected()
+	rs.router.Injected()
 }
 
 // tick repeats the requests that are due and gives up after askTimes. It returns when the next resolution is due.
-func (p *Path) tick(now time.Time) time.Time {
-	if now.Before(p.due) {
-		return p.due
+func (rs *resolver) tick(now time.Time) time.Time {
+	if now.Before(rs.due) {
+		return rs.due
 	}
-	p.due = time.Time{}
-	for key, r := range p.neighbours {
+	rs.due = time.Time{}
+	for key, r := range rs.neighbours {
 		switch {
 		case now.Before(r.due):
 		case !r.mac.IsZero():
-			p.remove(key, r)
+			rs.remove(key, r)
 			continue
 		case r.asked >= askTimes:
-			p.remove(key, r)
-			p.giveUp(r, now)
+			rs.remove(key, r)
+			rs.giveUp(r, now)
 			continue
 		default:
-			p.ask(key, r, now)
+			rs.ask(key, r, now)
 		}
-		p.expect(r.due)
+		rs.expect(r.due)
 	}
-	return p.due
+	return rs.due
 }
 
 // expect makes tick check the resolutions no later than at due.
-func (p *Path) expect(due time.Time) {
-	if p.due.IsZero() || due.Before(p.due) {
-		p.due = due
+func (rs *resolver) expect(due time.Time) {
+	if rs.due.IsZero() || due.Before(rs.due) {
+		rs.due = due
 	}
 }
 
-func (p *Path) giveUp(r *resolution, now time.Time) {
-	p.drop(unanswered)
+func (rs *resolver) giveUp(r *resolution, now time.Time) {
+	rs.drop(unanswered)
 	for _, w := range r.waiting {
 		m := Message{Reason: HostUnreached, Interface: w.received, Sender: w.sender, Virtio: w.virtio}
 		m.Fill(w.frame)
-		p.refuse(&m, now)
+		rs.icmp.refuse(&m, now)
 	}
 }

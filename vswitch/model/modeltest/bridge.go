@@ -14,70 +14,73 @@ type BridgedMAC struct {
 	MAC    frame.MAC
 }
 
+// bridging is a model.Bridging.
+type bridging struct{ *recorder }
+
 // Learn makes a bridge domain learn a MAC on an interface.
-func (e *Engine) Learn(bridge uint32, m frame.MAC, on uint32) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.state.Learned[BridgedMAC{bridge, m}] = on
+func (bs *bridging) Learn(bridge uint32, m frame.MAC, on uint32) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	bs.state.Learned[BridgedMAC{bridge, m}] = on
 }
 
 // SetBridge records a bridge domain.
-func (e *Engine) SetBridge(b forward.Bridge) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (bs *bridging) SetBridge(b forward.Bridge) error {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
 	all := slices.Clone(b.Members)
 	if b.BVI != forward.NoInterface {
 		all = append(all, forward.BridgeMember{Interface: b.BVI})
 	}
 	for _, m := range all {
-		if _, ok := e.state.Interfaces[m.Interface]; !ok {
+		if _, ok := bs.state.Interfaces[m.Interface]; !ok {
 			return forward.ErrNoInterface
 		}
 	}
 	b.Members = slices.Clone(b.Members)
 	b.Configured = slices.Clone(b.Configured)
-	e.state.Bridges[b.ID] = b
-	e.unpublished = true
+	bs.state.Bridges[b.ID] = b
+	bs.unpublished = true
 	return nil
 }
 
 // DelBridge deletes a bridge domain and its learned MACs.
-func (e *Engine) DelBridge(id uint32) {
-	e.FlushMACs(forward.MACFilter{Bridge: id, Interface: forward.NoInterface})
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.state.Bridges, id)
+func (bs *bridging) DelBridge(id uint32) {
+	bs.FlushMACs(forward.MACFilter{Bridge: id, Interface: forward.NoInterface})
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	delete(bs.state.Bridges, id)
 }
 
 // FlushMACs deletes learned MACs, and publishes.
-func (e *Engine) FlushMACs(f forward.MACFilter) {
-	e.Publish()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	maps.DeleteFunc(e.state.Learned, func(m BridgedMAC, on uint32) bool {
+func (bs *bridging) FlushMACs(f forward.MACFilter) {
+	bs.Publish()
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	maps.DeleteFunc(bs.state.Learned, func(m BridgedMAC, on uint32) bool {
 		return (f.Bridge == 0 || f.Bridge == m.Bridge) && (f.Interface == forward.NoInterface || f.Interface == on)
 	})
 }
 
 // ForgetMAC deletes a learned MAC, and publishes.
-func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
-	e.Publish()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	was, ok := e.state.Learned[BridgedMAC{bridge, m}]
+func (bs *bridging) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
+	bs.Publish()
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	was, ok := bs.state.Learned[BridgedMAC{bridge, m}]
 	if !ok || on != forward.NoInterface && on != was {
 		return false
 	}
-	delete(e.state.Learned, BridgedMAC{bridge, m})
+	delete(bs.state.Learned, BridgedMAC{bridge, m})
 	return true
 }
 
 // LearnedMACs lists the learned MACs.
-func (e *Engine) LearnedMACs(bridge uint32) []forward.LearnedMAC {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (bs *bridging) LearnedMACs(bridge uint32) []forward.LearnedMAC {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
 	var list []forward.LearnedMAC
-	for m, on := range e.state.Learned {
+	for m, on := range bs.state.Learned {
 		if bridge == 0 || bridge == m.Bridge {
 			list = append(list, forward.LearnedMAC{Bridge: m.Bridge, MAC: m.MAC, Interface: on})
 		}

@@ -35,15 +35,17 @@ type State struct {
 
 // Engine is a model.Engine that records its configuration. It forwards nothing.
 type Engine struct {
-	mu          sync.Mutex
-	state       State
-	portErr     error
-	unpublished bool
+	*recorder
+	ports
+	links
+	fibs
+	bridging
+	observer
 }
 
 // New returns an engine with the default VRFs.
 func New() *Engine {
-	return &Engine{state: State{
+	r := &recorder{state: State{
 		Taps:       map[uint32]port.TapConfig{},
 		AFPackets:  map[uint32]port.AFPacketConfig{},
 		Memifs:     map[uint32]port.MemifConfig{},
@@ -56,53 +58,72 @@ func New() *Engine {
 			{Family: forward.IP4}: {}, {Family: forward.IP6}: {},
 		},
 	}}
+	return &Engine{
+		recorder: r,
+		ports:    ports{r},
+		links:    links{r},
+		fibs:     fibs{r},
+		bridging: bridging{r},
+		observer: observer{r},
+	}
+}
+
+// recorder has the state, which all parts of an Engine change.
+type recorder struct {
+	mu          sync.Mutex
+	state       State
+	portErr     error
+	unpublished bool
 }
 
 // FailPorts makes OpenTap, OpenAFPacket and OpenMemif return err, until it is called with nil.
-func (e *Engine) FailPorts(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.portErr = err
+func (r *recorder) FailPorts(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.portErr = err
 }
 
 // Look calls f with the state. f must not keep it.
-func (e *Engine) Look(f func(State)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	f(e.state)
+func (r *recorder) Look(f func(State)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.state)
 }
 
 // change calls f to change the state, which Publish then publishes.
-func (e *Engine) change(f func(s *State)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	f(&e.state)
-	e.unpublished = true
+func (r *recorder) change(f func(s *State)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.state)
+	r.unpublished = true
 }
 
 // Unpublished reports whether there are changes after the last Publish.
-func (e *Engine) Unpublished() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.unpublished
+func (r *recorder) Unpublished() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unpublished
 }
 
 // Publish publishes all changes.
-func (e *Engine) Publish() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unpublished = false
+func (r *recorder) Publish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unpublished = false
 }
 
+// ports is a model.Ports and a model.Adopter.
+type ports struct{ *recorder }
+
 // OpenTap records a tap. Names must be unique in their network namespace.
-func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
-	err := e.open(index, func() error {
-		for _, other := range e.state.Taps {
+func (ps *ports) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
+	err := ps.open(index, func() error {
+		for _, other := range ps.state.Taps {
 			if c.Name != "" && other.Name == c.Name && other.Namespace == c.Namespace {
 				return port.ErrNameInUse
 			}
 		}
-		e.state.Taps[index] = c
+		ps.state.Taps[index] = c
 		return nil
 	})
 	if err != nil {
@@ -112,22 +133,22 @@ func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 }
 
 // open calls record unless the interface has a port or FailPorts has set an error.
-func (e *Engine) open(index uint32, record func() error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.portErr != nil {
-		return e.portErr
+func (ps *ports) open(index uint32, record func() error) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.portErr != nil {
+		return ps.portErr
 	}
-	if e.hasPortLocked(index) {
+	if ps.hasPortLocked(index) {
 		return forward.ErrPortExists
 	}
 	return record()
 }
 
-func (e *Engine) hasPortLocked(index uint32) bool {
-	_, tap := e.state.Taps[index]
-	_, link := e.state.AFPackets[index]
-	_, memif := e.state.Memifs[index]
+func (ps *ports) hasPortLocked(index uint32) bool {
+	_, tap := ps.state.Taps[index]
+	_, link := ps.state.AFPackets[index]
+	_, memif := ps.state.Memifs[index]
 	return tap || link || memif
 }
 
@@ -147,30 +168,30 @@ func tapInfo(index uint32, c port.TapConfig) port.TapInfo {
 }
 
 // OpenAFPacket records an af_packet port. Any link exists.
-func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
-	if err := e.open(index, func() error { e.state.AFPackets[index] = c; return nil }); err != nil {
+func (ps *ports) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
+	if err := ps.open(index, func() error { ps.state.AFPackets[index] = c; return nil }); err != nil {
 		return port.AFPacketInfo{}, err
 	}
 	return port.AFPacketInfo{Ifindex: int(index) + 1, MTU: 1500}, nil
 }
 
 // AdoptTap records a tap.
-func (e *Engine) AdoptTap(index uint32, c port.TapConfig, _ []int) error {
-	_, err := e.OpenTap(index, c)
+func (ps *ports) AdoptTap(index uint32, c port.TapConfig, _ []int) error {
+	_, err := ps.OpenTap(index, c)
 	return err
 }
 
 // AdoptAFPacket records an af_packet port.
-func (e *Engine) AdoptAFPacket(index uint32, c port.AFPacketConfig, _ []int) error {
-	_, err := e.OpenAFPacket(index, c)
+func (ps *ports) AdoptAFPacket(index uint32, c port.AFPacketConfig, _ []int) error {
+	_, err := ps.OpenAFPacket(index, c)
 	return err
 }
 
 // AdoptMemifSocket accepts any socket.
-func (*Engine) AdoptMemifSocket(forward.OpenSocket) error { return nil }
+func (*ports) AdoptMemifSocket(forward.OpenSocket) error { return nil }
 
 // AdoptMemif returns the client that the other engine had.
-func (*Engine) AdoptMemif(_ uint32, from forward.OpenPort) (*port.MemifPeer, error) {
+func (*ports) AdoptMemif(_ uint32, from forward.OpenPort) (*port.MemifPeer, error) {
 	i := from.Memif.Info
 	return &port.MemifPeer{
 		Name:      i.Peer,
@@ -183,36 +204,39 @@ func (*Engine) AdoptMemif(_ uint32, from forward.OpenPort) (*port.MemifPeer, err
 }
 
 // OpenMemif records a memif. A test connects a client with the event forward.PeerConnected.
-func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error {
-	return e.open(index, func() error { e.state.Memifs[index] = c; return nil })
+func (ps *ports) OpenMemif(index uint32, c port.MemifConfig) error {
+	return ps.open(index, func() error { ps.state.Memifs[index] = c; return nil })
 }
 
 // ClosePort deletes the port of an interface.
-func (e *Engine) ClosePort(index uint32) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.hasPortLocked(index) {
+func (ps *ports) ClosePort(index uint32) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if !ps.hasPortLocked(index) {
 		return forward.ErrNoPort
 	}
-	delete(e.state.Taps, index)
-	delete(e.state.AFPackets, index)
-	delete(e.state.Memifs, index)
+	delete(ps.state.Taps, index)
+	delete(ps.state.AFPackets, index)
+	delete(ps.state.Memifs, index)
 	return nil
 }
 
+// links is a model.Links.
+type links struct{ *recorder }
+
 // SetInterface records an interface.
-func (e *Engine) SetInterface(index uint32, i forward.Interface) error {
+func (ls *links) SetInterface(index uint32, i forward.Interface) error {
 	if index >= forward.MaxInterfaces {
 		return forward.ErrNoInterface
 	}
 	i.Addresses = slices.Clone(i.Addresses)
-	e.change(func(s *State) { s.Interfaces[index] = i })
+	ls.change(func(s *State) { s.Interfaces[index] = i })
 	return nil
 }
 
 // DelInterface deletes an interface and its neighbours.
-func (e *Engine) DelInterface(index uint32) {
-	e.change(func(s *State) {
+func (ls *links) DelInterface(index uint32) {
+	ls.change(func(s *State) {
 		delete(s.Interfaces, index)
 		delete(s.Neighbours, index)
 		delete(s.Sessions, index)
@@ -220,8 +244,8 @@ func (e *Engine) DelInterface(index uint32) {
 }
 
 // SetNeighbour records a neighbour. As in the real engine a dynamic neighbour does not replace a static one.
-func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) (err error) {
-	e.change(func(s *State) {
+func (ls *links) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) (err error) {
+	ls.change(func(s *State) {
 		if _, ok := s.Interfaces[index]; !ok {
 			err = forward.ErrNoInterface
 			return
@@ -237,8 +261,8 @@ func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bo
 }
 
 // DelNeighbour deletes a neighbour.
-func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
-	e.change(func(s *State) {
+func (ls *links) DelNeighbour(index uint32, a netip.Addr) {
+	ls.change(func(s *State) {
 		delete(s.Neighbours[index], a)
 		if len(s.Neighbours[index]) == 0 {
 			delete(s.Neighbours, index)
@@ -246,9 +270,12 @@ func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
 	})
 }
 
+// fibs is a model.Fibs.
+type fibs struct{ *recorder }
+
 // AddTable adds an empty table, if it does not exist.
-func (e *Engine) AddTable(k forward.TableKey) {
-	e.change(func(s *State) {
+func (fs *fibs) AddTable(k forward.TableKey) {
+	fs.change(func(s *State) {
 		if s.Tables[k] == nil {
 			s.Tables[k] = map[netip.Prefix]forward.Route{}
 		}
@@ -256,14 +283,14 @@ func (e *Engine) AddTable(k forward.TableKey) {
 }
 
 // DelTable deletes a table.
-func (e *Engine) DelTable(k forward.TableKey) {
-	e.change(func(s *State) { delete(s.Tables, k) })
+func (fs *fibs) DelTable(k forward.TableKey) {
+	fs.change(func(s *State) { delete(s.Tables, k) })
 }
 
 // SetRoute records a route.
-func (e *Engine) SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) (err error) {
+func (fs *fibs) SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) (err error) {
 	r.Paths = slices.Clone(r.Paths)
-	e.change(func(s *State) {
+	fs.change(func(s *State) {
 		switch {
 		case s.Tables[k] == nil:
 			err = forward.ErrNoTable
@@ -278,58 +305,61 @@ func (e *Engine) SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) (
 }
 
 // DelRoute deletes a route.
-func (e *Engine) DelRoute(k forward.TableKey, p netip.Prefix) {
-	e.change(func(s *State) { delete(s.Tables[k], p) })
+func (fs *fibs) DelRoute(k forward.TableKey, p netip.Prefix) {
+	fs.change(func(s *State) { delete(s.Tables[k], p) })
 }
 
 // SetProxies records the proxied addresses.
-func (e *Engine) SetProxies(p forward.Proxies) {
-	e.change(func(s *State) { s.Proxies = p })
+func (fs *fibs) SetProxies(p forward.Proxies) {
+	fs.change(func(s *State) { s.Proxies = p })
 }
 
+// observer is a model.Observer.
+type observer struct{ *recorder }
+
 // Counters returns values that depend on the index.
-func (e *Engine) Counters(index uint32) forward.Counters {
+func (o *observer) Counters(index uint32) forward.Counters {
 	return forward.Counters{RxPackets: uint64(index), RxBytes: 100 * uint64(index)}
 }
 
 // Drops returns a fixed value.
-func (e *Engine) Drops() map[string]uint64 {
+func (o *observer) Drops() map[string]uint64 {
 	return map[string]uint64{"ethernet-input/unknown ethernet type": 7}
 }
 
 // StartTrace does nothing.
-func (e *Engine) StartTrace(forward.InputNode, int) {}
+func (o *observer) StartTrace(forward.InputNode, int) {}
 
 // ClearTrace does nothing.
-func (e *Engine) ClearTrace() {}
+func (o *observer) ClearTrace() {}
 
 // TracePaths returns one path of one worker.
-func (e *Engine) TracePaths(nameOf func(uint32) string) [][]string {
+func (o *observer) TracePaths(nameOf func(uint32) string) [][]string {
 	return [][]string{{"a path on " + nameOf(1)}}
 }
 
 // Trace returns one line.
-func (e *Engine) Trace(index uint32, n int) []string {
+func (o *observer) Trace(index uint32, n int) []string {
 	return []string{fmt.Sprintf("a frame on %d, of %d at most", index, n)}
 }
 
 // Loads returns the load of one worker.
-func (e *Engine) Loads() []forward.Load {
+func (o *observer) Loads() []forward.Load {
 	return []forward.Load{{Elapsed: time.Minute, Asleep: 45 * time.Second, Sleeps: 7, Vectors: 10, Frames: 25}}
 }
 
 // Sessions returns the sessions that RestoreSessions set.
-func (e *Engine) Sessions(index uint32) []forward.Session {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.state.Sessions[index])
+func (o *observer) Sessions(index uint32) []forward.Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.state.Sessions[index])
 }
 
 // RestoreSessions records sessions.
-func (e *Engine) RestoreSessions(index uint32, all []forward.Session) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (o *observer) RestoreSessions(index uint32, all []forward.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if len(all) > 0 {
-		e.state.Sessions[index] = slices.Clone(all)
+		o.state.Sessions[index] = slices.Clone(all)
 	}
 }
