@@ -14,6 +14,7 @@ import (
 type Planned struct {
 	Attachment *pod.Attachment  // nil after an error
 	Change     eventloop.Change // what would be committed; empty after an error
+	Notes      []string         // for people
 }
 
 // plannedContainer stands for the ID of a container that a runtime has not chosen yet. Names of objects are made from
@@ -47,11 +48,15 @@ func (m *Manager) Plan(
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
 		return nil, err
 	}
+	notes, err := m.plannedClaims(ctx, ev)
+	if err != nil {
+		return nil, err
+	}
 	planned, err := m.config.Loop.Plan(ctx, ev, "devicemanager")
 	if err != nil {
 		return nil, err
 	}
-	return &Planned{Attachment: ev.Attachment, Change: planned.Change}, nil
+	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: notes}, nil
 }
 
 // WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the
