@@ -62,7 +62,8 @@ func TestAPlanWithPersistentIPsNeedsNoClaim(t *testing.T) {
 		ev.Attachment = &pod.Attachment{Key: ev.Key}
 		return nil
 	}
-	result, err := n.Plan(t.Context(), pod.ID{Namespace: "shop", Name: "cart-0", UID: "u"}, persistent, nil)
+	id := pod.ID{Namespace: "shop", Name: "cart-0", UID: "u"}
+	result, err := n.Plan(t.Context(), id, persistent, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestAPlanWithPersistentIPsNeedsNoClaim(t *testing.T) {
 		t.Errorf("planned with %+v, asked for %v", planned, store.asked)
 	}
 	store.claim = pod.IPAMClaim{Namespace: "shop", Name: "cart-0.t1", Network: "blue", UID: "made"}
-	if result, err = n.Plan(t.Context(), pod.ID{Namespace: "shop", Name: "cart-0", UID: "u"}, persistent, nil); err != nil {
+	if result, err = n.Plan(t.Context(), id, persistent, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(result.Notes) != 0 || planned.UID != "made" {

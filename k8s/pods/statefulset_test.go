@@ -22,7 +22,10 @@ func TestOnlyPodsOfStatefulSetsKeepTheirNames(t *testing.T) {
 		{"db-0", owner("apps/v1", "StatefulSet", "db"), ""},
 		{"db-12", owner("apps/v1", "StatefulSet", "db"), ""},
 		{"db-0", nil, "no controller"},
-		{"db-0", []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "u"}}, "no controller"},
+		{
+			"db-0", []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "u"}},
+			"no controller",
+		},
 		{"web-5d8", owner("apps/v1", "ReplicaSet", "web"), "ReplicaSet web"},
 		{"db-0", owner("apps.example.com/v1", "StatefulSet", "db"), "StatefulSet db"},
 		// a user can set owners
