@@ -70,9 +70,12 @@ func printAddresses(p *printer, reply *operatorv1.AddressesReply) {
 }
 
 // leaseOwner names the owner of an address: NAMESPACE/NAME:INTERFACE; the node; or the attachment if its pod is
-// unknown, because it is deleted or has no pod.
+// unknown, because it is deleted or has no pod. The IPAMClaim that holds the address for the next pod follows.
 func leaseOwner(l *operatorv1.Lease) string {
-	if l.Pod.GetName() != "" {
+	switch {
+	case l.Pod.GetName() != "" && l.Claim != "":
+		return interfaceName(l.Pod, "", l.Interface) + ", IPAMClaim " + l.Claim
+	case l.Pod.GetName() != "":
 		return interfaceName(l.Pod, "", l.Interface)
 	}
 	if l.State == "internal" {

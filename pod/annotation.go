@@ -155,7 +155,8 @@ type AddressRequest struct {
 	MAC netaddr.MAC    // of the pod's end; zero: any
 	IPs []netip.Prefix // at most one of each family, a single address unless the request has a prefix length
 
-	IPAMClaim string // name of the claim that holds the addresses, in the namespace of the pod; "": none
+	IPAMClaim     string // name of the claim that holds the addresses, in the namespace of the pod; "": none
+	PersistentIPs bool   // a claim with the pod's name holds the addresses, see ReplicaClaim
 }
 
 // or returns the request with its zero fields from other.
@@ -166,7 +167,10 @@ func (a AddressRequest) or(other AddressRequest) AddressRequest {
 	if a.MAC.IsZero() {
 		a.MAC = other.MAC
 	}
-	a.IPAMClaim = cmp.Or(a.IPAMClaim, other.IPAMClaim)
+	if a.IPAMClaim == "" { // else the pod refers to a claim itself
+		a.IPAMClaim = other.IPAMClaim
+		a.PersistentIPs = other.PersistentIPs
+	}
 	return a
 }
 
@@ -192,7 +196,7 @@ func interfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 	for i := range requests {
 		o := options[requests[i].Name]
 		delete(options, requests[i].Name)
-		if err := o.ValidateFor(requests[i].Type); err != nil {
+		if err := cmp.Or(o.ValidateFor(requests[i].Type), o.checkPersistent(requests[i].Name)); err != nil {
 			problems = append(problems, problemOf(AnnotationOptions, "%q: %w", requests[i].Name, err))
 			continue
 		}
@@ -373,7 +377,7 @@ func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
 // generalOptions are the options of interfaces of all types.
 var generalOptions = []string{
 	"allowedAddresses", "burst", "defaultRoute", "dns", "dscp", "gateway", "ipForwarding", "ipamClaim", "ips", "mac",
-	"mtu", "rate", "routedPrefixes", "routes", "rxQueues", "txQueues", "virtualRouters", "vlans",
+	"mtu", "persistentIPs", "rate", "routedPrefixes", "routes", "rxQueues", "txQueues", "virtualRouters", "vlans",
 }
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
@@ -384,6 +388,8 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.setMAC(raw)
 	case "ipamClaim":
 		return o.setIPAMClaim(raw)
+	case "persistentIPs":
+		return parseBool(&o.PersistentIPs, raw)
 	case "ips":
 		return o.setIPs(raw)
 	case "routes":

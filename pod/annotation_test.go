@@ -20,7 +20,7 @@ func TestInterfaceRequestsKeepTheirOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{t1 tap default {1400 {02:00:00:00:00:01 [10.5.0.7/32 fd00::7/128] } 2 0 [] false  false false {[] []} []   { 0 0   <nil> <nil>}}   } {v1 veth stub {0 { [] } 1 3 [] false  false false {[] []} []   { 0 0   <nil> <nil>}}   } {m1 memif blue {0 { [] } 0 0 [] false  false false {[] []} []   { 0 0   <nil> <nil>}}   }]` //nolint:dupword // booleans
+	want := `[{t1 tap default {1400 {02:00:00:00:00:01 [10.5.0.7/32 fd00::7/128]  false} 2 0 [] false  false false {[] []} []   { 0 0   <nil> <nil>}}   } {v1 veth stub {0 { []  false} 1 3 [] false  false false {[] []} []   { 0 0   <nil> <nil>}}   } {m1 memif blue {0 { []  false} 0 0 [] false  false false {[] []} []   { 0 0   <nil> <nil>}}   }]` //nolint:dupword // booleans
 	if fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}

@@ -144,7 +144,9 @@ func newEdit(a *Attachment, ev *AddPod) *edit {
 		return e
 	}
 	for _, r := range requests {
-		e.before[r.Name] = r
+		if err := r.nameClaim(ev.ID); err == nil {
+			e.before[r.Name] = r
+		}
 	}
 	return e
 }

@@ -72,6 +72,11 @@ func TestChangesAreWhatThePodRequestsOtherwise(t *testing.T) {
 			is:  annotations("t1/tap/blue", `{"t1":{"mtu":1400}}`, ""),
 			had: had("t1"),
 		},
+		"persistent addresses, unchanged": {
+			was: annotations("t1/tap/blue", `{"t1": {"persistentIPs": true}}`, ""),
+			is:  annotations("t1/tap/blue, t2/tap/red", `{"t1": {"persistentIPs": true}}`, ""),
+			had: had("t1"), want: "made: t2 on network red",
+		},
 		"all annotations are gone": {
 			was: annotations("t1/tap/blue", "", "blue"), had: had("t1", "net1"), want: "removed: t1, net1",
 		},

@@ -230,6 +230,9 @@ func (p ClaimParameters) RequestEach() (r InterfaceRequest, problems []Parameter
 	if r.Options.Memif.Container != "" {
 		say("options", "options: container: the pod's spec says which containers have the claim")
 	}
+	if r.Options.PersistentIPs {
+		say("options", "options: %w", errPersistentClaim)
+	}
 	return r, problems
 }
 

@@ -117,7 +117,13 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 		}
 		taken[r.Name] = true
 	}
-	return slices.Concat(requests, e.Selected, e.Claimed), nil
+	all := slices.Concat(requests, e.Selected, e.Claimed)
+	for i := range all {
+		if err := all[i].nameClaim(e.ID); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // String returns the name of the event in logs and records.

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -16,10 +17,21 @@ type IPAMClaim struct {
 	Network   string       `json:"network"`             // default, or a custom network's name
 	Interface string       `json:"interface,omitempty"` // in the pod; "": any
 	Addresses []netip.Addr `json:"addresses,omitempty"` // none: the first pod gets some
+
+	// Of a claim that weft-controller made for a replica of a StatefulSet:
+	Owner string `json:"owner,omitempty"` // UID of the StatefulSet with which it is deleted; "": none
+	Seed  string `json:"seed,omitempty"`  // of the MAC; "": UID is
 }
 
+// MACSeed returns the text from which the MAC of the interface is derived. The seed of a claim is also that of the next
+// one with its name, if a user deleted the first one.
+func (c IPAMClaim) MACSeed() string { return c.String() + " " + cmp.Or(c.Seed, c.UID) }
+
+// IPAMClaimKind begins the names of claims as holders of addresses.
+const IPAMClaimKind = "IPAMClaim "
+
 // String names the claim, as the holder of its addresses.
-func (c IPAMClaim) String() string { return "IPAMClaim " + c.Namespace + "/" + c.Name }
+func (c IPAMClaim) String() string { return IPAMClaimKind + c.Namespace + "/" + c.Name }
 
 // Suits rejects an interface that the claim is not for.
 func (c IPAMClaim) Suits(name, network string, ips []netip.Prefix) error {

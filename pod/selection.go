@@ -325,6 +325,9 @@ func ParseDefinition(config string) (Definition, error) {
 	if err := d.Options.ValidateFor(d.Type); err != nil {
 		return d, fmt.Errorf(`"options": %w`, err)
 	}
+	if err := d.Options.checkPersistent("any"); err != nil { // the pods name the interface
+		return d, fmt.Errorf(`"options": %w`, err)
+	}
 	return d, nil
 }
 

@@ -17,13 +17,13 @@ func selecting(text string) map[string]string { return map[string]string{Annotat
 func TestSelectionsHaveTwoForms(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "[]",
-		" blue ":                     "[{shop blue net1 { [] }  }]",
-		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 { [] }  } {infra red r0 { [] }  } {shop a.b x1 { [] }  }]",
-		"blue@x1,blue":               "[{shop blue x1 { [] }  } {shop blue net2 { [] }  }]",
+		" blue ":                     "[{shop blue net1 { []  false}  }]",
+		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 { []  false}  } {infra red r0 { []  false}  } {shop a.b x1 { []  false}  }]",
+		"blue@x1,blue":               "[{shop blue x1 { []  false}  } {shop blue net2 { []  false}  }]",
 		"[]":                         "[]",
-		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 { [] }  } {infra red r0 {02:00:00:00:00:07 [10.5.0.7/24 fd05::7/128] }  }]",
-		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {02:00:00:00:00:09 [10.5.0.8/32] }  }]",
-		`[{"name":"blue","default-route":["fd05::1","10.5.0.1"],"gateway":["10.5.0.1","fd05::1"]}]`:                                        "[{shop blue net1 { [] } 10.5.0.1,fd05::1 }]",
+		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 { []  false}  } {infra red r0 {02:00:00:00:00:07 [10.5.0.7/24 fd05::7/128]  false}  }]",
+		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {02:00:00:00:00:09 [10.5.0.8/32]  false}  }]",
+		`[{"name":"blue","default-route":["fd05::1","10.5.0.1"],"gateway":["10.5.0.1","fd05::1"]}]`:                                        "[{shop blue net1 { []  false} 10.5.0.1,fd05::1 }]",
 	} {
 		got, err := Selections(selecting(text), "shop")
 		if err != nil || fmt.Sprint(got) != want {

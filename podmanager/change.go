@@ -18,7 +18,7 @@ func (m *Manager) Change(ctx context.Context, id pod.ID, annotations map[string]
 	}
 	asked := edited(a, annotations)
 	if !a.IsEdited(annotations) {
-		return pod.Changes{}, m.assignAgain(ctx, &asked.AddPod)
+		return pod.Changes{}, nil
 	}
 	c := newCall(ctx, &asked.AddPod)
 	defer c.cancel(nil)
@@ -37,7 +37,11 @@ func (m *Manager) Change(ctx context.Context, id pod.ID, annotations map[string]
 	}
 	m.config.Log.Info("interfaces of the pod changed", "pod", a.Pod.String(), "container", a.Key.ContainerID,
 		"changes", ev.Changes.String())
-	return ev.Changes, m.assignAgain(ctx, &ev.AddPod)
+	ev.Repeated = true // the pod runs, also if its claims cannot be written now
+	if err := m.assign(ctx, &ev.AddPod); err != nil {
+		m.config.Log.Warn("addresses not written to IPAMClaims yet", "pod", a.Pod.String(), "err", err)
+	}
+	return ev.Changes, nil
 }
 
 // edited returns the event of an edit.
@@ -64,13 +68,6 @@ func (m *Manager) changeable(id pod.ID) *pod.Attachment {
 	return newest
 }
 
-// assignAgain writes the addresses of the interfaces to their claims. The pod is connected, whatever happens.
-func (m *Manager) assignAgain(ctx context.Context, ev *pod.AddPod) error {
-	connected := *ev
-	connected.Repeated = true
-	return withCode(m.assign(ctx, &connected), pod.CodeTryAgain, "%s", ev)
-}
-
 // prepareChange collects the inputs of the event before it is queued. Devices are granted as at ADD, except that those
 // of the interfaces that stay are in use.
 func (m *Manager) prepareChange(ctx context.Context, ev *pod.ChangePod) error {
@@ -91,7 +88,7 @@ func (m *Manager) prepareChange(ctx context.Context, ev *pod.ChangePod) error {
 	if err != nil {
 		return ev.Failed(err)
 	}
-	if err := m.ipamClaims(ctx, &ev.AddPod); err != nil {
+	if err := m.readClaims(&ev.AddPod, changes.Made, m.claimReader(ctx, ev.ID)); err != nil {
 		return err
 	}
 	if err := m.grants(ctx, &ev.AddPod); err != nil {

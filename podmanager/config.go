@@ -64,6 +64,10 @@ type Cluster interface {
 type IPAMClaims interface {
 	// IPAMClaim returns a claim of the namespace of a pod.
 	IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error)
+	// FindIPAMClaim is IPAMClaim for a claim that may not exist.
+	FindIPAMClaim(ctx context.Context, namespace, name string) (claim pod.IPAMClaim, exists bool, err error)
+	// ReplicaClaim returns the claim of an interface with the option persistentIPs, which is made for the pod.
+	ReplicaClaim(ctx context.Context, id pod.ID, name string) (pod.IPAMClaim, error)
 	// Assign writes the addresses of an interface of a pod to its claim, which has none.
 	Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error
 }

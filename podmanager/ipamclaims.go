@@ -1,6 +1,7 @@
 package podmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -12,19 +13,37 @@ import (
 // ipamClaims reads the claims that the interfaces of a new pod refer to. What is wrong with the requests the event
 // reports.
 func (m *Manager) ipamClaims(ctx context.Context, ev *pod.AddPod) error {
+	requests, _ := ev.Extra()
+	return m.readClaims(ev, requests, m.claimReader(ctx, ev.ID))
+}
+
+// claimReader returns the function that reads the claim of a request of a pod.
+func (m *Manager) claimReader(ctx context.Context, id pod.ID) func(pod.InterfaceRequest) (pod.IPAMClaim, error) {
+	return func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
+		if r.Options.PersistentIPs {
+			return m.config.Claims.ReplicaClaim(ctx, id, r.Options.IPAMClaim)
+		}
+		return m.config.Claims.IPAMClaim(ctx, id.Namespace, r.Options.IPAMClaim)
+	}
+}
+
+// readClaims sets the claims of the main interface and of requests by a function.
+func (m *Manager) readClaims(
+	ev *pod.AddPod, requests []pod.InterfaceRequest, read func(r pod.InterfaceRequest) (pod.IPAMClaim, error),
+) error {
 	if m.config.Claims == nil || ev.ID.IsZero() {
 		return nil
 	}
-	names := []string{ev.Requested.Options.IPAMClaim}
-	requests, _ := ev.Extra()
-	for _, r := range requests {
-		names = append(names, r.Options.IPAMClaim)
+	if err := ev.NameClaim(); err != nil {
+		return ev.Failed(err)
 	}
-	for _, name := range names {
+	main := pod.InterfaceRequest{Name: ev.Key.IfName, Network: ev.Requested.Network, Options: ev.Requested.Options}
+	for _, r := range slices.Concat([]pod.InterfaceRequest{main}, requests) {
+		name := r.Options.IPAMClaim
 		if _, known := ev.IPAMClaims[name]; known || name == "" {
 			continue
 		}
-		claim, err := m.config.Claims.IPAMClaim(ctx, ev.ID.Namespace, name)
+		claim, err := read(r)
 		if err != nil {
 			return ev.Failed(err)
 		}
@@ -34,6 +53,27 @@ func (m *Manager) ipamClaims(ctx context.Context, ev *pod.AddPod) error {
 		ev.IPAMClaims[name] = claim
 	}
 	return nil
+}
+
+// plannedClaims is ipamClaims for a plan. The claim of a pod that does not exist yet may not exist either: it will hold
+// what the interface gets.
+func (m *Manager) plannedClaims(ctx context.Context, ev *pod.AddPod) (notes []string, _ error) {
+	requests, _ := ev.Extra()
+	err := m.readClaims(ev, requests, func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
+		name := r.Options.IPAMClaim
+		if !r.Options.PersistentIPs {
+			return m.config.Claims.IPAMClaim(ctx, ev.ID.Namespace, name)
+		}
+		claim, exists, err := m.config.Claims.FindIPAMClaim(ctx, ev.ID.Namespace, name)
+		if exists || err != nil {
+			return claim, err
+		}
+		claim = pod.IPAMClaim{Namespace: ev.ID.Namespace, Name: name, Network: cmp.Or(r.Network, pod.DefaultNetwork)}
+		notes = append(notes, claim.String()+
+			" does not exist yet: weft-controller makes it for the pod, if a StatefulSet controls the pod")
+		return claim, nil
+	})
+	return notes, err
 }
 
 // assign writes the addresses of a connected pod to the claims that hold none yet. A new pod whose claim cannot be

@@ -17,9 +17,19 @@ type claimStore struct {
 	gone     error // why there is no claim
 	refuses  error
 	assigned []string
+	asked    []string // for claims of replicas
 }
 
 func (s *claimStore) IPAMClaim(context.Context, string, string) (pod.IPAMClaim, error) {
+	return s.claim, s.gone
+}
+
+func (s *claimStore) FindIPAMClaim(context.Context, string, string) (pod.IPAMClaim, bool, error) {
+	return s.claim, s.gone == nil && s.claim.Name != "", nil
+}
+
+func (s *claimStore) ReplicaClaim(_ context.Context, id pod.ID, name string) (pod.IPAMClaim, error) {
+	s.asked = append(s.asked, id.String()+": "+name)
 	return s.claim, s.gone
 }
 

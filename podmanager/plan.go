@@ -48,11 +48,15 @@ func (m *Manager) Plan(
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
 		return nil, err
 	}
+	notes, err := m.plannedClaims(ctx, ev)
+	if err != nil {
+		return nil, err
+	}
 	planned, err := m.config.Loop.Plan(ctx, ev, "devicemanager")
 	if err != nil {
 		return nil, err
 	}
-	return &Planned{Attachment: ev.Attachment, Change: planned.Change}, nil
+	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: notes}, nil
 }
 
 // PlanEdit makes the decisions of a change of a connected pod's interfaces, without side effects.

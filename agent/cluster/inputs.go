@@ -50,6 +50,16 @@ func (i Inputs) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAM
 	return i.member.View.IPAMClaim(ctx, namespace, name)
 }
 
+// FindIPAMClaim returns a claim that may not exist.
+func (i Inputs) FindIPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, bool, error) {
+	return i.member.View.FindIPAMClaim(ctx, namespace, name)
+}
+
+// ReplicaClaim returns the claim that is made for an interface of a pod of a StatefulSet.
+func (i Inputs) ReplicaClaim(ctx context.Context, id pod.ID, name string) (pod.IPAMClaim, error) {
+	return i.member.View.ReplicaClaim(ctx, id, name)
+}
+
 // Assign writes the addresses of an interface to its claim.
 func (i Inputs) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
 	return i.member.View.Assign(ctx, claim, podName, addresses)

@@ -49,6 +49,7 @@ type Member struct {
 	announcer *Announcer
 	follower  *Follower
 	report    *PodReport
+	claims    *claimKeeper
 	policies  *UnenforcedPolicies // nil: NetworkPolicies are not reported
 	enforcer  *Enforcer           // nil: policies are not enforced
 	annotator *pods.Annotator     // of the annotation network-status; nil: none
@@ -197,6 +198,7 @@ func (m *Member) Join(p Parts) (err error) {
 	m.changes.change = p.Pods.Change
 	m.changes.tell = m.Events.Writer.Tell
 	m.report = NewPodReport(m.View, p.Pods, m.Log)
+	m.claims = &claimKeeper{attachments: p.Pods.Attachments, claims: m.View, log: m.Log}
 	switch {
 	case m.Enforced != nil:
 		m.Health.Advise(health.Policies)
@@ -286,6 +288,7 @@ func (m *Member) Run(ctx context.Context) error {
 		}
 		group.Go(func() error { return m.report.Run(ctx) })
 		group.Go(func() error { return m.changes.Run(ctx) })
+		group.Go(func() error { return m.claims.run(ctx) })
 		if m.enforcer != nil {
 			group.Go(func() error { return m.enforcer.Run(ctx) })
 		}

@@ -242,9 +242,13 @@ func (o *Server) Addresses(_ context.Context, req *operatorv1.AddressesRequest) 
 		if owner, ok := owners[l.Holder]; ok {
 			lease.Pod = podOf(owner.pod)
 			lease.Interface = owner.iface
+			lease.Claim = owner.claim
 		} else if l.Pod != "" { // it cools down: the attachment is gone
 			lease.Pod = podOf(pod.ID{Namespace: l.Namespace, Name: l.Pod})
 			lease.Interface = path.Base(l.Holder)
+		}
+		if claim, is := strings.CutPrefix(l.Holder, pod.IPAMClaimKind); is { // its pod is away
+			lease.Claim = claim
 		}
 		reply.Leases = append(reply.Leases, lease)
 	}
@@ -255,6 +259,7 @@ func (o *Server) Addresses(_ context.Context, req *operatorv1.AddressesRequest) 
 type holder struct {
 	pod   pod.ID
 	iface string
+	claim string // IPAMClaim of the interface, namespace/name; "": none
 }
 
 // holders returns the interfaces of pods by the names under which they hold addresses.
@@ -262,7 +267,11 @@ func (o *Server) holders() map[string]holder {
 	all := map[string]holder{}
 	for _, a := range o.config.Pods.Attachments() {
 		for _, i := range a.Interfaces {
-			all[desired.HolderOf(a.Key, i.Name)] = holder{a.Pod, i.Name}
+			h := holder{pod: a.Pod, iface: i.Name}
+			if i.IPAMClaim != "" {
+				h.claim = a.Pod.Namespace + "/" + i.IPAMClaim
+			}
+			all[desired.HolderOf(a.Key, i.Name)] = h
 		}
 	}
 	return all

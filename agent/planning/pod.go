@@ -49,6 +49,7 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 		s.suggest(reply, m.Metadata.Annotations)
 		return reply, nil
 	}
+	reply.Notes = append(reply.Notes, planned.Notes...)
 	transactions, err := s.config.Plan(ctx, planned.Change)
 	if err != nil {
 		refuse(reply, err, true)

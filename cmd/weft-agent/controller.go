@@ -27,6 +27,7 @@ type controllerOptions struct {
 	namespace  string
 	health     string
 	endpoints  bool
+	persistent bool
 	policies   bool
 	level      slog.Level
 	untaint    bool
@@ -42,6 +43,8 @@ func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 			" from nodes that serve pods; needs permission to watch and patch nodes")
 	fs.BoolVar(&o.endpoints, "service-endpoints", false,
 		"create EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the permissions in endpoints.yaml")
+	fs.BoolVar(&o.persistent, "persistent-ips", false,
+		"make the IPAMClaims of StatefulSets' pods with the option persistentIPs; needs the permissions in persistent-ips.yaml")
 	fs.BoolVar(&o.policies, "report-network-policies", true,
 		"write Events on NetworkPolicies that they are not enforced; disable it if the agents (kubernetes.enforcePolicies) or another component enforce them")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -64,8 +67,8 @@ func controllerCommand() *cobra.Command {
 		Short: "Write the status of the cluster's networks and pools; runs as a Deployment, not on each node",
 		Long: "controller assigns VXLAN network identifiers, writes the status of CustomNetworks and IPPools from the reports of\n" +
 			"nodes, and frees the addresses of deleted nodes. With --service-endpoints it creates endpoints for Services with backends\n" +
-			"on additional interfaces of pods. It writes Events on NetworkPolicies that they are not enforced. Of several replicas\n" +
-			"only the one with the lease is active.",
+			"on additional interfaces of pods, with --persistent-ips the IPAMClaims of StatefulSets' pods. It writes Events on\n" +
+			"NetworkPolicies that they are not enforced. Of several replicas only the one with the lease is active.",
 		Example: "  weft-agent controller\n  weft-agent controller --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,7 +100,7 @@ func (o *controllerOptions) run(ctx context.Context, log *slog.Logger) error {
 	c, err := controller.New(controller.Config{
 		Observer: measured, Metrics: measured,
 		Client: client, Namespace: o.namespace, Identity: host + "_" + rand.Text(),
-		Untaint: o.untaint, ServiceEndpoints: o.endpoints, ReportPolicies: o.policies, Log: log,
+		Untaint: o.untaint, ServiceEndpoints: o.endpoints, PersistentIPs: o.persistent, ReportPolicies: o.policies, Log: log,
 	})
 	if err != nil {
 		return err

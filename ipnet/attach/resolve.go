@@ -451,7 +451,7 @@ func macOf(requested netaddr.MAC, claim *pod.IPAMClaim) netaddr.MAC {
 	if claim == nil || !requested.IsZero() {
 		return requested
 	}
-	return desired.MACOf(claim.String()+" "+claim.UID, desired.LinuxEnd)
+	return desired.MACOf(claim.MACSeed(), desired.LinuxEnd)
 }
 
 // moving accepts the addresses and the virtual routers that the network permits, unless another interface on this node

@@ -221,6 +221,10 @@ func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, file, role string }{
 		{"controller.untaintNodes", "--untaint-nodes", "taint.yaml", "name: weft-controller-taint\n"},
 		{"controller.serviceEndpoints", "--service-endpoints", "endpoints.yaml", "name: weft-controller-endpoints\n"},
+		{
+			"controller.persistentIPs", "--persistent-ips", "persistent-ips.yaml",
+			"name: weft-controller-persistent-ips\n",
+		},
 	} {
 		for _, is := range []bool{false, true} {
 			rights := texts(t, map[string]any{tt.value: is})[tt.file]

@@ -34,6 +34,7 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/endpoints"
 	"github.com/weftnet/weft/k8s/informer"
+	"github.com/weftnet/weft/k8s/ipamclaims"
 )
 
 // leaseName is the lease of the leader.
@@ -57,6 +58,8 @@ type Config struct {
 	Untaint bool // remove the taint [TaintNotReady] from nodes that serve pods
 	// ServiceEndpoints keeps EndpointSlices for Services that request them. It needs additional rights.
 	ServiceEndpoints bool
+	// PersistentIPs makes the IPAMClaims of StatefulSets' pods with persistent addresses. It needs additional rights.
+	PersistentIPs bool
 	// ReportPolicies writes an Event on each NetworkPolicy: it is not enforced.
 	ReportPolicies bool
 
@@ -122,11 +125,14 @@ func (c *Controller) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })
-	// The watches of these two are for the leader only.
+	// The watches of these are for the leader only.
 	if c.config.ServiceEndpoints {
 		keeper := endpoints.NewKeeper(c.config.Client, c.config.Log)
 		keeper.Observe = c.observeEndpoints
 		group.Go(func() error { return keeper.Run(ctx) })
+	}
+	if c.config.PersistentIPs {
+		group.Go(func() error { return ipamclaims.NewMaker(c.config.Client, c.config.Log).Run(ctx) })
 	}
 	if c.config.ReportPolicies {
 		group.Go(func() error { return newPolicyReporter(c.config.Client, c.config.Log).Run(ctx) })

@@ -228,6 +228,7 @@ func (t *template) resolve() {
 	}
 	if err == nil {
 		t.validateNetworks(requests)
+		t.validatePersistent(requests)
 		t.validateDevices(requests, complete)
 		t.validateClaimed(requests[custom:])
 	}

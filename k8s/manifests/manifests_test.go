@@ -181,6 +181,13 @@ func TestTheControllerHasOnlyTheRightsThatItNeeds(t *testing.T) {
 	if writes := writesOf(optional.Rules); !slices.Equal(writes, want) {
 		t.Errorf("with service endpoints it may %q, want %q", writes, want)
 	}
+	optional = rbac.ClusterRole{}
+	if err := yaml.Unmarshal(documents(t, "persistent-ips.yaml")["ClusterRole"][0], &optional); err != nil {
+		t.Fatal(err)
+	}
+	if writes := writesOf(optional.Rules); !slices.Equal(writes, []string{"create ipamclaims"}) {
+		t.Errorf("with persistent addresses it may %q", writes)
+	}
 }
 
 // writesOf lists the writing verbs of rules with their resources.

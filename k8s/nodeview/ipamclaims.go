@@ -70,6 +70,8 @@ func claimOf(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
 		UID:       string(o.UID),
 		Network:   o.Spec.Network,
 		Interface: o.Spec.Interface,
+		Owner:     ownerOf(o),
+		Seed:      seedOf(o),
 	}
 	if len(o.Unreadable) > 0 {
 		return claim, errors.New(strings.Join(o.Unreadable, "; "))
@@ -84,24 +86,34 @@ func claimOf(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
 	return claim, nil
 }
 
-// IPAMClaim returns the claim of an interface: from the watch, until that is complete from an earlier run, else by one
-// request to the API server. Its errors have
-// code 103, or 11: the runtime retries with the next sandbox.
+// IPAMClaim returns the claim of an interface, see FindIPAMClaim. It must exist.
 func (c *Cluster) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error) {
+	claim, exists, err := c.FindIPAMClaim(ctx, namespace, name)
+	if err == nil && !exists {
+		return claim, pod.Errorf(pod.CodeInvalidAnnotation, "there is no IPAMClaim %s/%s", namespace, name)
+	}
+	return claim, err
+}
+
+// FindIPAMClaim looks for a claim: in the watch, until that is complete in an earlier run, else by one request to the
+// API server. Its errors have code 103, or 11: the runtime retries with the next sandbox.
+func (c *Cluster) FindIPAMClaim(
+	ctx context.Context, namespace, name string,
+) (claim pod.IPAMClaim, exists bool, _ error) {
 	if o, known := c.claims.One(namespace + "/" + name); known {
 		return readableClaim(o)
 	}
 	if claim, known := c.claimOfEarlierRun(namespace, name); known {
-		return claim, nil
+		return claim, true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
 	defer cancel()
 	o, err := c.config.Client.IPAMClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return pod.IPAMClaim{}, pod.Errorf(pod.CodeInvalidAnnotation, "there is no IPAMClaim %s/%s", namespace, name)
+		return claim, false, nil
 	case err != nil:
-		return pod.IPAMClaim{}, pod.Errorf(pod.CodeTryAgain,
+		return claim, false, pod.Errorf(pod.CodeTryAgain,
 			"IPAMClaim %s/%s: no answer of the API server within %v, and no watch has shown it: %w", namespace, name,
 			c.config.Question, client.OneLine(err))
 	}
@@ -121,12 +133,12 @@ func (c *Cluster) claimOfEarlierRun(namespace, name string) (pod.IPAMClaim, bool
 	return pod.IPAMClaim{}, false
 }
 
-func readableClaim(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
+func readableClaim(o *npwg.IPAMClaim) (claim pod.IPAMClaim, exists bool, _ error) {
 	claim, err := claimOf(o)
 	if err != nil {
-		return claim, pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", claim, err)
+		return claim, true, pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", claim, err)
 	}
-	return claim, nil
+	return claim, true, nil
 }
 
 // Assign writes the addresses of an interface to the status of its claim, and leaves the rest of it as it is. It fails
@@ -134,10 +146,22 @@ func readableClaim(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
 func (c *Cluster) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
 	defer cancel()
+	err := c.assign(ctx, claim, podName, addresses)
+	if apierrors.IsConflict(err) { // another field changed, or the addresses are written already
+		err = c.assign(ctx, claim, podName, addresses)
+	}
+	if _, coded := errors.AsType[*pod.Error](err); err == nil || coded {
+		return err
+	}
+	return pod.Errorf(pod.CodeTryAgain, "%s: %w", claim, client.OneLine(err))
+}
+
+// assign is one attempt of Assign. Errors of requests are those of the API server.
+func (c *Cluster) assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
 	claims := c.config.Client.IPAMClaims(claim.Namespace)
 	o, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
 	if err != nil {
-		return pod.Errorf(pod.CodeTryAgain, "%s: %w", claim, client.OneLine(err))
+		return err
 	}
 	var ips []string
 	for _, p := range addresses {
@@ -159,8 +183,5 @@ func (c *Cluster) Assign(ctx context.Context, claim pod.IPAMClaim, podName strin
 		return err
 	}
 	_, err = claims.Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return pod.Errorf(pod.CodeTryAgain, "%s: %w", claim, client.OneLine(err))
-	}
-	return nil
+	return err
 }

@@ -2,6 +2,7 @@ package nodeview_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -96,5 +97,32 @@ func TestClaimsOfAnEarlierRunHold(t *testing.T) {
 	}
 	if held := c.View().IPAMClaims; len(held) != 1 {
 		t.Errorf("held are %v", held)
+	}
+}
+
+// Two writers of one agent may write the addresses of a pod at the same time, and users change other fields.
+func TestAConflictDoesNotFailTheAssignment(t *testing.T) {
+	l := newLab(t)
+	claim := &npwg.IPAMClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u"},
+		Spec:       npwg.IPAMClaimSpec{Network: "blue", Interface: "t1"},
+	}
+	l.Put(claimResource, claim)
+	c := l.Known(nil)
+	conflicts := 0
+	l.Fail(func(r *http.Request) int {
+		if r.Method == http.MethodPatch && conflicts == 0 {
+			conflicts++
+			claim.Labels = map[string]string{"team": "red"}
+			l.Put(claimResource, claim)
+		}
+		return 0
+	})
+	own := []netip.Prefix{netip.MustParsePrefix("10.5.0.7/24")}
+	if err := c.Assign(t.Context(), pod.IPAMClaim{Namespace: "shop", Name: "db-0", UID: "u"}, "db-0", own); err != nil {
+		t.Error(err)
+	}
+	if conflicts != 1 || !l.Object(claimResource, "shop", "db-0", claim) || len(claim.Status.IPs) != 1 {
+		t.Errorf("after %d conflicts the claim holds %v", conflicts, claim.Status.IPs)
 	}
 }

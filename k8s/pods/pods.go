@@ -125,6 +125,31 @@ func (ps *Pods) Annotations(ctx context.Context, id pod.ID) (annotations map[str
 	return p.Annotations, "API server", nil
 }
 
+// SetOf returns the StatefulSet of a pod of this node: from the watch, else by one request to the API server. Its
+// errors have code 103, or 11: the runtime retries with the next sandbox.
+func (ps *Pods) SetOf(ctx context.Context, id pod.ID) (StatefulSet, error) {
+	p := ps.Pod(id)
+	if p == nil {
+		var err error
+		p, err = ps.get(ctx, id)
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && !isPod(p, id.UID):
+			return StatefulSet{}, pod.Errorf(pod.CodeTryAgain,
+				"controller of pod %s: the API server knows no such pod: it was deleted, or is not a pod of this cluster",
+				id)
+		case err != nil:
+			return StatefulSet{}, pod.Errorf(pod.CodeTryAgain,
+				"controller of pod %s: no answer of the API server within %v, and no watch has shown the pod: %w", id,
+				ps.config.Question, client.OneLine(err))
+		}
+	}
+	set, err := SetOf(p)
+	if err != nil {
+		return set, pod.Errorf(pod.CodeInvalidAnnotation, "%w", err)
+	}
+	return set, nil
+}
+
 // handle calls OnPod with the current state of a pod.
 func (ps *Pods) handle(ctx context.Context, key string) error {
 	if ps.config.OnPod == nil {

@@ -107,7 +107,9 @@ func TestEachValidationDeniesAnAttack(t *testing.T) {
 // Weft supports Kubernetes 1.30 and newer, so expressions use only functions of 1.30. The chart installs the policy for
 // pods from the version on that has all its functions.
 func TestExpressionsCompileOnTheOldestKubernetes(t *testing.T) {
-	for file, minor := range map[string]uint{manifest: 30, statusManifest: 30, podManifest: 31} {
+	for file, minor := range map[string]uint{
+		manifest: 30, statusManifest: 30, persistentManifest: 30, podManifest: 31,
+	} {
 		for _, p := range readFile(t, file).policies {
 			t.Run(p.Name, func(t *testing.T) { compiles(t, p, minor) })
 		}

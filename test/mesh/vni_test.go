@@ -76,14 +76,18 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	k8stest.Eventually(t, "shop-a is gone", func() bool { return c.get("shop-a").Name == "" })
 }
 
-// control runs the cluster's controller until the test ends.
-func (c *cluster) control() {
+// control runs the cluster's controller until the test ends, with changes of its configuration.
+func (c *cluster) control(changes ...func(*controller.Config)) {
 	c.t.Helper()
 	client, err := client.New(c.server.Connection())
 	must.Succeed(c.t, err)
-	it, err := controller.New(controller.Config{
+	config := controller.Config{
 		Client: client, Namespace: "weft-system", Identity: "it", Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
-	})
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	it, err := controller.New(config)
 	must.Succeed(c.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

@@ -40,6 +40,10 @@ func annotations(root string) (string, error) {
 			"the interface on which the pod serves: [networking.md](../networking.md#services-by-another-interface-than-eth0)",
 		},
 		"microservice-label": {"pods", "stored, without effect"},
+		"mac-seed": {
+			"IPAMClaims",
+			"written by the controller: from it the MAC of the interface is derived: [addresses.md](../addresses.md#pods-of-a-statefulset)",
+		},
 		"endpoint-selector": {
 			"Services",
 			"the pods that serve by another interface: [networking.md](../networking.md#services-by-another-interface-than-eth0)",

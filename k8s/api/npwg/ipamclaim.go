@@ -6,6 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// AnnotationSeed is an annotation of a claim with the text from which the MAC of its interface is derived, instead of
+// the claim's UID.
+const AnnotationSeed = "contivpp.io/mac-seed"
+
 // IPAMClaim holds the addresses of an interface of a pod, also while the pod is away.
 //
 // Its version is v1alpha1: https://github.com/k8snetworkplumbingwg/ipamclaims
@@ -15,7 +19,7 @@ type IPAMClaim struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              IPAMClaimSpec   `json:"spec"`
-	Status            IPAMClaimStatus `json:"status"`
+	Status            IPAMClaimStatus `json:"status,omitzero"`
 	Unreadable        []string        `json:"-"` // why parts of Spec and Status are empty although the object has them
 }
 

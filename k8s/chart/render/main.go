@@ -52,6 +52,9 @@ var manifests = map[string]manifest{
 	"taint.yaml": {
 		map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"},
 	},
+	"persistent-ips.yaml": {
+		map[string]any{"controller": map[string]any{"persistentIPs": true}}, []string{"persistent-ips.yaml"},
+	},
 	"endpoints.yaml": {
 		map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"},
 	},

@@ -2895,6 +2895,7 @@ type Lease struct {
 	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // for a cooling address
 	Pod           *v1.Pod                `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod that has the address, or had it last; not set if unknown
 	Interface     string                 `protobuf:"bytes,8,opt,name=interface,proto3" json:"interface,omitempty"`         // in the pod
+	Claim         string                 `protobuf:"bytes,9,opt,name=claim,proto3" json:"claim,omitempty"`                 // IPAMClaim that holds the address for its pods, namespace/name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2981,6 +2982,13 @@ func (x *Lease) GetPod() *v1.Pod {
 func (x *Lease) GetInterface() string {
 	if x != nil {
 		return x.Interface
+	}
+	return ""
+}
+
+func (x *Lease) GetClaim() string {
+	if x != nil {
+		return x.Claim
 	}
 	return ""
 }
@@ -4826,7 +4834,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x04free\x18\x03 \x01(\x04R\x04free\x12\x16\n" +
 	"\x06leased\x18\x04 \x01(\x04R\x06leased\x12\x12\n" +
 	"\x04used\x18\x05 \x01(\x04R\x04used\x12\x18\n" +
-	"\acooling\x18\x06 \x01(\x04R\acooling\"\x88\x02\n" +
+	"\acooling\x18\x06 \x01(\x04R\acooling\"\x9e\x02\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -4835,7 +4843,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
 	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\x12\x1e\n" +
 	"\x03pod\x18\a \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
-	"\tinterface\x18\b \x01(\tR\tinterface\"\x10\n" +
+	"\tinterface\x18\b \x01(\tR\tinterface\x12\x14\n" +
+	"\x05claim\x18\t \x01(\tR\x05claim\"\x10\n" +
 	"\x0eDevicesRequest\"\x82\x01\n" +
 	"\fDevicesReply\x12\x1e\n" +
 	"\n" +
