@@ -76,7 +76,7 @@ ResourceClaimTemplates and DeviceClasses of the pod's memifs.
 With --edit the pod runs on this node, and the plan is what an edit of its annotations to those of the manifest would add and remove.`,
 		Example: "  weftctl plan pod -f pod.yaml\n  kubectl get pod web -o yaml | weftctl plan pod -f -\n" +
 			"  kubectl annotate pod web --overwrite --dry-run=server -o yaml contivpp.io/custom-if=t1/tap/blue | weftctl plan pod --edit -f -",
-		Args:    usage(cobra.NoArgs),
+		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return usageError{errors.New("plan pod: --file is required")}

@@ -66,7 +66,9 @@ var aclHandlers = []handler{
 		lists := model.ACLLists{Input: r.Acls[:r.NInput], Output: r.Acls[r.NInput:]}
 		return m.ACLs.SetInterface(uint32(r.SwIfIndex), lists)
 	}),
-	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs.List(r.ACLIndex), nil },
+	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) {
+		return m.ACLs.List(r.ACLIndex), nil
+	},
 		func(_ *acl.ACLDump, a model.IPACLDetails) acl.ACLDetails {
 			return acl.ACLDetails{
 				ACLIndex: a.Index,

@@ -279,7 +279,9 @@ var neighbourHandlers = []handler{
 		func(_ *arp.ProxyArpDump, p forward.ProxyRange) arp.ProxyArpDetails {
 			return arp.ProxyArpDetails{Proxy: arp.ProxyArp{TableID: p.Table, Low: p.Low.As4(), Hi: p.High.As4()}}
 		}),
-	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) { return m.Proxies.ARPInterfaces(), nil },
+	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) {
+		return m.Proxies.ARPInterfaces(), nil
+	},
 		func(_ *arp.ProxyArpIntfcDump, index uint32) arp.ProxyArpIntfcDetails {
 			return arp.ProxyArpIntfcDetails{SwIfIndex: index}
 		}),
@@ -289,7 +291,9 @@ var neighbourHandlers = []handler{
 	set[ip6_nd.IP6ndProxyEnableDisableReply](func(m *model.Model, r *ip6_nd.IP6ndProxyEnableDisable) error {
 		return m.Proxies.SetND(uint32(r.SwIfIndex), r.IsEnable)
 	}),
-	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) { return m.Proxies.NDs(), nil },
+	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) {
+		return m.Proxies.NDs(), nil
+	},
 		func(_ *ip6_nd.IP6ndProxyDump, p forward.ProxyHost) ip6_nd.IP6ndProxyDetails {
 			return ip6_nd.IP6ndProxyDetails{SwIfIndex: swIfIndex(p.Interface), IP: p.Addr.As16()}
 		}),
