@@ -94,9 +94,10 @@ func (b policers) Create(ctx context.Context, batch []policerItem) {
 			s.add(i, r)
 		}
 		s.add(i, addPolicer(it.Name, it.Want))
-		// VPP enables a feature as often as it is applied. Without this step an interface that never had a feature of
-		// the arc would count as policed before the next step.
-		s.add(i, applyPolicer(it.Name, it.NewMeta, false))
+		// VPP enables a feature as often as it is applied: a policer that was deleted while it was applied left one.
+		for _, r := range unapplyPolicer(it.Name, it.NewMeta) {
+			s.add(i, r)
+		}
 		s.add(i, applyPolicer(it.Name, it.NewMeta, true))
 	}
 	take(ctx, b.c, &s, batch)
@@ -113,11 +114,22 @@ func (b policers) Delete(ctx context.Context, batch []policerItem) {
 // removePolicer removes a policer that may exist, from an interface that may exist.
 func removePolicer(name string, i Index) (requests []*request) {
 	if i != noIndex {
-		requests = append(requests, applyPolicer(name, i, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+		requests = unapplyPolicer(name, i)
 	}
 	return append(requests, ask("policer_add_del: delete "+name, &policer.PolicerAddDel{
 		Name: policerTag(name),
 	}, &policer.PolicerAddDelReply{}).fineIf(api.NO_SUCH_ENTRY))
+}
+
+// unapplyPolicer ends the policing of an interface that may exist, in one direction, whether it is policed or not. It
+// applies the policer first, because VPP crashes when it ends the policing of an interface whose index is higher than
+// that of all interfaces that ever had a policer: it writes behind its list (policer_input in src/vnet/policer/policer.c
+// of 25.10, and in src/plugins/policer/policer_op.c of 26.06). Then the feature is enabled twice at most.
+func unapplyPolicer(name string, i Index) (requests []*request) {
+	for _, apply := range []bool{true, false, false} {
+		requests = append(requests, applyPolicer(name, i, apply).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+	}
+	return requests
 }
 
 func addPolicer(name string, v wire.Policer) *request {

@@ -156,10 +156,33 @@ func TestPolicerIsRemovedFromItsInterfaceFirst(t *testing.T) {
 	for _, r := range removePolicer("a/output", 7) {
 		sent = append(sent, r.msg.GetMessageName())
 	}
-	if got := strings.Join(sent, " "); got != "policer_output policer_add_del" {
+	if got := strings.Join(sent, " "); got != "policer_output policer_output policer_output policer_add_del" {
 		t.Errorf("sent %s", got)
 	}
 	if n := len(removePolicer("a/output", noIndex)); n != 1 {
 		t.Errorf("%d messages without an interface", n)
+	}
+}
+
+// VPP writes behind the list of policers when it ends the policing of an interface that never had a policer.
+func TestAPolicerIsAppliedBeforeItIsRemoved(t *testing.T) {
+	for _, d := range []wire.PolicerDirection{wire.PoliceInput, wire.PoliceOutput} {
+		for why, requests := range map[string][]*request{
+			"removal": removePolicer(wire.PolicerName("a", d), 7),
+			"ending":  unapplyPolicer(wire.PolicerName("a", d), 7),
+		} {
+			applied := false
+			for _, r := range requests {
+				switch m := r.msg.(type) {
+				case *policer.PolicerInput:
+					applied = applied || m.Apply
+				case *policer.PolicerOutput:
+					applied = applied || m.Apply
+				}
+				if !applied {
+					t.Errorf("%s, %s: %+v before the policer is applied", why, d, r.msg)
+				}
+			}
+		}
 	}
 }
