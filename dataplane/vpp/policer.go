@@ -28,19 +28,29 @@ func policerDescriptor(c *Client) kvscheduler.Descriptor[wire.Policer, Index] {
 		Name: wire.KindPolicer, Lane: Lane,
 		Equal:    equalPolicers,
 		Validate: validatePolicer,
-		Deps: func(_ string, v wire.Policer) []kvscheduler.Dep {
-			return []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
-		},
+		Deps:     policerDeps,
 		Recreate: func(have, want wire.Policer) bool { return false },
-		After:    []string{wire.KindInterface},
+		After:    []string{wire.KindInterface, wire.KindBridgeMember},
 		Backend:  policers{c},
 	}
+}
+
+// policerDeps returns the dependencies of a policer. From 26.06 on VPP polices the members of a bridge domain by a feature
+// that an interface loses when it leaves one (set_int_l2_mode in src/vnet/l2/l2_input.c), and nothing reports it.
+func policerDeps(_ string, v wire.Policer) []kvscheduler.Dep {
+	deps := []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
+	if v.Bridged {
+		member := ref(wire.KindBridgeMember, v.Interface)
+		deps = append(deps, kvscheduler.Dep{Label: "member of the bridge domain", On: member, Mode: kvscheduler.Follow})
+	}
+	return deps
 }
 
 // equalPolicers compares the fields that the dataplane reports.
 func equalPolicers(want, have wire.Policer) bool {
 	want.Bridged = have.Bridged
 	want.Bare = have.Bare
+	want.Trunk = have.Trunk
 	return want.Equal(have)
 }
 
@@ -67,15 +77,21 @@ var policesBridges = release{26, 6}
 
 // refusal returns why the connected dataplane cannot enforce a policer; nil if it can. VPP 25.10 polices output only on
 // the arcs ip4-output and ip6-output (src/vnet/policer/policer.c, policer_input), and all releases look for an Ethernet
-// header before they mark (vnet_policer_mark).
+// header before they mark (vnet_policer_mark). VPP 26.06 polices a trunk and its sub-interfaces apart (policer_input in
+// src/plugins/policer/policer_op.c), and a rate is that of all frames of the pod.
 func (b policers) refusal(v wire.Policer) error {
 	r, isVPP := releaseOf(b.c.Version())
 	switch {
 	case isVPP && v.DSCP != nil && v.Bare:
 		return errors.New("VPP does not mark packets of a memif in mode ip: remove dscp, or use mode ethernet")
+	case isVPP && v.DSCP != nil && v.Trunk:
+		return errors.New("VPP does not mark tagged frames: remove dscp or the vlans of the interface, or use weft-vswitch")
 	case isVPP && v.Bridged && v.Direction == wire.PoliceOutput && r.before(policesBridges):
 		return fmt.Errorf("VPP before %d.%02d does not limit the rate to an interface on a network of type L2: "+
 			"limit the other direction only, or use weft-vswitch", policesBridges.year, policesBridges.month)
+	case isVPP && v.Trunk && !r.before(policesBridges):
+		return fmt.Errorf("VPP from %d.%02d on does not limit the rate of tagged frames: "+
+			"remove the limit or the vlans of the interface, or use weft-vswitch", policesBridges.year, policesBridges.month)
 	}
 	return nil
 }

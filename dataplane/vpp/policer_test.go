@@ -121,6 +121,10 @@ func TestPolicerThatVPPCannotEnforceIsRefused(t *testing.T) {
 		{"vpe 26.06-release", wire.Policer{DSCP: &dscp, Bare: true}, true},
 		{"weft-vswitch 1.0", wire.Policer{DSCP: &dscp, Bare: true}, false},
 		{"vpe 26.06-release", wire.Policer{Bare: true}, false},
+		{"vpe 25.10-release", wire.Policer{Direction: wire.PoliceInput, Bridged: true, Trunk: true}, false},
+		{"vpe 26.06-release", wire.Policer{Direction: wire.PoliceInput, Bridged: true, Trunk: true}, true},
+		{"vpe 25.10-release", wire.Policer{DSCP: &dscp, Bridged: true, Trunk: true}, true},
+		{"weft-vswitch 1.0", wire.Policer{Direction: wire.PoliceOutput, Bridged: true, Trunk: true}, false},
 	} {
 		b := policers{&Client{version: c.version}}
 		if err := b.refusal(c.value); (err != nil) != c.refused {
@@ -185,4 +189,20 @@ func TestAPolicerIsAppliedBeforeItIsRemoved(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An interface that leaves its bridge domain loses the policer in VPP 26.06.
+func TestAPolicerFollowsTheMembershipOfABridgeDomain(t *testing.T) {
+	l := newLab(t)
+	limit := policerOn("a", wire.PoliceInput, 1000, 1500)
+	v := limit.value.(wire.Policer)
+	v.Bridged = true
+	limit.value = v
+	blue := bridge("blue", learning(5))
+	red := bridge("red", learning(6))
+	l.mustCommit(blue, red, loopback("a", wire.Interface{}), inBridge("blue", "a"), limit)
+	moved := inBridge("red", "a")
+	l.mustCommit(moved)
+	l.quiet()
+	l.alwaysBefore(0, moved.key, limit.key)
 }
