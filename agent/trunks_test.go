@@ -350,7 +350,9 @@ func TestCardOfATrunkNeedsRoomForTheTags(t *testing.T) {
 		return len(all) == 2 && strings.HasSuffix(all[0], end)
 	})
 	openPair(l.server)
-	l.eventually("both are connected", func() bool { return slices.Equal(statuses(l.server), []string{"pair: ", "single: "}) })
+	l.eventually("both are connected", func() bool {
+		return slices.Equal(statuses(l.server), []string{"pair: ", "single: "})
+	})
 }
 
 // The machines have Linux's driver for VLANs, and so has the pod. It runs in make vm-test.

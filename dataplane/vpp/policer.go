@@ -35,13 +35,15 @@ func policerDescriptor(c *Client) kvscheduler.Descriptor[wire.Policer, Index] {
 	}
 }
 
-// policerDeps returns the dependencies of a policer. From 26.06 on VPP polices the members of a bridge domain by a feature
-// that an interface loses when it leaves one (set_int_l2_mode in src/vnet/l2/l2_input.c), and nothing reports it.
+// policerDeps returns the dependencies of a policer. From 26.06 on VPP polices the members of a bridge domain by a
+// feature that an interface loses when it leaves one (set_int_l2_mode in src/vnet/l2/l2_input.c), without a word.
 func policerDeps(_ string, v wire.Policer) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
 	if v.Bridged {
 		member := ref(wire.KindBridgeMember, v.Interface)
-		deps = append(deps, kvscheduler.Dep{Label: "member of the bridge domain", On: member, Mode: kvscheduler.Follow})
+		deps = append(deps, kvscheduler.Dep{
+			Label: "member of the bridge domain", On: member, Mode: kvscheduler.Follow,
+		})
 	}
 	return deps
 }
@@ -78,20 +80,22 @@ var policesBridges = release{26, 6}
 // refusal returns why the connected dataplane cannot enforce a policer; nil if it can. VPP 25.10 polices output only on
 // the arcs ip4-output and ip6-output (src/vnet/policer/policer.c, policer_input), and all releases look for an Ethernet
 // header before they mark (vnet_policer_mark). VPP 26.06 polices a trunk and its sub-interfaces apart (policer_input in
-// src/plugins/policer/policer_op.c), and a rate is that of all frames of the pod.
+// src/plugins/policer/policer_op.c), and the rate of a pod includes all its frames.
 func (b policers) refusal(v wire.Policer) error {
 	r, isVPP := releaseOf(b.c.Version())
 	switch {
 	case isVPP && v.DSCP != nil && v.Bare:
 		return errors.New("VPP does not mark packets of a memif in mode ip: remove dscp, or use mode ethernet")
 	case isVPP && v.DSCP != nil && v.Trunk:
-		return errors.New("VPP does not mark tagged frames: remove dscp or the vlans of the interface, or use weft-vswitch")
+		return errors.New(
+			"VPP does not mark tagged frames: remove dscp or the vlans of the interface, or use weft-vswitch")
 	case isVPP && v.Bridged && v.Direction == wire.PoliceOutput && r.before(policesBridges):
 		return fmt.Errorf("VPP before %d.%02d does not limit the rate to an interface on a network of type L2: "+
 			"limit the other direction only, or use weft-vswitch", policesBridges.year, policesBridges.month)
 	case isVPP && v.Trunk && !r.before(policesBridges):
 		return fmt.Errorf("VPP from %d.%02d on does not limit the rate of tagged frames: "+
-			"remove the limit or the vlans of the interface, or use weft-vswitch", policesBridges.year, policesBridges.month)
+			"remove the limit or the vlans of the interface, or use weft-vswitch",
+			policesBridges.year, policesBridges.month)
 	}
 	return nil
 }
@@ -138,9 +142,10 @@ func removePolicer(name string, i Index) (requests []*request) {
 }
 
 // unapplyPolicer ends the policing of an interface that may exist, in one direction, whether it is policed or not. It
-// applies the policer first, because VPP crashes when it ends the policing of an interface whose index is higher than
-// that of all interfaces that ever had a policer: it writes behind its list (policer_input in src/vnet/policer/policer.c
-// of 25.10, and in src/plugins/policer/policer_op.c of 26.06). Then the feature is enabled twice at most.
+// applies the policer first. VPP writes behind the list of policers by interface, and crashes, when it ends the
+// policing of an interface with a higher index than any interface that ever had a policer (policer_input in
+// src/vnet/policer/policer.c of 25.10, and in src/plugins/policer/policer_op.c of 26.06). Then the feature is enabled
+// twice at most.
 func unapplyPolicer(name string, i Index) (requests []*request) {
 	for _, apply := range []bool{true, false, false} {
 		requests = append(requests, applyPolicer(name, i, apply).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
