@@ -74,12 +74,12 @@ var policerCases = []testCase{
 	}},
 	{name: "policer: applied twice", run: func(l *lab) {
 		a := l.make("a", loopback(0, "02:00:00:00:00:01"))
-		l.each(newPolicer("blue"), newPolicer("red"), &policer.PolicerInput{Name: "blue", SwIfIndex: a, Apply: true},
-			&policer.PolicerInput{Name: "red", SwIfIndex: a, Apply: true})
-		remove := &policer.PolicerInput{Name: "red", SwIfIndex: a}
+		l.each(newPolicer("blue"), newPolicer("red"), &policer.PolicerOutput{Name: "blue", SwIfIndex: a, Apply: true},
+			&policer.PolicerOutput{Name: "red", SwIfIndex: a, Apply: true})
+		remove := &policer.PolicerOutput{Name: "red", SwIfIndex: a}
 		for range 3 {
 			l.each(remove)
-			l.each(policed(a)[:1]...)
+			l.each(policed(a)[1])
 		}
 	}},
 	{name: "policer: invalid policers", run: func(l *lab) {
