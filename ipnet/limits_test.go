@@ -73,6 +73,26 @@ v1 output 1000 80000 - bridged=true bare=false`
 	}
 }
 
+// VPP 26.06 cannot limit the rate of a trunk.
+func TestLimitOfATrunkIsMarked(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, lab(t))
+	ev := asking("a", "t1/tap/lab, t2/tap/lab",
+		`{"t1": {"rate": {"egress": "1M"}, "vlans": [100]}, "t2": {"rate": {"egress": "1M"}}}`)
+	a := n.add(t, ev)
+	trunks := map[string]bool{}
+	for _, v := range n.committer.Values() {
+		if p, is := v.(wire.Policer); is {
+			trunks[p.Interface] = p.Trunk
+		}
+	}
+	for _, i := range a.Interfaces {
+		if want := i.Name == "t1"; trunks[i.Object] != want {
+			t.Errorf("%s: trunk %v", i.Name, trunks[i.Object])
+		}
+	}
+}
+
 func TestBurstThatHoldsNoPacketIsRefused(t *testing.T) {
 	n := newNode(t, four).run(t)
 	err := n.refuses(t, asking("a", "t1/tap", `{"t1": {"rate": "1M", "burst": 1513}}`))

@@ -12,7 +12,8 @@ func TestAReplicaHasTheMACOfItsClaimThatWasMadeAgain(t *testing.T) {
 	add := func(uid string) pod.Interface {
 		ev := asking("db-0", "t1/tap/blue", `{"t1": {"persistentIPs": true}}`)
 		claim := pod.IPAMClaim{
-			Namespace: ev.ID.Namespace, Name: ev.ID.Name + ".t1", UID: uid, Network: "blue", Interface: "t1", Seed: "set",
+			Namespace: ev.ID.Namespace, Name: ev.ID.Name + ".t1", UID: uid, Network: "blue", Interface: "t1",
+			Seed: "set",
 		}
 		ev.IPAMClaims = map[string]pod.IPAMClaim{claim.Name: claim}
 		i := n.add(t, ev).Interfaces[1]

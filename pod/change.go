@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// ChangePod gives a connected pod the extra interfaces that its annotations request now, after they were edited: it adds
-// and removes interfaces, all or nothing. The main interface, those of claims, and those whose request is the same stay
-// as they are. The AddPod has the request in the fields of an ADD; the first handler sets Attachment and Changes.
+// ChangePod gives a connected pod the extra interfaces that its annotations request now, after they were edited: it
+// adds and removes interfaces, all or nothing. The main interface, interfaces of claims, and interfaces with the same
+// request stay as they are. The AddPod has the request in the fields of an ADD; the first handler sets Attachment and
+// Changes.
 type ChangePod struct {
 	AddPod
 
@@ -55,7 +56,7 @@ var editable = []string{AnnotationCustom, AnnotationOptions, AnnotationNetworks}
 // IsEditable reports whether an edit of the annotation changes the interfaces of a running pod.
 func IsEditable(annotation string) bool { return slices.Contains(editable, annotation) }
 
-// IsEdited reports whether annotations request other extra interfaces than those of the attachment's ADD, or of its last
+// IsEdited reports whether annotations request other extra interfaces than at the attachment's ADD, or at its last
 // change.
 func (a *Attachment) IsEdited(annotations map[string]string) bool {
 	return slices.ContainsFunc(editable, func(name string) bool { return a.Annotations[name] != annotations[name] })

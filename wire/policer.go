@@ -12,6 +12,7 @@ type Policer struct {
 	// Some releases of VPP cannot police these.
 	Bridged bool `json:"bridged,omitempty"` // the interface is a member of a bridge domain
 	Bare    bool `json:"bare,omitempty"`    // its packets have no Ethernet headers
+	Trunk   bool `json:"trunk,omitempty"`   // it has VLANs
 }
 
 // PolicerDirection is a direction as seen by the dataplane.

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/k8s/events"
@@ -40,7 +38,7 @@ type PodChanges struct {
 	change  func(ctx context.Context, id pod.ID, annotations map[string]string) (pod.Changes, error)
 	tell    func(events.Note)
 	log     *slog.Logger
-	keys    workqueue.TypedRateLimitingInterface[string] // pods by namespace and name
+	keys    informer.Queue[string] // pods by namespace and name
 
 	mu     sync.Mutex
 	latest map[string]annotated
@@ -54,11 +52,10 @@ type annotated struct {
 
 // newPodChanges returns changes that happen while Run runs.
 func newPodChanges(cluster *nodeview.Cluster, log *slog.Logger) *PodChanges {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](changeRetry, changeRetries)
 	return &PodChanges{
 		cluster: cluster,
 		log:     log,
-		keys:    workqueue.NewTypedRateLimitingQueue(limiter),
+		keys:    informer.NewQueue[string](changeRetry, changeRetries),
 		latest:  make(map[string]annotated),
 	}
 }
@@ -148,13 +145,13 @@ func (c *PodChanges) handle(ctx context.Context, name string) error {
 	changes, err := c.change(ctx, latest.id, latest.annotations)
 	switch {
 	case ctx.Err() != nil:
-		return nil
+		return ctx.Err()
 	case err != nil:
 		text := line.Of(err.Error(), line.Cause) + "; the pod keeps the interfaces that it has"
 		c.note(latest.id, events.Warning, reasonChangeFailed, text)
 		return err
 	case !changes.IsZero():
-		c.note(latest.id, corev1.EventTypeNormal, reasonInterfacesChanged, changes.String())
+		c.note(latest.id, events.Normal, reasonInterfacesChanged, changes.String())
 	}
 	return nil
 }

@@ -100,7 +100,8 @@ func (o *controllerOptions) run(ctx context.Context, log *slog.Logger) error {
 	c, err := controller.New(controller.Config{
 		Observer: measured, Metrics: measured,
 		Client: client, Namespace: o.namespace, Identity: host + "_" + rand.Text(),
-		Untaint: o.untaint, ServiceEndpoints: o.endpoints, PersistentIPs: o.persistent, ReportPolicies: o.policies, Log: log,
+		Untaint: o.untaint, ServiceEndpoints: o.endpoints, PersistentIPs: o.persistent, ReportPolicies: o.policies,
+		Log: log,
 	})
 	if err != nil {
 		return err

@@ -15,8 +15,8 @@ const Lane = "netlink"
 // Options configure the kinds. The zero value suits a scheduler that no object outlives.
 type Options struct {
 	// VethName returns the object that a veth belongs to and the name of its end in the pod, given name, alias and
-	// MAC of the host's end. ok is false for foreign links. It finds veths that an agent created but did not record before it
-	// stopped.
+	// MAC of the host's end. ok is false for foreign links. It finds veths that an agent created but did not record
+	// before it stopped.
 	VethName func(host, alias string, mac netaddr.MAC) (object, ifName string, ok bool)
 
 	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.

@@ -336,8 +336,8 @@ func TestVethEndsWithItsNamespace(t *testing.T) {
 	l.mustCommit(object{veth.key, nil})
 }
 
-// A veth that an earlier agent made and did not record is found by its alias and pruned, or without one if the agent was
-// killed before it set the alias. A foreign veth stays.
+// A veth that an earlier agent made and did not record is found by its alias and pruned, or without one if the agent
+// was killed before it set the alias. A foreign veth stays.
 func TestUnrecordedVethIsPruned(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(append(l.ground(), l.veth())...)

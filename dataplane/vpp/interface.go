@@ -159,6 +159,7 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 // loopback, and VPP another queue of the same tap. Loopbacks and tunnels get free numbers.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	readers := b.admitVeths(ctx, batch)
+	b.refuseOuter(ctx, batch)
 	there, err := b.numbered(ctx, batch)
 	loops := there.takenInstances(loopbackPrefix)
 	tunnels := there.takenInstances(tunnelPrefix)
@@ -167,7 +168,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		it := &batch[i]
 		var r *request
 		switch {
-		case it.Err != nil: // refused by admitVeths
+		case it.Err != nil: // refused by admitVeths or refuseOuter
 		case it.Want.Type == wire.TypeTap && err != nil:
 			it.Err = err
 		case it.Want.Type == wire.TypeTap && there.has(it):

@@ -28,19 +28,31 @@ func policerDescriptor(c *Client) kvscheduler.Descriptor[wire.Policer, Index] {
 		Name: wire.KindPolicer, Lane: Lane,
 		Equal:    equalPolicers,
 		Validate: validatePolicer,
-		Deps: func(_ string, v wire.Policer) []kvscheduler.Dep {
-			return []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
-		},
+		Deps:     policerDeps,
 		Recreate: func(have, want wire.Policer) bool { return false },
-		After:    []string{wire.KindInterface},
+		After:    []string{wire.KindInterface, wire.KindBridgeMember},
 		Backend:  policers{c},
 	}
+}
+
+// policerDeps returns the dependencies of a policer. From 26.06 on VPP polices the members of a bridge domain by a
+// feature that an interface loses when it leaves one (set_int_l2_mode in src/vnet/l2/l2_input.c), without a word.
+func policerDeps(_ string, v wire.Policer) []kvscheduler.Dep {
+	deps := []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
+	if v.Bridged {
+		member := ref(wire.KindBridgeMember, v.Interface)
+		deps = append(deps, kvscheduler.Dep{
+			Label: "member of the bridge domain", On: member, Mode: kvscheduler.Follow,
+		})
+	}
+	return deps
 }
 
 // equalPolicers compares the fields that the dataplane reports.
 func equalPolicers(want, have wire.Policer) bool {
 	want.Bridged = have.Bridged
 	want.Bare = have.Bare
+	want.Trunk = have.Trunk
 	return want.Equal(have)
 }
 
@@ -67,15 +79,23 @@ var policesBridges = release{26, 6}
 
 // refusal returns why the connected dataplane cannot enforce a policer; nil if it can. VPP 25.10 polices output only on
 // the arcs ip4-output and ip6-output (src/vnet/policer/policer.c, policer_input), and all releases look for an Ethernet
-// header before they mark (vnet_policer_mark).
+// header before they mark (vnet_policer_mark). VPP 26.06 polices a trunk and its sub-interfaces apart (policer_input in
+// src/plugins/policer/policer_op.c), and the rate of a pod includes all its frames.
 func (b policers) refusal(v wire.Policer) error {
 	r, isVPP := releaseOf(b.c.Version())
 	switch {
 	case isVPP && v.DSCP != nil && v.Bare:
 		return errors.New("VPP does not mark packets of a memif in mode ip: remove dscp, or use mode ethernet")
+	case isVPP && v.DSCP != nil && v.Trunk:
+		return errors.New(
+			"VPP does not mark tagged frames: remove dscp or the vlans of the interface, or use weft-vswitch")
 	case isVPP && v.Bridged && v.Direction == wire.PoliceOutput && r.before(policesBridges):
 		return fmt.Errorf("VPP before %d.%02d does not limit the rate to an interface on a network of type L2: "+
 			"limit the other direction only, or use weft-vswitch", policesBridges.year, policesBridges.month)
+	case isVPP && v.Trunk && !r.before(policesBridges):
+		return fmt.Errorf("VPP from %d.%02d on does not limit the rate of tagged frames: "+
+			"remove the limit or the vlans of the interface, or use weft-vswitch",
+			policesBridges.year, policesBridges.month)
 	}
 	return nil
 }
@@ -94,9 +114,10 @@ func (b policers) Create(ctx context.Context, batch []policerItem) {
 			s.add(i, r)
 		}
 		s.add(i, addPolicer(it.Name, it.Want))
-		// VPP enables a feature as often as it is applied. Without this step an interface that never had a feature of
-		// the arc would count as policed before the next step.
-		s.add(i, applyPolicer(it.Name, it.NewMeta, false))
+		// VPP enables a feature as often as it is applied: a policer that was deleted while it was applied left one.
+		for _, r := range unapplyPolicer(it.Name, it.NewMeta) {
+			s.add(i, r)
+		}
 		s.add(i, applyPolicer(it.Name, it.NewMeta, true))
 	}
 	take(ctx, b.c, &s, batch)
@@ -113,11 +134,23 @@ func (b policers) Delete(ctx context.Context, batch []policerItem) {
 // removePolicer removes a policer that may exist, from an interface that may exist.
 func removePolicer(name string, i Index) (requests []*request) {
 	if i != noIndex {
-		requests = append(requests, applyPolicer(name, i, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+		requests = unapplyPolicer(name, i)
 	}
 	return append(requests, ask("policer_add_del: delete "+name, &policer.PolicerAddDel{
 		Name: policerTag(name),
 	}, &policer.PolicerAddDelReply{}).fineIf(api.NO_SUCH_ENTRY))
+}
+
+// unapplyPolicer ends the policing of an interface that may exist, in one direction, whether it is policed or not. It
+// applies the policer first. VPP writes behind the list of policers by interface, and crashes, when it ends the
+// policing of an interface with a higher index than any interface that ever had a policer (policer_input in
+// src/vnet/policer/policer.c of 25.10, and in src/plugins/policer/policer_op.c of 26.06). Then the feature is enabled
+// twice at most.
+func unapplyPolicer(name string, i Index) (requests []*request) {
+	for _, apply := range []bool{true, false, false} {
+		requests = append(requests, applyPolicer(name, i, apply).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+	}
+	return requests
 }
 
 func addPolicer(name string, v wire.Policer) *request {

@@ -121,6 +121,10 @@ func TestPolicerThatVPPCannotEnforceIsRefused(t *testing.T) {
 		{"vpe 26.06-release", wire.Policer{DSCP: &dscp, Bare: true}, true},
 		{"weft-vswitch 1.0", wire.Policer{DSCP: &dscp, Bare: true}, false},
 		{"vpe 26.06-release", wire.Policer{Bare: true}, false},
+		{"vpe 25.10-release", wire.Policer{Direction: wire.PoliceInput, Bridged: true, Trunk: true}, false},
+		{"vpe 26.06-release", wire.Policer{Direction: wire.PoliceInput, Bridged: true, Trunk: true}, true},
+		{"vpe 25.10-release", wire.Policer{DSCP: &dscp, Bridged: true, Trunk: true}, true},
+		{"weft-vswitch 1.0", wire.Policer{Direction: wire.PoliceOutput, Bridged: true, Trunk: true}, false},
 	} {
 		b := policers{&Client{version: c.version}}
 		if err := b.refusal(c.value); (err != nil) != c.refused {
@@ -156,10 +160,49 @@ func TestPolicerIsRemovedFromItsInterfaceFirst(t *testing.T) {
 	for _, r := range removePolicer("a/output", 7) {
 		sent = append(sent, r.msg.GetMessageName())
 	}
-	if got := strings.Join(sent, " "); got != "policer_output policer_add_del" {
+	if got := strings.Join(sent, " "); got != "policer_output policer_output policer_output policer_add_del" {
 		t.Errorf("sent %s", got)
 	}
 	if n := len(removePolicer("a/output", noIndex)); n != 1 {
 		t.Errorf("%d messages without an interface", n)
 	}
+}
+
+// VPP writes behind the list of policers when it ends the policing of an interface that never had a policer.
+func TestAPolicerIsAppliedBeforeItIsRemoved(t *testing.T) {
+	for _, d := range []wire.PolicerDirection{wire.PoliceInput, wire.PoliceOutput} {
+		for why, requests := range map[string][]*request{
+			"removal": removePolicer(wire.PolicerName("a", d), 7),
+			"ending":  unapplyPolicer(wire.PolicerName("a", d), 7),
+		} {
+			applied := false
+			for _, r := range requests {
+				switch m := r.msg.(type) {
+				case *policer.PolicerInput:
+					applied = applied || m.Apply
+				case *policer.PolicerOutput:
+					applied = applied || m.Apply
+				}
+				if !applied {
+					t.Errorf("%s, %s: %+v before the policer is applied", why, d, r.msg)
+				}
+			}
+		}
+	}
+}
+
+// An interface that leaves its bridge domain loses the policer in VPP 26.06.
+func TestAPolicerFollowsTheMembershipOfABridgeDomain(t *testing.T) {
+	l := newLab(t)
+	limit := policerOn("a", wire.PoliceInput, 1000, 1500)
+	v := limit.value.(wire.Policer)
+	v.Bridged = true
+	limit.value = v
+	blue := bridge("blue", learning(5))
+	red := bridge("red", learning(6))
+	l.mustCommit(blue, red, loopback("a", wire.Interface{}), inBridge("blue", "a"), limit)
+	moved := inBridge("red", "a")
+	l.mustCommit(moved)
+	l.quiet()
+	l.alwaysBefore(0, moved.key, limit.key)
 }

@@ -1,8 +1,10 @@
 package vpp
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -71,6 +73,38 @@ func newSub(name string, s wire.Sub, parent Index) *request {
 		m.InnerVlanID = uint16(s.VLAN)
 	}
 	return ask(fmt.Sprintf("create_subif %s of %s", name, s.Parent), m, &interfaces.CreateSubifReply{})
+}
+
+// refuseOuter refuses pairs of tags on interfaces of type af_packet of VPP.
+func (b ifaces) refuseOuter(ctx context.Context, batch []interfaceItem) {
+	_, isVPP := releaseOf(b.c.Version())
+	isPair := func(it interfaceItem) bool { return it.Want.Sub.Tags() > 1 }
+	if !isVPP || !slices.ContainsFunc(batch, isPair) {
+		return
+	}
+	p, err := b.c.ports(ctx)
+	for i := range batch {
+		it := &batch[i]
+		switch {
+		case !isPair(*it):
+		case err != nil:
+			it.Err = kvscheduler.Refused(err)
+		default:
+			it.Err = p.outerRefusal(it.Want.Sub, handle[Index](it, 0))
+		}
+	}
+}
+
+// outerRefusal returns why VPP cannot receive a pair of tags on an interface; nil if it can. The kernel takes the first
+// tag off the frames that a packet socket receives, and VPP adds one of 802.1Q instead, whatever it was
+// (af_packet_v3_device_input_fn in src/plugins/af_packet/node.c of 25.10 and 26.06). So no frame of 802.1ad arrives.
+func (p *ports) outerRefusal(s wire.Sub, parent Index) error {
+	link, isLink := p.links[parent]
+	if !isLink {
+		return nil
+	}
+	return permanent(fmt.Errorf("outer VLAN %d on %s: VPP does not receive tags of 802.1ad from a network card: "+
+		"remove outerVLAN, or use weft-vswitch", s.Outer, link))
 }
 
 func deleteSub(name string, i Index) *request {

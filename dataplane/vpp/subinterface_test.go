@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -91,6 +93,31 @@ func TestASubInterfaceWithoutTagIsAdopted(t *testing.T) {
 	}
 	l.mustCommit(subOn("s", wire.Sub{VLAN: 100}))
 	l.quiet()
+}
+
+// The kernel takes the outer tag off the frames of a card, and VPP puts another one back.
+func TestPairsOfTagsOnACardAreRefusedByVPP(t *testing.T) {
+	d := newRuins(t)
+	l := newWholeLab(t, d.socket, nil)
+	l.mustCommit(append(vethOf(t, netnstest.New(t), "trunk"), afPacket("trunk", wire.Interface{Up: true}))...)
+	err := l.commit(subOn("q", wire.Sub{Outer: 500, VLAN: 100}))
+	refused := err != nil && strings.Contains(err.Error(), "VPP does not receive tags of 802.1ad from a network card")
+	if dataplane.Prefix() == "" && err != nil || dataplane.Prefix() != "" && !refused {
+		t.Errorf("a pair of tags: %v", err)
+	}
+	l.mustCommit(subOn("s", wire.Sub{VLAN: 100}))
+	l.quiet()
+}
+
+func TestPairsOfTagsAreRefusedOnLinksOnly(t *testing.T) {
+	p := &ports{links: map[Index]string{7: "eth1"}}
+	pair := wire.Sub{Parent: "trunk", Outer: 500, VLAN: 100}
+	if err := p.outerRefusal(pair, 7); err == nil || !strings.Contains(err.Error(), "outer VLAN 500 on eth1") {
+		t.Errorf("on a link: %v", err)
+	}
+	if err := p.outerRefusal(pair, 8); err != nil {
+		t.Errorf("on a memif: %v", err)
+	}
 }
 
 func TestValidateRejectsInvalidSubInterfaces(t *testing.T) {

@@ -31,7 +31,7 @@ func dataplaneLimits(p port) desired.Values {
 		}
 		v.Add(wire.PolicerKey(p.Object, one.direction), wire.Policer{
 			Interface: p.Object, Direction: one.direction, Rate: one.rate.Kilobits, Burst: one.rate.Depth(),
-			DSCP: one.dscp, Bridged: p.network.isBridged(), Bare: !p.HasMACs(),
+			DSCP: one.dscp, Bridged: p.network.isBridged(), Bare: !p.HasMACs(), Trunk: len(p.record.VLANs) > 0,
 		})
 	}
 	return v

@@ -364,8 +364,8 @@ func ForwardingFrom(link string, f netaddr.Family) string {
 
 // VethObject returns the name of the dataplane's interface that the veth of a pod, of the node or of the tunnels
 // belongs to, from the name, the alias and the MAC of the dataplane's end; ok is false for any other link, and for an
-// alias that is a hash. An agent that was killed between the creation of a veth and the next call has left it without an
-// alias: it has the name of its end, and the name of the pod's end is unknown.
+// alias that is a hash. An agent that was killed between the creation of a veth and the next call has left it without
+// an alias: it has the name of its end, and the name of the pod's end is unknown.
 func VethObject(host, alias string, mac netaddr.MAC) (object, ifName string, ok bool) {
 	switch alias {
 	case "":

@@ -198,7 +198,9 @@ func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	}
 	everything := nested(monitoringOn)
 	maps.Copy(everything, map[string]any{"operatorRoles": true, "namespace": map[string]any{"create": true},
-		"controller": map[string]any{"replicas": 2, "untaintNodes": true, "serviceEndpoints": true, "persistentIPs": true}})
+		"controller": map[string]any{
+			"replicas": 2, "untaintNodes": true, "serviceEndpoints": true, "persistentIPs": true,
+		}})
 	objects, notes, err := c.Manifest("elsewhere", everything)
 	if err != nil {
 		t.Fatal(err)

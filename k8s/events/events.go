@@ -39,13 +39,16 @@ const (
 // agentName is the source of the Events of agents.
 const agentName = "weft-agent"
 
-// Warning is the type of Events that need attention.
-const Warning = corev1.EventTypeWarning
+// Types of Events.
+const (
+	Normal  = corev1.EventTypeNormal
+	Warning = corev1.EventTypeWarning // needs attention
+)
 
 // Note is the content of an Event on a pod of this node.
 type Note struct {
 	Pod    pod.ID
-	Type   string // [Warning], or another type of Kubernetes
+	Type   string // [Normal] or [Warning]
 	Reason string // one word
 	At     time.Time
 	Text   func() string // is called when the Event is written

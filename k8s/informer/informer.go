@@ -255,8 +255,11 @@ func (in *Informer[T]) One(key string) (T, bool) {
 	return object, exists && ok && err == nil
 }
 
-// NewQueue makes a queue for [Work] with the pauses between the tries of a key.
-func NewQueue[K comparable](minPause, maxPause time.Duration) workqueue.TypedRateLimitingInterface[K] {
+// Queue holds keys for [Work].
+type Queue[K comparable] = workqueue.TypedRateLimitingInterface[K]
+
+// NewQueue makes a queue with the pauses between the tries of a key.
+func NewQueue[K comparable](minPause, maxPause time.Duration) Queue[K] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](minPause,
 		maxPause))
 }
@@ -264,7 +267,7 @@ func NewQueue[K comparable](minPause, maxPause time.Duration) workqueue.TypedRat
 // Work handles the keys of a queue one after another until ctx ends, which shuts the queue down. After an error it
 // handles the key again, later each time.
 func Work[K comparable](
-	ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], handle func(context.Context, K) error,
+	ctx context.Context, queue Queue[K], handle func(context.Context, K) error,
 ) error {
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()

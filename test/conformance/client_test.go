@@ -220,5 +220,8 @@ func answersOf(m api.Message) (answers reflect.Type, isDump bool) {
 	if t, ok := messageTypes()[name+"_reply"]; ok {
 		return t, false
 	}
+	if name == "policer_dump_v2" { // which has no details of its own
+		name = "policer_dump"
+	}
 	return messageTypes()[strings.TrimSuffix(name, "_dump")+"_details"], true
 }

@@ -145,6 +145,8 @@ func describeLayer(layer gopacket.Layer) string {
 	switch l := layer.(type) {
 	case *layers.Ethernet:
 		return randomMAC.ReplaceAllString(fmt.Sprintf("%s > %s", l.SrcMAC, l.DstMAC), "02:fe:random")
+	case *layers.Dot1Q:
+		return fmt.Sprintf("VLAN %d", l.VLANIdentifier)
 	case *layers.ARP:
 		kind := map[uint16]string{layers.ARPRequest: "request", layers.ARPReply: "reply"}[l.Operation]
 		return randomMAC.ReplaceAllString(fmt.Sprintf("ARP %s %s %s > %s %s", kind, net.HardwareAddr(l.SourceHwAddress),

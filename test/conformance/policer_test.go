@@ -45,7 +45,12 @@ var policerCases = []testCase{
 			m.ConformAction.Type = policer_types.SSE2_QOS_ACTION_API_MARK_AND_TRANSMIT
 			m.ConformAction.Dscp = 46
 		}), list, named, newPolicer("blue"))
-		// The first step makes the answers to the questions true: see dataplane/vpp.
+		l.each(&policer.PolicerDumpV2{PolicerIndex: 1}, &policer.PolicerDumpV2{PolicerIndex: 2},
+			&policer.PolicerDumpV2{PolicerIndex: anyID})
+		// Before the first step the end of policing crashes VPP, and its answers to the questions are wrong: see
+		// dataplane/vpp.
+		l.each(&policer.PolicerInput{Name: "blue", SwIfIndex: a, Apply: true},
+			&policer.PolicerOutput{Name: "red", SwIfIndex: a, Apply: true})
 		l.each(&policer.PolicerInput{Name: "blue", SwIfIndex: a}, &policer.PolicerOutput{Name: "red", SwIfIndex: a})
 		l.each(policed(a)...)
 		l.each(&policer.PolicerInput{Name: "blue", SwIfIndex: a, Apply: true})
@@ -58,6 +63,24 @@ var policerCases = []testCase{
 			&policer.PolicerInput{Name: "blue", SwIfIndex: allInterfaces, Apply: true},
 			&policer.PolicerOutput{Name: "none", SwIfIndex: allInterfaces, Apply: true},
 			noPolicer("blue"), noPolicer("blue"), noPolicer("red"), list)
+	}},
+	{name: "policer: removed from an interface that never had one", kills: map[string]string{
+		"25.10": "SIGSEGV in policer_input (policer.c): policer_index_by_sw_if_index is shorter than the index",
+		"26.06": "SIGSEGV as in 25.10 (policer_op.c)",
+	}, run: func(l *lab) {
+		a := l.make("a", loopback(0, "02:00:00:00:00:01"))
+		l.each(newPolicer("blue"), &policer.PolicerInput{Name: "blue", SwIfIndex: a},
+			&policer.PolicerOutput{Name: "blue", SwIfIndex: a})
+	}},
+	{name: "policer: applied twice", run: func(l *lab) {
+		a := l.make("a", loopback(0, "02:00:00:00:00:01"))
+		l.each(newPolicer("blue"), newPolicer("red"), &policer.PolicerOutput{Name: "blue", SwIfIndex: a, Apply: true},
+			&policer.PolicerOutput{Name: "red", SwIfIndex: a, Apply: true})
+		remove := &policer.PolicerOutput{Name: "red", SwIfIndex: a}
+		for range 3 {
+			l.each(remove)
+			l.each(policed(a)[1])
+		}
 	}},
 	{name: "policer: invalid policers", run: func(l *lab) {
 		for _, change := range []func(*policer.PolicerAddDel){

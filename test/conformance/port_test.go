@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"net"
 	"slices"
 	"time"
@@ -46,6 +47,9 @@ func (l *lab) plug(name, netns, m string) *port {
 		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}); err != nil {
 			l.Fatal(err)
 		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+			l.Fatal(err)
+		}
 	})
 	p.send = func(frame []byte) {
 		if err := unix.Send(fd, frame, 0); err != nil {
@@ -65,14 +69,30 @@ func readSocket(fd int) ([]byte, error) {
 		return nil, err
 	}
 	frame := make([]byte, 1<<16)
-	n, from, err := unix.Recvfrom(fd, frame, 0)
+	control := make([]byte, 256)
+	n, size, _, from, err := unix.Recvmsg(fd, frame, control, 0)
 	if err != nil {
 		return nil, err
 	}
 	if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
 		return nil, nil
 	}
-	return frame[:n], nil
+	return withTag(frame[:n], control[:size]), nil
+}
+
+// withTag returns a frame with the VLAN tag that the kernel reports beside it.
+func withTag(frame, control []byte) []byte {
+	messages, _ := unix.ParseSocketControlMessage(control)
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA ||
+			binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID == 0 {
+			continue
+		}
+		tagged := binary.BigEndian.AppendUint16(slices.Clone(frame[:12]), binary.NativeEndian.Uint16(m.Data[18:]))
+		tagged = binary.BigEndian.AppendUint16(tagged, binary.NativeEndian.Uint16(m.Data[16:]))
+		return append(tagged, frame[12:]...)
+	}
+	return frame
 }
 
 // attach makes a port of a memif client, and waits until the dataplane reports the link as up: earlier packets may be

@@ -1,6 +1,10 @@
 package conformance
 
 import (
+	"net"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/l2"
@@ -46,6 +50,48 @@ func (l *lab) trunk() index {
 	return parent
 }
 
+// trunked is two ports of bridge domain 1, which also have a VLAN in bridge domain 2: 100 of a, and 200 of b. Other
+// tagged frames are dropped.
+type trunked struct {
+	bridged
+	subA, subB index
+}
+
+func (l *lab) trunked() trunked {
+	l.Helper()
+	t := trunked{bridged: l.bridged(0, 0)}
+	l.must(bridgeMessage(2, true))
+	part := func(name string, parent index, vlan uint16) index {
+		l.make(name+".rest", subOf(parent, 1<<24, rest))
+		i := l.make(name+".vlan", subOf(parent, uint32(vlan), oneTag, vlan))
+		l.must(rewrite(i, rewritePop1))
+		l.must(joinAs(i, 2, 0, 0))
+		l.must(setUp(i, true))
+		return i
+	}
+	t.subA = part("a", t.indexA, 100)
+	t.subB = part("b", t.indexB, 200)
+	return t
+}
+
+// experiment is the payload of a frame of the type for experiments.
+var experiment = []gopacket.SerializableLayer{gopacket.Payload(make([]byte, 50))}
+
+// tagged is a frame with a tag of 802.1Q.
+func tagged(vlan uint16, src, dst net.HardwareAddr, inner ...gopacket.SerializableLayer) []gopacket.SerializableLayer {
+	kind := layers.EthernetType(0x88b5)
+	switch inner[0].(type) {
+	case *layers.IPv4:
+		kind = type4
+	case *layers.IPv6:
+		kind = type6
+	case *layers.ARP:
+		kind = layers.EthernetTypeARP
+	}
+	tag := &layers.Dot1Q{VLANIdentifier: vlan, Type: kind}
+	return append([]gopacket.SerializableLayer{ethernet(src, dst, layers.EthernetTypeDot1Q), tag}, inner...)
+}
+
 var vlanCases = []testCase{
 	{name: vlanCase, run: func(l *lab) {
 		parent := l.trunk()
@@ -83,6 +129,37 @@ var vlanCases = []testCase{
 		leave := &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: single}
 		l.must(rewrite(single, rewritePop1))
 		l.each(join(single, 5), dumpOf(single), join(single, 6), dumpOf(single), leave, dumpOf(single))
+	}},
+	{name: "vlan: frames of a trunk", run: func(l *lab) {
+		t := l.trunked()
+		for _, frame := range [][]gopacket.SerializableLayer{
+			tagged(100, hw(podA), broadcast, experiment...), tagged(101, hw(podA), broadcast, experiment...),
+			tagged(200, hw(podA), broadcast, experiment...), tagged(0, hw(podA), broadcast, experiment...),
+		} {
+			t.a.sends(frame...)
+			t.receives()
+		}
+		t.b.sends(tagged(200, hw(podB), hw(podA), experiment...)...)
+		t.receives()
+		t.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), broadcast, 0x88b5)}, experiment...)...)
+		t.receives()
+	}},
+	{name: "vlan: MACIP lists on a sub-interface", run: func(l *lab) {
+		t := l.trunked()
+		l.must(macip(anyID, "vlan", permit(podA, "0.0.0.0/0", "::/0")...))
+		l.must(apply(t.subA, 0, true))
+		forged := "02:00:00:00:99:99"
+		for _, sender := range []string{podA, forged} {
+			t.a.sends(tagged(100, hw(sender), hw(podB), udp4("10.0.9.2", "10.0.9.3", 100)...)...)
+			t.receives()
+			t.a.sends(tagged(100, hw(sender), hw(podB), udp6("fd00:9::2", "fd00:9::3", 100)...)...)
+			t.receives()
+			t.a.sends(tagged(100, hw(podA), broadcast,
+				arpMessage(layers.ARPRequest, hw(sender), "10.0.9.2", make(net.HardwareAddr, 6), "10.0.9.3"))...)
+			t.receives()
+		}
+		t.a.sends(tagged(100, hw(podA), broadcast, experiment...)...)
+		t.receives()
 	}},
 	{name: "vlan: deletion of the parent", run: func(l *lab) {
 		parent := l.trunk()

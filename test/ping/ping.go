@@ -68,8 +68,8 @@ func OpenOn(path, link string, to netip.Addr) (*Pinger, error) {
 	return p, nil
 }
 
-// received is the size of the socket's receive buffer. The default is full after 300 ms without a processor, and then the
-// kernel would drop replies that the network delivered.
+// received is the size of the socket's receive buffer. The default is full after 300 ms without a processor, and then
+// the kernel would drop replies that the network delivered.
 const received = 16 << 20
 
 // growBuffer sets the size of the receive buffer, above the limit of the system.
