@@ -53,7 +53,8 @@ type Member struct {
 	policies  *UnenforcedPolicies // nil: NetworkPolicies are not reported
 	enforcer  *Enforcer           // nil: policies are not enforced
 	annotator *pods.Annotator     // of the annotation network-status; nil: none
-	changes   *PodChanges
+	edits     *pods.Edits
+	changes   podChanges
 }
 
 // MemberConfig has the dependencies of a member that exist from the start.
@@ -89,8 +90,8 @@ func New(c MemberConfig) (m *Member, err error) {
 	if m.View, err = nodeview.New(view); err != nil {
 		return nil, err
 	}
-	m.changes = newPodChanges(m.View, c.Log.With("component", "changes"))
-	m.Events.ChangesRunning = m.changes.IsOn
+	m.edits = pods.NewEdits(m.permitsEdits, m.changes.apply)
+	m.Events.ChangesRunning = func() bool { return m.View.View().Switches.InterfaceChanges }
 	if c.Config.Kubernetes.EnforcePolicies {
 		m.Enforced = policies.New(policies.Config{
 			Node:             view.Node,
@@ -110,7 +111,13 @@ func New(c MemberConfig) (m *Member, err error) {
 // onPod takes the annotations of a pod of this node; nil: it is gone.
 func (m *Member) onPod(id pod.ID, annotations map[string]string) {
 	m.Events.Edited(id, annotations)
-	m.changes.Show(id, annotations)
+	m.edits.Show(id, annotations)
+}
+
+// permitsEdits reports whether the API server, not only the memory of an earlier run, permits changes of running pods.
+func (m *Member) permitsEdits() bool {
+	view := m.View.View()
+	return view.Complete && view.Switches.InterfaceChanges
 }
 
 // NewDriver returns the node's DRA driver; Node and Client of the configuration are the member's.
@@ -195,7 +202,7 @@ func (m *Member) Join(p Parts) (err error) {
 	m.Events.Scheduler = p.Scheduler
 	m.Events.Pods = p.Pods
 	m.Events.Owners = p.Owners
-	m.changes.change = p.Pods.Change
+	m.changes.pods = p.Pods
 	m.changes.tell = m.Events.Writer.Tell
 	m.report = NewPodReport(m.View, p.Pods, m.Log)
 	m.claims = &claimKeeper{attachments: p.Pods.Attachments, claims: m.View, log: m.Log}
@@ -233,7 +240,9 @@ func (m *Member) Observe(o podmanager.Outcome) {
 	m.Events.Unknown(o)
 	m.report.Observe(o)
 	m.follower.CountChange(o)
-	m.changes.Observe(o)
+	if o.Happening == podmanager.Added && !o.Pod.IsZero() {
+		m.edits.Compare(o.Pod)
+	}
 	switch {
 	case m.annotator == nil:
 	case o.Happening == podmanager.Added, o.Happening == podmanager.Changed:
@@ -287,7 +296,7 @@ func (m *Member) Run(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error { return m.report.Run(ctx) })
-		group.Go(func() error { return m.changes.Run(ctx) })
+		group.Go(func() error { return m.edits.Run(ctx) })
 		group.Go(func() error { return m.claims.run(ctx) })
 		if m.enforcer != nil {
 			group.Go(func() error { return m.enforcer.Run(ctx) })

@@ -1,0 +1,125 @@
+package pods
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/k8s/informer"
+	"github.com/weftnet/weft/pod"
+)
+
+// The times of edits.
+const (
+	editPause   = 200 * time.Millisecond // between an edit and its application: edits come in bursts
+	editRetry   = time.Second            // the first pause after a failure
+	editRetries = 5 * time.Minute        // the longest pause after failures
+	editPoll    = 5 * time.Second        // poll of the permission
+	editsAtOnce = 2                      // one may wait for addresses
+)
+
+// Edits applies the annotations of running pods after they were edited, also if the edit came while no agent ran. Apply
+// must leave a pod alone that has what its annotations request.
+type Edits struct {
+	apply       func(ctx context.Context, id pod.ID, annotations map[string]string) error
+	isPermitted func() bool
+	keys        informer.Queue[string] // pods by namespace and name
+
+	mu     sync.Mutex
+	latest map[string]annotated
+}
+
+// annotated is a pod with its annotations, as the API server showed it last.
+type annotated struct {
+	id          pod.ID
+	annotations map[string]string
+}
+
+// NewEdits returns edits that are applied while Run runs and isPermitted returns true.
+func NewEdits(
+	isPermitted func() bool, apply func(ctx context.Context, id pod.ID, annotations map[string]string) error,
+) *Edits {
+	return &Edits{
+		apply:       apply,
+		isPermitted: isPermitted,
+		keys:        informer.NewQueue[string](editRetry, editRetries),
+		latest:      make(map[string]annotated),
+	}
+}
+
+// Show takes the annotations of a pod; nil: it is gone.
+func (e *Edits) Show(id pod.ID, annotations map[string]string) {
+	name := id.String()
+	e.mu.Lock()
+	was, isKnown := e.latest[name]
+	if annotations == nil {
+		delete(e.latest, name)
+	} else {
+		e.latest[name] = annotated{id, annotations}
+	}
+	e.mu.Unlock()
+	switch {
+	case annotations == nil:
+		e.keys.Forget(name)
+	case !isKnown || was.id != id || areEdited(was.annotations, annotations):
+		e.keys.Forget(name) // a failure before the edit says nothing about it
+		e.keys.AddAfter(name, editPause)
+	}
+}
+
+func areEdited(before, after map[string]string) bool {
+	return (&pod.Attachment{Annotations: before}).IsEdited(after)
+}
+
+// Compare applies the annotations of a pod soon: they may have been edited during its ADD.
+func (e *Edits) Compare(id pod.ID) { e.keys.AddAfter(id.String(), editPause) }
+
+// Run applies edits until ctx ends.
+func (e *Edits) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for range editsAtOnce {
+		group.Go(func() error { return informer.Work(ctx, e.keys, e.handle) })
+	}
+	group.Go(func() error { return e.followPermission(ctx) })
+	return group.Wait()
+}
+
+// followPermission compares all pods when edits are permitted again.
+func (e *Edits) followPermission(ctx context.Context) error {
+	tick := time.NewTicker(editPoll)
+	defer tick.Stop()
+	was := false
+	for {
+		is := e.isPermitted()
+		if is && !was {
+			e.compareAll()
+		}
+		was = is
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (e *Edits) compareAll() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name := range e.latest {
+		e.keys.Add(name)
+	}
+}
+
+// handle applies the annotations of one pod. It returns an error if it must be repeated.
+func (e *Edits) handle(ctx context.Context, name string) error {
+	e.mu.Lock()
+	latest, isKnown := e.latest[name]
+	e.mu.Unlock()
+	if !isKnown || !e.isPermitted() {
+		return nil
+	}
+	return e.apply(ctx, latest.id, latest.annotations)
+}
