@@ -135,9 +135,13 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 
 	e.edit("t2/tap/red, t1/veth/blue", "")
 	e.eventually("t1 is a veth with the address of the tap", func() bool {
-		return e.links() == "t1 10.5.0.2/24, t2 10.6.0.2/32" && e.kindOf("t1") == "veth"
+		return e.links() == "t1 10.5.0.2/24, t2 10.6.0.2/32" && e.describes("t1", "veth")
 	})
 	e.mustReach(e.pod, gateway)
+	e.check(e.pod, e.result)
+
+	e.edit("t2/tap/red, t1/veth/blue", `{"t1": {"mtu": 1300}}`)
+	e.eventually("t1 has the other MTU", func() bool { return e.describes("t1", "mtu 1300") })
 	e.check(e.pod, e.result)
 
 	must.Succeed(t, e.StopAgent())
@@ -170,19 +174,14 @@ metadata: {namespace: lab, name: `+e.pod.Name+`, annotations: {contivpp.io/custo
 	return text
 }
 
-// kindOf returns the kind of a link in the pod, as ip-link(8) names it.
-func (e *editing) kindOf(link string) (kind string) {
+// describes reports whether ip-link(8) describes a link in the pod with these words.
+func (e *editing) describes(link, words string) (does bool) {
 	e.Helper()
 	netnstest.Do(e.T, e.pod.Netns, func() {
 		out, err := exec.CommandContext(e.Context(), "ip", "-d", "-o", "link", "show", link).Output()
-		must.Succeed(e.T, err)
-		for _, word := range strings.Fields(string(out)) {
-			if word == "veth" || word == "tun" {
-				kind = word
-			}
-		}
+		does = err == nil && strings.Contains(string(out), " "+words+" ")
 	})
-	return kind
+	return does
 }
 
 func TestInterfacesDoNotChangeWhileTheSwitchIsOff(t *testing.T) {

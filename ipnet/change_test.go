@@ -12,8 +12,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/must"
 )
 
 // editOf returns the event of an edit of a pod's annotations.
@@ -109,6 +113,81 @@ func TestOnlyAConnectedPodIsChanged(t *testing.T) {
 	}
 	if err := n.refuses(t, editOf(add, "t2/tap/red", "")); !strings.Contains(err.Error(), "in quarantine") {
 		t.Errorf("error %q", err)
+	}
+}
+
+// Policies know the interfaces of a pod as they are, also after a change that was undone or only planned: rules of an
+// interface that policies do not know would be removed.
+func TestPoliciesKnowThePodAfterAnEditThatWasUndone(t *testing.T) {
+	rules := newRuler()
+	config := ipnet.Config{Networks: networks.Config{Pools: []netaddr.Pool{four}}}
+	config.Pods.Policies = rules
+	n := nodeOf(t, config).run(t)
+	n.site(t)
+	add := asking("a", "t1/tap/blue, t2/tap/red", "")
+	a := n.add(t, add)
+	known := func(when string) {
+		t.Helper()
+		if !reflect.DeepEqual(rules.last[add.Key], a.Interfaces) {
+			t.Errorf("%s policies know %d interfaces, the pod has %d", when, len(rules.last[add.Key]), len(a.Interfaces))
+		}
+	}
+	n.fail = true
+	_ = n.refuses(t, editOf(add, "t2/tap/red, t3/tap/blue", ""))
+	known("after a failure of a later handler")
+	n.fail = false
+	_ = n.refuses(t, editOf(add, "t2/tap/red, t3/tap/nosuch", ""))
+	known("after a refusal")
+	_, err := n.loop.Plan(t.Context(), editOf(add, "t2/tap/red", ""))
+	must.Succeed(t, err)
+	known("after a plan")
+	a = n.edit(t, add, "t2/veth/red", "")
+	known("after an edit")
+}
+
+// Two interfaces on a network have its routes once.
+func TestRoutesToANetworkOutliveEdits(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.site(t)
+	add := asking("a", "t1/tap/red, t2/tap/red", "")
+	n.add(t, add)
+	routed := func(a *pod.Attachment) (names []string) {
+		for _, i := range a.Interfaces[1:] {
+			if len(i.Routes) > 0 {
+				names = append(names, i.Name)
+			}
+		}
+		return names
+	}
+	a := n.edit(t, add, "t1/tap/red, t2/tap/red", `{"t1": {"mtu": 1400}}`)
+	if got := routed(a); !slices.Equal(got, []string{"t1"}) {
+		t.Errorf("interfaces with routes after an edit of t1: %v", got)
+	}
+	if err := n.refuses(t, editOf(add, "t2/tap/red", "")); !strings.Contains(err.Error(), "t1 has the routes to its network") {
+		t.Errorf("error %q", err)
+	}
+	n.edit(t, add, "", "")
+	if got := routed(n.edit(t, add, "t2/tap/red", "")); !slices.Equal(got, []string{"t2"}) {
+		t.Errorf("interfaces with routes after both were removed, and t2 came again: %v", got)
+	}
+}
+
+func TestAnEditDoesNotChangeTheClaimOfAddresses(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.site(t)
+	claims := map[string]pod.IPAMClaim{}
+	for _, name := range []string{"one", "two"} {
+		claims[name] = pod.IPAMClaim{Namespace: "default", Name: name, UID: name, Network: "blue", Interface: "t1"}
+	}
+	add := asking("a", "t1/tap/blue", `{"t1": {"ipamClaim": "one"}}`)
+	add.IPAMClaims = claims
+	n.add(t, add)
+	for _, options := range []string{`{"t1": {"ipamClaim": "two"}}`, ""} {
+		ev := editOf(add, "t1/tap/blue", options)
+		ev.IPAMClaims = claims
+		if err := n.refuses(t, ev); !strings.Contains(err.Error(), "has the addresses of IPAMClaim one") {
+			t.Errorf("options %s: error %q", options, err)
+		}
 	}
 }
 

@@ -23,14 +23,22 @@ type ruler struct {
 	admitted  map[pod.Key]bool
 	addresses []netip.Prefix
 	isAway    bool // the cluster is not known
+
+	last map[pod.Key][]pod.Interface // of each attachment, as it was admitted last
 }
 
 func newRuler() *ruler {
-	return &ruler{rules: map[string]attach.Rules{}, changed: map[string]bool{}, admitted: map[pod.Key]bool{}}
+	return &ruler{
+		rules:    map[string]attach.Rules{},
+		changed:  map[string]bool{},
+		admitted: map[pod.Key]bool{},
+		last:     map[pod.Key][]pod.Interface{},
+	}
 }
 
 func (r *ruler) Admit(a *pod.Attachment, node []netip.Prefix) (rules attach.Rules, isWhole bool) {
 	r.admitted[a.Key] = true
+	r.last[a.Key] = a.Interfaces
 	r.addresses = node
 	if !r.isAway {
 		return r.rules[a.Pod.String()], true

@@ -16,6 +16,9 @@ type ChangePod struct {
 	Changes Changes
 }
 
+// Pod returns "": in contrast to an ADD, a change does not cancel the events of other sandboxes of the pod.
+func (e *ChangePod) Pod() string { return "" }
+
 // Changes are what a pod requests otherwise than before.
 type Changes struct {
 	Made    []InterfaceRequest // in the order of the requests; some of them replace an interface
@@ -110,7 +113,22 @@ func ChangesOf(a *Attachment, ev *AddPod) (Changes, error) {
 			c.Removed = append(c.Removed, i.Name)
 		}
 	}
+	if n := countAfter(a, c); n > MaxCustomInterfaces {
+		return Changes{}, Errorf(CodeInvalidAnnotation, "the pod would have %d interfaces, at most %d are possible", n,
+			MaxCustomInterfaces)
+	}
 	return c, edit.check(a, c)
+}
+
+// countAfter counts the extra interfaces of an attachment after changes.
+func countAfter(a *Attachment, c Changes) int {
+	n := len(c.Made)
+	for _, i := range a.Interfaces {
+		if i.Name != a.Key.IfName && !c.Ends(i.Name) {
+			n++
+		}
+	}
+	return n
 }
 
 // named returns an interface of an attachment; nil if it has none of this name.

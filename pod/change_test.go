@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -19,6 +20,15 @@ func annotations(interfaces, options, networks string) map[string]string {
 		}
 	}
 	return all
+}
+
+// many requests interfaces.
+func many(n int) string {
+	var items []string
+	for i := range n {
+		items = append(items, fmt.Sprintf("x%d/tap/blue", i))
+	}
+	return strings.Join(items, ",")
 }
 
 func TestChangesAreWhatThePodRequestsOtherwise(t *testing.T) {
@@ -105,6 +115,10 @@ func TestChangesAreWhatThePodRequestsOtherwise(t *testing.T) {
 			was: annotations("t1/tap/blue", "", ""), had: had("t1", "m1"),
 			claimed: []pod.InterfaceRequest{{Name: "m1", Type: pod.TypeMemif, Network: "blue", Claim: "lab/c"}},
 			want:    "removed: t1",
+		},
+		"more interfaces than possible": {
+			was: annotations("", "", "blue"), is: annotations(many(16), "", "blue"), had: had("net1"),
+			want: "the pod would have 17 interfaces, at most 16 are possible",
 		},
 		"the name of the main interface": {
 			is: annotations("t1/tap/blue, net1/tap/blue", "", "blue@net1"), had: had("net1"),

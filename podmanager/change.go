@@ -25,7 +25,7 @@ func (m *Manager) Change(ctx context.Context, id pod.ID, annotations map[string]
 	defer m.underWay(a.Key, c)()
 	asked.Cancelled = c.err
 	asked.Began = time.Now()
-	asked.Refused = m.prepareChange(ctx, asked)
+	asked.Refused = m.prepareChange(ctx, asked, m.claimReader(ctx, asked.ID))
 	ev, err := m.change(ctx, c, asked)
 	if err != nil {
 		m.config.Log.Warn("interfaces of the pod not changed", "pod", a.Pod.String(), "container", a.Key.ContainerID,
@@ -70,7 +70,7 @@ func (m *Manager) changeable(id pod.ID) *pod.Attachment {
 
 // prepareChange collects the inputs of the event before it is queued. Devices are granted as at ADD, except that those
 // of the interfaces that stay are in use.
-func (m *Manager) prepareChange(ctx context.Context, ev *pod.ChangePod) error {
+func (m *Manager) prepareChange(ctx context.Context, ev *pod.ChangePod, claims claimReader) error {
 	if err := m.admitChange(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (m *Manager) prepareChange(ctx context.Context, ev *pod.ChangePod) error {
 	if err != nil {
 		return ev.Failed(err)
 	}
-	if err := m.readClaims(&ev.AddPod, changes.Made, m.claimReader(ctx, ev.ID)); err != nil {
+	if err := m.readClaims(&ev.AddPod, changes.Made, claims); err != nil {
 		return err
 	}
 	if err := m.grants(ctx, &ev.AddPod); err != nil {
@@ -127,6 +127,9 @@ func (m *Manager) change(ctx context.Context, c *call, asked *pod.ChangePod) (*p
 		attempt := *asked
 		if n < refills {
 			attempt.Awaits = m.config.Refiller.Refillable
+		}
+		if cause := c.err(); cause != nil {
+			return &attempt, pod.Errorf(pod.CodeTryAgain, "%s: cancelled: %w", asked, cause)
 		}
 		rec, err := m.config.Loop.Do(ctx, &attempt)
 		if err == nil || rec != nil || !attempt.Defers(err) {

@@ -231,8 +231,15 @@ type link struct {
 // rememberedOf combines an attachment, prevResult and the MTUs of later plugins by interface.
 func rememberedOf(a *pod.Attachment, req *weftv1.CheckRequest, later map[string]int) *remembered {
 	r := &remembered{attachment: a}
+	late := make(map[string]bool)
+	for _, i := range a.Interfaces {
+		late[i.Name] = i.Late
+	}
 	for _, in := range inSandbox(replyOf(a)) {
 		_, has := findInterface(req, in.GetName())
+		if late[in.GetName()] {
+			has = nil // prevResult has an interface that was replaced
+		}
 		l := link{
 			name:          in.GetName(),
 			promisedMAC:   in.GetMac(),

@@ -17,8 +17,11 @@ func (m *Manager) ipamClaims(ctx context.Context, ev *pod.AddPod) error {
 	return m.readClaims(ev, requests, m.claimReader(ctx, ev.ID))
 }
 
-// claimReader returns the function that reads the claim of a request of a pod.
-func (m *Manager) claimReader(ctx context.Context, id pod.ID) func(pod.InterfaceRequest) (pod.IPAMClaim, error) {
+// claimReader returns the claim of a request.
+type claimReader func(r pod.InterfaceRequest) (pod.IPAMClaim, error)
+
+// claimReader returns the function that reads the claims of a pod.
+func (m *Manager) claimReader(ctx context.Context, id pod.ID) claimReader {
 	return func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
 		if r.Options.PersistentIPs {
 			return m.config.Claims.ReplicaClaim(ctx, id, r.Options.IPAMClaim)
@@ -28,14 +31,12 @@ func (m *Manager) claimReader(ctx context.Context, id pod.ID) func(pod.Interface
 }
 
 // readClaims sets the claims of the main interface and of requests by a function.
-func (m *Manager) readClaims(
-	ev *pod.AddPod, requests []pod.InterfaceRequest, read func(r pod.InterfaceRequest) (pod.IPAMClaim, error),
-) error {
-	if m.config.Claims == nil || ev.ID.IsZero() {
-		return nil
-	}
+func (m *Manager) readClaims(ev *pod.AddPod, requests []pod.InterfaceRequest, read claimReader) error {
 	if err := ev.NameClaim(); err != nil {
 		return ev.Failed(err)
+	}
+	if m.config.Claims == nil || ev.ID.IsZero() {
+		return nil
 	}
 	main := pod.InterfaceRequest{Name: ev.Key.IfName, Network: ev.Requested.Network, Options: ev.Requested.Options}
 	for _, r := range slices.Concat([]pod.InterfaceRequest{main}, requests) {
@@ -55,25 +56,23 @@ func (m *Manager) readClaims(
 	return nil
 }
 
-// plannedClaims is ipamClaims for a plan. The claim of a pod that does not exist yet may not exist either: it will hold
-// what the interface gets.
-func (m *Manager) plannedClaims(ctx context.Context, ev *pod.AddPod) (notes []string, _ error) {
-	requests, _ := ev.Extra()
-	err := m.readClaims(ev, requests, func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
+// plannedClaims is claimReader for a plan, and adds notes. The claim of an interface that does not exist yet may not
+// exist either: it will hold what the interface gets.
+func (m *Manager) plannedClaims(ctx context.Context, id pod.ID, notes *[]string) claimReader {
+	return func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
 		name := r.Options.IPAMClaim
 		if !r.Options.PersistentIPs {
-			return m.config.Claims.IPAMClaim(ctx, ev.ID.Namespace, name)
+			return m.config.Claims.IPAMClaim(ctx, id.Namespace, name)
 		}
-		claim, exists, err := m.config.Claims.FindIPAMClaim(ctx, ev.ID.Namespace, name)
+		claim, exists, err := m.config.Claims.FindIPAMClaim(ctx, id.Namespace, name)
 		if exists || err != nil {
 			return claim, err
 		}
-		claim = pod.IPAMClaim{Namespace: ev.ID.Namespace, Name: name, Network: cmp.Or(r.Network, pod.DefaultNetwork)}
-		notes = append(notes, claim.String()+
+		claim = pod.IPAMClaim{Namespace: id.Namespace, Name: name, Network: cmp.Or(r.Network, pod.DefaultNetwork)}
+		*notes = append(*notes, claim.String()+
 			" does not exist yet: weft-controller makes it for the pod, if a StatefulSet controls the pod")
 		return claim, nil
-	})
-	return notes, err
+	}
 }
 
 // assign writes the addresses of a connected pod to the claims that hold none yet. A new pod whose claim cannot be

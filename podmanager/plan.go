@@ -48,8 +48,9 @@ func (m *Manager) Plan(
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
 		return nil, err
 	}
-	notes, err := m.plannedClaims(ctx, ev)
-	if err != nil {
+	var notes []string
+	requests, _ := ev.Extra()
+	if err := m.readClaims(ev, requests, m.plannedClaims(ctx, id, &notes)); err != nil {
 		return nil, err
 	}
 	planned, err := m.config.Loop.Plan(ctx, ev, "devicemanager")
@@ -67,7 +68,8 @@ func (m *Manager) PlanEdit(ctx context.Context, id pod.ID, annotations map[strin
 			"pod %s: Weft has not connected it on this node, so an edit changes nothing; plan its ADD", id)
 	}
 	ev := edited(a, annotations)
-	if err := m.prepareChange(ctx, ev); err != nil {
+	var notes []string
+	if err := m.prepareChange(ctx, ev, m.plannedClaims(ctx, id, &notes)); err != nil {
 		return nil, err
 	}
 	planned, err := m.config.Loop.Plan(ctx, ev)
@@ -78,7 +80,7 @@ func (m *Manager) PlanEdit(ctx context.Context, id pod.ID, annotations map[strin
 	if changes == "" {
 		changes = "the pod has these interfaces already"
 	}
-	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: []string{changes}}, nil
+	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: append(notes, changes)}, nil
 }
 
 // WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the

@@ -19,6 +19,7 @@ const keepClaims = 5 * time.Second
 // was made again. Otherwise the next pod would have other addresses.
 type claimKeeper struct {
 	attachments func() []pod.Attachment
+	exists      func(id pod.ID) bool // reports whether the API server has the pod, with its UID
 	claims      freeClaims
 	log         *slog.Logger
 	free        map[string]bool // claims that were free in the last round, by UID and attachment
@@ -42,6 +43,9 @@ func (k *claimKeeper) round(ctx context.Context) {
 	before := k.free
 	k.free = make(map[string]bool)
 	for _, a := range k.attachments() {
+		if !k.exists(a.Pod) {
+			continue // the claim may be that of the next pod
+		}
 		for _, i := range a.Interfaces {
 			if i.IPAMClaim == "" || len(i.Addresses) == 0 {
 				continue

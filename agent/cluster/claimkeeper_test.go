@@ -43,8 +43,10 @@ func TestAClaimThatWasMadeAgainGetsTheAddressesOfItsPod(t *testing.T) {
 		},
 	}
 	shelf := &claimShelf{claim: pod.IPAMClaim{Namespace: "shop", Name: "db-0.t1", UID: "u", Network: "blue"}}
+	isGone := false
 	k := &claimKeeper{
 		attachments: func() []pod.Attachment { return []pod.Attachment{running} },
+		exists:      func(pod.ID) bool { return !isGone },
 		claims:      shelf,
 		log:         slog.New(slog.DiscardHandler),
 	}
@@ -65,6 +67,11 @@ func TestAClaimThatWasMadeAgainGetsTheAddressesOfItsPod(t *testing.T) {
 	shelf.claim = pod.IPAMClaim{Namespace: "shop", Name: "db-0.t1", UID: "v", Network: "blue"}
 	rounds(1, "[]")
 	rounds(1, "[v db-0 [10.5.0.7/24]]")
+	// the API server has forgotten the pod, which its kubelet has not: the claim is that of the next pod
+	shelf.claim = pod.IPAMClaim{Namespace: "shop", Name: "db-0.t1", UID: "w", Network: "blue"}
+	isGone = true
+	rounds(3, "[]")
+	isGone = false
 	shelf.claim = pod.IPAMClaim{Namespace: "shop", Name: "db-0.t1", UID: "u", Network: "red"}
 	rounds(3, "[]")
 	shelf.claim.Network = "blue"

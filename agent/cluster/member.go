@@ -115,9 +115,10 @@ func (m *Member) onPod(id pod.ID, annotations map[string]string) {
 }
 
 // permitsEdits reports whether the API server, not only the memory of an earlier run, permits changes of running pods.
+// Until policies are known, a change would close the pod.
 func (m *Member) permitsEdits() bool {
 	view := m.View.View()
-	return view.Complete && view.Switches.InterfaceChanges
+	return view.Complete && view.Switches.InterfaceChanges && (m.Enforced == nil || m.Enforced.Synced())
 }
 
 // NewDriver returns the node's DRA driver; Node and Client of the configuration are the member's.
@@ -205,7 +206,12 @@ func (m *Member) Join(p Parts) (err error) {
 	m.changes.pods = p.Pods
 	m.changes.tell = m.Events.Writer.Tell
 	m.report = NewPodReport(m.View, p.Pods, m.Log)
-	m.claims = &claimKeeper{attachments: p.Pods.Attachments, claims: m.View, log: m.Log}
+	m.claims = &claimKeeper{
+		attachments: p.Pods.Attachments,
+		exists:      func(id pod.ID) bool { return m.View.Pod(id) != nil },
+		claims:      m.View,
+		log:         m.Log,
+	}
 	switch {
 	case m.Enforced != nil:
 		m.Health.Advise(health.Policies)
@@ -245,6 +251,9 @@ func (m *Member) Observe(o podmanager.Outcome) {
 	}
 	switch {
 	case m.annotator == nil:
+	case o.Happening == podmanager.Changed && m.hasLostStatus(o):
+		text, _ := networkstatus.Of([]pod.Attachment{*o.Before})
+		m.annotator.Withdraw(o.Pod, text)
 	case o.Happening == podmanager.Added, o.Happening == podmanager.Changed:
 		m.annotator.Tell(o.Pod)
 	case o.Happening == podmanager.Removed:
@@ -252,6 +261,13 @@ func (m *Member) Observe(o podmanager.Outcome) {
 			m.annotator.Withdraw(o.Pod, text)
 		}
 	}
+}
+
+// hasLostStatus reports whether a change removed the last interface of a pod whose main interface is another plugin's.
+func (m *Member) hasLostStatus(o podmanager.Outcome) bool {
+	_, was := networkstatus.Of([]pod.Attachment{*o.Before})
+	_, is := networkstatus.Of([]pod.Attachment{*o.Attachment})
+	return was && !is
 }
 
 // Rejections returns the number of rejected parts of other nodes' announcements.

@@ -312,7 +312,7 @@ func (e *PodEvents) edited(at *pod.Attachment, is map[string]string) (keys []str
 		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint ||
 			key == pod.AnnotationNetworks && e.knowsSelection(at) ||
 			pod.IsLimit(key) && isMain(*at)
-		isApplied := pod.IsEditable(key) && e.ChangesRunning != nil && e.ChangesRunning()
+		isApplied := pod.IsEditable(key) && at.Mode != pod.ModeDelegate && e.ChangesRunning != nil && e.ChangesRunning()
 		if ours && !isApplied && at.Annotations[key] != is[key] {
 			keys = append(keys, key)
 		}

@@ -16,8 +16,12 @@ func (ps *Pods) ChangePod(_ context.Context, ev *pod.ChangePod, t *eventloop.Txn
 	if had == nil || had.displaced || ps.withheld.has(ev.Key) {
 		return pod.Errorf(pod.CodeTryAgain, "%s: it is not connected, or in quarantine", ev)
 	}
+	if err := keepsRoutes(ev, had.Interfaces); err != nil {
+		return err
+	}
 	replaceCommon := ps.common.replace(t)
 	before := ps.valuesOfSandbox(ev.Netns)
+	t.OnRollback(func() error { ps.rules.admitAgain(had.Attachment); return nil }) // undone last
 	stays := had.withoutEnded(ev.Changes)
 	ps.connections.put(stays, t)
 
@@ -26,6 +30,10 @@ func (ps *Pods) ChangePod(_ context.Context, ev *pod.ChangePod, t *eventloop.Txn
 	specs, err := resolver.add(nil, ev.Changes.Made)
 	if err != nil {
 		return err
+	}
+	if len(specs) < len(ev.Changes.Made) {
+		return pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: another attachment of the sandbox has one of the interfaces already; choose another name", ev)
 	}
 	if err := distinctFrom(ev, stays.Interfaces, specs); err != nil {
 		return err
@@ -113,13 +121,37 @@ func distinctFrom(ev *pod.ChangePod, stay []pod.Interface, specs []spec) error {
 	return nil
 }
 
-// keepAddresses rejects another address for an interface that is replaced by one of the same network: the addresses of
-// an interface outlive its edits.
+// keepsRoutes rejects the removal of an interface with the routes to its network, which another interface of the pod
+// uses too. If the interface is made again, it gets them again.
+func keepsRoutes(ev *pod.ChangePod, had []pod.Interface) error {
+	for _, i := range had {
+		if !slices.Contains(ev.Changes.Removed, i.Name) || !hasRoutesTo(i, i.Network) {
+			continue
+		}
+		for _, o := range had {
+			isLeft := o.Network == i.Network && o.Memif == nil && o.Type != pod.TypeIPAM && !ev.Changes.Ends(o.Name)
+			if isLeft && !hasRoutesTo(o, o.Network) {
+				return pod.Errorf(pod.CodeInvalidAnnotation,
+					"%s: interface %s has the routes to its network, by which the pod also uses interface %s; "+
+						"remove both, or create the pod again", ev, i.Name, o.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// keepAddresses rejects another address, or another claim, for an interface that is replaced by one of the same
+// network: the addresses of an interface outlive its edits.
 func keepAddresses(ev *pod.ChangePod, had []pod.Interface, specs []spec) error {
 	for _, s := range specs {
 		for _, i := range had {
 			if i.Name != s.name || i.Network != s.network.name {
 				continue
+			}
+			if claim := s.addresses.claim; i.IPAMClaim != "" && (claim == nil || claim.Name != i.IPAMClaim) {
+				return pod.Errorf(pod.CodeInvalidAnnotation,
+					"%s: interface %s has the addresses of IPAMClaim %s, and an edit cannot change that: "+
+						"remove the interface first, then request it again", ev, s.name, i.IPAMClaim)
 			}
 			for _, a := range s.addresses.wanted {
 				if indexOfAddress(i, a) < 0 {

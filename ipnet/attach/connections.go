@@ -271,8 +271,12 @@ func (cs connections) displaceOlder() {
 // such attachment at most.
 func hasNetworkRoute(attachments []*pod.Attachment, network string) bool {
 	return slices.ContainsFunc(attachments, func(a *pod.Attachment) bool {
-		return slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool {
-			return i.Type != pod.TypeIPAM && i.Type != pod.TypeMemif && i.Network == network
-		})
+		return slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool { return hasRoutesTo(i, network) })
 	})
+}
+
+// hasRoutesTo reports whether the kernel of a pod has its routes to a network through an interface. On a link it needs
+// none.
+func hasRoutesTo(i pod.Interface, network string) bool {
+	return i.Type != pod.TypeIPAM && i.Type != pod.TypeMemif && i.Network == network && len(i.Routes) > 0
 }

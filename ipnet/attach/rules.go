@@ -102,9 +102,14 @@ func (r *podRules) restore(saved []SavedRules, lists []SavedList) {
 // knows the cluster.
 func (r *podRules) admitRestored(attachments []*pod.Attachment) {
 	for _, a := range attachments {
-		if r.canRestrict(a.Pod) {
-			r.policies.Admit(r.connections[a.Key].Attachment, r.nodePrefixes())
-		}
+		r.admitAgain(r.connections[a.Key].Attachment)
+	}
+}
+
+// admitAgain gives Policies an attachment after a change of it was undone.
+func (r *podRules) admitAgain(a *pod.Attachment) {
+	if r.canRestrict(a.Pod) {
+		r.policies.Admit(a, r.nodePrefixes())
 	}
 }
 

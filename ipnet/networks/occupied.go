@@ -21,6 +21,7 @@ type occupancy struct {
 	*registry
 	occupants occupants
 	claims    atomic.Pointer[[]pod.IPAMClaim] // see HoldFor
+	holding   sync.Mutex                      // of hold: an older list of claims must not follow a newer one
 }
 
 // HoldFor replaces the IPAMClaims, whose addresses no other pod of this node gets. A network ignores the claims of
@@ -32,6 +33,8 @@ func (o *occupancy) HoldFor(claims []pod.IPAMClaim) {
 
 // hold makes the allocators hold the addresses of the claims. It follows each change of the claims or the networks.
 func (o *occupancy) hold() {
+	o.holding.Lock()
+	defer o.holding.Unlock()
 	customs := o.Customs()
 	held := make(map[string]map[netip.Addr]string)
 	for _, claim := range *o.claims.Load() {

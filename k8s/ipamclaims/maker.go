@@ -150,7 +150,6 @@ func (m *Maker) handle(ctx context.Context, key string) error {
 	if err != nil {
 		return nil //nolint:nilerr // the agent refuses the pod
 	}
-	var failed error
 	for _, r := range m.requests(p) {
 		claim := claimFor(p, set, r)
 		if _, made := m.claims.One(claim.Namespace + "/" + claim.Name); made {
@@ -158,10 +157,10 @@ func (m *Maker) handle(ctx context.Context, key string) error {
 		}
 		if err := m.create(ctx, claim); err != nil {
 			m.tell(ctx, claim, set, err)
-			failed = err
+			return err // the other claims of the pod would fail too, and those of other pods wait
 		}
 	}
-	return failed
+	return nil
 }
 
 // requests returns the interfaces of a pod with the option persistentIPs. The agent reports invalid ones.

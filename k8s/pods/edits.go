@@ -17,7 +17,7 @@ const (
 	editRetry   = time.Second            // the first pause after a failure
 	editRetries = 5 * time.Minute        // the longest pause after failures
 	editPoll    = 5 * time.Second        // poll of the permission
-	editsAtOnce = 2                      // one may wait for addresses
+	editsAtOnce = 16                     // one may wait for addresses: those of a tenant must not delay all others
 )
 
 // Edits applies the annotations of running pods after they were edited, also if the edit came while no agent ran. Apply
