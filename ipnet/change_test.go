@@ -163,7 +163,8 @@ func TestRoutesToANetworkOutliveEdits(t *testing.T) {
 	if got := routed(a); !slices.Equal(got, []string{"t1"}) {
 		t.Errorf("interfaces with routes after an edit of t1: %v", got)
 	}
-	if err := n.refuses(t, editOf(add, "t2/tap/red", "")); !strings.Contains(err.Error(), "t1 has the routes to its network") {
+	err := n.refuses(t, editOf(add, "t2/tap/red", ""))
+	if !strings.Contains(err.Error(), "t1 has the routes to its network") {
 		t.Errorf("error %q", err)
 	}
 	n.edit(t, add, "", "")
