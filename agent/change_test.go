@@ -293,3 +293,25 @@ func TestEditsOutliveAgentsThatAreKilled(t *testing.T) {
 	}
 	e.cni("DEL", e.pod, nil)
 }
+
+// A runtime that passes other annotations than the API server has shown is right: the difference is no edit.
+func TestAnnotationsOfTheRuntimeAreNoEdit(t *testing.T) {
+	l, server := clusterLab(t)
+	e := &editing{lab: l, server: server, pod: l.pod("a")}
+	l.put(server, e.pod, map[string]string{"other": "x"})
+	l.eventually("the agent knows the network", func() bool {
+		return len(l.logged("set 1 networks (from cluster)")) > 0
+	})
+	k8stest.Eventually(t, "the ADD with annotations of the runtime", func() bool {
+		_, failed := l.triesWith("ADD", e.pod, map[string]any{"runtimeConfig": map[string]any{
+			"io.kubernetes.cri.pod-annotations": map[string]string{customInterfaces: "t1/tap/blue"},
+		}})
+		return !failed
+	})
+	e.edit("t1/tap/blue, t2/veth/blue", "")
+	e.told("WeftAnnotationsEdited", "contivpp.io/custom-if takes effect when the pod is created again")
+	if links := e.links(); links != "t1 10.5.0.2/24" {
+		t.Errorf("the pod has %s", links)
+	}
+	l.cni("DEL", e.pod, nil)
+}

@@ -38,6 +38,9 @@ type AddPod struct {
 	// new pod needs is not complete then: annotations, requests for interfaces, grants.
 	Connected bool
 
+	// FixedInterfaces means that later edits of the annotations do not change the interfaces, see Attachment.
+	FixedInterfaces bool
+
 	// IsEdit means that the request is that of a connected pod after an edit of its annotations, see ChangePod.
 	IsEdit bool
 

@@ -98,6 +98,7 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
 		return err
 	}
+	ev.FixedInterfaces = m.areFixed(ev)
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
 		return err
 	}
@@ -213,6 +214,13 @@ func (m *Manager) annotations(
 	}
 	annotations, from, err := m.config.Cluster.Annotations(ctx, id)
 	return annotations, from, withCode(err, pod.CodeTryAgain, "pod %s: get its annotations", id)
+}
+
+// areFixed reports whether the runtime passes other requests for interfaces than the API server has shown. Then the API
+// server does not say what the pod requests, and a difference later is no edit.
+func (m *Manager) areFixed(ev *pod.AddPod) bool {
+	shown, isShown := m.config.Cluster.Shown(ev.ID)
+	return isShown && (&pod.Attachment{Annotations: ev.Annotations}).IsEdited(shown)
 }
 
 func sizeOf(annotations map[string]string) (bytes int) {

@@ -58,7 +58,7 @@ func (m *Manager) changeable(id pod.ID) *pod.Attachment {
 	var newest *pod.Attachment
 	for _, a := range m.OfPod(id) {
 		hasExtra := slices.Contains([]string{"", pod.ModePrimary, pod.ModeChained}, a.Mode)
-		if hasExtra && !a.AwaitsAddresses && (newest == nil || newest.Created.Before(a.Created)) {
+		if hasExtra && !a.AwaitsAddresses && !a.FixedInterfaces && (newest == nil || newest.Created.Before(a.Created)) {
 			newest = &a
 		}
 	}

@@ -50,6 +50,8 @@ type Admission interface {
 type Cluster interface {
 	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source.
 	Annotations(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
+	// Shown returns the annotations of a pod that the API server has shown already.
+	Shown(id pod.ID) (annotations map[string]string, isShown bool)
 	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions.
 	Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
 	// Group returns the group of a container, or pod.UnknownGroup.
@@ -152,6 +154,8 @@ type standalone struct{}
 func (standalone) Annotations(context.Context, pod.ID) (map[string]string, string, error) {
 	return nil, "none", nil
 }
+
+func (standalone) Shown(pod.ID) (map[string]string, bool) { return nil, false }
 
 func (standalone) Selected(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
 	return nil, nil

@@ -27,6 +27,7 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
 		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations), AnnotationsFrom: ev.AnnotationsFrom,
 		Delegation: ev.Requested.Delegation, AwaitsAddresses: ev.Requested.AwaitsAddresses,
+		FixedInterfaces: ev.FixedInterfaces,
 	}
 	m.swap(ev.Key, &record{attachment: ev.Attachment})
 	txn.OnRollback(func() error { m.swap(ev.Key, nil); return nil })

@@ -19,6 +19,15 @@ func (i Inputs) Annotations(ctx context.Context, id pod.ID) (annotations map[str
 	return i.member.View.Annotations(ctx, id)
 }
 
+// Shown returns the annotations of a pod that the API server has shown already.
+func (i Inputs) Shown(id pod.ID) (annotations map[string]string, isShown bool) {
+	p := i.member.View.Pod(id)
+	if p == nil {
+		return nil, false
+	}
+	return p.Annotations, true
+}
+
 // Selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests. With Multus on the node,
 // Multus does.
 func (i Inputs) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {

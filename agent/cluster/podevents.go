@@ -312,12 +312,17 @@ func (e *PodEvents) edited(at *pod.Attachment, is map[string]string) (keys []str
 		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint ||
 			key == pod.AnnotationNetworks && e.knowsSelection(at) ||
 			pod.IsLimit(key) && isMain(*at)
-		isApplied := pod.IsEditable(key) && at.Mode != pod.ModeDelegate && e.ChangesRunning != nil && e.ChangesRunning()
+		isApplied := pod.IsEditable(key) && e.appliesEdits(at)
 		if ours && !isApplied && at.Annotations[key] != is[key] {
 			keys = append(keys, key)
 		}
 	}
 	return keys
+}
+
+// appliesEdits reports whether edits change the interfaces of an attachment.
+func (e *PodEvents) appliesEdits(at *pod.Attachment) bool {
+	return at.Mode != pod.ModeDelegate && !at.FixedInterfaces && e.ChangesRunning != nil && e.ChangesRunning()
 }
 
 // knowsSelection reports whether an edit of the network selection can be detected. It cannot if Multus handles the
