@@ -715,7 +715,7 @@ func advises(t testing.TB, source, reporting, on string) request {
 
 // controllersEvents are requests with a stolen token of the controller.
 func controllersEvents(t testing.TB) []attempt {
-	const ownName, kinds = "only with itself as source", "only on Services and NetworkPolicies"
+	const ownName, kinds = "only with itself as source", "only on Services, NetworkPolicies and StatefulSets"
 	return []attempt{
 		{"from kubelet", ownName, advises(t, "kubelet", "weft-controller", "kind: Service, namespace: a")},
 		{"reported by kubelet", ownName, advises(t, "weft-controller", "kubelet", "kind: Service, namespace: a")},
