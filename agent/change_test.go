@@ -201,6 +201,11 @@ func TestInterfacesDoNotChangeWhileTheSwitchIsOff(t *testing.T) {
 		e.edit("t1/tap/blue", "")
 		return false
 	})
+	e.edit("t1/tap/blue, t2/tap/red", "")
+	select {
+	case <-time.After(2 * time.Second): // ten times the pause between an edit and its application
+	case <-t.Context().Done():
+	}
 	if links := e.links(); links != "t1 10.5.0.2/24" {
 		t.Errorf("the pod has %s while changes are off", links)
 	}
