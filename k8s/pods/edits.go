@@ -27,8 +27,9 @@ type Edits struct {
 	isPermitted func() bool
 	keys        informer.Queue[string] // pods by namespace and name
 
-	mu     sync.Mutex
-	latest map[string]annotated
+	mu      sync.Mutex
+	latest  map[string]annotated
+	waiting map[string]bool // pods that were not compared, because edits were not permitted
 }
 
 // annotated is a pod with its annotations, as the API server showed it last.
@@ -46,6 +47,7 @@ func NewEdits(
 		isPermitted: isPermitted,
 		keys:        informer.NewQueue[string](editRetry, editRetries),
 		latest:      make(map[string]annotated),
+		waiting:     make(map[string]bool),
 	}
 }
 
@@ -56,6 +58,7 @@ func (e *Edits) Show(id pod.ID, annotations map[string]string) {
 	was, isKnown := e.latest[name]
 	if annotations == nil {
 		delete(e.latest, name)
+		delete(e.waiting, name)
 	} else {
 		e.latest[name] = annotated{id, annotations}
 	}
@@ -82,43 +85,50 @@ func (e *Edits) Run(ctx context.Context) error {
 	for range editsAtOnce {
 		group.Go(func() error { return informer.Work(ctx, e.keys, e.handle) })
 	}
-	group.Go(func() error { return e.followPermission(ctx) })
+	group.Go(func() error { return e.awaitPermission(ctx) })
 	return group.Wait()
 }
 
-// followPermission compares all pods when edits are permitted again.
-func (e *Edits) followPermission(ctx context.Context) error {
+// awaitPermission compares the waiting pods when edits are permitted.
+func (e *Edits) awaitPermission(ctx context.Context) error {
 	tick := time.NewTicker(editPoll)
 	defer tick.Stop()
-	was := false
 	for {
-		is := e.isPermitted()
-		if is && !was {
-			e.compareAll()
-		}
-		was = is
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
+		for _, name := range e.whoWaits() {
+			e.keys.Add(name)
+		}
 	}
 }
 
-func (e *Edits) compareAll() {
+// whoWaits returns the waiting pods, which then do not wait any more; none while edits are not permitted.
+func (e *Edits) whoWaits() (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name := range e.latest {
-		e.keys.Add(name)
+	if len(e.waiting) == 0 || !e.isPermitted() {
+		return nil
 	}
+	for name := range e.waiting {
+		names = append(names, name)
+	}
+	clear(e.waiting)
+	return names
 }
 
 // handle applies the annotations of one pod. It returns an error if it must be repeated.
 func (e *Edits) handle(ctx context.Context, name string) error {
+	isPermitted := e.isPermitted()
 	e.mu.Lock()
 	latest, isKnown := e.latest[name]
+	if isKnown && !isPermitted {
+		e.waiting[name] = true
+	}
 	e.mu.Unlock()
-	if !isKnown || !e.isPermitted() {
+	if !isKnown || !isPermitted {
 		return nil
 	}
 	return e.apply(ctx, latest.id, latest.annotations)
