@@ -323,6 +323,7 @@ func (a *Agent) podConfig() podmanager.Config {
 	}
 	if a.cluster.member != nil {
 		c.Cluster = a.cluster.member.Inputs()
+		c.Watch = a.cluster.member.Inputs()
 		c.Claims = a.cluster.member.Inputs()
 		c.Refiller = a.cluster.member.Inputs()
 	}

@@ -63,8 +63,8 @@ type Attachment struct {
 	// result of a foreign IPAM plugin except addresses
 	Delegation Delegation `json:"delegation,omitzero"`
 
-	// FixedInterfaces means that the runtime passed other annotations at the ADD than the API server showed: edits there
-	// do not change the interfaces.
+	// FixedInterfaces means that the runtime passed other annotations at the ADD than the API server showed: edits
+	// there do not change the interfaces.
 	FixedInterfaces bool `json:"fixedInterfaces,omitempty"`
 
 	// AwaitsAddresses is true while a foreign IPAM plugin uses the main interface to get its addresses (dhcp): the ADD

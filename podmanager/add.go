@@ -219,7 +219,7 @@ func (m *Manager) annotations(
 // areFixed reports whether the runtime passes other requests for interfaces than the API server has shown. Then the API
 // server does not say what the pod requests, and a difference later is no edit.
 func (m *Manager) areFixed(ev *pod.AddPod) bool {
-	shown, isShown := m.config.Cluster.Shown(ev.ID)
+	shown, isShown := m.config.Watch.Shown(ev.ID)
 	return isShown && (&pod.Attachment{Annotations: ev.Annotations}).IsEdited(shown)
 }
 

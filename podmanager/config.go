@@ -50,8 +50,6 @@ type Admission interface {
 type Cluster interface {
 	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source.
 	Annotations(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
-	// Shown returns the annotations of a pod that the API server has shown already.
-	Shown(id pod.ID) (annotations map[string]string, isShown bool)
 	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions.
 	Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
 	// Group returns the group of a container, or pod.UnknownGroup.
@@ -60,6 +58,12 @@ type Cluster interface {
 	Learn(ctx context.Context, id pod.ID)
 	// Forget forgets what Learn read for a pod that could not be connected.
 	Forget(id pod.ID)
+}
+
+// Watch is what the API server has shown already.
+type Watch interface {
+	// Shown returns the annotations of a pod.
+	Shown(id pod.ID) (annotations map[string]string, isShown bool)
 }
 
 // IPAMClaims are the objects of the API server that hold addresses of pods.
@@ -109,6 +113,7 @@ type Config struct {
 	Node      Node
 	Admission Admission  // default: all pods are served
 	Cluster   Cluster    // default: a node without a cluster
+	Watch     Watch      // default: nothing is shown
 	Claims    IPAMClaims // nil: there are none
 	Refiller  Refiller   // default: the node gets no more addresses
 	Devices   Devices    // default: no pod has devices
@@ -181,6 +186,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Cluster == nil {
 		c.Cluster = standalone{}
+	}
+	if c.Watch == nil {
+		c.Watch = standalone{}
 	}
 	if c.Refiller == nil {
 		c.Refiller = standalone{}

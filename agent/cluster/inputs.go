@@ -7,8 +7,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Inputs are the parts of the cluster that an ADD needs: podmanager.Cluster, podmanager.IPAMClaims and
-// podmanager.Refiller.
+// Inputs are the parts of the cluster that an ADD needs: podmanager.Cluster, podmanager.Watch, podmanager.IPAMClaims
+// and podmanager.Refiller.
 type Inputs struct{ member *Member }
 
 // Inputs may be called before Join, and used afterwards.
