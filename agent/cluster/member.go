@@ -91,7 +91,10 @@ func New(c MemberConfig) (m *Member, err error) {
 		return nil, err
 	}
 	m.edits = pods.NewEdits(m.permitsEdits, m.changes.apply)
-	m.Events.ChangesRunning = func() bool { return m.View.View().Switches.InterfaceChanges }
+	m.Events.ChangesRunning = func() bool {
+		switches, _ := m.View.Switches()
+		return switches.InterfaceChanges
+	}
 	if c.Config.Kubernetes.EnforcePolicies {
 		m.Enforced = policies.New(policies.Config{
 			Node:             view.Node,
@@ -117,8 +120,8 @@ func (m *Member) onPod(id pod.ID, annotations map[string]string) {
 // permitsEdits reports whether the API server, not only the memory of an earlier run, permits changes of running pods.
 // Until policies are known, a change would close the pod.
 func (m *Member) permitsEdits() bool {
-	view := m.View.View()
-	return view.Complete && view.Switches.InterfaceChanges && (m.Enforced == nil || m.Enforced.Synced())
+	switches, isComplete := m.View.Switches()
+	return isComplete && switches.InterfaceChanges && (m.Enforced == nil || m.Enforced.Synced())
 }
 
 // NewDriver returns the node's DRA driver; Node and Client of the configuration are the member's.

@@ -74,8 +74,9 @@ func (s *Server) planEdit(ctx context.Context, m *manifest) (*operatorv1.PlanRep
 		refuse(reply, err, true)
 	}
 	transactions.addTo(reply)
-	describe(reply, planned.Attachment)
-	reply.Notes = append(planned.Notes, "addresses go to the pod that comes first")
+	listInterfaces(reply, planned.Attachment)
+	reply.Notes = append(reply.Notes, planned.Notes...)
+	reply.Notes = append(reply.Notes, "addresses go to the pod that comes first")
 	return reply, nil
 }
 
@@ -90,10 +91,8 @@ func refuse(reply *operatorv1.PlanReply, err error, isCommit bool) {
 	reply.Code = failure.Code
 }
 
-// describe adds the interfaces and devices of a planned attachment.
-func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
-	devices := make(map[string]int)
-	var containers []string
+// listInterfaces adds the interfaces of a planned attachment.
+func listInterfaces(reply *operatorv1.PlanReply, a *pod.Attachment) {
 	for _, i := range a.Interfaces {
 		row := &operatorv1.InterfaceInfo{
 			Name:    i.Name,
@@ -108,6 +107,15 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 			row.Addresses = append(row.Addresses, p.String())
 		}
 		reply.Interfaces = append(reply.Interfaces, row)
+	}
+}
+
+// describe adds the interfaces and devices of a planned attachment.
+func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
+	listInterfaces(reply, a)
+	devices := make(map[string]int)
+	var containers []string
+	for _, i := range a.Interfaces {
 		if i.Memif == nil || i.Memif.Container == "" { // of a claim
 			continue
 		}

@@ -150,3 +150,30 @@ func TestPlanOfAPodHasTheErrorOfItsAdd(t *testing.T) {
 		t.Errorf("starting: %v", r)
 	}
 }
+
+// The plan of an edit keeps what it was made from: the last known state, and claims that do not exist yet.
+func TestPlanOfAnEditSaysWhatItAssumes(t *testing.T) {
+	s := New(Config{
+		Down: func() error { return errors.New("no socket") },
+		PlanEdit: func(_ context.Context, id pod.ID, annotations map[string]string) (*podmanager.Planned, error) {
+			if id.String() != "default/web" || annotations[pod.AnnotationCustom] != "x1/tap/bleu" {
+				t.Errorf("the edit of %s to %v is planned", id, annotations)
+			}
+			return &podmanager.Planned{
+				Attachment: &pod.Attachment{Interfaces: []pod.Interface{{Name: "eth0"}, {Name: "x1"}}},
+				Notes:      []string{"made: x1 on network bleu"},
+			}, nil
+		},
+		Plan: func(context.Context, eventloop.Change) (Transactions, error) { return Transactions{}, nil },
+	})
+	r, err := s.PlanPod(t.Context(), &operatorv1.PlanPodRequest{Manifest: []byte(manifestHead), Edit: true})
+	if err != nil || r.Error != "" || len(r.Interfaces) != 2 {
+		t.Fatal(r, err)
+	}
+	notes := strings.Join(r.Notes, "\n")
+	for _, part := range []string{"the dataplane is not connected (no socket)", "made: x1 on network bleu"} {
+		if !strings.Contains(notes, part) {
+			t.Errorf("notes %q, want %q", notes, part)
+		}
+	}
+}

@@ -218,6 +218,20 @@ func poolNames(text string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
 }
 
+// Switches returns the switches of [Cluster.View] without the rest of the view, which is costly to make for each change
+// of a pod. isComplete means that the API server has shown them.
+func (c *Cluster) Switches() (s Switches, isComplete bool) {
+	var v View
+	switch {
+	case len(c.Missing()) == 0:
+		c.switches(&v)
+		isComplete = true
+	case c.config.Known != nil:
+		v.Switches = c.config.Known.Switches
+	}
+	return v.Switches, isComplete
+}
+
 func (c *Cluster) switches(v *View) {
 	v.Switches.Marks = blocks.DefaultMarks()
 	v.Switches.PodInterfaces = true

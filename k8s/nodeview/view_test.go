@@ -361,6 +361,40 @@ func TestTheViewStaysWhileTheAPIServerIsAway(t *testing.T) {
 	})
 }
 
+// The switches are those of the view in each state of the watch.
+func TestSwitchesAreThoseOfTheView(t *testing.T) {
+	saved := &nodeview.View{Switches: nodeview.Switches{PodInterfaces: true}}
+	for name, tt := range map[string]struct {
+		spec  *v1.WeftConfigSpec
+		known *nodeview.View
+	}{
+		"defaults":             {},
+		"changes are off":      {spec: &v1.WeftConfigSpec{InterfaceChanges: ptr(false)}},
+		"pod interfaces off":   {spec: &v1.WeftConfigSpec{PodInterfaces: ptr(false)}},
+		"of an earlier run":    {known: saved},
+		"of now, not of a run": {spec: &v1.WeftConfigSpec{InterfaceChanges: ptr(false)}, known: saved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			if tt.spec != nil {
+				l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: *tt.spec})
+			}
+			c := l.Known(func(config *nodeview.Config) { config.Known = tt.known })
+			got, isComplete := c.Switches()
+			if want := c.View().Switches; got != want || !isComplete {
+				t.Errorf("switches %+v, complete %v; the view has %+v", got, isComplete, want)
+			}
+		})
+	}
+	before, err := nodeview.New(nodeview.Config{Node: "n1", Client: newLab(t).Client(), Known: saved})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, isComplete := before.Switches(); isComplete || got != saved.Switches {
+		t.Errorf("before the watch has shown anything: %+v, complete %v", got, isComplete)
+	}
+}
+
 func TestPodInterfacesAreOnByDefault(t *testing.T) {
 	for _, tt := range []struct {
 		spec *v1.WeftConfigSpec

@@ -38,8 +38,11 @@ func TestEditsOfARunningPodChangeItsInterfaces(t *testing.T) {
 	hasT1 := func(wanted bool) func(context.Context) error {
 		return func(ctx context.Context) error {
 			links, err := s.c.Exec(ctx, a, "links")
-			if has := strings.Contains("\n"+links, "\nt1 "); err != nil || has != wanted {
-				return fmt.Errorf("%s: %w", links, err)
+			if err != nil {
+				return err
+			}
+			if has := strings.Contains("\n"+links, "\nt1 "); has != wanted {
+				return fmt.Errorf("the pod has the links %s", links)
 			}
 			return nil
 		}
@@ -57,8 +60,11 @@ func TestEditsOfARunningPodChangeItsInterfaces(t *testing.T) {
 		list, err := s.c.Client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{
 			FieldSelector: "involvedObject.name=a,reason=WeftInterfacesChanged",
 		})
-		if err != nil || len(list.Items) != 2 {
-			return fmt.Errorf("%d events: %w", len(list.Items), err)
+		if err != nil {
+			return err
+		}
+		if len(list.Items) != 2 {
+			return fmt.Errorf("%d events", len(list.Items))
 		}
 		return nil
 	}))
