@@ -63,10 +63,9 @@ func (t *tunnelPort) look() {
 // conditionOf returns the message of the condition for the devices on the tunnels' port, and whether packets of both
 // arrive.
 func (t *tunnelPort) conditionOf(devices []linux.VXLANDevice) (message string, ok bool) {
-	own := t.vnis()
 	var beside, lost []string
 	for _, d := range devices {
-		network, shared := own[d.VNI]
+		network, shared := t.networkOf(d.VNI)
 		switch {
 		case t.takesAll:
 			lost = append(lost,
@@ -79,7 +78,7 @@ func (t *tunnelPort) conditionOf(devices []linux.VXLANDevice) (message string, o
 					"the VXLAN device %s has VNI %d and UDP port %d, as network %s: packets of other nodes reach only one of them",
 					d.Name, d.VNI, t.port, network))
 		case d.AnyVNI:
-			beside = append(beside, fmt.Sprintf("%s (with VNIs of its own choice)", d.Name))
+			beside = append(beside, fmt.Sprintf("%s (with VNIs of its own choice, but not those of networks)", d.Name))
 		default:
 			beside = append(beside, fmt.Sprintf("%s (VNI %d)", d.Name, d.VNI))
 		}
@@ -93,13 +92,15 @@ func (t *tunnelPort) conditionOf(devices []linux.VXLANDevice) (message string, o
 	return "", true
 }
 
-// vnis returns the networks by VNI.
-func (t *tunnelPort) vnis() map[uint32]string {
-	own := map[uint32]string{networks.DefaultVNI: pod.DefaultNetwork}
+// networkOf returns the network that has a VNI for itself or for one of its VLANs.
+func (t *tunnelPort) networkOf(vni uint32) (name string, found bool) {
+	if vni == networks.DefaultVNI {
+		return pod.DefaultNetwork, true
+	}
 	for _, n := range t.networks() {
-		if n.VNI != 0 {
-			own[n.VNI] = n.Name
+		if n.VNI != 0 && n.HasVNI(n.VNI, vni) {
+			return n.Name, true
 		}
 	}
-	return own
+	return "", false
 }

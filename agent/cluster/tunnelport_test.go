@@ -6,11 +6,17 @@ import (
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 func TestVXLANDevicesOnTheTunnelsPortAreJudged(t *testing.T) {
+	vlans, err := netaddr.ParseVLANs([]string{"100-101"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vlanVNI, _ := pod.VNIOfVLAN(1, 101)
 	calico := linux.VXLANDevice{Name: "vxlan.calico", VNI: 4096}
 	same := linux.VXLANDevice{Name: "foreign0", VNI: 100}
 	ovs := linux.VXLANDevice{Name: "vxlan_sys_4789", AnyVNI: true}
@@ -26,11 +32,15 @@ func TestVXLANDevicesOnTheTunnelsPortAreJudged(t *testing.T) {
 			false, []linux.VXLANDevice{calico}, true, []string{"UDP port 4789 is also that of vxlan.calico (VNI 4096)"},
 		},
 		"any VNI": {
-			false, []linux.VXLANDevice{ovs}, true, []string{"vxlan_sys_4789 (with VNIs of its own choice)"},
+			false, []linux.VXLANDevice{ovs}, true, []string{"vxlan_sys_4789 (with VNIs of its own choice, but not those of networks)"},
 		},
 		"the VNI of a network": {
 			false, []linux.VXLANDevice{calico, same}, false,
 			[]string{"foreign0 has VNI 100 and UDP port 4789, as network blue", "kubernetes.vxlanPort"},
+		},
+		"the VNI of a VLAN of a network": {
+			false, []linux.VXLANDevice{{Name: "foreign0", VNI: vlanVNI}}, false,
+			[]string{"foreign0 has VNI", "as network trunk"},
 		},
 		"the VNI of default": {
 			false, []linux.VXLANDevice{{Name: "foreign0", VNI: 10}}, false, []string{"as network default"},
@@ -45,7 +55,7 @@ func TestVXLANDevicesOnTheTunnelsPortAreJudged(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			watched := &tunnelPort{port: wire.VXLANPort, takesAll: tt.takesAll, networks: func() []pod.Network {
-				return []pod.Network{{Name: "blue", VNI: 100}, {Name: "local"}}
+				return []pod.Network{{Name: "blue", VNI: 100}, {Name: "local"}, {Name: "trunk", VNI: 1, VLANs: vlans}}
 			}}
 			message, ok := watched.conditionOf(tt.devices)
 			if ok != tt.ok || (message == "") != (len(tt.want) == 0) {

@@ -19,6 +19,7 @@ import (
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -107,20 +108,26 @@ func (d *Monitor) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// Pauses before another subscription to changes of nftables.
+const (
+	minResubscribe = time.Second
+	maxResubscribe = time.Minute
+)
+
 // followRules follows the nftables tables of Weft. It subscribes again after an error.
 func (d *Monitor) followRules(ctx context.Context) error {
+	pauses := retry.Pauses(minResubscribe, maxResubscribe)
 	for warned := false; ; warned = true {
 		err := linux.FollowRules(ctx, func() { d.kernelChanged(linux.Notification{Rules: true}) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if !warned {
-			d.Log.Warn("deleted rules of nftables are found by the audit only", "period", d.Period, "err", err)
+			d.Log.Warn("deleted rules of nftables are found by the audit only, until a subscription succeeds", "period",
+				d.Period, "err", err)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(d.Period):
+		if err := retry.Pause(ctx, pauses.NextBackOff()); err != nil {
+			return err
 		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // FollowRules calls notify when rules of Weft's nftables tables in the agent's namespace are deleted, by `nft flush
-// ruleset` for example, or when the kernel dropped notifications, until ctx ends. notify must not block.
+// ruleset` for example, or when the kernel dropped notifications, until ctx ends. It also calls notify when it begins to
+// follow, as rules may be gone already. notify must not block.
 func FollowRules(ctx context.Context, notify func()) error {
 	c, err := netfilter.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -24,6 +25,7 @@ func FollowRules(ctx context.Context, notify func()) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
+	notify()
 	for {
 		messages, err := c.Receive()
 		switch {

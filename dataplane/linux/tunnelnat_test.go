@@ -301,6 +301,17 @@ func TestPacketsWithOtherVNIsStayWithTheKernel(t *testing.T) {
 			s.quiet()
 			expect(dataplane, inVXLAN(added, "a frame of a new network"))
 			expect(kernels, inVXLAN(4096, "of another program"))
+
+			s.mustCommit(tunnelObject(f.value()))
+			s.quiet()
+			expect(kernels, inVXLAN(added, "a frame of a deleted network"))
+			expect(dataplane, inVXLAN(tunnelVNI, "a frame of the network that stays"))
+
+			left := f.value()
+			left.Peers = []netip.Addr{netip.MustParseAddr(f.stranger)}
+			s.mustCommit(tunnelObject(left))
+			s.quiet()
+			expect(kernels, inVXLAN(tunnelVNI, "a frame of a node that has left"))
 		})
 	}
 }

@@ -30,11 +30,20 @@ type Probe struct {
 	Timeout time.Duration `json:"timeout"`        // in nanoseconds
 }
 
+// Limit returns the longest time that the probe takes.
+func (p Probe) Limit() time.Duration {
+	if p.Kind == Full {
+		return p.Timeout + searchSteps*p.Timeout/attempts
+	}
+	return p.Timeout
+}
+
 // Outcome is the result of a probe.
 type Outcome struct {
 	ID    int           `json:"id"`
 	Took  time.Duration `json:"took"`            // in nanoseconds
 	Size  int           `json:"size,omitempty"`  // of Full: bytes of the IP packet
+	Fits  int           `json:"fits,omitempty"`  // of Full that failed: bytes of the longest IP packet that is answered
 	Error string        `json:"error,omitempty"` // why it failed; "": it succeeded
 }
 

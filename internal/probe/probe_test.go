@@ -69,6 +69,55 @@ func TestEachProbeIsAnswered(t *testing.T) {
 	}
 }
 
+// echoShort echoes datagrams of at most a number of bytes, as a path with a small MTU does that sends no ICMP error.
+func echoShort(t *testing.T, address string, most int) (port uint16) {
+	t.Helper()
+	server, err := net.ListenPacket("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() {
+		data := make([]byte, 65535)
+		for {
+			n, from, err := server.ReadFrom(data)
+			if err != nil {
+				return
+			}
+			if n <= most {
+				_, _ = server.WriteTo(data[:n], from)
+			}
+		}
+	}()
+	return server.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+func TestALostPacketIsFollowedByTheSearchForTheLongestThatFits(t *testing.T) {
+	for _, tt := range []struct {
+		address string
+		most    int // bytes of data
+		headers int
+		least   int // of the result
+	}{
+		{"127.0.0.1", 40000, 28, 40028 - 128}, // the search from 65535 bytes is coarse
+		{"::1", 1400, 48, 576},
+		{"127.0.0.1", 100, 28, 0},
+	} {
+		to := netip.MustParseAddr(tt.address)
+		p := probe.Probe{
+			Kind: probe.Full, To: to, Port: echoShort(t, netip.AddrPortFrom(to, 0).String(), tt.most), Via: "lo",
+			Timeout: 300 * time.Millisecond,
+		}
+		o := send(t, p)
+		if o.Error == "" || o.Size != 65535 || o.Fits < tt.least || o.Fits > max(tt.most+tt.headers, tt.least) {
+			t.Errorf("%s, at most %d bytes of data: %+v", tt.address, tt.most, o)
+		}
+		if tt.least == 0 && o.Fits != 0 {
+			t.Errorf("no packet is answered, but %d bytes fit", o.Fits)
+		}
+	}
+}
+
 func TestPingsAreAnswered(t *testing.T) {
 	if raw, err := os.ReadFile("/proc/sys/net/ipv4/ping_group_range"); err != nil ||
 		strings.HasPrefix(string(raw), "1\t0") {

@@ -32,6 +32,7 @@ func Send(ctx context.Context, probes []Probe, report func(Outcome)) {
 		o := Outcome{ID: p.ID, Took: time.Since(start), Size: size}
 		if err != nil {
 			o.Error = reason(err, p.Timeout)
+			o.Fits = p.longest(ctx, size)
 		}
 		report(o)
 	}
@@ -119,11 +120,50 @@ func (p Probe) full(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("interface %s: %w", p.Via, err)
 	}
 	mtu := min(i.MTU, 65535)
-	headers := 20 + 8
-	if p.To.Is6() {
-		headers = 40 + 8
+	return mtu, p.datagram(ctx, mtu-p.headers(), true)
+}
+
+// Sizes of IP packets that the search for the longest one compares: it knows the result to 16 bytes after at most
+// searchSteps packets, for an MTU of up to 9600.
+const (
+	shortestPacket = 576
+	searchGrain    = 16
+	searchSteps    = 11
+)
+
+// longest returns the length of the longest IP packet, shorter than one that was not answered, that is answered; 0 if
+// even short ones are not, or if the probe is not about lengths.
+func (p Probe) longest(ctx context.Context, lost int) (fits int) {
+	step := p
+	step.Timeout = p.Timeout / attempts
+	next := shortestPacket
+	for range searchSteps {
+		if lost-fits <= searchGrain || next >= lost {
+			return fits
+		}
+		if step.arrives(ctx, next) {
+			fits = next
+		} else if lost = next; fits == 0 {
+			return 0
+		}
+		next = (fits + lost) / 2
 	}
-	return mtu, p.datagram(ctx, mtu-headers, true)
+	return fits
+}
+
+// arrives reports whether an IP packet of a length is answered.
+func (p Probe) arrives(ctx context.Context, length int) bool {
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	return p.datagram(ctx, length-p.headers(), true) == nil
+}
+
+// headers returns the length of the headers before the data of a datagram.
+func (p Probe) headers() int {
+	if p.To.Is6() {
+		return 40 + 8
+	}
+	return 20 + 8
 }
 
 // datagram sends a datagram until its echo arrives, several times.

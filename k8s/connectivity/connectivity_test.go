@@ -20,6 +20,26 @@ func TestEachProbeIsAResult(t *testing.T) {
 	}
 }
 
+func TestAPathWithLessMTUIsNamedWithItsNodesAndTheLengthThatFits(t *testing.T) {
+	c := newCluster(t)
+	c.send = func(x k8stest.Exec, probes []probe.Probe) int {
+		for _, p := range probes {
+			o := probe.Outcome{ID: p.ID}
+			if p.Kind == probe.Full {
+				o.Size = 1450
+				o.Fits = 1312
+				o.Error = "no reply within 1s"
+			}
+			printOutcome(x, o)
+		}
+		return 0
+	}
+	want := "packets of 1450 bytes are lost, and of 1312 bytes arrive, on node n1"
+	if err := c.run(); err != nil || c.reason() != want {
+		t.Errorf("error %v, failure %q, want %q", err, c.reason(), want)
+	}
+}
+
 // A pod that reports one outcome several times must not hide a probe without any.
 func TestRepeatedOutcomeDoesNotReplaceAMissingOne(t *testing.T) {
 	c := newCluster(t)

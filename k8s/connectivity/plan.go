@@ -59,7 +59,11 @@ func (t *test) send(ctx context.Context, plan []planned, probes []probe.Probe) e
 	if err != nil {
 		return err
 	}
-	limit, cancel := context.WithTimeout(ctx, time.Duration(len(probes))*t.Probe+cleanupLimit)
+	longest := cleanupLimit
+	for _, p := range probes {
+		longest += p.Limit()
+	}
+	limit, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	lines := newOutcomes(len(plan), func(o probe.Outcome) { t.Report(t.resultOf(ctx, plan[o.ID], o)) })
 	if err := t.run(limit, clientPod, []string{"send", string(document)}, lines); err != nil {
@@ -80,6 +84,9 @@ func (t *test) resultOf(ctx context.Context, p planned, o probe.Outcome) Result 
 	}
 	r.State = Failed
 	r.Reason = o.Error
+	if o.Fits > 0 {
+		r.Reason = fmt.Sprintf("packets of %d bytes are lost, and of %d bytes arrive, %s", o.Size, o.Fits, t.whereTo(r))
+	}
 	switch {
 	case r.Path == "Service" && !t.hasKubeProxy(ctx):
 		r.State = Skipped
@@ -97,6 +104,15 @@ func (t *test) resultOf(ctx context.Context, p planned, o probe.Outcome) Result 
 		r.Hint = "kubectl weft counters --node " + t.nodes[0].Name
 	}
 	return r
+}
+
+// whereTo names the nodes between which a probe went.
+func (t *test) whereTo(r Result) string {
+	first := t.nodes[0].Name
+	if r.Path == "other node" {
+		return fmt.Sprintf("from node %s to node %s", first, t.nodes[len(t.nodes)-1].Name)
+	}
+	return "on node " + first
 }
 
 func (t *test) pod(name string) *probePod {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,15 +54,14 @@ func (n *node) mounted(t *testing.T, uid, request string) (target string, found 
 // described returns attributes and interface of a device in words.
 func described(d metadataapi.Device) string {
 	text := fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Name)
-	for _, name := range []string{"socket", "secret", "role", "network", "mtu", "rxQueues"} {
-		for key, a := range d.Attributes {
-			switch {
-			case string(key) != name:
-			case a.StringValue != nil:
-				text += " " + name + "=" + *a.StringValue
-			case a.IntValue != nil:
-				text += fmt.Sprint(" ", name, "=", *a.IntValue)
-			}
+	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
+		switch a := d.Attributes[name]; {
+		case a.StringValue != nil:
+			text += fmt.Sprintf(" %s=%s", name, *a.StringValue)
+		case a.IntValue != nil:
+			text += fmt.Sprintf(" %s=%d", name, *a.IntValue)
+		default:
+			text += fmt.Sprintf(" %s=%+v", name, a)
 		}
 	}
 	if d.NetworkData != nil {
@@ -123,8 +123,11 @@ func TestContainersHaveTheMetadataOfTheirDevices(t *testing.T) {
 		}
 	}
 	prepare()
-	first := "memif.contivpp.io/n1/memif-100 socket=/run/memif-claims/fast1/memif.sock secret=/run/memif-claims/fast1/secret role=client"
-	second := "memif.contivpp.io/n1/memif-101 socket=/run/memif-claims/fast2/memif.sock secret=/run/memif-claims/fast2/secret role=client"
+	first := "memif.contivpp.io/n1/memif-100 interfaces=/run/memif-claims/fast1/interfaces.json " +
+		"k8s.cni.cncf.io/deviceID=memif-100 k8s.cni.cncf.io/resourceName=contivpp.io/memif " +
+		"maxBufferSize=16384 maxQueues=4 maxRingSize=4096 node=n1 nodeRole=server number=100 role=client " +
+		"secret=/run/memif-claims/fast1/secret socket=/run/memif-claims/fast1/memif.sock"
+	second := strings.NewReplacer("memif-100", "memif-101", "number=100", "number=101", "fast1", "fast2").Replace(first)
 	has := func(when string, want ...string) {
 		t.Helper()
 		target, found := n.mounted(t, "uid-c", "m")
@@ -134,10 +137,6 @@ func TestContainersHaveTheMetadataOfTheirDevices(t *testing.T) {
 		var got []string
 		for _, d := range found.Requests[0].Devices {
 			got = append(got, described(d))
-			if d.Attributes["k8s.cni.cncf.io/deviceID"].StringValue == nil ||
-				d.Attributes["maxQueues"].IntValue == nil {
-				t.Errorf("%s: %s lacks attributes of its ResourceSlice", when, d.Name)
-			}
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: devices\n%s\nwant\n%s", when, strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -148,9 +147,17 @@ func TestContainersHaveTheMetadataOfTheirDevices(t *testing.T) {
 	at.Interfaces[1].Network = "blue"
 	at.Interfaces[1].MTU = 1400
 	at.Interfaces[1].Memif.ID = 1
+	at.Interfaces[1].Memif.Mode = "ip"
 	at.Interfaces[1].Memif.RxQueues = 2
+	at.Interfaces[1].Memif.TxQueues = 3
+	at.Interfaces[1].Memif.RingSize = 512
+	at.Interfaces[1].Memif.BufferSize = 4096
 	n.Observe(at)
-	second += " network=blue mtu=1400 rxQueues=2 fast 02:fe:00:00:00:01 [10.5.0.7/24]"
+	second = "memif.contivpp.io/n1/memif-101 bufferSize=4096 id=1 interfaces=/run/memif-claims/fast2/interfaces.json " +
+		"k8s.cni.cncf.io/deviceID=memif-101 k8s.cni.cncf.io/resourceName=contivpp.io/memif " +
+		"maxBufferSize=16384 maxQueues=4 maxRingSize=4096 mode=ip mtu=1400 network=blue node=n1 nodeRole=server " +
+		"number=101 ringSize=512 role=client rxQueues=2 secret=/run/memif-claims/fast2/secret " +
+		"socket=/run/memif-claims/fast2/memif.sock txQueues=3 fast 02:fe:00:00:00:01 [10.5.0.7/24]"
 	has("connected", first, second)
 	prepare()
 	has("prepared again", first, second)

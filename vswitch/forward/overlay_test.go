@@ -112,6 +112,7 @@ var (
 		{"veth to veth", onVeth, onVeth, false, false},
 		{"open veth to open veth", onOpenVeth, onOpenVeth, false, true},
 		{"open veth to tap", onOpenVeth, onTap, false, true},
+		{"tap to memif", onTap, onMemif, false, false},
 		{"veth to memif", onVeth, onMemif, false, false},
 		{"open veth to memif", onOpenVeth, onMemif, false, true},
 		{"veth to tap of another node", onVeth, onTap, true, false},
