@@ -23,6 +23,7 @@ import (
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 var (
@@ -112,7 +113,24 @@ func (n *node) run(t testing.TB) *node {
 	eventloop.On(n.loop, "later", func(context.Context, *pod.AddPod, *eventloop.Txn) error { return n.later() })
 	eventloop.On(n.loop, "later", func(context.Context, *pod.ChangePod, *eventloop.Txn) error { return n.later() })
 	eventlooptest.Ready(t, n.loop)
+	t.Cleanup(func() { requireNamedACLs(t, n.committer.Values()) })
 	return n
+}
+
+// requireNamedACLs requires each ACL that an interface names: without it the pod of the interface does not start.
+func requireNamedACLs(t testing.TB, values map[string]any) {
+	t.Helper()
+	for key, value := range values {
+		named, is := value.(wire.InterfaceACL)
+		if !is {
+			continue
+		}
+		for _, label := range append(slices.Clone(named.Input), named.Output...) {
+			if values[wire.ACLKey(label)] == nil {
+				t.Errorf("%s names ACL %s, which is not desired", key, label)
+			}
+		}
+	}
 }
 
 // later handles an event after the network.

@@ -55,6 +55,19 @@ func TestPodsGetTheRoutesOfTheirNetworksAndOptions(t *testing.T) {
 			"t1/tap/left, t2/veth/right", "",
 			main + "t1 [10.50.0.0/16 via 10.78.0.254]\nt2 []",
 		},
+		"of two interfaces on the network": {
+			"t1/tap/left, t2/veth/left", "",
+			main + "t1 [10.79.0.0/24 via 10.78.0.254 10.50.0.0/16 via 10.78.0.254]\nt2 []",
+		},
+		"of a kernel's interface and a memif on the network": {
+			"t1/tap/left, m1/memif/left", "",
+			main + "t1 [10.79.0.0/24 via 10.78.0.254 10.50.0.0/16 via 10.78.0.254]\n" +
+				"m1 [10.79.0.0/24 via 10.78.0.254 10.50.0.0/16 via 10.78.0.254]",
+		},
+		"by two interfaces of the dataplane": {
+			"t1/tap/routed, t2/tap/routed", "",
+			main + "t1 [10.76.0.1/32 10.76.0.0/24 via 10.76.0.1 10.60.0.0/16 via 10.76.0.1]\nt2 []",
+		},
 		"by the dataplane": {
 			"t1/tap/routed", "",
 			main + "t1 [10.76.0.1/32 10.76.0.0/24 via 10.76.0.1 10.60.0.0/16 via 10.76.0.1]",

@@ -67,22 +67,35 @@ func (co *commonObjects) acls() desired.Values {
 	taken := make(map[string]bool)
 	for _, c := range co.connections.inOrder() {
 		for _, i := range c.Interfaces {
-			lists := co.connectivity.rules.of(c.Pod)[i.Name]
-			f := filter{namesIn(lists), networkNamed(i.Network, co.connectivity.networks).isGuarded()}
-			if c.displaced || done[f] || i.Memif != nil && i.Memif.IsDirect() {
+			if c.displaced || i.Memif != nil && i.Memif.IsDirect() {
 				continue
 			}
-			done[f] = true
-			for _, acl := range co.converted.Of(lists, f.isGuarded) {
-				if !taken[acl.Label] {
-					taken[acl.Label] = true
-					v.Add(wire.ACLKey(acl.Label), acl)
+			lists := co.connectivity.rules.of(c.Pod)[i.Name]
+			for _, isGuarded := range guardsOf(i, networkNamed(i.Network, co.connectivity.networks)) {
+				f := filter{namesIn(lists), isGuarded}
+				if done[f] {
+					continue
+				}
+				done[f] = true
+				for _, acl := range co.converted.Of(lists, isGuarded) {
+					if !taken[acl.Label] {
+						taken[acl.Label] = true
+						v.Add(wire.ACLKey(acl.Label), acl)
+					}
 				}
 			}
 		}
 	}
 	co.converted.Forget()
 	return v
+}
+
+// guardsOf lists whether the parts of an interface are guarded: itself, and its VLANs, which never are.
+func guardsOf(i pod.Interface, n network) []bool {
+	if n.isGuarded() && i.VLANs.Len() > 0 {
+		return []bool{true, false}
+	}
+	return []bool{n.isGuarded()}
 }
 
 // A direct network connects two memifs of this node without the dataplane: a client and a server.

@@ -81,8 +81,8 @@ func (r *routing) addRequested(at int, q pod.RouteRequest) error {
 }
 
 // addOfNetwork adds a route of the network of an interface. It is left out if the options of the pod have a route to
-// its destination, if the pod is connected to the destination or is the next hop itself, or has no address of the
-// family.
+// its destination, if the pod is connected to the destination or is the next hop itself, if it has no address of the
+// family, or if another interface of the pod on this network has the route.
 func (r *routing) addOfNetwork(at int, q pod.RouteRequest) error {
 	through := at
 	if q.Interface != "" {
@@ -92,7 +92,8 @@ func (r *routing) addOfNetwork(at int, q pod.RouteRequest) error {
 	}
 	own := r.interfaces[through]
 	isNextHop := slices.ContainsFunc(own.Addresses, func(p netip.Prefix) bool { return p.Addr() == q.Via })
-	if isNextHop || !hasFamilyOf(own, q.To.Addr()) || r.connectedTo(through, q.To) != "" || r.isRequested(through, q) {
+	if isNextHop || !hasFamilyOf(own, q.To.Addr()) || r.connectedTo(through, q.To) != "" || r.isRequested(through, q) ||
+		r.hasOfNetwork(through, q) {
 		return nil
 	}
 	route, err := r.resolve(through, q)
@@ -237,6 +238,21 @@ func (r *routing) isRequested(through int, q pod.RouteRequest) bool {
 		}
 	}
 	return false
+}
+
+// hasOfNetwork reports whether the kernel of the pod has a route of the network through another interface on it.
+func (r *routing) hasOfNetwork(through int, q pod.RouteRequest) bool {
+	own := r.interfaces[through]
+	if own.Memif != nil {
+		return false
+	}
+	route := pod.Route{Destination: q.To, Metric: q.Metric}
+	has := func(i pod.Interface) bool {
+		return i.Memif == nil && i.Name != own.Name && i.Network == own.Network && slices.ContainsFunc(i.Routes, route.IsAlike)
+	}
+	return slices.ContainsFunc(r.interfaces, has) || slices.ContainsFunc(r.siblings, func(a *pod.Attachment) bool {
+		return slices.ContainsFunc(a.Interfaces, has)
+	})
 }
 
 // isOfNetwork reports whether the network of an interface requests a route.

@@ -315,3 +315,34 @@ func TestPolicerLimitsCopiesAndFragments(t *testing.T) {
 		t.Errorf("%d of three copies dropped, want two: %v", n, s.engine.Drops())
 	}
 }
+
+// The limit of a trunk is one for its untagged frames and all its VLANs, in both directions.
+func TestPolicerLimitsAllVLANsOfATrunk(t *testing.T) {
+	const size = 60
+	limit := func() *Policer { return NewPolicer(PolicerConfig{Rate: 8, Burst: 4 * (size + frame.VLANLen)}) }
+	raw := requestOf("10.9.0.1", "10.9.0.9")[:size]
+	t.Run("to the trunk", func(t *testing.T) {
+		s := newTrunk(t)
+		s.set(trunkPort, Interface{Up: true, MAC: portMAC, PoliceOutput: limit()})
+		s.engine.Publish()
+		for range 3 {
+			s.receive(2, raw, frame.Virtio{}) // VLAN 100
+			s.receive(3, raw, frame.Virtio{}) // VLAN 200
+		}
+		if n := s.engine.Drops()["policer-output/Packets Dropped"]; n != 2 {
+			t.Errorf("%d of six frames dropped, want two: %v", n, s.engine.Drops())
+		}
+	})
+	t.Run("from the trunk", func(t *testing.T) {
+		s := newTrunk(t)
+		s.set(trunkPort, Interface{Up: true, MAC: portMAC, PoliceInput: limit()})
+		s.engine.Publish()
+		for range 3 {
+			s.receive(trunkPort, tagged(raw, dot1q(100)), frame.Virtio{})
+			s.receive(trunkPort, tagged(raw, dot1q(200)), frame.Virtio{})
+		}
+		if n := s.engine.Drops()["policer-input/Packets Dropped"]; n != 2 {
+			t.Errorf("%d of six frames dropped, want two: %v", n, s.engine.Drops())
+		}
+	})
+}

@@ -150,7 +150,8 @@ func (w *worker) inputSub(sub *iface, b *frame.Buffer) verdict {
 	return d
 }
 
-// sendBySub sends a frame of a sub-interface by its parent, with its tags.
+// sendBySub sends a frame of a sub-interface by its parent, with its tags. The limit of the parent is one for all of its
+// sub-interfaces.
 func (w *worker) sendBySub(out *iface, b *frame.Buffer) {
 	parent := w.snapshot.iface(out.sub.Parent)
 	if parent == nil || !parent.up {
@@ -161,7 +162,7 @@ func (w *worker) sendBySub(out *iface, b *frame.Buffer) {
 	c := out.counters[w.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	w.send(parent, b)
+	w.sendPoliced(parent, b)
 }
 
 // push adds the tags that Pop removes.
