@@ -89,6 +89,9 @@ func TestNetworksPermitOnlyAddressesThatCanMove(t *testing.T) {
 		},
 		"a range around the network": {"10.0.0.0/8", unchanged, "is partly within the cidrs: split it"},
 		"link-local addresses":       {"fe80::1", unchanged, "fe80::1 are not unicast addresses that are routed"},
+		"link-local IPv4 addresses":  {"169.254.1.1", unchanged, "169.254.1.1 are not unicast addresses that are routed"},
+		"loopback addresses":         {"127.0.0.53", unchanged, "127.0.0.53 are not unicast addresses that are routed"},
+		"multicast addresses":        {"224.0.0.18", unchanged, "224.0.0.18 are not unicast addresses that are routed"},
 		"all addresses":              {"::-ffff::", unchanged, "are not unicast addresses that are routed"},
 		"a routed network":           {"10.5.0.100", func(n *Network) { n.Type = L3 }, "only for a network of type L2"},
 		"a direct network": {"", func(n *Network) {

@@ -120,6 +120,10 @@ func TestChangesAreWhatThePodRequestsOtherwise(t *testing.T) {
 			was: annotations("", "", "blue"), is: annotations(many(16), "", "blue"), had: had("net1"),
 			want: "the pod would have 17 interfaces, at most 16 are possible",
 		},
+		"as many interfaces as possible": {
+			was: annotations("", "", "blue"), is: annotations(many(15), "", "blue"), had: had("net1"),
+			want: "x14 on network blue",
+		},
 		"the name of the main interface": {
 			is: annotations("t1/tap/blue, net1/tap/blue", "", "blue@net1"), had: had("net1"),
 			want: "annotation contivpp.io/custom-if: interface net1 is another interface of the pod; choose another name",
@@ -127,6 +131,11 @@ func TestChangesAreWhatThePodRequestsOtherwise(t *testing.T) {
 		"a route through an interface that is removed": {
 			was: annotations("t1/tap/blue, t2/tap/red", `{"t2": {"routes": [{"to": "10.9.0.0/24", "interface": "t1"}]}}`, ""),
 			is:  annotations("t2/tap/red", `{"t2": {"routes": [{"to": "10.9.0.0/24", "interface": "t1"}]}}`, ""),
+			had: had("t1", "t2"), want: "leads through interface t1, which the edit changes; remove the route first",
+		},
+		"a route through an interface that is made again": {
+			was: annotations("t1/tap/blue, t2/tap/red", `{"t2": {"routes": [{"to": "10.9.0.0/24", "interface": "t1"}]}}`, ""),
+			is:  annotations("t1/veth/blue, t2/tap/red", `{"t2": {"routes": [{"to": "10.9.0.0/24", "interface": "t1"}]}}`, ""),
 			had: had("t1", "t2"), want: "leads through interface t1, which the edit changes; remove the route first",
 		},
 		"a removed interface with a route through another one": {

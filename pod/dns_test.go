@@ -47,6 +47,22 @@ func TestInvalidDNSOfANetworkIsRefused(t *testing.T) {
 	}
 }
 
+func TestANetworkWithAnyPartOfDNSHasOne(t *testing.T) {
+	for part, dns := range map[string]DNS{
+		"a name server":   {Nameservers: []string{"10.7.0.53"}},
+		"a domain":        {Domain: "example"},
+		"a search domain": {Search: []string{"example"}},
+		"an option":       {Options: []string{"ndots:2"}},
+	} {
+		if dns.IsZero() {
+			t.Errorf("%s: no DNS", part)
+		}
+	}
+	if !(DNS{}).IsZero() {
+		t.Error("a DNS without any part is one")
+	}
+}
+
 func TestOneInterfaceOfAPodAsksForDNS(t *testing.T) {
 	requests, err := InterfaceRequests(map[string]string{
 		AnnotationCustom:  "t1/tap/blue, m1/memif/red",

@@ -188,9 +188,13 @@ func TestBandwidthOfASelection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := Definition{Options: InterfaceOptions{Limits: Limits{Ingress: Rate{Kilobits: 5}, Egress: Rate{Kilobits: 7}}}}
+	dscp := uint8(46)
+	d := Definition{Options: InterfaceOptions{
+		Limits: Limits{Ingress: Rate{Kilobits: 5}, Egress: Rate{Kilobits: 7}, DSCP: &dscp},
+	}}
 	for n, want := range []string{
-		`{"ingress":{"kilobits":1000},"egress":{"kilobits":7}}`, `{"ingress":{"kilobits":5},"egress":{"kilobits":7}}`,
+		`{"ingress":{"kilobits":1000},"egress":{"kilobits":7},"dscp":46}`,
+		`{"ingress":{"kilobits":5},"egress":{"kilobits":7},"dscp":46}`,
 	} {
 		if got := textOfLimits(t, d.Request(all[n]).Options.Limits); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -106,6 +106,17 @@ func TestNetworksOfASiteAreValidated(t *testing.T) {
 			func(n *Network) { n.Gateway = gateway("10.1.0.255") },
 			"gateway: 10.1.0.255 is not the address of a host in the cidrs",
 		},
+		"the network's own address as a gateway": {
+			func(n *Network) { n.Gateway = gateway("10.1.0.0") },
+			"gateway: 10.1.0.0 is not the address of a host in the cidrs",
+		},
+		"a router of a family that the network lacks": {
+			func(n *Network) {
+				n.CIDRs = n.CIDRs[:1]
+				n.Routes = to("fd02::/64", "fd01::9")
+			},
+			"routes: fd02::/64 via fd01::9: via is not the address of a host in the cidrs of network blue",
+		},
 		"a range elsewhere": {
 			func(n *Network) { n.Reserved = ranges("10.1.0.200-10.1.1.2") },
 			"reserved: 10.1.0.200-10.1.1.2 is not within the cidrs",

@@ -284,4 +284,7 @@ func TestRoutesToADestinationDifferByTheirMetrics(t *testing.T) {
 		l.mustCommit(object{third.key, nil})
 		l.quiet()
 	}
+	// 1024 is the default of IPv6, and a metric as any other of IPv4.
+	l.mustCommit(l.route("10.77.0.0/16", "169.254.1.1", withMetric(1024)))
+	l.quiet()
 }

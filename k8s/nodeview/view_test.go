@@ -409,3 +409,51 @@ func TestPodInterfacesAreOnByDefault(t *testing.T) {
 		}
 	}
 }
+
+// Each field of the spec has a value of its own, so that none can be read in place of another.
+func TestEachFieldOfASiteIsConverted(t *testing.T) {
+	spec := v1.CustomNetworkSpec{
+		Type:             v1.L2,
+		CIDRs:            []v1.CIDR{"10.5.0.0/24", "fd05::/64"},
+		Gateway:          "10.5.0.254,fd05::fe",
+		Reserved:         []v1.AddressRange{"10.5.0.1-10.5.0.9"},
+		Excluded:         []v1.AddressRange{"10.5.0.128/26", "fd05::8000/113"},
+		AllowedAddresses: []v1.AddressRange{"10.5.0.10"},
+		VirtualRouters:   []int32{51},
+		Routes: []v1.Route{
+			{To: "10.6.0.0/16", Via: "10.5.0.11", Metric: 7}, {To: "fd06::/64", Via: "fd05::11"},
+		},
+		VLANs: []v1.VLANRange{"100-199"},
+		DNS: &v1.DNS{
+			Nameservers: []v1.Nameserver{"10.5.0.53"}, Domain: "example", Search: []v1.Domain{"a.example"},
+			Options: []v1.ResolverOption{"ndots:2"},
+		},
+		MTU: ptr(int32(1400)), VNI: ptr(int32(77)), AntiSpoof: ptr(false),
+	}
+	network, err := nodeview.NetworkOf(&v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "site"}, Spec: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"name":"site","type":"L2","cidrs":["10.5.0.0/24","fd05::/64"],"mtu":1400,"vni":77,` +
+		`"antiSpoof":false,"gateway":"10.5.0.254,fd05::fe","reserved":["10.5.0.1-10.5.0.9"],` +
+		`"excluded":["10.5.0.128-10.5.0.191","fd05::8000-fd05::ffff"],"routes":[{"to":"10.6.0.0/16",` +
+		`"via":"10.5.0.11","metric":7},{"to":"fd06::/64","via":"fd05::11"}],` +
+		`"dns":{"nameservers":["10.5.0.53"],"domain":"example","search":["a.example"],` +
+		`"options":["ndots:2"]},"allowedAddresses":["10.5.0.10"],"virtualRouters":[51],"vlans":["100-199"]}`
+	if string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	routed, err := nodeview.NetworkOf(&v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "behind"},
+		Spec: v1.CustomNetworkSpec{
+			Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/24"}, RoutedPrefixes: []v1.CIDR{"10.60.0.0/16"},
+		},
+	})
+	if err != nil || fmt.Sprint(routed.RoutedPrefixes) != "[10.60.0.0/16]" {
+		t.Errorf("routedPrefixes %v, %v", routed.RoutedPrefixes, err)
+	}
+}

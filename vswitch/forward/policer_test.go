@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"encoding/binary"
 	"math/big"
 	"sync"
 	"sync/atomic"
@@ -227,6 +228,41 @@ func TestPolicerMarksConformingPackets(t *testing.T) {
 	b.run(udp4("10.2.7.7", 58), frame.Virtio{}, 15)
 	if marked != 10 {
 		t.Errorf("%d packets are marked, want 10", marked)
+	}
+
+	b, _ = limited(t, &c, nil)
+	marked = 0
+	b.out.show = func(raw []byte, _ frame.Virtio) {
+		if binary.BigEndian.Uint32(raw[frame.EthernetLen:]) == 6<<28|46<<22 { // version 6, traffic class, flow 0
+			marked++
+		}
+	}
+	b.run(udp6("fd02::7", 38), frame.Virtio{}, 15)
+	if marked != 10 {
+		t.Errorf("%d packets of IPv6 are marked, want 10", marked)
+	}
+}
+
+// The packets of a memif in mode ip have no Ethernet headers on the wire, so these do not count.
+func TestPolicerCountsWhatAMemifInModeIPCarries(t *testing.T) {
+	const size = 58
+	for bare, want := range map[bool]int{false: 8, true: 10} {
+		p := NewPolicer(PolicerConfig{Rate: 8, Burst: 10 * size})
+		b, _ := limited(t, nil, nil)
+		if err := b.engine.SetInterface(1, Interface{
+			Up: true, MAC: portMAC, Addresses: own, Bare: bare, PoliceInput: p,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.engine.Publish()
+		raw := udp4("10.2.7.7", size-28)
+		if len(raw) != size+frame.EthernetLen {
+			t.Fatalf("a frame of %d bytes", len(raw))
+		}
+		b.run(raw, frame.Virtio{}, 15)
+		if b.out.sent != want {
+			t.Errorf("without headers %t: %d packets conform, want %d", bare, b.out.sent, want)
+		}
 	}
 }
 
