@@ -173,6 +173,65 @@ func TestRoutesToANetworkOutliveEdits(t *testing.T) {
 	}
 }
 
+// The program of a memif has its own routes, so a kernel's interface beside it gets those of the network; a second one
+// leaves them to the first.
+func TestEditsGiveANetworksRoutesToOneInterfaceOfTheKernel(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, sites()...)
+	add := asking("a", "m1/memif/left", "")
+	n.add(t, add)
+	const routes = "[10.79.0.0/24 via 10.78.0.254 10.50.0.0/16 via 10.78.0.254]"
+	a := n.edit(t, add, "m1/memif/left, t1/tap/left", "")
+	if got := fmt.Sprint(interfaceOf(a, "t1").Routes); got != routes {
+		t.Errorf("the tap beside the memif has the routes %s", got)
+	}
+	a = n.edit(t, add, "m1/memif/left, t1/tap/left, t2/veth/left", "")
+	if got := interfaceOf(a, "t2").Routes; len(got) > 0 {
+		t.Errorf("the second interface has the routes %v", got)
+	}
+	if got := fmt.Sprint(interfaceOf(a, "t1").Routes); got != routes {
+		t.Errorf("the first interface has the routes %s after the second one came", got)
+	}
+}
+
+// What two interfaces of a pod cannot have at its creation, an edit cannot give them either.
+func TestEditsAreRefusedWhatCreationsAreRefused(t *testing.T) {
+	twin := custom("twin", pod.L3, "10.6.0.0/24")
+	for name, tt := range map[string]struct {
+		networks               []pod.Network
+		was, is                string
+		optionsWas, optionsAre string
+		want                   string
+	}{
+		"two networks with one destination": {
+			[]pod.Network{custom("red", pod.L3, "10.6.0.0/24"), twin},
+			"t1/tap/red", "t1/tap/red, t2/tap/twin", "", "", "both lead to 10.6.0.1/32; a pod can have one of them",
+		},
+		"one prefix behind two interfaces": {
+			[]pod.Network{behind()}, "t1/tap/blue", "t1/tap/blue, t2/tap/blue",
+			`{"t1": {"routedPrefixes": ["10.60.1.0/24"]}}`,
+			`{"t1": {"routedPrefixes": ["10.60.1.0/24"]}, "t2": {"routedPrefixes": ["10.60.0.0/22"]}}`,
+			"interfaces t1 and t2 of network blue have the same routedPrefixes",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, four).run(t)
+			if refused := n.set(t, tt.networks...); len(refused) > 0 {
+				t.Fatal(refused)
+			}
+			created := n.refuses(t, asking("created", tt.is, tt.optionsAre))
+			add := asking("edited", tt.was, tt.optionsWas)
+			n.add(t, add)
+			edited := n.refuses(t, editOf(add, tt.is, tt.optionsAre))
+			for _, err := range []error{created, edited} {
+				if !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error %q, want %q", err, tt.want)
+				}
+			}
+		})
+	}
+}
+
 func TestAnEditDoesNotChangeTheClaimOfAddresses(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.site(t)

@@ -39,6 +39,10 @@ func TestAnIPAMClaimHoldsAddresses(t *testing.T) {
 	n.set(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/28"))
 	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, refusal)
+	if _, err := n.loop.Plan(t.Context(), &pod.SetNetworks{From: "test"}); err != nil { // a plan is undone
+		t.Fatal(err)
+	}
+	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, refusal)
 	is := n.add(t, withClaim("second", claim)).Interfaces[1]
 	if is.Addresses[0] != was.Addresses[0] || is.MAC != was.MAC || is.IPAMClaim != "db-0" {
 		t.Errorf("the next pod has %+v, the first one had %+v", is, was)
@@ -54,6 +58,10 @@ func TestAnIPAMClaimHoldsAddresses(t *testing.T) {
 		tt.change(&wrong)
 		checkRefusal(t, n.refuses(t, withClaim("third", wrong)), pod.CodeInvalidAnnotation, tt.want)
 	}
+	contradiction := withClaim("third", claim)
+	contradiction.Annotations[pod.AnnotationOptions] = `{"t1": {"ipamClaim": "db-0", "ips": ["10.5.0.9"]}}`
+	checkRefusal(t, n.refuses(t, contradiction), pod.CodeInvalidAnnotation,
+		"IPAMClaim default/db-0 holds ["+claim.Addresses[0].String()+"], not 10.5.0.9; remove ips, or the claim")
 	alone := withClaim("third", claim)
 	alone.IPAMClaims = nil
 	checkRefusal(t, n.refuses(t, alone), pod.CodeInvalidAnnotation, "only pods of a cluster have IPAMClaims")

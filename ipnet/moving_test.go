@@ -92,6 +92,11 @@ func TestAnAddressOfAPodDoesNotMove(t *testing.T) {
 	checkRefusal(t, n.refuses(t, thief), pod.CodeAddressInUse, "address 10.5.0.5 is held by pod default/owner")
 	thief = asking("thief", "t1/tap/blue", `{"t1": {"virtualRouters": [51]}}`)
 	checkRefusal(t, n.refuses(t, thief), pod.CodeAddressInUse, "MAC 00:00:5e:00:01:33 of virtual router 51 is held by")
+	n.delete(t, asking("owner", "", ""))
+	n.set(t, custom("blue", pod.L2, "10.5.0.0/28"))
+	n.add(t, asking("owner6", "t1/tap/blue", `{"t1": {"mac": "00:00:5e:00:02:33"}}`))
+	n.set(t, moving(t, "10.5.0.0/28"))
+	checkRefusal(t, n.refuses(t, thief), pod.CodeAddressInUse, "MAC 00:00:5e:00:02:33 of virtual router 51 is held by")
 	n.add(t, asking("other", "t1/tap/blue", `{"t1": {"allowedAddresses": ["10.5.0.6/31"]}}`))
 }
 

@@ -120,6 +120,19 @@ func TestPodsGetTheRoutesOfTheirNetworksAndOptions(t *testing.T) {
 	}
 }
 
+// The default routes of both families move to the routers, and the pods of the network default stay reachable in both.
+func TestDefaultRoutesOfBothFamiliesMove(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	n.set(t, sites()...)
+	a := n.add(t, asking("a", "t1/tap/left", `{"t1": {"gateway": "10.78.0.254,fd78::fe"}}`))
+	want := "eth0 [169.254.1.1/32 10.1.0.0/28 via 169.254.1.1 2001:db8:1::/64 via fe80::1]\n" +
+		"t1 [0.0.0.0/0 via 10.78.0.254 ::/0 via fd78::fe " +
+		"10.79.0.0/24 via 10.78.0.254 10.50.0.0/16 via 10.78.0.254]"
+	if got := routesOf(a); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestContradictoryRoutesAreRefused(t *testing.T) {
 	for options, want := range map[string]string{
 		`{"t1": {"gateway": "198.51.100.9"}}`: "route 0.0.0.0/0 via 198.51.100.9: interface t1 has no address of this family",

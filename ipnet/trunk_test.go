@@ -1,6 +1,7 @@
 package ipnet_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -75,6 +76,28 @@ func TestValuesOfATrunk(t *testing.T) {
 				t.Errorf("left behind:\n%s", left)
 			}
 		})
+	}
+}
+
+// A card has room for the longest frames of all its trunks, whichever is the last one.
+func TestTwoTrunksOfACardShareItsRoom(t *testing.T) {
+	for name, trunks := range map[string][]pod.External{
+		"the longer one first": {withOuter(500, trunkOn(t, "a", "eth1", "100")), trunkOn(t, "b", "eth1", "101")},
+		"the longer one last":  {trunkOn(t, "a", "eth1", "101"), withOuter(500, trunkOn(t, "b", "eth1", "100"))},
+	} {
+		n := trunkNode(t)
+		if refused := n.open(t, trunks...); len(refused) > 0 {
+			t.Fatal(name, refused)
+		}
+		var rooms []int
+		for _, value := range n.committer.Values() {
+			if link, is := value.(wire.Link); is && link.Room > 0 {
+				rooms = append(rooms, link.Room)
+			}
+		}
+		if want := 1500 + 8; !slices.Equal(rooms, []int{want}) {
+			t.Errorf("%s: cards with room for %v bytes, want %d", name, rooms, want)
+		}
 	}
 }
 
@@ -266,6 +289,9 @@ func TestVLANsOfAPodArePolicedAndAntiSpoofed(t *testing.T) {
 		checked++
 		rules, _ := values["vpp.macip-acl/"+member.Interface].(wire.MACIP)
 		lists, _ := values["vpp.interface-acl/"+member.Interface].(wire.InterfaceACL)
+		if text := fmt.Sprint(lists); strings.Contains(text, "guarded") {
+			t.Errorf("pods may be routers in a VLAN, but it has the ACLs %s", text)
+		}
 		if !member.AntiSpoofed || !member.Filtered || len(rules.Rules) == 0 || len(lists.Input)+len(lists.Output) == 0 {
 			t.Errorf("%+v with %+v and %+v", member, rules, lists)
 		}

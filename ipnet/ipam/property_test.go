@@ -1,6 +1,7 @@
 package ipam_test
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"reflect"
@@ -23,12 +24,25 @@ type model struct {
 	committed map[string]bool
 	released  []idle // in the order of release
 	beforeOf  map[string]*idle
-	occupied  map[netip.Addr]string // by machines
+	machines  map[netip.Addr]string // what has an address
+	claims    map[netip.Addr]string // what holds an address
+}
+
+// occupantOf returns the machine that has an address, or the claim that holds it.
+func (m *model) occupantOf(a netip.Addr) string { return cmp.Or(m.machines[a], m.claims[a]) }
+
+// occupied is the error of a request for an address that a machine or another claim has; nil if none has it.
+func (m *model) occupied(a netip.Addr, claim string) error {
+	by := m.occupantOf(a)
+	if by == "" || by == claim {
+		return nil
+	}
+	return ipam.ErrOccupied{Address: a, By: by, IsClaim: m.machines[a] == ""}
 }
 
 // skips reports whether no pod gets an address without a request for it.
 func (m *model) skips(a netip.Addr) bool {
-	return m.occupied[a] != "" || m.pool.Reserved.Contain(a) || m.pool.Excluded.Contain(a)
+	return m.occupantOf(a) != "" || m.pool.Reserved.Contain(a) || m.pool.Excluded.Contain(a)
 }
 
 type idle struct {
@@ -130,7 +144,7 @@ func (m *model) stats(now time.Time) ipam.Stats {
 		case m.held[a] != "":
 		case unchosen:
 			s.Free--
-		case m.occupied[a] != "":
+		case m.occupantOf(a) != "":
 			s.Occupied++
 			s.Free--
 		}
@@ -140,29 +154,38 @@ func (m *model) stats(now time.Time) ipam.Stats {
 
 // TestAllocatorProperties applies the same operations to an allocator and its model. No address has two holders, the
 // counters are correct, the longest idle address is granted first, a cooling or excluded address is granted only as a
-// static address, and a reserved address or one that a machine has is granted to no pod.
+// static address, one that a claim holds only to a pod of the claim, and a reserved address, the gateway or one that a
+// machine has to no pod.
 func TestAllocatorProperties(t *testing.T) {
-	pods := make([]netip.Addr, 0, 6)
-	for a := six.Node().Next(); six.Prefix.Contains(a); a = a.Next() {
-		pods = append(pods, a)
-	}
 	rapid.Check(t, func(t *rapid.T) {
+		pool := six
+		pool.NoGateway = rapid.Bool().Draw(t, "no gateway")
+		all := make([]netip.Addr, 0, 7)
+		for a := six.Prefix.Addr().Next(); six.Prefix.Contains(a); a = a.Next() {
+			all = append(all, a)
+		}
+		if !pool.NoGateway {
+			pool.Gateway = rapid.SampledFrom(append(all, netip.Addr{})).Draw(t, "gateway")
+		}
+		pods := slices.DeleteFunc(all, func(a netip.Addr) bool { return a == pool.Node() })
 		c := newClock()
-		a := newAllocator(t, c, six)
+		a := newAllocator(t, c, pool)
 		m := &model{
 			clock:     c,
-			pool:      six,
+			pool:      pool,
 			pods:      pods,
 			held:      map[netip.Addr]string{},
 			committed: map[string]bool{},
 			beforeOf:  map[string]*idle{},
 		}
+		claim := rapid.SampledFrom([]string{"", "IPAMClaim shop/db-0", "IPAMClaim shop/db-1"})
 		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
 		t.Repeat(map[string]func(*rapid.T){
 			"lease": func(t *rapid.T) { m.leaseAny(t, a, holder.Draw(t, "holder")) },
 			"lease this one": func(t *rapid.T) {
-				m.leaseThis(t, a,
-					request(holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address").String()))
+				r := request(holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address").String())
+				r.Claim = claim.Draw(t, "claim")
+				m.leaseThis(t, a, r)
 			},
 			"commit": func(t *rapid.T) {
 				h := holder.Draw(t, "holder")
@@ -191,7 +214,17 @@ func TestAllocatorProperties(t *testing.T) {
 					by[at] = "link eth1 of this node"
 				}
 				a.Occupy(by)
-				m.occupied = by
+				m.machines = by
+			},
+			"claims": func(t *rapid.T) {
+				by := make(map[netip.Addr]string)
+				for _, at := range rapid.SliceOfN(rapid.SampledFrom(pods), 0, 4).Draw(t, "held") {
+					if name := claim.Draw(t, "claim"); name != "" {
+						by[at] = name
+					}
+				}
+				a.HoldFor(by)
+				m.claims = by
 			},
 			"reserve": func(t *rapid.T) {
 				draw := func(label string) (ranges netaddr.Ranges) {
@@ -202,7 +235,7 @@ func TestAllocatorProperties(t *testing.T) {
 					}
 					return ranges
 				}
-				p := six
+				p := pool
 				p.Reserved = draw("reserved")
 				p.Excluded = draw("excluded")
 				if refused := a.SetPools([]netaddr.Pool{p}); len(refused) > 0 {
@@ -215,7 +248,8 @@ func TestAllocatorProperties(t *testing.T) {
 				if err := after.Restore(a.Remembered()); err != nil {
 					t.Fatal(err)
 				}
-				after.Occupy(m.occupied)
+				after.Occupy(m.machines)
+				after.HoldFor(m.claims)
 				a = after
 				for _, h := range m.held {
 					m.committed[h] = true
@@ -271,9 +305,9 @@ func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
 	case holds:
 		taken = false
 	}
-	if by := m.occupied[address]; by != "" && !holds {
-		if !errors.Is(err, ipam.ErrOccupied{Address: address, By: by}) {
-			t.Fatalf("error %v for %s, which %s has", err, address, by)
+	if want := m.occupied(address, r.Claim); want != nil && !holds {
+		if !errors.Is(err, want) {
+			t.Fatalf("error %v for %s, want %v", err, address, want)
 		}
 		return
 	}
@@ -306,9 +340,9 @@ func (m *model) takeOver(t *rapid.T, a *ipam.Allocator, from, to string) {
 	r := request(to, address.String())
 	r.From = []string{from}
 	_, err := a.Lease(r)
-	if by := m.occupied[address]; by != "" {
-		if !errors.Is(err, ipam.ErrOccupied{Address: address, By: by}) {
-			t.Fatalf("error %v for %s of %s, which %s has", err, address, from, by)
+	if want := m.occupied(address, ""); want != nil {
+		if !errors.Is(err, want) {
+			t.Fatalf("error %v for %s of %s, want %v", err, address, from, want)
 		}
 		return
 	}
