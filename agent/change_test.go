@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -40,14 +41,11 @@ func newEditing(t *testing.T, annotations map[string]string, containers ...kubel
 	t.Helper()
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{Memifs: 2 * len(containers)})
-	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
-		ObjectMeta: metav1.ObjectMeta{Name: "red"},
-		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.6.0.0/24"}},
-	})
+	e := &editing{lab: l, server: server, pod: l.pod("a")}
+	e.network("red", "10.6.0.0/24")
 	l.eventually("the agent has both networks", func() bool {
 		return len(l.logged("set 2 networks (from cluster)")) > 0
 	})
-	e := &editing{lab: l, server: server, pod: l.pod("a")}
 	e.pod.Namespace = "lab"
 	if len(containers) > 0 {
 		var err error
@@ -121,6 +119,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
 	e.mustReach(e.pod, gateway)
 	e.check(e.pod, e.result)
+	e.published("t1 [10.5.0.2] t2 [10.6.0.2]")
 
 	plan := e.plan("t1/tap/blue, t3/tap/red")
 	if !strings.Contains(plan, "made: t3 on network red; removed: t2") || !strings.Contains(plan, "10.6.0.3/32") {
@@ -132,10 +131,15 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.told("WeftChangeFailed", `unknown network "nosuch"`)
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
 	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
+	e.network("nosuch", "10.7.0.0/24") // the edit that failed is tried again
+	e.has("t1 10.5.0.2/24, t2 10.7.0.2/32")
+	e.edit("t1/tap/blue, t2/tap/red", "")
+	e.has("t1 10.5.0.2/24, t2 10.6.0.3/32")
+	e.server.Remove("customnetworks.contivpp.io", "", "nosuch")
 
 	e.edit("t2/tap/red, t1/veth/blue", "")
 	e.eventually("t1 is a veth with the address of the tap", func() bool {
-		return e.links() == "t1 10.5.0.2/24, t2 10.6.0.2/32" && e.describes("t1", "veth")
+		return e.links() == "t1 10.5.0.2/24, t2 10.6.0.3/32" && e.describes("t1", "veth")
 	})
 	e.mustReach(e.pod, gateway)
 	e.check(e.pod, e.result)
@@ -144,14 +148,29 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.eventually("t1 has the other MTU", func() bool { return e.describes("t1", "mtu 1300") })
 	e.check(e.pod, e.result)
 
+	e.server.Disconnect() // only the agent's state has the edits now
+	e.restartAfter(func(string) error { return nil })
+	if operations := e.resyncs(); len(operations) > 0 {
+		t.Errorf("operations of the new agent: %v", operations)
+	}
+	e.has("t1 10.5.0.2/24, t2 10.6.0.3/32")
+	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
+	e.check(e.pod, e.result)
+	e.server.Reconnect()
+
 	must.Succeed(t, e.StopAgent())
 	e.edit("t1/tap/blue, t3/tap/red", "")
 	e.start()
-	e.has("t1 10.5.0.2/24, t3 10.6.0.3/32")
+	e.has("t1 10.5.0.2/24, t3 10.6.0.4/32")
 	e.mustReach(e.pod, gateway)
 
+	e.pause(true)
 	e.edit("t1/tap/blue", "")
+	e.told("WeftChangeFailed", "paused")
+	e.has("t1 10.5.0.2/24, t3 10.6.0.4/32")
+	e.pause(false)
 	e.has("t1 10.5.0.2/24")
+	e.published("t1 [10.5.0.2]")
 	e.check(e.pod, e.result)
 	stream()
 	if diff := e.snapshot().Since(first); len(diff) > 0 {
@@ -172,6 +191,36 @@ metadata: {namespace: lab, name: `+e.pod.Name+`, annotations: {contivpp.io/custo
 	text, err := e.Weftctl(e.Context(), "plan", "pod", "--edit", "-f", file)
 	must.Succeed(e.T, err)
 	return text
+}
+
+// network creates a network of type L3.
+func (e *editing) network(name, cidr string) {
+	e.server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{v1.CIDR(cidr)}},
+	})
+}
+
+// pause stops new interfaces of the cluster, or permits them again.
+func (e *editing) pause(on bool) {
+	e.server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: on},
+	})
+}
+
+// published waits until network-status has these interfaces of the pod, beside eth0, with their addresses.
+func (e *editing) published(want string) {
+	e.Helper()
+	e.eventually("network-status has "+want, func() bool {
+		list, _ := e.status(e.server, e.pod)
+		var got []string
+		for _, i := range list {
+			if i.Interface != "eth0" {
+				got = append(got, fmt.Sprint(i.Interface, " ", i.IPs))
+			}
+		}
+		return strings.Join(got, " ") == want
+	})
 }
 
 // describes reports whether ip-link(8) describes a link in the pod with these words.

@@ -103,3 +103,37 @@ func TestEditsAreAppliedWhenTheyArePermitted(t *testing.T) {
 		}
 	})
 }
+
+// An edit may wait for addresses, or for memory that a client holds: the edits of other pods do not wait for it.
+func TestAnEditThatWaitsDelaysNoOtherPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		applied := make(map[string]int)
+		e := NewEdits(func() bool { return true }, func(ctx context.Context, id pod.ID, _ map[string]string) error {
+			mu.Lock()
+			applied[id.Name]++
+			mu.Unlock()
+			if id.Name == "other" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx) }()
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+			e.Show(pod.ID{Namespace: "lab", Name: name}, requesting("t1"))
+		}
+		<-time.After(10 * time.Second) // of the clock of the test
+		e.Show(pod.ID{Namespace: "lab", Name: "other"}, requesting("t1"))
+		<-time.After(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(applied) != 8 || applied["other"] != 1 {
+			t.Errorf("applied edits: %v", applied)
+		}
+		cancel()
+		<-ended
+	})
+}
