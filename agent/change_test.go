@@ -108,16 +108,16 @@ func (e *editing) told(reason, text string) {
 func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e := newEditing(t, map[string]string{customInterfaces: "t1/tap/blue"})
 	e.has("t1 10.5.0.2/24")
-	gateway := netip.MustParseAddr("10.5.0.1")
-	e.mustReach(e.pod, gateway)
+	const gateway = "10.5.0.1"
+	e.reaches(e.pod.Netns, gateway)
 	first := e.snapshot()
 	stream := e.stream()
 
 	e.edit("t1/tap/blue, t2/tap/red", "")
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
 	e.told("WeftInterfacesChanged", "made: t2 on network red")
-	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
-	e.mustReach(e.pod, gateway)
+	e.reaches(e.pod.Netns, "10.6.0.1")
+	e.reaches(e.pod.Netns, gateway)
 	e.check(e.pod, e.result)
 	e.published("t1 [10.5.0.2] t2 [10.6.0.2]")
 
@@ -130,7 +130,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.edit("t1/tap/blue, t2/tap/nosuch", "")
 	e.told("WeftChangeFailed", `unknown network "nosuch"`)
 	e.has("t1 10.5.0.2/24, t2 10.6.0.2/32")
-	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
+	e.reaches(e.pod.Netns, "10.6.0.1")
 	e.network("nosuch", "10.7.0.0/24") // the edit that failed is tried again
 	e.has("t1 10.5.0.2/24, t2 10.7.0.2/32")
 	e.edit("t1/tap/blue, t2/tap/red", "")
@@ -141,7 +141,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.eventually("t1 is a veth with the address of the tap", func() bool {
 		return e.links() == "t1 10.5.0.2/24, t2 10.6.0.3/32" && e.describes("t1", "veth")
 	})
-	e.mustReach(e.pod, gateway)
+	e.reaches(e.pod.Netns, gateway)
 	e.check(e.pod, e.result)
 
 	e.edit("t2/tap/red, t1/veth/blue", `{"t1": {"mtu": 1300}}`)
@@ -154,7 +154,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 		t.Errorf("operations of the new agent: %v", operations)
 	}
 	e.has("t1 10.5.0.2/24, t2 10.6.0.3/32")
-	e.mustReach(e.pod, netip.MustParseAddr("10.6.0.1"))
+	e.reaches(e.pod.Netns, "10.6.0.1")
 	e.check(e.pod, e.result)
 	e.server.Reconnect()
 
@@ -162,7 +162,7 @@ func TestEditedAnnotationsChangeTheInterfacesOfARunningPod(t *testing.T) {
 	e.edit("t1/tap/blue, t3/tap/red", "")
 	e.start()
 	e.has("t1 10.5.0.2/24, t3 10.6.0.4/32")
-	e.mustReach(e.pod, gateway)
+	e.reaches(e.pod.Netns, gateway)
 
 	e.pause(true)
 	e.edit("t1/tap/blue", "")
