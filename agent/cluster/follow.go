@@ -326,7 +326,7 @@ func (f *Follower) parts(now *followed) []pod.NodePart {
 		own.Blocks = append(own.Blocks, f.inRanges()...)
 	}
 	parts := []pod.NodePart{own}
-	routed := f.routed()
+	routed := routedOf(f.Pods.Attachments())
 	for _, n := range now.view.Networks {
 		parts = append(parts, pod.NodePart{
 			Network: n.Name,
@@ -337,10 +337,10 @@ func (f *Follower) parts(now *followed) []pod.NodePart {
 	return parts
 }
 
-// routed returns the prefixes behind pods of this node, by network.
-func (f *Follower) routed() map[string][]netip.Prefix {
+// routedOf returns the prefixes behind pods, by network.
+func routedOf(attachments []pod.Attachment) map[string][]netip.Prefix {
 	prefixes := make(map[string][]netip.Prefix)
-	for _, a := range f.Pods.Attachments() {
+	for _, a := range attachments {
 		for _, i := range a.Interfaces {
 			prefixes[i.Network] = append(prefixes[i.Network], i.RoutedPrefixes...)
 		}

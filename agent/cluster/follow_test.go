@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -71,6 +72,25 @@ func TestAPodWithAPrefixBehindItChangesTheAnnouncement(t *testing.T) {
 	}
 	if wakes(podmanager.Added) || wakes(podmanager.Failed, p) {
 		t.Error("the node announces although no prefix came or went")
+	}
+}
+
+func TestANodeAnnouncesThePrefixesBehindAllOfItsPods(t *testing.T) {
+	behind := func(network string, prefixes ...string) pod.Interface {
+		i := pod.Interface{Network: network}
+		for _, p := range prefixes {
+			i.RoutedPrefixes = append(i.RoutedPrefixes, netip.MustParsePrefix(p))
+		}
+		return i
+	}
+	got := routedOf([]pod.Attachment{
+		{Interfaces: []pod.Interface{{Network: "blue"}, behind("blue", "10.60.2.0/24", "fd60::/64")}},
+		{Interfaces: []pod.Interface{behind("blue", "10.60.1.0/24"), behind("red", "10.61.0.0/24")}},
+		{Interfaces: []pod.Interface{behind("blue", "10.60.1.0/24")}}, // a new sandbox of the same pod
+	})
+	const want = "map[blue:[10.60.1.0/24 10.60.2.0/24 fd60::/64] red:[10.61.0.0/24]]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("announced are %v, want %s", got, want)
 	}
 }
 

@@ -130,6 +130,13 @@ func TestPolicerThatVPPCannotEnforceIsRefused(t *testing.T) {
 		if err := b.refusal(c.value); (err != nil) != c.refused {
 			t.Errorf("%s, %+v: %v", c.version, c.value, err)
 		}
+		if !c.refused {
+			continue
+		}
+		batch := []policerItem{{Name: "weft-a", Want: c.value}}
+		if b.Create(t.Context(), batch); batch[0].Err == nil {
+			t.Errorf("%s, %+v: the object is made without its limit", c.version, c.value)
+		}
 	}
 }
 
