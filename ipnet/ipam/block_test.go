@@ -235,15 +235,20 @@ type tenants struct {
 	open     map[netip.Prefix]bool
 	held     map[string]netip.Addr
 	withheld map[netip.Addr]bool
+	gateway  netip.Addr
 }
 
 // TestBlockProperties adds, closes and removes blocks, and withholds addresses, while pods lease and release. No
-// address is granted twice, or from a block that is not open, and a block with pods is never removed.
+// address is granted twice, or from a block that is not open, nor is the gateway, and a block with pods is never
+// removed.
 func TestBlockProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
+		pool := cluster
+		gateways := []string{"10.8.0.1", "10.8.0.2", "10.8.7.0", "10.8.7.2", "10.8.255.254", "10.8.99.1"}
+		pool.Gateway = netip.MustParseAddr(rapid.SampledFrom(gateways).Draw(t, "gateway"))
 		a := &tenants{
-			newAllocator(t, c, cluster), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{},
+			newAllocator(t, c, pool), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{}, pool.Gateway,
 		}
 		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		block := rapid.SampledFrom([]netip.Prefix{lowest, middle, highest})
@@ -268,7 +273,7 @@ func TestBlockProperties(t *testing.T) {
 				c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 			},
 			"": func(t *rapid.T) {
-				if s := a.Stats()[0]; int(s.Used) != len(a.held) || s.Leased != 0 || s.Free > 9 {
+				if s := a.Stats()[0]; int(s.Used) != len(a.held) || s.Leased != 0 || s.Free > 10 {
 					t.Fatalf("stats %+v, held %v", s, a.held)
 				}
 				for _, fault := range a.Faults() {
@@ -303,6 +308,9 @@ func (a *tenants) lease(t *rapid.T, holder string) {
 	if rapid.Bool().Draw(t, "undo") {
 		a.Undo(holder)
 		return
+	}
+	if address == a.gateway {
+		t.Fatalf("%s gets %s, the gateway", holder, address)
 	}
 	a.Commit(holder)
 	before, had := a.held[holder]
