@@ -46,7 +46,7 @@ func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
 		Plan:        a.backend.committer.Plan,
 		Served:      a.pods.WouldServe,
 		PlanPod:     a.pods.Plan,
-		PlanEdit:    a.pods.PlanEdit,
+		PlanEdit:    a.pods.Edits().Plan,
 		Settings:    a.cluster.settings,
 		NewValues:   compared.newValues,
 		Networks:    func() []string { return slices.Sorted(maps.Keys(a.network.Networks.Customs())) },

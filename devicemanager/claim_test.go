@@ -62,12 +62,12 @@ func (n *node) addClaimed(t *testing.T, name, sandbox string) (*pod.AddPod, erro
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev := &pod.AddPod{
-		Key:    keyOf(sandbox),
-		ID:     idOf(name),
-		Netns:  pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1},
-		Grants: grants,
-	}
+	ev := &pod.AddPod{Request: pod.Request{
+		Key:      keyOf(sandbox),
+		ID:       idOf(name),
+		Netns:    pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1},
+		Resolved: pod.Resolved{Grants: grants},
+	}}
 	_, err = n.loop.Do(t.Context(), ev)
 	return ev, err
 }

@@ -319,12 +319,12 @@ func (n *node) mustAdd(t *testing.T, name, sandbox string) *pod.Attachment {
 
 func (n *node) addEvent(ctx context.Context, name, sandbox string) (*pod.AddPod, error) {
 	grants, err := n.Devices(ctx, idOf(name))
-	return &pod.AddPod{
-		Key:    keyOf(sandbox),
-		ID:     idOf(name),
-		Netns:  pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1},
-		Grants: grants,
-	}, err
+	return &pod.AddPod{Request: pod.Request{
+		Key:      keyOf(sandbox),
+		ID:       idOf(name),
+		Netns:    pod.Netns{Path: "/run/netns/" + sandbox, Inode: 1},
+		Resolved: pod.Resolved{Grants: grants},
+	}}, err
 }
 
 func keyOf(sandbox string) pod.Key {

@@ -87,8 +87,13 @@ func (h *handlers) Grant(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) 
 	if ev.Repeated || ev.Attachment == nil {
 		return nil
 	}
+	return h.grant(&ev.Request, ev.Attachment, txn)
+}
+
+// grant opens the directories of the memifs that an attachment has. They may be open already.
+func (h *handlers) grant(request *pod.Request, to *pod.Attachment, txn *eventloop.Txn) error {
 	owners := make(map[string]*pod.Memif) // by allocation
-	for _, in := range ev.Attachment.Interfaces {
+	for _, in := range to.Interfaces {
 		if in.Memif == nil {
 			continue
 		}
@@ -96,56 +101,60 @@ func (h *handlers) Grant(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) 
 			if owner.UID != in.Memif.UID || owner.GID != in.Memif.GID || owner.Container != in.Memif.Container {
 				return pod.Errorf(pod.CodeInvalidAnnotation,
 					"%s: %s: memifs of container %s share one directory: give them the same uid and gid, those of interface %s differ",
-					ev, pod.AnnotationOptions, owner.Container, in.Name)
+					request, pod.AnnotationOptions, owner.Container, in.Name)
 			}
 			continue
 		}
 		owners[in.Memif.Allocation] = in.Memif
-		if err := h.grantOne(ev, in.Memif, txn); err != nil {
+		if err := h.grantOne(request, to, in.Memif, txn); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *handlers) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) error {
+// grantOne opens the directory of one memif of an attachment.
+func (h *handlers) grantOne(request *pod.Request, of *pod.Attachment, to *pod.Memif, txn *eventloop.Txn) error {
 	had := h.table.find(to.Allocation)
 	if had == nil {
 		return pod.Errorf(pod.CodeDeviceMissing,
-			"%s: container %s: allocation %s was released meanwhile: delete the pod and create it again", ev,
+			"%s: container %s: allocation %s was released meanwhile: delete the pod and create it again", request,
 			to.Container, to.Allocation)
 	}
 	_, used := h.users.user(had.ID)
-	handedOn := had.Claim != nil && !used && had.Claim.IsFor(ev.ID) // a claim outlives its pods
-	if isOtherPod(had.Pod, ev.ID) && !handedOn || had.Granted && had.Container != to.Container {
+	handedOn := had.Claim != nil && !used && had.Claim.IsFor(request.ID) // a claim outlives its pods
+	if isOtherPod(had.Pod, request.ID) && !handedOn || had.Granted && had.Container != to.Container {
 		return pod.Errorf(pod.CodeDeviceMissing, "%s: container %s: allocation %s belongs to container %s of pod %s",
-			ev, to.Container, had.ID, had.Container, had.Pod)
+			request, to.Container, had.ID, had.Container, had.Pod)
 	}
 	a := *had
-	a.Pod = ev.ID
+	a.Pod = request.ID
 	a.Container = to.Container
 	a.UID = to.UID
 	a.GID = to.GID
 	a.Granted = true
-	a.Attachment = ev.Key
-	a.Netns = ev.Netns
-	if !a.direct && hasDirect(ev.Attachment, a.ID) {
+	a.Attachment = request.Key
+	a.Netns = request.Netns
+	if !a.direct && hasDirect(of, a.ID) {
 		a.direct = true
 		for _, device := range a.Devices {
 			txn.Delete(wire.FileKey(h.layout.deviceInfoPath(device)))
 		}
 	}
-	if _, uses := h.users.usedBy(ev.Key)[a.ID]; !uses {
-		h.users.use(a.ID, ev.Key, ev.ID)
-		txn.OnRollback(func() error { h.users.leave(a.ID, ev.Key); return nil })
+	if _, uses := h.users.usedBy(request.Key)[a.ID]; !uses {
+		h.users.use(a.ID, request.Key, request.ID)
+		txn.OnRollback(func() error { h.users.leave(a.ID, request.Key); return nil })
 	}
 	return h.store(&a, txn)
 }
 
 // Change is the handler of a change of a pod's interfaces: it opens the directories of its new memifs. The allocations
 // of removed ones stay the pod's, which may request a memif again: kubelet allocates once in a pod's life.
-func (h *handlers) Change(ctx context.Context, ev *pod.ChangePod, txn *eventloop.Txn) error {
-	return h.Grant(ctx, &ev.AddPod, txn)
+func (h *handlers) Change(_ context.Context, ev *pod.ChangePod, txn *eventloop.Txn) error {
+	if ev.Attachment == nil {
+		return nil
+	}
+	return h.grant(&ev.Request, ev.Attachment, txn)
 }
 
 // hasDirect reports whether an attachment has a memif of the allocation on a direct network.

@@ -390,12 +390,12 @@ func TestEveryRecordThatIsWrittenIsRead(t *testing.T) {
 	key.Network = strings.Repeat("n", 255)
 	key.ContainerID = strings.Repeat("c", 255)
 	id := pod.ID{Namespace: "shop", Name: strings.Repeat("p", 253), UID: idOf("a").UID}
-	add := &pod.AddPod{
-		Key:    key,
-		ID:     id,
-		Netns:  pod.Netns{Path: "/" + strings.Repeat("r", 4095), Inode: 1},
-		Grants: grants,
-	}
+	add := &pod.AddPod{Request: pod.Request{
+		Key:      key,
+		ID:       id,
+		Netns:    pod.Netns{Path: "/" + strings.Repeat("r", 4095), Inode: 1},
+		Resolved: pod.Resolved{Grants: grants},
+	}}
 	if _, err := n.loop.Do(t.Context(), add); err != nil {
 		t.Fatal(err)
 	}

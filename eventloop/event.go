@@ -23,7 +23,7 @@ import (
 //	ResyncScope() Scope          limits a downstream resync
 //	Defers(error) bool           an atomic event that failed with this error before its commit is deferred: it makes no record, because its
 //	                             caller repeats it, or reports the failure otherwise
-//	Request() map[string]string  the request, for the record; bounded, and without secrets
+//	Recorded() map[string]string the request, for the record; bounded, and without secrets
 //
 // All must be fast and pure. Each but Defers is called once, in the goroutine of the caller of Do.
 type Event interface {

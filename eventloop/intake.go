@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // intake validates and queues events, and refuses those that do not run. It runs in the callers' goroutines.
@@ -113,11 +114,19 @@ func (in *intake) dropReason(ctx context.Context) error {
 	return fmt.Errorf("dropped because the caller left: %w", context.Cause(ctx))
 }
 
+// named prefixes an error with the name of its event, unless the caller that refuses the event has named it.
+func named(event string, err error) error {
+	if strings.HasPrefix(err.Error(), event+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", event, err)
+}
+
 // refuse ends a request that has not run: it makes a record, and answers the request.
 // To keep other records in the history, a full queue makes no record, and repeats of a refusal are counted in the first
 // record.
 func (in *intake) refuse(r *request, err error) (*Record, error) {
-	wrapped := fmt.Errorf("%s: %w", r.name, err)
+	wrapped := named(r.name, err)
 	if r.plan != nil {
 		r.done <- answer{nil, wrapped}
 		return nil, wrapped
@@ -127,7 +136,7 @@ func (in *intake) refuse(r *request, err error) (*Record, error) {
 		return nil, wrapped
 	}
 	rec := r.record(in.cfg.Now())
-	rec.Err = err.Error()
+	rec.Err = strings.TrimPrefix(err.Error(), r.name+": ") // the record has the name
 	rec.Stack = stackOf(err)
 	if c, ok := errors.AsType[*cancelledError](err); ok {
 		rec.CancelledBy = c.by

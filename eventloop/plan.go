@@ -27,7 +27,7 @@ func (l *Loop) Plan(ctx context.Context, ev Event, without ...string) (*Planned,
 		err = l.intake.enqueue(r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.name, err)
+		return nil, named(r.name, err)
 	}
 	select {
 	case a := <-r.done:

@@ -27,8 +27,8 @@ type request struct {
 // record returns the record of r before its first step in the loop.
 func (r *request) record(now time.Time) Record {
 	var requested map[string]string
-	if e, ok := r.event.(interface{ Request() map[string]string }); ok {
-		requested = e.Request()
+	if e, ok := r.event.(interface{ Recorded() map[string]string }); ok {
+		requested = e.Recorded()
 	}
 	return Record{
 		Request: requested,

@@ -3,6 +3,7 @@ package eventloop_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,20 @@ func TestStep1IncludesThePreparationByTheCaller(t *testing.T) {
 	}
 	if rec == nil || rec.Err != errBoom.Error() || !rec.Started.IsZero() {
 		t.Errorf("record of a refused event: %+v", rec)
+	}
+}
+
+func TestARefusalThatNamesItsEventNamesItOnce(t *testing.T) {
+	w := ready(t)
+	eventloop.On(w.Loop, "third", func(context.Context, prepared, *eventloop.Txn) error { return nil })
+	refused := prepared{addPod: &addPod{pod: "p", sandbox: "a"}}
+	refused.refusal = fmt.Errorf("%s: %w", refused, errBoom)
+	rec, err := w.Do(t.Context(), refused)
+	if !errors.Is(err, errBoom) || err.Error() != refused.refusal.Error() {
+		t.Errorf("error %q, want %q", err, refused.refusal)
+	}
+	if rec.Event != refused.String() || rec.Err != errBoom.Error() {
+		t.Errorf("the record of event %q has error %q, want %q", rec.Event, rec.Err, errBoom)
 	}
 }
 

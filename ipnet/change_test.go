@@ -24,7 +24,7 @@ import (
 func editOf(add *pod.AddPod, interfaces, options string) *pod.ChangePod {
 	edited := asking(add.ID.Name, interfaces, options)
 	edited.IsEdit = true
-	return &pod.ChangePod{AddPod: *edited}
+	return &pod.ChangePod{Request: edited.Request}
 }
 
 func (n *node) edit(t testing.TB, add *pod.AddPod, interfaces, options string) *pod.Attachment {

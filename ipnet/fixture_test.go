@@ -100,7 +100,7 @@ func (n *node) run(t testing.TB) *node {
 	})
 	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.ChangePod, txn *eventloop.Txn) (err error) {
 		before := n.saver.Bucket("attachments")[ev.Key.String()].(*pod.Attachment)
-		if ev.Changes, err = pod.ChangesOf(before, &ev.AddPod); err != nil {
+		if ev.Changes, err = pod.ChangesOf(before, &ev.Request); err != nil {
 			return err
 		}
 		after := *before
@@ -289,9 +289,9 @@ func secretOf(allocation string) secret.Text {
 
 // sandbox returns an ADD of the pod with that name.
 func sandbox(name string) *pod.AddPod {
-	return &pod.AddPod{
+	return &pod.AddPod{Request: pod.Request{
 		Key:   pod.Key{Network: "weft", ContainerID: "c0ffee-" + name, IfName: "eth0"},
 		ID:    pod.ID{Namespace: "default", Name: name, UID: "uid-" + name},
 		Netns: pod.Netns{Path: "/run/netns/" + name, Inode: 4026531000 + uint64(len(name)), Device: 4},
-	}
+	}}
 }

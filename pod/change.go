@@ -8,12 +8,14 @@ import (
 
 // ChangePod gives a connected pod the extra interfaces that its annotations request now, after they were edited: it
 // adds and removes interfaces, all or nothing. The main interface, interfaces of claims, and interfaces with the same
-// request stay as they are. The AddPod has the request in the fields of an ADD; the first handler sets Attachment and
-// Changes.
+// request stay as they are.
 type ChangePod struct {
-	AddPod
+	Request
+	Attempt
 
-	Changes Changes
+	// Attachment and Changes are set by the first handler. The others complete the attachment.
+	Attachment *Attachment
+	Changes    Changes
 }
 
 // Pod returns "": in contrast to an ADD, a change does not cancel the events of other sandboxes of the pod.
@@ -82,13 +84,13 @@ func (a *Attachment) Edited(annotations map[string]string) map[string]string {
 	return edited
 }
 
-// ChangesOf compares the interfaces of an attachment with the request of an event. Its errors have code 103.
-func ChangesOf(a *Attachment, ev *AddPod) (Changes, error) {
-	requests, err := ev.Extra()
+// ChangesOf compares the interfaces of an attachment with what its pod requests now. Its errors have code 103.
+func ChangesOf(a *Attachment, now *Request) (Changes, error) {
+	requests, err := now.Extra()
 	if err != nil {
 		return Changes{}, err
 	}
-	edit := newEdit(a, ev)
+	edit := newEdit(a, now)
 	var c Changes
 	for _, r := range requests {
 		if r.Claim != "" {
@@ -151,19 +153,19 @@ type edit struct {
 }
 
 // newEdit parses the annotations. An error in those of before means that their interfaces are not known.
-func newEdit(a *Attachment, ev *AddPod) *edit {
+func newEdit(a *Attachment, now *Request) *edit {
 	e := &edit{
 		before:        make(map[string]InterfaceRequest),
 		selectedFirst: selectionsOf(a.Annotations, a.Pod.Namespace),
-		selected:      selectionsOf(ev.Annotations, a.Pod.Namespace),
-		isSelection:   a.Annotations[AnnotationNetworks] != ev.Annotations[AnnotationNetworks],
+		selected:      selectionsOf(now.Annotations, a.Pod.Namespace),
+		isSelection:   a.Annotations[AnnotationNetworks] != now.Annotations[AnnotationNetworks],
 	}
 	requests, err := InterfaceRequests(a.Annotations, a.Key.IfName)
 	if err != nil {
 		return e
 	}
 	for _, r := range requests {
-		if err := r.nameClaim(ev.ID); err == nil {
+		if err := r.nameClaim(now.ID); err == nil {
 			e.before[r.Name] = r
 		}
 	}

@@ -159,10 +159,11 @@ func TestChangesAreWhatThePodRequestsOtherwise(t *testing.T) {
 			key := pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}
 			id := pod.ID{Namespace: "lab", Name: "a"}
 			at := &pod.Attachment{Key: key, Pod: id, Annotations: tt.was, Interfaces: tt.had}
-			ev := &pod.AddPod{
-				Key: key, ID: id, IsEdit: true, Annotations: tt.is, Selected: tt.selected, Claimed: tt.claimed,
+			now := &pod.Request{
+				Key: key, ID: id, IsEdit: true, Annotations: tt.is,
+				Resolved: pod.Resolved{Selected: tt.selected, Claimed: tt.claimed},
 			}
-			changes, err := pod.ChangesOf(at, ev)
+			changes, err := pod.ChangesOf(at, now)
 			got := changes.String()
 			if err != nil {
 				got = err.Error()

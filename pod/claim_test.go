@@ -94,10 +94,10 @@ func TestInvalidParametersOfClaimAreRefusedByName(t *testing.T) {
 }
 
 func TestClaimAndAnnotationCannotNameOneInterfaceTwice(t *testing.T) {
-	ev := &AddPod{
+	ev := &Request{
 		Key:         Key{IfName: "eth0"},
 		Annotations: map[string]string{AnnotationCustom: "m1/tap"},
-		Claimed:     []InterfaceRequest{{Name: "m1", Type: TypeMemif, Claim: "shop/c"}},
+		Resolved:    Resolved{Claimed: []InterfaceRequest{{Name: "m1", Type: TypeMemif, Claim: "shop/c"}}},
 	}
 	if _, err := ev.Extra(); err == nil ||
 		!strings.Contains(err.Error(), "claim shop/c: interface m1 is another interface of the pod") {

@@ -152,27 +152,27 @@ func annotatedLimits(annotations map[string]string) (l Limits, problems []Annota
 
 // MainLimits returns the limits of the main interface: the runtime's precede the limits of the options. Annotations
 // limit it if it is the pod's eth0, and the runtime must agree with them: it has its limits from there.
-func (e *AddPod) MainLimits() (Limits, error) {
-	l := e.Requested.Limits.over(e.Requested.Options.Limits)
-	if e.Mode != "" && e.Mode != ModePrimary || e.Key.IfName != mainInterface {
+func (r *Request) MainLimits() (Limits, error) {
+	l := r.Requested.Limits.over(r.Requested.Options.Limits)
+	if r.Mode != "" && r.Mode != ModePrimary || r.Key.IfName != mainInterface {
 		return l, nil
 	}
-	annotated, problems := annotatedLimits(e.Annotations)
+	annotated, problems := annotatedLimits(r.Annotations)
 	if len(problems) > 0 {
-		return l, e.Failed(problems[0].Err)
+		return l, r.Failed(problems[0].Err)
 	}
-	for _, r := range []struct {
+	for _, rate := range []struct {
 		annotation string
 		says       Rate
 		runtime    Rate
 	}{
-		{AnnotationIngress, annotated.Ingress, e.Requested.Limits.Ingress},
-		{AnnotationEgress, annotated.Egress, e.Requested.Limits.Egress},
+		{AnnotationIngress, annotated.Ingress, r.Requested.Limits.Ingress},
+		{AnnotationEgress, annotated.Egress, r.Requested.Limits.Egress},
 	} {
-		if r.says.Kilobits > 0 && r.runtime.Kilobits > 0 && r.says.Kilobits != r.runtime.Kilobits {
-			return l, e.Failed(Errorf(CodeInvalidAnnotation,
+		if rate.says.Kilobits > 0 && rate.runtime.Kilobits > 0 && rate.says.Kilobits != rate.runtime.Kilobits {
+			return l, r.Failed(Errorf(CodeInvalidAnnotation,
 				"annotation %s: %s, and the capability bandwidth of the runtime has %s: they must be the same",
-				r.annotation, kilobitText(r.says.Kilobits), kilobitText(r.runtime.Kilobits)))
+				rate.annotation, kilobitText(rate.says.Kilobits), kilobitText(rate.runtime.Kilobits)))
 		}
 	}
 	return l.over(annotated), nil

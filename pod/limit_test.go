@@ -121,44 +121,44 @@ func TestLimitsOfTheMainInterface(t *testing.T) {
 	main := Key{Network: "weft", ContainerID: "c", IfName: "eth0"}
 	of := func(in, out uint32) Limits { return Limits{Ingress: Rate{Kilobits: in}, Egress: Rate{Kilobits: out}} }
 	for name, tt := range map[string]struct {
-		event AddPod
-		want  string
+		request Request
+		want    string
 	}{
 		"of annotations": {
-			AddPod{Key: main, Annotations: map[string]string{in: "10M", out: "1M", "other": "x"}},
+			Request{Key: main, Annotations: map[string]string{in: "10M", out: "1M", "other": "x"}},
 			`{"ingress":{"kilobits":10000},"egress":{"kilobits":1000}}`,
 		},
-		"empty": {AddPod{Key: main, Annotations: map[string]string{in: " ", out: ""}}, `{}`},
+		"empty": {Request{Key: main, Annotations: map[string]string{in: " ", out: ""}}, `{}`},
 		"invalid": {
-			AddPod{Key: main, Annotations: map[string]string{in: "10", out: "x"}},
+			Request{Key: main, Annotations: map[string]string{in: "10", out: "x"}},
 			`annotation kubernetes.io/egress-bandwidth: expected a quantity such as 100M or 1.5Gi, not "x"`,
 		},
 		"unknown": {
-			AddPod{Key: main, Annotations: map[string]string{"kubernetes.io/in-bandwidth": "1M"}},
+			Request{Key: main, Annotations: map[string]string{"kubernetes.io/in-bandwidth": "1M"}},
 			"annotation kubernetes.io/in-bandwidth: unknown limit; known are kubernetes.io/ingress-bandwidth and " + out,
 		},
-		"of another plugin": {AddPod{Key: main, Mode: ModeChained, Annotations: map[string]string{in: "x"}}, `{}`},
+		"of another plugin": {Request{Key: main, Mode: ModeChained, Annotations: map[string]string{in: "x"}}, `{}`},
 		"of another interface": {
-			AddPod{Key: Key{"weft", "c", "net1"}, Mode: ModeDelegate, Annotations: map[string]string{in: "x"}}, `{}`,
+			Request{Key: Key{"weft", "c", "net1"}, Mode: ModeDelegate, Annotations: map[string]string{in: "x"}}, `{}`,
 		},
 		"of the runtime, which agrees": {
-			AddPod{Key: main, Annotations: map[string]string{in: "10M", out: "2M"}, Requested: Requested{
+			Request{Key: main, Annotations: map[string]string{in: "10M", out: "2M"}, Requested: Requested{
 				Limits: Limits{Ingress: Rate{10_000, 9000}},
 			}},
 			`{"ingress":{"kilobits":10000,"burst":9000},"egress":{"kilobits":2000}}`,
 		},
 		"of the runtime, which does not agree": {
-			AddPod{Key: main, Annotations: map[string]string{in: "10M"}, Requested: Requested{Limits: of(20_000, 0)}},
+			Request{Key: main, Annotations: map[string]string{in: "10M"}, Requested: Requested{Limits: of(20_000, 0)}},
 			"annotation " + in + ": 10 Mbit/s, and the capability bandwidth of the runtime has 20 Mbit/s: they must be",
 		},
 		"of the runtime before those of the options": {
-			AddPod{Key: Key{"weft", "c", "net1"}, Mode: ModeDelegate, Requested: Requested{
+			Request{Key: Key{"weft", "c", "net1"}, Mode: ModeDelegate, Requested: Requested{
 				Limits: of(1, 0), Options: InterfaceOptions{Limits: of(2, 3)},
 			}},
 			`{"ingress":{"kilobits":1},"egress":{"kilobits":3}}`,
 		},
 	} {
-		l, err := tt.event.MainLimits()
+		l, err := tt.request.MainLimits()
 		got := textOfLimits(t, l)
 		if err != nil {
 			got = err.Error()

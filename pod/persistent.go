@@ -56,11 +56,11 @@ func (r *InterfaceRequest) nameClaim(id ID) error {
 
 // NameClaim sets the name of the claim of the main interface, if its options have persistentIPs. Its errors have code
 // 103.
-func (e *AddPod) NameClaim() error {
-	main := InterfaceRequest{Name: e.Key.IfName, Options: e.Requested.Options}
-	if err := main.nameClaim(e.ID); err != nil {
+func (r *Request) NameClaim() error {
+	main := InterfaceRequest{Name: r.Key.IfName, Options: r.Requested.Options}
+	if err := main.nameClaim(r.ID); err != nil {
 		return err
 	}
-	e.Requested.Options.IPAMClaim = main.Options.IPAMClaim
+	r.Requested.Options.IPAMClaim = main.Options.IPAMClaim
 	return nil
 }

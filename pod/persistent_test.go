@@ -34,7 +34,7 @@ func TestPersistentIPs(t *testing.T) {
 func TestClaimsOfInterfacesAreNamedByTheirPods(t *testing.T) {
 	definition := Definition{Network: "blue"}
 	definition.Options.PersistentIPs = true
-	ev := &AddPod{ID: ID{Namespace: "shop", Name: "db-0"}, Key: Key{IfName: "eth0"}}
+	ev := &Request{ID: ID{Namespace: "shop", Name: "db-0"}, Key: Key{IfName: "eth0"}}
 	ev.Selected = []InterfaceRequest{
 		definition.Request(Selection{Namespace: "shop", Name: "blue", Interface: "net1"}),
 		definition.Request(Selection{Interface: "net2", AddressRequest: AddressRequest{IPAMClaim: "mine"}}),
@@ -50,13 +50,14 @@ func TestClaimsOfInterfacesAreNamedByTheirPods(t *testing.T) {
 	if err := ev.NameClaim(); err != nil || ev.Requested.Options.IPAMClaim != "db-0.eth0" {
 		t.Errorf("main interface %+v, %v", ev.Requested.Options, err)
 	}
-	other := &AddPod{ID: ev.ID, Selected: []InterfaceRequest{definition.Request(Selection{Interface: "Net"})}}
+	other := &Request{ID: ev.ID}
+	other.Selected = []InterfaceRequest{definition.Request(Selection{Interface: "Net"})}
 	both := `{"type": "weft-cni", "options": {"persistentIPs": true, "ipamClaim": "db"}}`
 	const refusal = "ipamClaim names the claim already"
 	if _, err := ParseDefinition(both); err == nil || !strings.Contains(err.Error(), refusal) {
 		t.Errorf("a definition with both options: %v", err)
 	}
-	main := &AddPod{ID: ev.ID, Key: ev.Key}
+	main := &Request{ID: ev.ID, Key: ev.Key}
 	main.Requested.Options.AddressRequest = AddressRequest{PersistentIPs: true, IPAMClaim: "mine"}
 	if err := main.NameClaim(); err == nil || !strings.Contains(err.Error(), refusal) {
 		t.Errorf("a main interface with both options: %v", err)

@@ -120,7 +120,7 @@ func checkLimit(t *testing.T, name string, r *Requested) {
 	key := Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}
 	for of, err := range map[string]error{
 		"the request":   r.Validate(),
-		"an AddPod":     (&AddPod{Key: key, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Requested: *r}).Validate(),
+		"a Request":     (&Request{Key: key, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Requested: *r}).Validate(),
 		"an AddressPod": (&AddressPod{Key: key, Requested: *r}).Validate(),
 	} {
 		refusal, is := errors.AsType[*Error](err)

@@ -109,7 +109,7 @@ func TestExtraMergesCustomAndSelectedInterfaces(t *testing.T) {
 		{[]string{"net1", "net1"}, "interface net1 is another"},
 		{strings.Fields("a b c d e f g h i j k l m n o p"), "17 interfaces, at most 16"},
 	} {
-		ev := &AddPod{Key: Key{IfName: "eth0"}, Annotations: map[string]string{AnnotationCustom: "t1/tap"}}
+		ev := &Request{Key: Key{IfName: "eth0"}, Annotations: map[string]string{AnnotationCustom: "t1/tap"}}
 		for _, name := range tc.names {
 			ev.Selected = append(ev.Selected, InterfaceRequest{Name: name, Definition: "shop/blue"})
 		}

@@ -274,7 +274,7 @@ func TestAddIsRetriedAfterARefill(t *testing.T) {
 		return nil
 	}
 	n.cluster.refillable = func(refused error) bool { return errors.Is(refused, exhausted) }
-	n.cluster.refill = func(_ context.Context, _ *pod.AddPod, refused error) error {
+	n.cluster.refill = func(_ context.Context, _ *pod.Request, refused error) error {
 		if refilled++; !errors.Is(refused, exhausted) {
 			t.Errorf("a refill for %v", refused)
 		}
@@ -292,7 +292,7 @@ func TestAddIsRetriedAfterARefill(t *testing.T) {
 	if refilled != refills {
 		t.Errorf("%d refills, want %d", refilled, refills)
 	}
-	n.cluster.refill = func(context.Context, *pod.AddPod, error) error { return errors.New("no block is free") }
+	n.cluster.refill = func(context.Context, *pod.Request, error) error { return errors.New("no block is free") }
 	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 999, "no block is free")
 }
 

@@ -29,6 +29,10 @@ type record struct {
 	complete   bool
 }
 
+func newAttachments() *attachments {
+	return &attachments{pods: make(map[pod.Key]*record), adds: make(map[pod.Key][]*call)}
+}
+
 // Restore adds the attachments of the state file. Call it before the loop runs.
 func (s *attachments) Restore(attachments []*pod.Attachment) {
 	s.mu.Lock()
@@ -89,6 +93,12 @@ func (s *attachments) swap(key pod.Key, r *record) *record {
 	return before
 }
 
+// isConnected reports whether an ADD of the attachment has succeeded.
+func (s *attachments) isConnected(key pod.Key) bool {
+	r := s.find(key)
+	return r != nil && r.complete
+}
+
 func (s *attachments) find(key pod.Key) *record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,12 +131,12 @@ func (s *attachments) CancelAdds(key pod.Key) {
 }
 
 // cancelOlder cancels the ADDs of older sandboxes of a pod's interface, of which a newer one is added.
-func (s *attachments) cancelOlder(newer *pod.AddPod, cause error) {
+func (s *attachments) cancelOlder(newer *pod.Request, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, calls := range s.adds {
 		for _, c := range calls {
-			if newer.Pod() != "" && c.pod == newer.Pod() && key.ContainerID != newer.Key.ContainerID {
+			if newer.Pod() != "" && c.request.Pod() == newer.Pod() && key.ContainerID != newer.Key.ContainerID {
 				c.cancel(cause)
 			}
 		}

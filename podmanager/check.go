@@ -31,7 +31,7 @@ func (m *Manager) Check(ctx context.Context, req *weftv1.CheckRequest) (*weftv1.
 }
 
 func (m *Manager) check(ctx context.Context, req *weftv1.CheckRequest) error {
-	if err := m.admit(req.GetCaller()); err != nil {
+	if err := m.gate.admit(req.GetCaller()); err != nil {
 		return err
 	}
 	key, err := keyOf(req.GetAttachment())
@@ -43,9 +43,10 @@ func (m *Manager) check(ctx context.Context, req *weftv1.CheckRequest) error {
 		return pod.Errorf(pod.CodeRefused, "check %s: no such attachment on this node: delete the sandbox and add it again",
 			key)
 	}
-	differences := append(m.compareNetns(ctx, &a, req.GetNetns()), compare(&a, req)...)
+	v := verifier{m.config.Node, m.config.Chains}
+	differences := append(v.compareNetns(ctx, &a, req.GetNetns()), compare(&a, req)...)
 	if len(differences) == 0 {
-		differences, err = m.verify(ctx, &a, req)
+		differences, err = v.verify(ctx, &a, req)
 	}
 	switch {
 	case err != nil:
@@ -64,8 +65,14 @@ func checkCode(err error) uint {
 	return pod.CodeRefused
 }
 
-func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path string) []string {
-	netns, err := m.config.Node.Inspect(ctx, path)
+// verifier compares attachments with the machine.
+type verifier struct {
+	node   Node
+	chains Chains
+}
+
+func (v verifier) compareNetns(ctx context.Context, a *pod.Attachment, path string) []string {
+	netns, err := v.node.Inspect(ctx, path)
 	if err != nil {
 		return []string{"network namespace: " + err.Error()}
 	}
@@ -76,21 +83,21 @@ func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path stri
 }
 
 // verify polls until there is no difference or the time for convergence is over.
-func (m *Manager) verify(ctx context.Context, a *pod.Attachment, req *weftv1.CheckRequest) ([]string, error) {
-	r := rememberedOf(a, req, m.config.Chains.End(a))
+func (v verifier) verify(ctx context.Context, a *pod.Attachment, req *weftv1.CheckRequest) ([]string, error) {
+	r := rememberedOf(a, req, v.chains.End(a))
 	limited, cancel := context.WithTimeout(ctx, convergence)
 	defer cancel()
 	var differences []string
 	var err error
 	_ = wait.PollUntilContextCancel(limited, checkEvery, true, func(context.Context) (done bool, _ error) {
-		differences, err = m.verifyOnce(ctx, r)
+		differences, err = v.verifyOnce(ctx, r)
 		return len(differences) == 0 && err == nil, nil
 	})
 	return differences, errors.Join(err, ctx.Err())
 }
 
-func (m *Manager) verifyOnce(ctx context.Context, r *remembered) ([]string, error) {
-	found, err := m.config.Node.Verify(ctx, r.attachment)
+func (v verifier) verifyOnce(ctx context.Context, r *remembered) ([]string, error) {
+	found, err := v.node.Verify(ctx, r.attachment)
 	if err != nil {
 		return nil, err
 	}

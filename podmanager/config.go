@@ -9,7 +9,6 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/proto/deletequeue"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // defaultGrace is the minimum age of an attachment that a GC deletes: the runtime's list may be older than the
@@ -51,7 +50,7 @@ type Cluster interface {
 	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source.
 	Annotations(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
 	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions.
-	Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
+	Selected(ctx context.Context, request *pod.Request) ([]pod.InterfaceRequest, error)
 	// Group returns the group of a container, or pod.UnknownGroup.
 	Group(id pod.ID, container string) int
 	// Learn reads what network policies need to know of a new pod.
@@ -84,7 +83,7 @@ type Refiller interface {
 	Refillable(refused error) bool
 	// Refill requests more addresses after an ADD failed with refused, and waits for them. It returns nil if the ADD
 	// can be retried, else the error of the ADD.
-	Refill(ctx context.Context, ev *pod.AddPod, refused error) error
+	Refill(ctx context.Context, request *pod.Request, refused error) error
 }
 
 // Devices are the devices of pods.
@@ -162,14 +161,14 @@ func (standalone) Annotations(context.Context, pod.ID) (map[string]string, strin
 
 func (standalone) Shown(pod.ID) (map[string]string, bool) { return nil, false }
 
-func (standalone) Selected(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+func (standalone) Selected(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
 	return nil, nil
 }
-func (standalone) Group(pod.ID, string) int                                     { return pod.UnknownGroup }
-func (standalone) Learn(context.Context, pod.ID)                                {}
-func (standalone) Forget(pod.ID)                                                {}
-func (standalone) Refillable(error) bool                                        { return false }
-func (standalone) Refill(_ context.Context, _ *pod.AddPod, refused error) error { return refused }
+func (standalone) Group(pod.ID, string) int                                      { return pod.UnknownGroup }
+func (standalone) Learn(context.Context, pod.ID)                                 {}
+func (standalone) Forget(pod.ID)                                                 {}
+func (standalone) Refillable(error) bool                                         { return false }
+func (standalone) Refill(_ context.Context, _ *pod.Request, refused error) error { return refused }
 
 // noDevices is a node without devices.
 type noDevices struct{}
@@ -209,59 +208,4 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-// Happening is the kind of an Outcome.
-type Happening string
-
-// Kinds of outcomes.
-const (
-	Added   Happening = "added"   // the attachment is complete and durable
-	Changed Happening = "changed" // the interfaces of the attachment were changed
-	Removed Happening = "removed" // the attachment was deleted, for any reason
-	Failed  Happening = "failed"  // an ADD failed; an older attachment of the key may exist
-)
-
-// Outcome is a change of an attachment, or a failed ADD.
-type Outcome struct {
-	Happening Happening
-	Key       pod.Key
-	Pod       pod.ID
-
-	Attachment *pod.Attachment // a copy; of Failed as decided before the error, nil if the error came first
-	Before     *pod.Attachment // of Changed
-
-	// Of Failed: code and text of the reply, and the event's record, nil if the ADD was rejected before the loop.
-	Code   uint
-	Text   string
-	Record *eventloop.Record
-}
-
-// added reports a newly complete attachment.
-func (m *Manager) added(a *pod.Attachment) {
-	m.config.Observe(Outcome{Happening: Added, Key: a.Key, Pod: a.Pod, Attachment: clone(a)})
-}
-
-// failed reports a failed ADD with the reply of the runtime. The event has ended if it has a record.
-func (m *Manager) failed(ev *pod.AddPod, err error, rec *eventloop.Record) {
-	reply := replyError(err, rec)
-	o := Outcome{
-		Happening: Failed,
-		Key:       ev.Key,
-		Pod:       ev.ID,
-		Code:      uint(reply.GetCode()),
-		Text:      reply.GetMsg(),
-		Record:    rec,
-	}
-	if rec != nil && ev.Attachment != nil {
-		o.Attachment = clone(ev.Attachment)
-	}
-	m.config.Observe(o)
-}
-
-// refused reports an ADD that did not become an event.
-func (m *Manager) refused(req *weftv1.AddRequest, err error) {
-	if key, wrong := keyOf(req.GetAttachment()); wrong == nil {
-		m.failed(&pod.AddPod{Key: key, ID: idOf(req.GetPod())}, err, nil)
-	}
 }

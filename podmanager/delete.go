@@ -14,7 +14,7 @@ import (
 // Delete deletes an attachment by its key. It succeeds for an unknown or illegal key: a runtime repeats a failed DEL
 // forever.
 func (m *Manager) Delete(ctx context.Context, req *weftv1.DeleteRequest) (*weftv1.DeleteReply, error) {
-	if err := m.admit(req.GetCaller()); err != nil {
+	if err := m.gate.admit(req.GetCaller()); err != nil {
 		return &weftv1.DeleteReply{Error: replyError(err, nil)}, nil
 	}
 	key, err := keyOf(req.GetAttachment())
@@ -61,7 +61,7 @@ func (m *Manager) idOf(key pod.Key, caller *weftv1.Pod) pod.ID {
 // Collect deletes all attachments of a network that the runtime does not list. It continues after failures and reports
 // all.
 func (m *Manager) Collect(ctx context.Context, req *weftv1.CollectRequest) (*weftv1.CollectReply, error) {
-	if err := m.admit(req.GetCaller()); err != nil {
+	if err := m.gate.admit(req.GetCaller()); err != nil {
 		return &weftv1.CollectReply{Error: replyError(err, nil)}, nil
 	}
 	if req.GetNetwork() == "" {

@@ -154,7 +154,7 @@ func TestCollectSkipsAttachmentsDuringAdd(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
 	n.set(func() { n.now = start.Add(time.Hour) })
-	ended := n.underWay(keyOfContainer("c1"), newCall(t.Context(), &pod.AddPod{})) // a repeated ADD
+	ended := n.underWay(keyOfContainer("c1"), newCall(t.Context(), &pod.Request{})) // a repeated ADD
 	n.collect(t)
 	n.want(t, "c1")
 	ended()

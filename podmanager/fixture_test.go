@@ -137,11 +137,11 @@ func (m *machine) Remove(ctx context.Context, key deletequeue.Key) error {
 type apiServer struct {
 	standalone
 	annotations func(ctx context.Context, id pod.ID) (map[string]string, string, error)
-	selected    func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
+	selected    func(ctx context.Context, request *pod.Request) ([]pod.InterfaceRequest, error)
 	group       func(id pod.ID, container string) int
 	forget      func(id pod.ID)
 	refillable  func(refused error) bool
-	refill      func(ctx context.Context, ev *pod.AddPod, refused error) error
+	refill      func(ctx context.Context, request *pod.Request, refused error) error
 }
 
 func (s *apiServer) Annotations(ctx context.Context, id pod.ID) (map[string]string, string, error) {
@@ -151,11 +151,11 @@ func (s *apiServer) Annotations(ctx context.Context, id pod.ID) (map[string]stri
 	return s.annotations(ctx, id)
 }
 
-func (s *apiServer) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+func (s *apiServer) Selected(ctx context.Context, request *pod.Request) ([]pod.InterfaceRequest, error) {
 	if s.selected == nil {
-		return s.standalone.Selected(ctx, ev)
+		return s.standalone.Selected(ctx, request)
 	}
-	return s.selected(ctx, ev)
+	return s.selected(ctx, request)
 }
 
 func (s *apiServer) Group(id pod.ID, container string) int {
@@ -175,8 +175,8 @@ func (s *apiServer) Refillable(refused error) bool {
 	return s.refillable != nil && s.refillable(refused)
 }
 
-func (s *apiServer) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
-	return s.refill(ctx, ev, refused)
+func (s *apiServer) Refill(ctx context.Context, request *pod.Request, refused error) error {
+	return s.refill(ctx, request, refused)
 }
 
 // devices are Devices with functions that a test sets.

@@ -3,6 +3,7 @@ package podmanager
 import (
 	"context"
 	"maps"
+	"time"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -11,10 +12,17 @@ import (
 // bucket is the state file's bucket of attachments, by key.
 const bucket = "attachments"
 
+// handlers change the attachments in the transactions of the event loop.
+type handlers struct {
+	attachments *attachments
+	outcomes    outcomes
+	now         func() time.Time
+}
+
 // TrackPod is the first handler of an ADD. It creates the attachment, which later handlers complete, or finds a
 // complete one.
-func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
-	if r := m.find(ev.Key); r != nil {
+func (h *handlers) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
+	if r := h.attachments.find(ev.Key); r != nil {
 		return repeat(ev, r)
 	}
 	if ev.Connected {
@@ -25,20 +33,20 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	}
 	ev.Attachment = &pod.Attachment{
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
-		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations), AnnotationsFrom: ev.AnnotationsFrom,
+		Created: h.now().UTC(), Annotations: kept(ev.Annotations), AnnotationsFrom: ev.AnnotationsFrom,
 		Delegation: ev.Requested.Delegation, AwaitsAddresses: ev.Requested.AwaitsAddresses,
 		FixedInterfaces: ev.FixedInterfaces,
 	}
-	m.swap(ev.Key, &record{attachment: ev.Attachment})
-	txn.OnRollback(func() error { m.swap(ev.Key, nil); return nil })
+	h.attachments.swap(ev.Key, &record{attachment: ev.Attachment})
+	txn.OnRollback(func() error { h.attachments.swap(ev.Key, nil); return nil })
 	txn.OnCommit(func() {
-		m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
+		h.attachments.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
 		for _, older := range ev.HandedOver {
-			m.swap(older.Key, &record{attachment: clone(older), complete: true})
-			m.added(older)
+			h.attachments.swap(older.Key, &record{attachment: clone(older), complete: true})
+			h.outcomes.added(older)
 		}
 		if !ev.Attachment.AwaitsAddresses {
-			m.added(ev.Attachment)
+			h.outcomes.added(ev.Attachment)
 		}
 	})
 	txn.Save(bucket, ev.Key.String(), ev.Attachment)
@@ -65,8 +73,8 @@ func repeat(ev *pod.AddPod, r *record) error {
 }
 
 // TrackAddresses is the first handler of an AddressPod. The later handlers add the addresses.
-func (m *Manager) TrackAddresses(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
-	r := m.find(ev.Key)
+func (h *handlers) TrackAddresses(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
+	r := h.attachments.find(ev.Key)
 	if r == nil || !r.complete {
 		return pod.Errorf(pod.CodeTryAgain, "%s: it is not connected, a concurrent DEL removed it: try again", ev)
 	}
@@ -78,22 +86,46 @@ func (m *Manager) TrackAddresses(_ context.Context, ev *pod.AddressPod, txn *eve
 	ev.Attachment.AwaitsAddresses = false
 	ev.Attachment.Delegation = ev.Requested.Delegation
 	txn.OnCommit(func() {
-		m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
-		m.added(ev.Attachment)
+		h.attachments.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
+		h.outcomes.added(ev.Attachment)
+	})
+	txn.Save(bucket, ev.Key.String(), ev.Attachment)
+	return nil
+}
+
+// TrackChange is the first handler of a change.
+func (h *handlers) TrackChange(_ context.Context, ev *pod.ChangePod, txn *eventloop.Txn) error {
+	r := h.attachments.find(ev.Key)
+	if r == nil || !r.complete || ev.Cancelled != nil && ev.Cancelled() != nil {
+		return pod.Errorf(pod.CodeTryAgain, "%s: it is not connected, a concurrent DEL removed it", ev)
+	}
+	before := r.attachment
+	changes, err := pod.ChangesOf(before, &ev.Request)
+	if err != nil {
+		return ev.Failed(err)
+	}
+	ev.Changes = changes
+	ev.Attachment = clone(before)
+	ev.Attachment.Annotations = kept(ev.Annotations)
+	txn.OnCommit(func() {
+		h.attachments.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
+		h.outcomes.observe(Outcome{
+			Happening: Changed, Key: ev.Key, Pod: ev.ID, Attachment: clone(ev.Attachment), Before: clone(before),
+		})
 	})
 	txn.Save(bucket, ev.Key.String(), ev.Attachment)
 	return nil
 }
 
 // UntrackPod is the last handler of a DEL.
-func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
-	had := m.swap(ev.Key, nil)
+func (h *handlers) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
+	had := h.attachments.swap(ev.Key, nil)
 	if had == nil {
 		return nil
 	}
-	txn.OnRollback(func() error { m.swap(ev.Key, had); return nil })
+	txn.OnRollback(func() error { h.attachments.swap(ev.Key, had); return nil })
 	txn.OnCommit(func() {
-		m.config.Observe(Outcome{
+		h.outcomes.observe(Outcome{
 			Happening:  Removed,
 			Key:        ev.Key,
 			Pod:        had.attachment.Pod,

@@ -4,67 +4,67 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 
 	"github.com/weftnet/weft/pod"
 )
 
-// ipamClaims reads the claims that the interfaces of a new pod refer to. What is wrong with the requests the event
-// reports.
-func (m *Manager) ipamClaims(ctx context.Context, ev *pod.AddPod) error {
-	requests, _ := ev.Extra()
-	return m.readClaims(ev, requests, m.claimReader(ctx, ev.ID))
+// claims are the IPAMClaims that hold addresses of pods.
+type claims struct {
+	objects IPAMClaims // nil: there are none
+	log     *slog.Logger
 }
 
 // claimReader returns the claim of a request.
 type claimReader func(r pod.InterfaceRequest) (pod.IPAMClaim, error)
 
-// claimReader returns the function that reads the claims of a pod.
-func (m *Manager) claimReader(ctx context.Context, id pod.ID) claimReader {
+// reader returns the function that reads the claims of a pod.
+func (c claims) reader(ctx context.Context, id pod.ID) claimReader {
 	return func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
 		if r.Options.PersistentIPs {
-			return m.config.Claims.ReplicaClaim(ctx, id, r.Options.IPAMClaim)
+			return c.objects.ReplicaClaim(ctx, id, r.Options.IPAMClaim)
 		}
-		return m.config.Claims.IPAMClaim(ctx, id.Namespace, r.Options.IPAMClaim)
+		return c.objects.IPAMClaim(ctx, id.Namespace, r.Options.IPAMClaim)
 	}
 }
 
-// readClaims sets the claims of the main interface and of requests by a function.
-func (m *Manager) readClaims(ev *pod.AddPod, requests []pod.InterfaceRequest, read claimReader) error {
-	if err := ev.NameClaim(); err != nil {
-		return ev.Failed(err)
+// read sets the claims of the main interface and of interfaces by a function.
+func (c claims) read(request *pod.Request, interfaces []pod.InterfaceRequest, by claimReader) error {
+	if err := request.NameClaim(); err != nil {
+		return request.Failed(err)
 	}
-	if m.config.Claims == nil || ev.ID.IsZero() {
+	if c.objects == nil || request.ID.IsZero() {
 		return nil
 	}
-	main := pod.InterfaceRequest{Name: ev.Key.IfName, Network: ev.Requested.Network, Options: ev.Requested.Options}
-	for _, r := range slices.Concat([]pod.InterfaceRequest{main}, requests) {
+	main := pod.InterfaceRequest{Name: request.Key.IfName, Network: request.Requested.Network, Options: request.Requested.Options}
+	for _, r := range slices.Concat([]pod.InterfaceRequest{main}, interfaces) {
 		name := r.Options.IPAMClaim
-		if _, known := ev.IPAMClaims[name]; known || name == "" {
+		if _, known := request.IPAMClaims[name]; known || name == "" {
 			continue
 		}
-		claim, err := read(r)
+		claim, err := by(r)
 		if err != nil {
-			return ev.Failed(err)
+			return request.Failed(err)
 		}
-		if ev.IPAMClaims == nil {
-			ev.IPAMClaims = make(map[string]pod.IPAMClaim)
+		if request.IPAMClaims == nil {
+			request.IPAMClaims = make(map[string]pod.IPAMClaim)
 		}
-		ev.IPAMClaims[name] = claim
+		request.IPAMClaims[name] = claim
 	}
 	return nil
 }
 
-// plannedClaims is claimReader for a plan, and adds notes. The claim of an interface that does not exist yet may not
+// planned is reader for a plan, and adds notes. The claim of an interface that does not exist yet may not
 // exist either: it will hold what the interface gets.
-func (m *Manager) plannedClaims(ctx context.Context, id pod.ID, notes *[]string) claimReader {
+func (c claims) planned(ctx context.Context, id pod.ID, notes *[]string) claimReader {
 	return func(r pod.InterfaceRequest) (pod.IPAMClaim, error) {
 		name := r.Options.IPAMClaim
 		if !r.Options.PersistentIPs {
-			return m.config.Claims.IPAMClaim(ctx, id.Namespace, name)
+			return c.objects.IPAMClaim(ctx, id.Namespace, name)
 		}
-		claim, exists, err := m.config.Claims.FindIPAMClaim(ctx, id.Namespace, name)
+		claim, exists, err := c.objects.FindIPAMClaim(ctx, id.Namespace, name)
 		if exists || err != nil {
 			return claim, err
 		}
@@ -76,29 +76,23 @@ func (m *Manager) plannedClaims(ctx context.Context, id pod.ID, notes *[]string)
 }
 
 // assign writes the addresses of a connected pod to the claims that hold none yet. A new pod whose claim cannot be
-// written is deleted again: the next one with the claim would have other addresses. A repeated ADD never deletes the
-// pod, which may run. It writes, too, because the agent may have been killed before, but the pod also keeps the
-// addresses of a claim that is gone.
-func (m *Manager) assign(ctx context.Context, ev *pod.AddPod) error {
-	if m.config.Claims == nil {
+// written must be deleted: the next one with the claim would have other addresses. A pod that runs keeps the addresses
+// of a claim that is gone. It has them written again, because the agent may have been killed before.
+func (c claims) assign(ctx context.Context, a *pod.Attachment, isRunning bool) error {
+	if c.objects == nil {
 		return nil
 	}
-	a := ev.Attachment
 	for _, i := range a.Interfaces {
 		if i.IPAMClaim == "" {
 			continue
 		}
-		err := m.assignOne(ctx, a.Pod, i)
+		err := c.assignOne(ctx, a.Pod, i)
 		switch coded, _ := errors.AsType[*pod.Error](err); {
 		case err == nil:
-		case !ev.Repeated:
-			gone := &pod.DeletePod{Key: a.Key, ID: a.Pod, Reason: "IPAMClaim not written"}
-			_, _ = m.delete(context.WithoutCancel(ctx), gone) // it logs
-			return err
-		case coded == nil || coded.Code == pod.CodeTryAgain:
+		case !isRunning, coded == nil, coded.Code == pod.CodeTryAgain:
 			return err
 		default:
-			m.config.Log.Warn("pod keeps addresses that no IPAMClaim holds", "pod", a.Pod.String(), "interface", i.Name,
+			c.log.Warn("pod keeps addresses that no IPAMClaim holds", "pod", a.Pod.String(), "interface", i.Name,
 				"err", err)
 		}
 	}
@@ -107,8 +101,8 @@ func (m *Manager) assign(ctx context.Context, ev *pod.AddPod) error {
 
 // assignOne writes the addresses of an interface, unless the claim holds some of them: it may hold those of one family
 // only.
-func (m *Manager) assignOne(ctx context.Context, id pod.ID, i pod.Interface) error {
-	claim, err := m.config.Claims.IPAMClaim(ctx, id.Namespace, i.IPAMClaim)
+func (c claims) assignOne(ctx context.Context, id pod.ID, i pod.Interface) error {
+	claim, err := c.objects.IPAMClaim(ctx, id.Namespace, i.IPAMClaim)
 	if err != nil {
 		return err
 	}
@@ -118,5 +112,5 @@ func (m *Manager) assignOne(ctx context.Context, id pod.ID, i pod.Interface) err
 	if slices.ContainsFunc(claim.Addresses, isOwn) {
 		return nil
 	}
-	return m.config.Claims.Assign(ctx, claim, id.Name, i.Addresses)
+	return c.objects.Assign(ctx, claim, id.Name, i.Addresses)
 }

@@ -48,7 +48,7 @@ func (s *claimStore) Assign(_ context.Context, _ pod.IPAMClaim, podName string, 
 func newClaimNode(t *testing.T) (*node, *claimStore) {
 	n := newNode(t)
 	store := &claimStore{claim: pod.IPAMClaim{Namespace: "shop", Name: "cart-0", Network: "default"}}
-	n.config.Claims = store
+	n.claims.objects = store
 	n.bare = true
 	n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
 		ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
@@ -89,7 +89,7 @@ func TestAPodWhoseClaimIsNotWrittenIsDeletedAlsoWithoutACaller(t *testing.T) {
 		store.gone = context.Canceled
 		return err
 	}
-	n.config.Claims = cancelling{store, cancel}
+	n.claims.objects = cancelling{store, cancel}
 	if reply, err := n.Add(ctx, addOf("c1", "/run/netns/a")); err != nil || reply.GetError() == nil {
 		t.Fatalf("ADD succeeded: %v, %v", reply, err)
 	}

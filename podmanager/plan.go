@@ -30,13 +30,13 @@ var plannedNetns = pod.Netns{Path: "/run/netns/" + plannedContainer, Inode: 1}
 func (m *Manager) Plan(
 	ctx context.Context, id pod.ID, annotations map[string]string, grants []pod.Grant,
 ) (*Planned, error) {
-	ev := &pod.AddPod{
+	ev := &pod.AddPod{Request: pod.Request{
 		Key:  pod.Key{Network: plannedContainer, ContainerID: plannedContainer, IfName: "eth0"},
 		ID:   id,
 		Mode: pod.ModePrimary, Netns: plannedNetns, Annotations: annotations, AnnotationsFrom: "manifest",
-	}
+	}}
 	isClaimed := func(g pod.Grant) bool { return g.Allocation.Claim != nil }
-	if err := addClaimed(ev,
+	if err := addClaimed(&ev.Request,
 		slices.DeleteFunc(slices.Clone(grants), func(g pod.Grant) bool { return !isClaimed(g) })); err != nil {
 		return nil, err
 	}
@@ -45,12 +45,12 @@ func (m *Manager) Plan(
 		ev.Key.Network = ats[0].Key.Network // the name of the CNI configuration
 	}
 	var err error
-	if ev.Selected, err = m.selected(ctx, ev); err != nil {
+	if ev.Selected, err = m.inputs.selected(ctx, &ev.Request); err != nil {
 		return nil, err
 	}
 	var notes []string
 	requests, _ := ev.Extra()
-	if err := m.readClaims(ev, requests, m.plannedClaims(ctx, id, &notes)); err != nil {
+	if err := m.claims.read(&ev.Request, requests, m.claims.planned(ctx, id, &notes)); err != nil {
 		return nil, err
 	}
 	planned, err := m.config.Loop.Plan(ctx, ev, "devicemanager")
@@ -58,35 +58,6 @@ func (m *Manager) Plan(
 		return nil, err
 	}
 	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: notes}, nil
-}
-
-// PlanEdit makes the decisions of a change of a connected pod's interfaces, without side effects.
-func (m *Manager) PlanEdit(ctx context.Context, id pod.ID, annotations map[string]string) (*Planned, error) {
-	a := m.changeable(id)
-	if a == nil {
-		return nil, pod.Errorf(pod.CodeRefused,
-			"pod %s: Weft has not connected it on this node, so an edit changes nothing; plan its ADD", id)
-	}
-	ev := edited(a, annotations)
-	var notes []string
-	if err := m.prepareChange(ctx, ev, m.plannedClaims(ctx, id, &notes)); err != nil {
-		return nil, err
-	}
-	planned, err := m.config.Loop.Plan(ctx, ev)
-	if err != nil {
-		return nil, err
-	}
-	changes := ev.Changes.String()
-	if changes == "" {
-		changes = "the pod has these interfaces already"
-	}
-	return &Planned{Attachment: ev.Attachment, Change: planned.Change, Notes: append(notes, changes)}, nil
-}
-
-// WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the
-// agent has not started, and cannot plan yet.
-func (m *Manager) WouldServe() (isStarting bool, refusal error) {
-	return !m.config.Admission.Started(), m.admitNew(&weftv1.Caller{Protocol: weftv1.Protocol})
 }
 
 // ErrorOf returns the error of an ADD for the runtime: one line, and a code. isCommit means that the commit failed.

@@ -51,6 +51,19 @@ func TestAddRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 	}
 }
 
+func TestAnErrorOfAnEditNamesThePodOnce(t *testing.T) {
+	n := newNode(t)
+	n.add(t, "c1", "/run/netns/a")
+	_, err := n.Edits().Apply(t.Context(), pod.ID{Namespace: "shop", Name: "cart-0"},
+		map[string]string{pod.AnnotationCustom: "t1/unknown"})
+	if err == nil || strings.Count(err.Error(), "shop/cart-0") != 1 || !strings.Contains(err.Error(), "t1/unknown") {
+		t.Errorf("error %v, want one with the annotation that names the pod once", err)
+	}
+	if refusals, _ := n.refusals(t); len(refusals) != 1 || strings.Count(refusals[0], "shop/cart-0") != 1 {
+		t.Errorf("records of refusals %q, want one that names the pod once", refusals)
+	}
+}
+
 func TestAddressRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 	n := newNode(t)
 	n.askedOrRepeated(t, awaiting())

@@ -20,7 +20,7 @@ func TestRepeatedAddIsAnsweredWhereANewPodIsRefused(t *testing.T) {
 			}
 		},
 		"no selected networks": func(n *node) {
-			n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+			n.cluster.selected = func(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
 				return nil, broken
 			}
 		},

@@ -1,8 +1,6 @@
 package podmanager
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -11,50 +9,6 @@ import (
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
-
-// Supported protocols: this one, the previous one and the next one.
-const (
-	oldestProtocol = max(weftv1.Protocol-1, 1)
-	newestProtocol = weftv1.Protocol + 1
-)
-
-// admit rejects a caller with an unsupported protocol, and all callers while the agent is not ready.
-func (m *Manager) admit(caller *weftv1.Caller) error {
-	if p := caller.GetProtocol(); p < oldestProtocol || p > newestProtocol {
-		return pod.Errorf(pod.CodeVersionMismatch,
-			"plugin %s speaks protocol %d, this agent speaks %d: install the plugin of the agent's release",
-			cmp.Or(caller.GetVersion(), "of unknown version"), p, weftv1.Protocol)
-	}
-	if err := m.config.Admission.Ready(); err != nil {
-		return &notReadyError{err}
-	}
-	return nil
-}
-
-// admitNew also rejects new pods while they are paused.
-func (m *Manager) admitNew(caller *weftv1.Caller) error {
-	if err := m.admit(caller); err != nil {
-		return err
-	}
-	if reason, paused := m.config.Admission.Paused(); paused {
-		return pod.Errorf(pod.CodeTryAgain, "new pods are paused: %s", reason)
-	}
-	return nil
-}
-
-// admitUnless is admitNew for a pod that is new, and admit for one that is connected: its ADD has its answer already.
-func (m *Manager) admitUnless(connected bool, caller *weftv1.Caller) error {
-	if connected {
-		return m.admit(caller)
-	}
-	return m.admitNew(caller)
-}
-
-// isConnected reports whether an ADD of the attachment has succeeded.
-func (m *Manager) isConnected(key pod.Key) bool {
-	r := m.find(key)
-	return r != nil && r.complete
-}
 
 // keyOf returns the key of a request. Its parts become parts of names, so it has the plugin's rules.
 func keyOf(a *weftv1.Attachment) (pod.Key, error) {
@@ -235,25 +189,4 @@ func gatewayOf(text string) (netip.Addr, error) {
 		return netip.Addr{}, nil
 	}
 	return netip.ParseAddr(text)
-}
-
-// Status reports whether an ADD would be served. It never waits.
-func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
-	err := m.admitNew(req.GetCaller())
-	if err == nil {
-		why := m.config.Admission.Exhausted()
-		if why == "" {
-			return &weftv1.StatusReply{}, nil
-		}
-		err = pod.Errorf(pod.CodeUnavailable, "%s", why)
-	}
-	reply := replyError(err, nil)
-	reply.Code = uint32(pod.CodeUnavailable)
-	if own, ok := errors.AsType[*pod.Error](err); ok && own.Code == pod.CodeLimited {
-		reply.Code = uint32(pod.CodeLimited)
-	}
-	if reply.Details == starting && !m.config.Admission.Started() {
-		reply.Details = restoring
-	}
-	return &weftv1.StatusReply{Error: reply}, nil
 }

@@ -72,7 +72,7 @@ func TestInvalidDelegateOptionsAreRejected(t *testing.T) {
 func TestSelectionsAreLookedUpForMainInterfacesOnly(t *testing.T) {
 	for mode, want := range map[string]int{"": 1, "primary": 1, "chained": 0, "delegate": 0, "ipam": 0} {
 		n := newNode(t)
-		n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+		n.cluster.selected = func(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
 			return []pod.InterfaceRequest{{Name: "net1", Definition: "shop/blue"}}, nil
 		}
 		req := addOf("c1", "/run/netns/a")
@@ -82,11 +82,11 @@ func TestSelectionsAreLookedUpForMainInterfacesOnly(t *testing.T) {
 		}
 	}
 	n := newNode(t)
-	n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	n.cluster.selected = func(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
 		return nil, pod.Errorf(pod.CodeUnknownNetwork, "no such definition")
 	}
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 102, "no such definition")
-	n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	n.cluster.selected = func(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
 		t.Error("Selected was called")
 		return nil, errors.New("")
 	}
@@ -100,7 +100,7 @@ func TestExistingSelectedInterfaceIsRejectedWithItsAnnotation(t *testing.T) {
 	n.machine.linkAlias = func(_ context.Context, _ pod.Netns, name string) (string, bool, error) {
 		return "", name == "net1", nil
 	}
-	n.cluster.selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	n.cluster.selected = func(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
 		return []pod.InterfaceRequest{{Name: "net1", Definition: "shop/blue"}}, nil
 	}
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 103,

@@ -34,7 +34,7 @@ func newWaiter(t *testing.T) *waiter {
 		return nil
 	}
 	w.cluster.refillable = func(err error) bool { return errors.Is(err, errNoBlock) }
-	w.cluster.refill = func(ctx context.Context, _ *pod.AddPod, refused error) error {
+	w.cluster.refill = func(ctx context.Context, _ *pod.Request, refused error) error {
 		w.begun <- ctx
 		select {
 		case <-ctx.Done():
@@ -148,7 +148,7 @@ func (d *deletesAt) Do(ctx context.Context, ev eventloop.Event) (*eventloop.Reco
 func TestAddIsNotResumedAfterItsDelete(t *testing.T) {
 	w := newWaiter(t)
 	req := addOf("c1", "/run/netns/a")
-	w.config.Loop = &deletesAt{Loop: w.loop, attempt: 2, delete: func() {
+	w.attempts.loop = &deletesAt{Loop: w.loop, attempt: 2, delete: func() {
 		if _, err := w.Delete(t.Context(), &weftv1.DeleteRequest{
 			Caller:     req.Caller,
 			Attachment: req.Attachment,

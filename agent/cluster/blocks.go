@@ -231,14 +231,14 @@ func (bs *Blocks) Refillable(refused error) bool {
 
 // Refill claims the address that an ADD could not get: another block if none is free, or a static address that is in no
 // block of this node. It returns nil if the ADD can be retried, else the error of the ADD.
-func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
+func (bs *Blocks) Refill(ctx context.Context, request *pod.Request, refused error) error {
 	var exhausted ipam.ErrExhausted
 	var elsewhere ipam.ErrOutside
 	switch {
 	case errors.As(refused, &exhausted):
-		return bs.refillPool(ctx, ev, exhausted, refused)
+		return bs.refillPool(ctx, request, exhausted, refused)
 	case errors.As(refused, &elsewhere) && elsewhere.Elsewhere:
-		return bs.claimStatic(ctx, ev, elsewhere, refused)
+		return bs.claimStatic(ctx, request, elsewhere, refused)
 	}
 	return refused
 }
@@ -249,7 +249,9 @@ const awayWait = 3 * time.Second
 
 // refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the
 // ADD.
-func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
+func (bs *Blocks) refillPool(
+	ctx context.Context, request *pod.Request, exhausted ipam.ErrExhausted, refused error,
+) error {
 	var wanted []blocks.PoolCIDR
 	for _, p := range bs.claimedFrom() {
 		for _, tried := range exhausted.Pools() {
@@ -271,12 +273,12 @@ func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam
 	case bs.isExhausted(wanted) && exhausted.Cooling == 0:
 		return pod.Errorf(pod.CodePoolExhausted,
 			"%s: pool exhausted: all blocks of %s are claimed, and this node has no free address%s; "+
-				"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted),
+				"delete pods, add an IPPool, or give the network larger cidrs", request, sizesOf(wanted),
 			exhausted.Skipped())
 	case exhausted.NoBlock:
 		return pod.Errorf(pod.CodeTryAgain,
 			"%s: node %s has no block of addresses of %s, and got none in %s: %w; try again, and see weftctl addresses blocks, "+
-				"and the condition api-server of weftctl status", ev, bs.Node, sizesOf(wanted),
+				"and the condition api-server of weftctl status", request, bs.Node, sizesOf(wanted),
 			time.Since(began).Round(100*time.Millisecond), err)
 	}
 	return refused
@@ -334,7 +336,7 @@ func nameOfPool(p blocks.PoolCIDR) string {
 }
 
 // claimStatic claims the static address that a pod requests.
-func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOutside, refused error) error {
+func (bs *Blocks) claimStatic(ctx context.Context, request *pod.Request, e ipam.ErrOutside, refused error) error {
 	pools := bs.claimedFrom()
 	at := slices.IndexFunc(pools, func(p blocks.PoolCIDR) bool {
 		return !p.Closed && nameOfPool(p) == e.Pool && p.Prefix.Contains(e.Address)
@@ -345,20 +347,20 @@ func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOut
 	err := bs.keeper.Claim(ctx, blocks.Static{
 		Pool:      pools[at],
 		Address:   e.Address,
-		Namespace: ev.ID.Namespace,
-		Pod:       ev.ID.Name,
+		Namespace: request.ID.Namespace,
+		Pod:       request.ID.Name,
 	})
 	held, isHeld := errors.AsType[blocks.ErrHeld](err)
 	switch {
 	case err == nil:
 		return nil
-	case isHeld && held.Pod != "" && held.Pod == ev.ID.Name && held.Namespace == ev.ID.Namespace:
-		return pod.Errorf(pod.CodeTryAgain, "%s: %w, which has not released it yet; try again", ev, err)
+	case isHeld && held.Pod != "" && held.Pod == request.ID.Name && held.Namespace == request.ID.Namespace:
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, which has not released it yet; try again", request, err)
 	case isHeld:
-		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; request another address of %s, or none", ev, err,
+		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; request another address of %s, or none", request, err,
 			pools[at])
 	}
-	return pod.Errorf(pod.CodeTryAgain, "%s: %w; try again", ev, err)
+	return pod.Errorf(pod.CodeTryAgain, "%s: %w; try again", request, err)
 }
 
 // Held returns the blocks that the node allocates addresses from.

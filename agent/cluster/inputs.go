@@ -30,11 +30,11 @@ func (i Inputs) Shown(id pod.ID) (annotations map[string]string, isShown bool) {
 
 // Selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests. With Multus on the node,
 // Multus does.
-func (i Inputs) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+func (i Inputs) Selected(ctx context.Context, request *pod.Request) ([]pod.InterfaceRequest, error) {
 	if i.member.Config.Kubernetes.Multus {
 		return nil, nil
 	}
-	return i.member.selected(ctx, ev)
+	return i.member.selected(ctx, request)
 }
 
 // Group returns the group of a container, or pod.UnknownGroup.
@@ -78,6 +78,6 @@ func (i Inputs) Assign(ctx context.Context, claim pod.IPAMClaim, podName string,
 func (i Inputs) Refillable(refused error) bool { return i.member.Blocks.Refillable(refused) }
 
 // Refill requests more addresses for the node after an ADD was refused, and waits for them.
-func (i Inputs) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
-	return i.member.Blocks.Refill(ctx, ev, refused)
+func (i Inputs) Refill(ctx context.Context, request *pod.Request, refused error) error {
+	return i.member.Blocks.Refill(ctx, request, refused)
 }

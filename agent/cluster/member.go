@@ -350,24 +350,25 @@ func (m *Member) watchAPIServer(ctx context.Context) error {
 }
 
 // selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests.
-func (m *Member) selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
-	selections, err := pod.Selections(ev.Annotations, ev.ID.Namespace)
+func (m *Member) selected(ctx context.Context, request *pod.Request) ([]pod.InterfaceRequest, error) {
+	selections, err := pod.Selections(request.Annotations, request.ID.Namespace)
 	if err != nil {
-		return nil, refusedSelection(ev, pod.CodeInvalidAnnotation, err)
+		return nil, refusedSelection(request, pod.CodeInvalidAnnotation, err)
 	}
 	var requests []pod.InterfaceRequest
 	for _, s := range selections {
 		found, err := m.View.Definition(ctx, s)
 		if err != nil {
-			return nil, refusedSelection(ev, pod.CodeTryAgain, err)
+			return nil, refusedSelection(request, pod.CodeTryAgain, err)
 		}
 		d, err := pod.ParseDefinition(found.Config)
 		switch {
 		case errors.Is(err, pod.ErrOtherPlugin):
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: annotation %s: NetworkAttachmentDefinition %s: %w: "+
-				"such interfaces are made where Multus is on the node, with kubernetes.multus in the agent's configuration", ev, pod.AnnotationNetworks, s.Definition(), err)
+				"such interfaces are made where Multus is on the node, with kubernetes.multus in the agent's configuration",
+				request, pod.AnnotationNetworks, s.Definition(), err)
 		case err != nil:
-			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: NetworkAttachmentDefinition %s: config: %w", ev,
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: NetworkAttachmentDefinition %s: config: %w", request,
 				s.Definition(), err)
 		}
 		requests = append(requests, d.Request(s))
@@ -376,9 +377,9 @@ func (m *Member) selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceR
 }
 
 // refusedSelection adds the pod to an error and keeps its code.
-func refusedSelection(ev *pod.AddPod, code uint, err error) error {
+func refusedSelection(request *pod.Request, code uint, err error) error {
 	if own, ok := errors.AsType[*pod.Error](err); ok {
 		code = own.Code
 	}
-	return pod.Errorf(code, "%s: %w", ev, err)
+	return pod.Errorf(code, "%s: %w", request, err)
 }

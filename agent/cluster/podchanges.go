@@ -24,7 +24,7 @@ type podChanges struct {
 
 // apply gives a pod the interfaces that its annotations request. After an error the caller repeats it.
 func (c *podChanges) apply(ctx context.Context, id pod.ID, annotations map[string]string) error {
-	changes, err := c.pods.Change(ctx, id, annotations)
+	changes, err := c.pods.Edits().Apply(ctx, id, annotations)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()

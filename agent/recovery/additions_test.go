@@ -108,10 +108,10 @@ func (a *admission) reconnect() {
 
 // add adds a pod with a new sandbox, as a runtime does after a failure.
 func (a *admission) add(name string) error {
-	ev := &pod.AddPod{
+	ev := &pod.AddPod{Request: pod.Request{
 		ID:    pod.ID{Namespace: "lab", Name: name, UID: "uid"},
 		Netns: pod.Netns{Path: "/run/netns/x", Inode: 1},
-	}
+	}}
 	ev.Key = pod.Key{Network: "weft", ContainerID: fmt.Sprintf("%s%d", name, time.Now().UnixNano()), IfName: "eth0"}
 	_, err := a.Do(a.Context(), ev)
 	<-time.After(time.Second)
@@ -198,10 +198,10 @@ func TestCrashesThatArePureChanceRefuseNoPod(t *testing.T) {
 
 // fails makes an ADD of the pod fail while the dataplane lives.
 func (a *admission) fails() {
-	txn := &pod.AddPod{
+	txn := &pod.AddPod{Request: pod.Request{
 		ID:    pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"},
 		Netns: pod.Netns{Path: "/run/netns/x", Inode: 1},
-	}
+	}}
 	txn.Key = pod.Key{Network: "broken", ContainerID: "broken", IfName: "eth0"}
 	_, _ = a.Do(a.Context(), txn)
 	<-time.After(time.Second)
@@ -435,10 +435,10 @@ func TestAPlanOfAnADDChangesNoCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(t)
 		a.kill("deadly", fatalAdditions-1)
-		ev := &pod.AddPod{
+		ev := &pod.AddPod{Request: pod.Request{
 			ID:    pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"},
 			Netns: pod.Netns{Path: "/run/netns/x", Inode: 1},
-		}
+		}}
 		ev.Key = pod.Key{Network: "weft", ContainerID: "planned", IfName: "eth0"}
 		if _, err := a.Plan(t.Context(), ev); err != nil {
 			t.Fatal(err)

@@ -16,9 +16,9 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// leasing allocates the addresses of the specs of one AddPod event. The pod has them once the event is durable.
+// leasing allocates the addresses of the specs of one request. The pod has them once its event is durable.
 type leasing struct {
-	ev             *pod.AddPod
+	request        *pod.Request
 	t              *eventloop.Txn
 	networks       *networks.Networks
 	connections    connections
@@ -51,16 +51,16 @@ func (l *leasing) leaseOne(s spec) ([]ipam.Lease, error) {
 		if len(wanted) > 0 {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork,
 				"%s: interface %s: address %s requested, but network %s has no addresses",
-				l.ev, s.name, wanted[0], s.network.name)
+				l.request, s.name, wanted[0], s.network.name)
 		}
 		return nil, nil // no addresses, or the ones that the pod requests with prefix lengths
 	}
 	r := ipam.Request{
-		Holder:    desired.HolderOf(l.ev.Key, s.name),
-		Namespace: l.ev.ID.Namespace,
-		Pod:       l.ev.ID.Name,
+		Holder:    desired.HolderOf(l.request.Key, s.name),
+		Namespace: l.request.ID.Namespace,
+		Pod:       l.request.ID.Name,
 		Addresses: wanted,
-		From:      l.connections.olderHolders(l.ev.ID, l.ev.Key, s.network.name),
+		From:      l.connections.olderHolders(l.request.ID, l.request.Key, s.network.name),
 	}
 	if s.addresses.claim != nil {
 		r.Claim = s.addresses.claim.String()
@@ -73,12 +73,12 @@ func (l *leasing) leaseOne(s spec) ([]ipam.Lease, error) {
 	}
 	pools := l.networks.Pools()
 	for _, a := range wanted {
-		if err := pools.Usable(l.ev, "address "+a.String(), a); err != nil {
+		if err := pools.Usable(l.request, "address "+a.String(), a); err != nil {
 			return nil, err
 		}
 	}
 	var err error
-	if r.Pools, err = pools.ForPod(l.ev); err != nil {
+	if r.Pools, err = pools.ForPod(l.request); err != nil {
 		return nil, err
 	}
 	return l.grant(s, r)
@@ -112,7 +112,8 @@ func (l *leasing) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		family := netaddr.FamilyOf(a)
 		if !l.networks.NodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork,
-				"%s: the IPAM plugin returned %s, but the node has no pool of %s, so no route to it", l.ev, a, family)
+				"%s: the IPAM plugin returned %s, but the node has no pool of %s, so no route to it", l.request, a,
+				family)
 		}
 		isPermitted := l.mayDelegate(a)
 		serves := l.networks.Pools().Usable
@@ -120,10 +121,10 @@ func (l *leasing) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 			// Weft does not allocate from a disabled pool, but the administrator permits that others do
 			serves = l.networks.Pools().Serves
 		}
-		if err := serves(l.ev, "address "+a.String()+" of the IPAM plugin", a); err != nil {
+		if err := serves(l.request, "address "+a.String()+" of the IPAM plugin", a); err != nil {
 			return nil, err
 		}
-		holder := l.connections.otherHolder("", a, l.ev.ID, l.ev.Key)
+		holder := l.connections.otherHolder("", a, l.request.ID, l.request.Key)
 		by := l.networks.Occupant(a)
 		switch {
 		case l.networks.Allocator("").Allocates(a):
@@ -131,7 +132,7 @@ func (l *leasing) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		case !isPermitted:
 			return nil, pod.Errorf(pod.CodeInvalidConfig,
 				"%s: the IPAM plugin returned %s, which is outside the node's pools and delegatedCIDRs: "+
-					"the node would route it to the pod; the administrator can permit its range", l.ev, a)
+					"the node would route it to the pod; the administrator can permit its range", l.request, a)
 		case holder != "":
 			return nil, l.refusal(s, ipam.ErrInUse{Address: a, Holder: holder})
 		case by != "":
@@ -150,7 +151,7 @@ func (l *leasing) mayDelegate(a netip.Addr) bool {
 
 // refusal says why the pod gets no address, with a code and advice.
 func (l *leasing) refusal(s spec, err error) error {
-	what := subject(l.ev, s.name)
+	what := subject(l.request, s.name)
 	var exhausted ipam.ErrExhausted
 	var inUse ipam.ErrInUse
 	var outside ipam.ErrOutside
@@ -183,7 +184,7 @@ func (l *leasing) refusal(s spec, err error) error {
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods, or give the node another pool",
 			what, err, heldOf(s.network, exhausted))
 	case errors.As(err, &inUse):
-		return l.connections.inUse(what, l.ev.ID, inUse)
+		return l.connections.inUse(what, l.request.ID, inUse)
 	case errors.As(err, &outside):
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; %s", what, err, l.outsideAdvice(s.network, outside))
 	}
@@ -210,7 +211,7 @@ func (l *leasing) outsideAdvice(n network, e ipam.ErrOutside) string {
 	}
 	var prefixes []string
 	for _, p := range l.networks.Pools().All {
-		if !p.Disabled && p.Admits(l.ev.ID.Namespace) {
+		if !p.Disabled && p.Admits(l.request.ID.Namespace) {
 			prefixes = append(prefixes, fmt.Sprintf("%s (pool %s)", p.Prefix, p.Name))
 		}
 	}
@@ -233,24 +234,24 @@ func release(addresses *ipam.Allocator, holder string, t *eventloop.Txn) {
 
 // mainAddresses returns the addresses that are requested for the main interface: by another plugin, else by the runtime
 // and, for other families, by the annotation.
-func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
-	annotated, err := pod.ParseAddresses(ev.Annotations)
+func mainAddresses(request *pod.Request) ([]netip.Prefix, error) {
+	annotated, err := pod.ParseAddresses(request.Annotations)
 	if err != nil {
-		return nil, ev.Failed(err)
+		return nil, request.Failed(err)
 	}
 	if len(annotated) > 0 &&
-		(ev.Mode == pod.ModeChained || ev.Requested.AwaitsAddresses || len(ev.Requested.Delegated) > 0) {
+		(request.Mode == pod.ModeChained || request.Requested.AwaitsAddresses || len(request.Requested.Delegated) > 0) {
 		return nil, pod.Errorf(pod.CodeInvalidAnnotation,
 			"%s: annotation %s: the addresses of the main interface are another plugin allocates the addresses; "+
 				"remove the annotation",
-			ev, pod.AnnotationIPs)
+			request, pod.AnnotationIPs)
 	}
-	if len(ev.Requested.Delegated) > 0 {
-		delegated := desired.Singles(ev.Requested.Delegated)
+	if len(request.Requested.Delegated) > 0 {
+		delegated := desired.Singles(request.Requested.Delegated)
 		slices.SortFunc(delegated, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) }) // IPv4 first
-		return delegated, checkDelegated(ev, &ev.Requested)
+		return delegated, checkDelegated(request, &request.Requested)
 	}
-	wanted := slices.Clone(ev.Requested.Addresses)
+	wanted := slices.Clone(request.Requested.Addresses)
 	for _, a := range annotated {
 		if !desired.HasFamily(wanted, netaddr.FamilyOf(a)) {
 			wanted = append(wanted, netaddr.Single(a))

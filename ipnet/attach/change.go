@@ -26,7 +26,7 @@ func (ps *Pods) ChangePod(_ context.Context, ev *pod.ChangePod, t *eventloop.Txn
 	ps.connections.put(stays, t)
 
 	siblings := append(ps.connections.siblings(ev.Key, ev.Netns), stays.Attachment)
-	resolver := ps.resolver(&ev.AddPod, siblings)
+	resolver := ps.resolver(&ev.Request, siblings)
 	specs, err := resolver.add(nil, ev.Changes.Made)
 	if err != nil {
 		return err

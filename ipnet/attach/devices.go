@@ -10,10 +10,10 @@ import (
 
 // deviceAssignment assigns the devices of a pod's containers and claims to the memifs of a request.
 type deviceAssignment struct {
-	ev     *pod.AddPod
-	specs  []spec
-	left   []int       // free devices of each grant of the event
-	chosen map[int]int // the index of a grant, by the index of the spec
+	request *pod.Request
+	specs   []spec
+	left    []int       // free devices of each grant of the event
+	chosen  map[int]int // the index of a grant, by the index of the spec
 }
 
 // defaultQueues is the number of a memif's queues in each direction.
@@ -23,15 +23,17 @@ const defaultQueues = 1
 // the options name, or the first container that has a device left, in this order. A memif of a claim has the claim's
 // device. The memifs of a container are numbered from 1: first the memifs of other attachments of the sandbox, then in
 // the order of the annotation. The memif of a claim has number 1.
-func assignDevices(ev *pod.AddPod, specs []spec, siblings []*pod.Attachment) error {
-	if err := distinctVariables(ev, specs); err != nil {
+func assignDevices(request *pod.Request, specs []spec, siblings []*pod.Attachment) error {
+	if err := distinctVariables(request, specs); err != nil {
 		return err
 	}
 	held := memifsOf(siblings)
-	d := &deviceAssignment{ev: ev, specs: specs, left: make([]int, len(ev.Grants)), chosen: make(map[int]int)}
+	d := &deviceAssignment{
+		request: request, specs: specs, left: make([]int, len(request.Grants)), chosen: make(map[int]int),
+	}
 	ids := make(map[string]uint32) // the highest in use, by container
-	for g := range ev.Grants {
-		grant := &ev.Grants[g]
+	for g := range request.Grants {
+		grant := &request.Grants[g]
 		d.left[g] = len(grant.Allocation.Devices) - len(held[grant.Allocation.ID])
 		for _, i := range held[grant.Allocation.ID] {
 			ids[containerOf(grant)] = max(ids[containerOf(grant)], i.Memif.ID)
@@ -42,24 +44,24 @@ func assignDevices(ev *pod.AddPod, specs []spec, siblings []*pod.Attachment) err
 	}
 	for at := range specs {
 		if g, ok := d.chosen[at]; ok {
-			grant := &ev.Grants[g]
+			grant := &request.Grants[g]
 			ids[containerOf(grant)]++
 			specs[at].memif.assigned = specs[at].memifOf(grant, ids[containerOf(grant)])
 		}
 	}
-	return sameOwner(ev, specs, held)
+	return sameOwner(request, specs, held)
 }
 
 // distinctVariables rejects memifs of claims with sockets that have the same environment variable: a container would
 // find only one of them.
-func distinctVariables(ev *pod.AddPod, specs []spec) error {
+func distinctVariables(request *pod.Request, specs []spec) error {
 	named := make(map[string]string)
 	refuse := func(name, source string) error {
 		variable := pod.SocketVariable(name)
 		if other, is := named[variable]; is {
 			return pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: %s: interfaces %s and %s of claims have the same variable %s in containers; rename one of them",
-				ev, source, other, name, variable)
+				request, source, other, name, variable)
 		}
 		named[variable] = name
 		return nil
@@ -72,7 +74,7 @@ func distinctVariables(ev *pod.AddPod, specs []spec) error {
 			return err
 		}
 	}
-	for _, g := range ev.Grants {
+	for _, g := range request.Grants {
 		c := g.Allocation.Claim
 		if c == nil || !c.Parameters.Delegate {
 			continue
@@ -126,10 +128,10 @@ func (d *deviceAssignment) assignClaimed() error {
 		if s.memif.claimed == "" {
 			continue
 		}
-		g := slices.IndexFunc(d.ev.Grants, func(g pod.Grant) bool { return g.Allocation.ID == s.memif.claimed })
+		g := slices.IndexFunc(d.request.Grants, func(g pod.Grant) bool { return g.Allocation.ID == s.memif.claimed })
 		if g < 0 || d.left[g] <= 0 {
 			return pod.Errorf(pod.CodeDeviceMissing,
-				"%s: %s: interface %s: its device was released; delete the pod and create it again", d.ev,
+				"%s: %s: interface %s: its device was released; delete the pod and create it again", d.request,
 				s.source.options, s.name)
 		}
 		d.assign(at, g)
@@ -154,8 +156,8 @@ func (d *deviceAssignment) assignFree(selected func(spec) bool) error {
 
 // freeGrant returns the first grant with a free device, of a container unless that is ""; -1 if there is no such grant.
 func (d *deviceAssignment) freeGrant(container string) int {
-	for g := range d.ev.Grants {
-		grant := &d.ev.Grants[g]
+	for g := range d.request.Grants {
+		grant := &d.request.Grants[g]
 		if d.left[g] > 0 && grant.Allocation.Claim == nil && (container == "" || grant.Container == container) {
 			return g
 		}
@@ -165,43 +167,42 @@ func (d *deviceAssignment) freeGrant(container string) int {
 
 // assignRequested assigns the device that the request names to the main interface, if it is a memif.
 func (d *deviceAssignment) assignRequested() error {
-	ev := d.ev
-	device := ev.Requested.DeviceID
-	at := slices.IndexFunc(d.specs, func(s spec) bool { return s.name == ev.Key.IfName && s.kind == pod.TypeMemif })
+	device := d.request.Requested.DeviceID
+	at := slices.IndexFunc(d.specs, func(s spec) bool { return s.name == d.request.Key.IfName && s.kind == pod.TypeMemif })
 	if device == "" || at < 0 {
 		return nil
 	}
 	s := d.specs[at]
 	container := s.memif.options.Container
-	if kept := keptBy(ev, device); kept != nil {
+	if kept := keptBy(d.request, device); kept != nil {
 		if d.freeGrant(container) >= 0 {
 			return nil // Multus does not know what a device is for; the pod has another one for this interface
 		}
 		return pod.Errorf(pod.CodeDeviceMissing,
 			"%s: interface %s: deviceID %q is interface %s of claim %s: set delegate: true in the claim's parameters",
-			ev, s.name, device, kept.Parameters.Interface, kept)
+			d.request, s.name, device, kept.Parameters.Interface, kept)
 	}
 	g := d.grantNamed(device)
 	if g < 0 {
 		return pod.Errorf(pod.CodeDeviceMissing,
 			"%s: interface %s: deviceID %q is of no container of the pod; these have a %s: %s",
-			ev, s.name, device, pod.Resource, containersOf(ev))
+			d.request, s.name, device, pod.Resource, containersOf(d.request))
 	}
-	grant := &ev.Grants[g]
+	grant := &d.request.Grants[g]
 	isClaims := grant.Allocation.Claim != nil
 	switch {
 	case isClaims && container != "":
 		return pod.Errorf(pod.CodeInvalidConfig,
 			"%s: interface %s: deviceID %q is a claim's, and the pod's spec says which containers have the claim; "+
 				"leave out the option container",
-			ev, s.name, device)
+			d.request, s.name, device)
 	case isClaims && d.left[g] <= 0:
 		return pod.Errorf(pod.CodeDeviceMissing,
-			"%s: interface %s: deviceID %q is another interface of the pod already", ev, s.name, device)
+			"%s: interface %s: deviceID %q is another interface of the pod already", d.request, s.name, device)
 	case !isClaims && container != "" && container != grant.Container:
 		return pod.Errorf(pod.CodeInvalidConfig,
 			"%s: interface %s: deviceID %q is container %s's, and the option container says %s",
-			ev, s.name, device, grant.Container, container)
+			d.request, s.name, device, grant.Container, container)
 	case d.left[g] <= 0:
 		return d.missing(s)
 	}
@@ -213,7 +214,7 @@ func (d *deviceAssignment) assignRequested() error {
 // all CDI devices of a claim, more than it has memifs, so another device of the same claim replaces one that an
 // interface has already.
 func (d *deviceAssignment) grantNamed(device string) int {
-	grants := d.ev.Grants
+	grants := d.request.Grants
 	named := slices.IndexFunc(grants, func(g pod.Grant) bool { return isNamedBy(&g, device) })
 	if named < 0 || d.left[named] > 0 || grants[named].Allocation.Claim == nil {
 		return named
@@ -237,8 +238,8 @@ func isNamedBy(g *pod.Grant, device string) bool {
 }
 
 // keptBy returns the claim that has the device for its own interface; nil if no claim has it.
-func keptBy(ev *pod.AddPod, device string) *pod.ClaimedDevice {
-	for _, g := range ev.Grants {
+func keptBy(request *pod.Request, device string) *pod.ClaimedDevice {
+	for _, g := range request.Grants {
 		if c := g.Allocation.Claim; c != nil && !c.Parameters.Delegate && g.Allocation.IsClaimedAs(device) {
 			return c
 		}
@@ -248,17 +249,16 @@ func keptBy(ev *pod.AddPod, device string) *pod.ClaimedDevice {
 
 // missing says which resource a pod lacks, and where.
 func (d *deviceAssignment) missing(s spec) error {
-	ev := d.ev
 	container := s.memif.options.Container
-	if ev.ID.IsZero() {
+	if d.request.ID.IsZero() {
 		return pod.Errorf(pod.CodeDeviceMissing,
 			"%s: interface %s: a memif needs a Kubernetes pod with the limit %s, and this pod is not from Kubernetes",
-			ev, s.name, pod.Resource)
+			d.request, s.name, pod.Resource)
 	}
-	isGranted := slices.ContainsFunc(ev.Grants, func(g pod.Grant) bool { return g.Container == container })
+	isGranted := slices.ContainsFunc(d.request.Grants, func(g pod.Grant) bool { return g.Container == container })
 	if container != "" && !isGranted {
-		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s", ev, s.name,
-			pod.NoMemifs(container, containersOf(ev)))
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s", d.request, s.name,
+			pod.NoMemifs(container, containersOf(d.request)))
 	}
 	needed := 0
 	for _, o := range d.specs {
@@ -268,18 +268,18 @@ func (d *deviceAssignment) missing(s spec) error {
 		}
 	}
 	have := 0
-	for _, g := range ev.Grants {
+	for _, g := range d.request.Grants {
 		if g.Allocation.Claim == nil && (container == "" || g.Container == container) {
 			have += len(g.Allocation.Devices)
 		}
 	}
-	return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s", ev, s.name,
+	return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s", d.request, s.name,
 		pod.FewMemifs(container, have, needed))
 }
 
-func containersOf(ev *pod.AddPod) string {
+func containersOf(request *pod.Request) string {
 	var names []string
-	for _, g := range ev.Grants {
+	for _, g := range request.Grants {
 		if g.Allocation.Claim == nil {
 			names = append(names, g.Container)
 		}
@@ -315,7 +315,7 @@ func (s *spec) memifOf(g *pod.Grant, id uint32) *pod.Memif {
 
 // sameOwner rejects different owners of the memifs of a container, because they share a socket. held are the memifs of
 // sibling attachments, by allocation.
-func sameOwner(ev *pod.AddPod, specs []spec, held map[string][]pod.Interface) error {
+func sameOwner(request *pod.Request, specs []spec, held map[string][]pod.Interface) error {
 	type owner struct {
 		name  string
 		memif *pod.Memif
@@ -334,7 +334,7 @@ func sameOwner(ev *pod.AddPod, specs []spec, held map[string][]pod.Interface) er
 			return pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: annotation %s: interfaces %s and %s of container %s share a socket, "+
 					"so their uid and gid must be the same",
-				ev, pod.AnnotationOptions, o.name, s.name, m.Container)
+				request, pod.AnnotationOptions, o.name, s.name, m.Container)
 		}
 		if !shared {
 			first[socketOwner(m)] = owner{name: s.name, memif: m}

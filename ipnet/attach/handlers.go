@@ -22,7 +22,7 @@ func (ps *Pods) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) 
 	if ev.Attachment == nil {
 		return errors.New("the event has no attachment: a handler before this one makes it")
 	}
-	resolver := ps.resolver(ev, ps.connections.siblings(ev.Key, ev.Netns))
+	resolver := ps.resolver(&ev.Request, ps.connections.siblings(ev.Key, ev.Netns))
 	specs, err := resolver.specs()
 	if err != nil {
 		return err
@@ -47,9 +47,9 @@ func (ps *Pods) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) 
 }
 
 // resolver returns the resolver of a request, with the other attachments of the sandbox.
-func (ps *Pods) resolver(ev *pod.AddPod, siblings []*pod.Attachment) *resolver {
+func (ps *Pods) resolver(request *pod.Request, siblings []*pod.Attachment) *resolver {
 	return &resolver{
-		ev:          ev,
+		request:     request,
 		config:      ps.config,
 		networks:    ps.networks,
 		linkTypes:   ps.host.LinkTypes(),
@@ -63,7 +63,7 @@ func (ps *Pods) resolver(ev *pod.AddPod, siblings []*pod.Attachment) *resolver {
 // recordsOf allocates the addresses of resolved interfaces and gives them their routes.
 func (ps *Pods) recordsOf(r *resolver, specs []spec, t *eventloop.Txn) ([]pod.Interface, error) {
 	leasing := &leasing{
-		ev:             r.ev,
+		request:        r.request,
 		t:              t,
 		networks:       ps.networks,
 		connections:    ps.connections,
@@ -78,7 +78,7 @@ func (ps *Pods) recordsOf(r *resolver, specs []spec, t *eventloop.Txn) ([]pod.In
 		interfaces = append(interfaces, s.record(leases[i]))
 	}
 	routing := &routing{
-		ev:         r.ev,
+		request:    r.request,
 		specs:      specs,
 		interfaces: interfaces,
 		siblings:   r.siblings,

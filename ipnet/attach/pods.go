@@ -1,7 +1,7 @@
 // Package attach connects pods: it resolves a request into interface specs, allocates their addresses, and makes the
 // desired values of each attachment.
 //
-//	pod.AddPod --resolver--> specs --leasing--> addresses --spec.record--> pod.Attachment --connectivity--> objects
+//	pod.Request --resolver--> specs --leasing--> addresses --spec.record--> pod.Attachment --connectivity--> objects
 //
 // [Pods.ConnectPod] takes these steps in this order. The objects of each kind of interface are listed in interfaces.go.
 package attach

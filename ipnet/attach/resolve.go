@@ -15,10 +15,10 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// resolver resolves the request of one AddPod event into specs. It only reads: the configuration, the networks and the
+// resolver resolves the request of one pod into specs. It only reads: the configuration, the networks and the
 // connected attachments.
 type resolver struct {
-	ev          *pod.AddPod
+	request     *pod.Request
 	config      Config
 	networks    *networks.Networks
 	linkTypes   mesh.LinkTypes
@@ -30,29 +30,29 @@ type resolver struct {
 
 // specs returns the interfaces that the event requests, the main interface first, then in the order of the annotation.
 func (r *resolver) specs() ([]spec, error) {
-	addresses, err := mainAddresses(r.ev)
+	addresses, err := mainAddresses(r.request)
 	if err != nil {
 		return nil, err
 	}
-	if r.ev.Mode == pod.ModeIPAM {
+	if r.request.Mode == pod.ModeIPAM {
 		return []spec{{
-			name:      r.ev.Key.IfName,
+			name:      r.request.Key.IfName,
 			kind:      pod.TypeIPAM,
 			network:   networkNamed(pod.DefaultNetwork, r.networks),
 			addresses: addressChoice{wanted: addressesOf(addresses)},
 		}}, nil
 	}
 	var specs []spec
-	if r.ev.HasMain() {
+	if r.request.HasMain() {
 		main, err := r.main(addresses)
 		if err != nil {
 			return nil, err
 		}
 		specs = append(specs, main)
 	}
-	requests, err := r.ev.Extra()
+	requests, err := r.request.Extra()
 	if err != nil {
-		return nil, r.ev.Failed(err)
+		return nil, r.request.Failed(err)
 	}
 	return r.add(specs, requests)
 }
@@ -74,35 +74,35 @@ func (r *resolver) add(specs []spec, requests []pod.InterfaceRequest) ([]spec, e
 		s.routes.toNetwork = r.getsNetworkRoute(s, specs)
 		specs = append(specs, s)
 	}
-	if err := assignDevices(r.ev, specs, r.siblings); err != nil {
+	if err := assignDevices(r.request, specs, r.siblings); err != nil {
 		return nil, err
 	}
-	if err := distinctRoles(r.ev, specs); err != nil {
+	if err := distinctRoles(r.request, specs); err != nil {
 		return nil, err
 	}
-	if err := atMostOneDNS(r.ev, specs); err != nil {
+	if err := atMostOneDNS(r.request, specs); err != nil {
 		return nil, err
 	}
-	if err := distinctAddresses(r.ev, specs); err != nil {
+	if err := distinctAddresses(r.request, specs); err != nil {
 		return nil, err
 	}
-	if err := distinctRouted(r.ev, specs); err != nil {
+	if err := distinctRouted(r.request, specs); err != nil {
 		return nil, err
 	}
-	return specs, distinctMACs(r.ev, specs)
+	return specs, distinctMACs(r.request, specs)
 }
 
 // main returns the interface that the runtime requests; for a delegate the other plugin's configuration describes it.
 func (r *resolver) main(addresses []netip.Prefix) (spec, error) {
-	requested := &r.ev.Requested
+	requested := &r.request.Requested
 	network := cmp.Or(requested.Network, pod.DefaultNetwork)
 	options := optionsOf(requested, addresses)
 	var err error
-	if options.Limits, err = r.ev.MainLimits(); err != nil {
+	if options.Limits, err = r.request.MainLimits(); err != nil {
 		return spec{}, err
 	}
 	s, err := r.spec(pod.InterfaceRequest{
-		Name:    r.ev.Key.IfName,
+		Name:    r.request.Key.IfName,
 		Type:    requested.Type,
 		Network: network,
 		Options: options,
@@ -116,12 +116,12 @@ func (r *resolver) main(addresses []netip.Prefix) (spec, error) {
 		return s, pod.Errorf(pod.CodeInvalidConfig,
 			"%s: interface %s: this IPAM plugin uses the pod's interface, and needs a tap or veth on a network of type L2 "+
 				"without cidrs; network %s is not such a network: use another IPAM plugin, or remove ipam",
-			r.ev, s.name, network)
+			r.request, s.name, network)
 	}
 	s.addresses.delegated = len(requested.Delegated) > 0
 	s.routes.toNetwork = r.getsNetworkRoute(s, nil)
 	// the interface of a delegate has no default route, because another plugin's interface has it
-	s.routes.isDefault = !r.config.NoDefaultRoutes && r.ev.Mode != pod.ModeDelegate
+	s.routes.isDefault = !r.config.NoDefaultRoutes && r.request.Mode != pod.ModeDelegate
 	s.routes.foreign = requested.Delegation.Routes
 	return s, nil
 }
@@ -161,7 +161,7 @@ func (r *resolver) exists(q pod.InterfaceRequest) (bool, error) {
 				return true, nil
 			}
 			return false, pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: %s: interface %s is in the sandbox already, of attachment %s; choose another name", r.ev,
+				"%s: %s: interface %s is in the sandbox already, of attachment %s; choose another name", r.request,
 				q.Source(), q.Name, a.Key)
 		}
 	}
@@ -173,7 +173,7 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	s := spec{
 		name:   q.Name,
 		kind:   cmp.Or(q.Type, r.linkTypes.Pod),
-		object: desired.ObjectName(r.ev.Key, q.Name),
+		object: desired.ObjectName(r.request.Key, q.Name),
 		memif:  memifChoice{options: q.Options.Memif, claimed: q.Allocation},
 		source: source{definition: q.Definition, options: q.OptionsSource()},
 	}
@@ -213,7 +213,7 @@ func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	}
 	s.limits = q.Options.Limits
 	if err := s.limits.Holds(s.mtu); err != nil {
-		return s, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", r.ev, s.name, err)
+		return s, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", r.request, s.name, err)
 	}
 	s.mac, err = r.mac(s, macOf(q.Options.MAC, s.addresses.claim))
 	return s, err
@@ -233,7 +233,7 @@ func routesOf(o pod.InterfaceOptions) routeChoice {
 func (r *resolver) checkLinkType(s spec) error {
 	if why := r.linkTypes.NoTap; s.kind == pod.TypeTap && why != "" {
 		return pod.Errorf(pod.CodeRefused,
-			"%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", r.ev,
+			"%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", r.request,
 			s.name, why)
 	}
 	return nil
@@ -245,21 +245,21 @@ func (r *resolver) network(q pod.InterfaceRequest) (network, error) {
 	if !desired.IsCustom(n.name) {
 		return n, nil
 	}
-	namespace := r.ev.ID.Namespace
+	namespace := r.request.ID.Namespace
 	switch why := r.networks.Refused(n.name); {
 	case r.networks.IsClosed(n.name) && why != "":
 		return n, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s cannot be used on this node: %s",
-			r.ev, q.Name, q.Network, why)
+			r.request, q.Name, q.Network, why)
 	case n.custom == nil:
 		return n, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: unknown network %q; known networks: %s",
-			r.ev, q.Name, q.Network, strings.Join(r.networks.NetworksFor(""), ", "))
+			r.request, q.Name, q.Network, strings.Join(r.networks.NetworksFor(""), ", "))
 	case n.custom.Network.Closed:
 		return n, pod.Errorf(pod.CodeUnknownNetwork,
-			"%s: interface %s: network %s is being deleted; no pod can be added to it", r.ev, q.Name, q.Network)
+			"%s: interface %s: network %s is being deleted; no pod can be added to it", r.request, q.Name, q.Network)
 	case !n.custom.Network.Admits(namespace):
 		return n, pod.Errorf(pod.CodeUnknownNetwork,
 			"%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
-			r.ev, q.Name, q.Network, namespace, strings.Join(r.networks.NetworksFor(namespace), ", "))
+			r.request, q.Name, q.Network, namespace, strings.Join(r.networks.NetworksFor(namespace), ", "))
 	}
 	return n, nil
 }
@@ -272,7 +272,7 @@ func (r *resolver) checkSuitsNetwork(s spec, q pod.InterfaceRequest) error {
 	}
 	q.Type = s.kind
 	if err := network.Suits(q); err != nil {
-		return r.ev.Failed(err)
+		return r.request.Failed(err)
 	}
 	return nil
 }
@@ -280,7 +280,7 @@ func (r *resolver) checkSuitsNetwork(s spec, q pod.InterfaceRequest) error {
 // checkOptions rejects options that do not suit the interface, or that this node does not allow.
 func (r *resolver) checkOptions(s spec, o pod.InterfaceOptions) error {
 	if err := o.ValidateFor(s.kind); err != nil { // the type of a main interface was not known before
-		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", r.ev, s.name, err)
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", r.request, s.name, err)
 	}
 	if s.kind != pod.TypeMemif {
 		most := r.config.MaxPodQueues
@@ -288,7 +288,8 @@ func (r *resolver) checkOptions(s spec, o pod.InterfaceOptions) error {
 	}
 	if r.config.Secret == nil {
 		return pod.Errorf(pod.CodeDeviceMissing,
-			"%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", r.ev, s.name)
+			"%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", r.request,
+			s.name)
 	}
 	most := r.config.Memif
 	return r.checkLimits(s,
@@ -311,7 +312,7 @@ func (r *resolver) checkLimits(s spec, limits ...limit) error {
 		if l.asked > l.most {
 			return pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: %s: interface %s: %s %d is more than this node allows, which is %d",
-				r.ev, s.source.options, s.name, l.option, l.asked, l.most)
+				r.request, s.source.options, s.name, l.option, l.asked, l.most)
 		}
 	}
 	return nil
@@ -347,7 +348,7 @@ func (r *resolver) role(s spec) (string, error) {
 	}
 	s.memif.options.Role = cmp.Or(s.memif.options.Role, pod.RoleClient)
 	for _, c := range r.connections.inOrder() {
-		if c.displaced || c.isOlderSandbox(r.ev.ID, r.ev.Key) {
+		if c.displaced || c.isOlderSandbox(r.request.ID, r.request.Key) {
 			continue
 		}
 		for _, i := range c.Interfaces {
@@ -368,19 +369,19 @@ func (r *resolver) checkDirectPeer(s spec, c *connection, i pod.Interface) error
 	mode := cmp.Or(s.memif.options.Mode, pod.MemifEthernet)
 	network := s.network.name
 	switch {
-	case i.Memif.Role == role && r.connections.isOfEarlierPod(r.ev.ID, desired.HolderOf(c.Key, i.Name)):
+	case i.Memif.Role == role && r.connections.isOfEarlierPod(r.request.ID, desired.HolderOf(c.Key, i.Name)):
 		return pod.Errorf(pod.CodeTryAgain,
 			"%s: interface %s: the %s of network %s is an earlier pod of this name that is not deleted yet; try again",
-			r.ev, s.name, role, network)
+			r.request, s.name, role, network)
 	case i.Memif.Role == role:
 		return pod.Errorf(pod.CodeInvalidAnnotation,
 			"%s: interface %s: direct network %s has a %s on this node already, %s of %s; "+
 				"it connects one server (option role) and one client",
-			r.ev, s.name, network, role, i.Name, c.Name())
+			r.request, s.name, network, role, i.Name, c.Name())
 	case i.Memif.Mode != mode:
 		return pod.Errorf(pod.CodeInvalidAnnotation,
 			"%s: interface %s: mode %s differs from mode %s of %s of %s, to which network %s connects it",
-			r.ev, s.name, mode, i.Memif.Mode, i.Name, c.Name(), network)
+			r.request, s.name, mode, i.Memif.Mode, i.Name, c.Name(), network)
 	}
 	return nil
 }
@@ -405,18 +406,18 @@ func (r *resolver) addresses(s spec, q pod.AddressRequest) (addressChoice, error
 			}
 			return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: interface %s: address %s needs a prefix length, as in \"%s/%d\": network %s has no cidrs",
-				r.ev, s.name, a, a, example, s.network.name)
+				r.request, s.name, a, a, example, s.network.name)
 		case !canBePods(a) || namesSubnet(p):
 			return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: interface %s: %s cannot be a pod's address", r.ev, s.name, p)
+				"%s: interface %s: %s cannot be a pod's address", r.request, s.name, p)
 		case s.network.custom.Network.AllowedAddresses.Contain(a):
 			return addressChoice{}, pod.Errorf(pod.CodeAddressInUse,
 				"%s: interface %s: address %s is one of the allowedAddresses of network %s, which move between pods; "+
-					"request it by the option allowedAddresses, or another one", r.ev, s.name, a, s.network.name)
+					"request it by the option allowedAddresses, or another one", r.request, s.name, a, s.network.name)
 		}
-		if holder := r.connections.otherHolder(s.network.name, a, r.ev.ID, r.ev.Key); holder != "" {
+		if holder := r.connections.otherHolder(s.network.name, a, r.request.ID, r.request.Key); holder != "" {
 			inUse := ipam.ErrInUse{Address: a, Holder: holder}
-			return addressChoice{}, r.connections.inUse(subject(r.ev, s.name), r.ev.ID, inUse)
+			return addressChoice{}, r.connections.inUse(subject(r.request, s.name), r.request.ID, inUse)
 		}
 	}
 	return addressChoice{brought: ips}, nil
@@ -425,19 +426,19 @@ func (r *resolver) addresses(s spec, q pod.AddressRequest) (addressChoice, error
 // claimed accepts the addresses that an IPAMClaim holds; a claim without addresses will hold those that the interface
 // gets.
 func (r *resolver) claimed(s spec, q pod.AddressRequest) (addressChoice, error) {
-	claim, known := r.ev.IPAMClaims[q.IPAMClaim]
+	claim, known := r.request.IPAMClaims[q.IPAMClaim]
 	network := cmp.Or(s.network.name, pod.DefaultNetwork)
 	switch {
 	case !known:
 		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
-			"%s: interface %s: ipamClaim %s: only pods of a cluster have IPAMClaims", r.ev, s.name, q.IPAMClaim)
+			"%s: interface %s: ipamClaim %s: only pods of a cluster have IPAMClaims", r.request, s.name, q.IPAMClaim)
 	case s.network.allocator() == nil:
 		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
-			"%s: interface %s: ipamClaim %s: network %s has no addresses", r.ev, s.name, q.IPAMClaim, network)
+			"%s: interface %s: ipamClaim %s: network %s has no addresses", r.request, s.name, q.IPAMClaim, network)
 	}
 	if err := claim.Suits(s.name, network, q.IPs); err != nil {
-		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: ipamClaim: %w", r.ev, s.name,
-			err)
+		return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: ipamClaim: %w", r.request,
+			s.name, err)
 	}
 	choice := addressChoice{claim: &claim, wanted: claim.Addresses}
 	if len(choice.wanted) == 0 {
@@ -458,17 +459,17 @@ func macOf(requested netaddr.MAC, claim *pod.IPAMClaim) netaddr.MAC {
 // has an address or a MAC of them as its own: the network permitted it later than the interface got it.
 func (r *resolver) moving(s spec, m pod.Moving) (pod.Moving, error) {
 	for _, p := range m.Addresses {
-		if a, holder := r.connections.otherHolderIn(s.network.name, p, r.ev.ID, r.ev.Key); holder != "" {
+		if a, holder := r.connections.otherHolderIn(s.network.name, p, r.request.ID, r.request.Key); holder != "" {
 			inUse := ipam.ErrInUse{Address: a, Holder: holder}
-			return pod.Moving{}, r.connections.inUse(subject(r.ev, s.name), r.ev.ID, inUse)
+			return pod.Moving{}, r.connections.inUse(subject(r.request, s.name), r.request.ID, inUse)
 		}
 	}
 	for _, id := range m.VirtualRouters {
 		for _, mac := range pod.MACsOfVirtualRouter(id) {
-			if c := r.connections.holderOfMAC(mac); c != nil && c.Key != r.ev.Key {
+			if c := r.connections.holderOfMAC(mac); c != nil && c.Key != r.request.Key {
 				return pod.Moving{}, pod.Errorf(pod.CodeAddressInUse,
 					"%s: interface %s: MAC %s of virtual router %d is held by %s (%s); use another virtual router",
-					r.ev, s.name, mac, id, c.Name(), c.Key)
+					r.request, s.name, mac, id, c.Name(), c.Key)
 			}
 		}
 	}
@@ -479,36 +480,36 @@ func (r *resolver) moving(s spec, m pod.Moving) (pod.Moving, error) {
 // of another node, or to the outside.
 func (r *resolver) routed(s spec, prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	for _, p := range prefixes {
-		if other, holder := r.connections.otherRouted(s.network.name, p, r.ev.ID, r.ev.Key); holder != nil {
-			if holder.Pod.String() == r.ev.ID.String() && holder.hasOtherUID(r.ev.ID) {
+		if other, holder := r.connections.otherRouted(s.network.name, p, r.request.ID, r.request.Key); holder != nil {
+			if holder.Pod.String() == r.request.ID.String() && holder.hasOtherUID(r.request.ID) {
 				return nil, pod.Errorf(pod.CodeTryAgain,
 					"%s: interface %s: routedPrefixes: %s is that of an earlier pod of this name that is not deleted yet; try again",
-					r.ev, s.name, other)
+					r.request, s.name, other)
 			}
 			return nil, pod.Errorf(pod.CodeAddressInUse,
 				"%s: interface %s: routedPrefixes: %s leads to %s (%s) already; request another prefix, or delete that pod",
-				r.ev, s.name, other, holder.Name(), holder.Key)
+				r.request, s.name, other, holder.Name(), holder.Key)
 		}
 		if other, node := r.mesh.RoutedElsewhere(s.network.name, p); node != "" {
 			return nil, pod.Errorf(pod.CodeTryAgain,
 				"%s: interface %s: routedPrefixes: %s leads to a pod of node %s; delete that pod, or request another prefix",
-				r.ev, s.name, other, node)
+				r.request, s.name, other, node)
 		}
 		if subnet, name := r.externals.SubnetIn(s.network.name, p); name != "" {
 			return nil, pod.Errorf(pod.CodeAddressInUse,
 				"%s: interface %s: routedPrefixes: %s overlaps %s of external interface %s; request another prefix",
-				r.ev, s.name, p, subnet, name)
+				r.request, s.name, p, subnet, name)
 		}
 	}
 	return prefixes, nil
 }
 
 // subject names an interface of an event in errors; the main interface is the event itself.
-func subject(ev *pod.AddPod, name string) string {
-	if name == ev.Key.IfName {
-		return ev.String()
+func subject(request *pod.Request, name string) string {
+	if name == request.Key.IfName {
+		return request.String()
 	}
-	return ev.String() + ": interface " + name
+	return request.String() + ": interface " + name
 }
 
 // mtu returns the MTU of an interface, which its network and the ring of a memif must permit.
@@ -518,11 +519,11 @@ func (r *resolver) mtu(s spec, q pod.InterfaceRequest) (int, error) {
 	if mtu < least || mtu > most {
 		return 0, pod.Errorf(pod.CodeInvalidAnnotation,
 			"%s: interface %s: MTU %d is not within %d to %d, which network %s allows",
-			r.ev, s.name, mtu, least, most, q.Network)
+			r.request, s.name, mtu, least, most, q.Network)
 	}
 	if s.kind == pod.TypeMemif {
 		if err := s.memif.options.Holds(mtu); err != nil {
-			return 0, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", r.ev, s.name, err)
+			return 0, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", r.request, s.name, err)
 		}
 	}
 	return mtu, nil
@@ -534,18 +535,18 @@ func (r *resolver) mac(s spec, asked netaddr.MAC) (netaddr.MAC, error) {
 		return desired.MACOf(s.object, desired.LinuxEnd), nil
 	}
 	what := ""
-	if s.name != r.ev.Key.IfName {
+	if s.name != r.request.Key.IfName {
 		what = "interface " + s.name + ": "
 	}
 	if r.isGateways(asked) || isDataplanes(asked, s.object) {
 		return netaddr.MAC{}, pod.Errorf(pod.CodeAddressInUse,
 			"%s: %srequested MAC %s is the gateway's or the node's; request another one or none",
-			r.ev, what, asked)
+			r.request, what, asked)
 	}
-	if c := r.connections.holderOfMAC(asked); c != nil && c.Key != r.ev.Key {
+	if c := r.connections.holderOfMAC(asked); c != nil && c.Key != r.request.Key {
 		return netaddr.MAC{}, pod.Errorf(pod.CodeAddressInUse,
 			"%s: %srequested MAC %s is held by %s (%s); request another one or none",
-			r.ev, what, asked, c.Name(), c.Key)
+			r.request, what, asked, c.Name(), c.Key)
 	}
 	return asked, nil
 }
@@ -575,20 +576,20 @@ func isDataplanes(mac netaddr.MAC, object string) bool {
 }
 
 // distinctMACs rejects two interfaces of a pod with the same MAC.
-func distinctMACs(ev *pod.AddPod, specs []spec) error {
+func distinctMACs(request *pod.Request, specs []spec) error {
 	seen := make(map[netaddr.MAC]string)
 	for _, s := range specs {
 		if other, taken := seen[s.mac]; taken {
 			return pod.Errorf(pod.CodeAddressInUse,
 				"%s: interface %s: MAC %s is already used by interface %s; request another one or none",
-				ev, s.name, s.mac, other)
+				request, s.name, s.mac, other)
 		}
 		seen[s.mac] = s.name
 		for _, o := range specs {
 			if isDataplanes(s.mac, o.object) {
 				return pod.Errorf(pod.CodeAddressInUse,
 					"%s: interface %s: MAC %s is already used by the gateway of interface %s; request another one or none",
-					ev, s.name, s.mac, o.name)
+					request, s.name, s.mac, o.name)
 			}
 		}
 	}
@@ -596,14 +597,14 @@ func distinctMACs(ev *pod.AddPod, specs []spec) error {
 }
 
 // distinctAddresses rejects two interfaces of a pod with the same address on a network.
-func distinctAddresses(ev *pod.AddPod, specs []spec) error {
+func distinctAddresses(request *pod.Request, specs []spec) error {
 	seen := make(map[string]string)
 	for _, s := range specs {
 		for _, p := range s.addresses.brought {
 			key := s.network.name + " " + p.Addr().String()
 			if other, taken := seen[key]; taken {
 				return pod.Errorf(pod.CodeAddressInUse,
-					"%s: interfaces %s and %s of network %s have the same address %s", ev, other, s.name,
+					"%s: interfaces %s and %s of network %s have the same address %s", request, other, s.name,
 					s.network.name, p.Addr())
 			}
 			seen[key] = s.name
@@ -613,14 +614,14 @@ func distinctAddresses(ev *pod.AddPod, specs []spec) error {
 }
 
 // distinctRouted rejects prefixes behind two interfaces of a pod that overlap.
-func distinctRouted(ev *pod.AddPod, specs []spec) error {
+func distinctRouted(request *pod.Request, specs []spec) error {
 	for at, s := range specs {
 		for _, p := range s.routed {
 			for _, other := range specs[:at] {
 				if other.network.name == s.network.name && slices.ContainsFunc(other.routed, p.Overlaps) {
 					return pod.Errorf(pod.CodeInvalidAnnotation,
-						"%s: interfaces %s and %s of network %s have the same routedPrefixes %s", ev, other.name, s.name,
-						s.network.name, p)
+						"%s: interfaces %s and %s of network %s have the same routedPrefixes %s", request, other.name,
+						s.name, s.network.name, p)
 				}
 			}
 		}
@@ -629,7 +630,7 @@ func distinctRouted(ev *pod.AddPod, specs []spec) error {
 }
 
 // distinctRoles rejects two memifs of a pod with the same role on a direct network.
-func distinctRoles(ev *pod.AddPod, specs []spec) error {
+func distinctRoles(request *pod.Request, specs []spec) error {
 	members := make(pod.DirectMembers)
 	for _, s := range specs {
 		m := s.memif.assigned
@@ -637,14 +638,14 @@ func distinctRoles(ev *pod.AddPod, specs []spec) error {
 			continue
 		}
 		if err := members.Add(s.name, s.network.name, m.Role); err != nil {
-			return ev.Failed(err)
+			return request.Failed(err)
 		}
 	}
 	return nil
 }
 
 // atMostOneDNS rejects two interfaces that request the DNS of their networks.
-func atMostOneDNS(ev *pod.AddPod, specs []spec) error {
+func atMostOneDNS(request *pod.Request, specs []spec) error {
 	var asking []string
 	for _, s := range specs {
 		if !s.dns.IsZero() {
@@ -652,7 +653,7 @@ func atMostOneDNS(ev *pod.AddPod, specs []spec) error {
 		}
 	}
 	if err := pod.AtMostOneDNS(asking); err != nil {
-		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", ev, err)
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %w", request, err)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // must be possible; a network's route is left out where it cannot be, because it is for all pods of the network: the
 // router itself gets no route to itself.
 type routing struct {
-	ev         *pod.AddPod
+	request    *pod.Request
 	specs      []spec
 	interfaces []pod.Interface // of the specs, in the same order
 	siblings   []*pod.Attachment
@@ -27,7 +27,7 @@ func (r *routing) add() error {
 		for _, q := range r.requestedBy(at, s) {
 			if err := r.addRequested(at, q); err != nil {
 				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %s: interface %s: route %s: %w",
-					r.ev, s.source.options, s.name, q, err)
+					r.request, s.source.options, s.name, q, err)
 			}
 		}
 	}
@@ -37,8 +37,8 @@ func (r *routing) add() error {
 		}
 		for _, q := range s.network.custom.Network.Routes {
 			if err := r.addOfNetwork(at, q); err != nil {
-				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: route %s of network %s: %w", r.ev, s.name, q,
-					s.network.name, err)
+				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: route %s of network %s: %w", r.request,
+					s.name, q, s.network.name, err)
 			}
 		}
 	}

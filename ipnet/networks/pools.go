@@ -116,24 +116,24 @@ type choice struct {
 
 // ForPod lists the names of the pools for the pod of an event. For each family the first choice counts that names a
 // pool of the family: the pod, its namespace, the node, and all pools that are enabled and for all namespaces.
-func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
-	asked, err := pod.ParsePools(ev.Annotations)
+func (p *PoolSet) ForPod(request *pod.Request) ([]string, error) {
+	asked, err := pod.ParsePools(request.Annotations)
 	if err != nil {
-		return nil, ev.Failed(err)
+		return nil, request.Failed(err)
 	}
-	if len(ev.Requested.Pools) > 0 {
-		return p.configuredPools(ev)
+	if len(request.Requested.Pools) > 0 {
+		return p.configuredPools(request)
 	}
 	choices := []choice{
 		{"annotation " + pod.AnnotationPools, asked},
-		{"namespace " + ev.ID.Namespace, p.namesFor(ev.ID.Namespace)},
+		{"namespace " + request.ID.Namespace, p.namesFor(request.ID.Namespace)},
 		{"the node", p.ofNode},
 		{"the configuration", p.unrestricted()},
 	}
 	names := []string{} // not nil, which lets the allocator choose
 	for _, family := range p.Families() {
 		for _, c := range choices {
-			chosen, err := p.chosen(ev, c, family)
+			chosen, err := p.chosen(request, c, family)
 			if err != nil {
 				return nil, err
 			}
@@ -144,41 +144,41 @@ func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: no pool of the node is enabled for namespace %q", ev,
-			ev.ID.Namespace)
+		return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: no pool of the node is enabled for namespace %q", request,
+			request.ID.Namespace)
 	}
 	return names, nil
 }
 
 // configuredPools lists the pools that the configuration of an IPAM plugin names. No other pool gives an address.
-func (p *PoolSet) configuredPools(ev *pod.AddPod) ([]string, error) {
+func (p *PoolSet) configuredPools(request *pod.Request) ([]string, error) {
 	names := []string{}
 	for _, family := range p.Families() {
-		chosen, err := p.chosen(ev, choice{"pool of the IPAM configuration", ev.Requested.Pools}, family)
+		chosen, err := p.chosen(request, choice{"pool of the IPAM configuration", request.Requested.Pools}, family)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, chosen...)
 	}
-	for _, asked := range ev.Requested.Addresses {
+	for _, asked := range request.Requested.Addresses {
 		if name := p.Of(asked.Addr()); !slices.Contains(names, name) {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork,
-				"%s: address %s is not in the pools of the IPAM configuration, %v", ev, asked.Addr(), names)
+				"%s: address %s is not in the pools of the IPAM configuration, %v", request, asked.Addr(), names)
 		}
 	}
 	return names, nil
 }
 
 // chosen lists the pools of a family in a choice. A choice that names a pool which the pod may not use is an error.
-func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family netaddr.Family) ([]string, error) {
+func (p *PoolSet) chosen(request *pod.Request, c choice, family netaddr.Family) ([]string, error) {
 	var names []string
 	for _, name := range c.names {
 		pool := p.pool(name)
 		if pool == nil {
-			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: unknown pool %q; known pools: %v", ev, c.from,
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: unknown pool %q; known pools: %v", request, c.from,
 				name, p.unrestricted())
 		}
-		if err := p.Usable(ev, c.from, pool.Node()); err != nil {
+		if err := p.Usable(request, c.from, pool.Node()); err != nil {
 			return nil, err
 		}
 		if netaddr.FamilyOf(pool.Prefix.Addr()) == family {
@@ -190,19 +190,19 @@ func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family netaddr.Family) ([]str
 
 // Usable rejects an address whose pool does not serve the pod. An address outside all pools passes; the allocator
 // rejects it with more detail.
-func (p *PoolSet) Usable(ev *pod.AddPod, from string, a netip.Addr) error {
+func (p *PoolSet) Usable(request *pod.Request, from string, a netip.Addr) error {
 	if pool := p.pool(p.Of(a)); pool != nil && pool.Disabled {
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", ev, from,
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", request, from,
 			pool.Name)
 	}
-	return p.Serves(ev, from, a)
+	return p.Serves(request, from, a)
 }
 
 // Serves rejects an address whose pool is for other namespaces. The pool may be disabled.
-func (p *PoolSet) Serves(ev *pod.AddPod, from string, a netip.Addr) error {
-	if pool := p.pool(p.Of(a)); pool != nil && !pool.Admits(ev.ID.Namespace) {
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", ev, from, pool.Name,
-			ev.ID.Namespace)
+func (p *PoolSet) Serves(request *pod.Request, from string, a netip.Addr) error {
+	if pool := p.pool(p.Of(a)); pool != nil && !pool.Admits(request.ID.Namespace) {
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", request, from, pool.Name,
+			request.ID.Namespace)
 	}
 	return nil
 }

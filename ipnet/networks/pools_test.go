@@ -14,7 +14,7 @@ func TestADisabledPoolOfANamespaceIsNotChosen(t *testing.T) {
 		{Name: "disabled", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Disabled: true, Namespaces: []string{"shop"}},
 		{Name: "all", Prefix: netip.MustParsePrefix("10.2.0.0/16")},
 	}}
-	names, err := set.ForPod(&pod.AddPod{ID: pod.ID{Namespace: "shop", Name: "a"}})
+	names, err := set.ForPod(&pod.Request{ID: pod.ID{Namespace: "shop", Name: "a"}})
 	if err != nil || !slices.Equal(names, []string{"all"}) {
 		t.Errorf("pools %q, %v", names, err)
 	}

@@ -223,11 +223,11 @@ func (t *template) claimed() (memifs []pod.InterfaceRequest) {
 func (t *template) validateClaimed(selected []pod.InterfaceRequest) {
 	var accepted []pod.InterfaceRequest
 	for _, memif := range t.claimed() {
-		ev := &pod.AddPod{
-			Key: pod.Key{IfName: endpoints.MainInterface}, Annotations: t.annotations, Selected: selected,
-			Claimed: append(slices.Clone(accepted), memif),
+		request := &pod.Request{
+			Key: pod.Key{IfName: endpoints.MainInterface}, Annotations: t.annotations,
+			Resolved: pod.Resolved{Selected: selected, Claimed: append(slices.Clone(accepted), memif)},
 		}
-		if _, err := ev.Extra(); err != nil {
+		if _, err := request.Extra(); err != nil {
 			t.say(t.at.With("spec").With("resourceClaims"), err)
 			continue
 		}

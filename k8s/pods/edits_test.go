@@ -105,7 +105,7 @@ func TestEditsAreAppliedWhenTheyArePermitted(t *testing.T) {
 }
 
 // An edit may wait for addresses, or for memory that a client holds: the edits of other pods do not wait for it.
-func TestAnEditThatWaitsDelaysNoOtherPod(t *testing.T) {
+func TestEditsThatWaitDelayNoOtherPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		applied := make(map[string]int)

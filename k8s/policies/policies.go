@@ -225,10 +225,13 @@ func (p *Policies) WithoutClients() []string {
 	return p.withoutClients
 }
 
-func refreshAll[T interface {
+// watched is a type of objects that an informer watches.
+type watched interface {
 	metav1.Object
 	runtime.Object
-}](in *informer.Informer[T], refresh func(key string)) {
+}
+
+func refreshAll[T watched](in *informer.Informer[T], refresh func(key string)) {
 	for _, o := range in.All() {
 		key := o.GetName()
 		if o.GetNamespace() != "" {

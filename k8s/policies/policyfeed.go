@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,15 +18,19 @@ import (
 
 // policyFeed gives the engine the policies of all kinds, as far as they are valid and have room in memory.
 type policyFeed struct {
-	networkPolicy *informer.Informer[*networkingv1.NetworkPolicy]
-	multi         *informer.Informer[*npwg.MultiNetworkPolicy]
-	admin         *informer.Informer[*adminpolicy.AdminNetworkPolicy]
-	baseline      *informer.Informer[*adminpolicy.BaselineAdminNetworkPolicy]
+	kinds []kindOfPolicies
 
 	engine  *policy.Engine
 	invalid map[policy.Ref]string // the errors of a policy, as logged
 	room    *room
 	log     *slog.Logger
+}
+
+// kindOfPolicies is a policiesOf with objects of any type.
+type kindOfPolicies interface {
+	is(policy.Kind) bool
+	refresh(key string)
+	refreshAll(locking)
 }
 
 // newPolicyFeed adds the informers. MultiNetworkPolicies and AdminNetworkPolicies are not installed everywhere.
@@ -36,99 +41,131 @@ func newPolicyFeed(s *shared) *policyFeed {
 		room:    newRoom(policy.MaxNamespaceParts),
 		log:     s.config.Log,
 	}
+	network := &policiesOf[*networkingv1.NetworkPolicy]{
+		feed: f, kind: policy.Network, measure: measureNetwork, withoutRules: withoutNetworkRules,
+		convert: policy.OfNetworkPolicy,
+	}
+	multi := &policiesOf[*npwg.MultiNetworkPolicy]{
+		feed: f, kind: policy.Multi, measure: measureMulti, withoutRules: withoutMultiRules, convert: ofMulti,
+	}
+	admin := &policiesOf[*adminpolicy.AdminNetworkPolicy]{
+		feed: f, kind: policy.Admin, measure: measureAdmin, withoutRules: withoutAdminRules, convert: ofAdmin,
+	}
+	baseline := &policiesOf[*adminpolicy.BaselineAdminNetworkPolicy]{
+		feed: f, kind: policy.Baseline, measure: measureBaseline, withoutRules: withoutBaselineRules,
+		convert: ofBaseline,
+	}
 	g := s.watches
 	c := s.config.Client
-	f.networkPolicy = informer.Add(g, "network policies", c.FullNetworkPolicies(),
+	network.watch = informer.Add(g, "network policies", c.FullNetworkPolicies(),
 		informer.Options[*networkingv1.NetworkPolicy]{
-			Lighten: lightenNetworkPolicy, Changed: s.on(f.refreshNetworkPolicy),
+			Lighten: lightenNetworkPolicy, Changed: s.on(network.refresh),
 		})
-	f.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(),
+	multi.watch = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(),
 		informer.Options[*npwg.MultiNetworkPolicy]{
-			Optional: true, Lighten: lightenMulti, Changed: s.on(f.refreshMulti),
+			Optional: true, Lighten: lightenMulti, Changed: s.on(multi.refresh),
 		})
-	f.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(),
+	admin.watch = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(),
 		informer.Options[*adminpolicy.AdminNetworkPolicy]{
-			Optional: true, Lighten: lightenAdmin, Changed: s.on(f.refreshAdmin),
+			Optional: true, Lighten: lightenAdmin, Changed: s.on(admin.refresh),
 		})
-	f.baseline = informer.Add(g, "baseline admin network policies", c.BaselineAdminNetworkPolicies(),
+	baseline.watch = informer.Add(g, "baseline admin network policies", c.BaselineAdminNetworkPolicies(),
 		informer.Options[*adminpolicy.BaselineAdminNetworkPolicy]{
-			Optional: true, Lighten: lightenBaseline, Changed: s.on(f.refreshBaseline),
+			Optional: true, Lighten: lightenBaseline, Changed: s.on(baseline.refresh),
 		})
+	f.kinds = []kindOfPolicies{network, multi, admin, baseline}
 	return f
 }
 
 // refreshAll gives the engine all policies.
 func (f *policyFeed) refreshAll(locked locking) {
-	refreshAll(f.networkPolicy, locked(f.refreshNetworkPolicy))
-	refreshAll(f.multi, locked(f.refreshMulti))
-	refreshAll(f.admin, locked(f.refreshAdmin))
-	refreshAll(f.baseline, locked(f.refreshBaseline))
+	for _, k := range f.kinds {
+		k.refreshAll(locked)
+	}
 }
 
-func (f *policyFeed) refreshNetworkPolicy(key string) {
-	id := policy.Ref{Kind: policy.Network, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
-	o, known := f.networkPolicy.One(key)
-	if !known {
-		f.drop(id)
-		return
-	}
-	over := f.reserve(id, o, policy.MeasureNetworkPolicy(&o.Spec, ""))
-	if !over.IsZero() {
-		o = withoutNetworkRules(o, over)
-	}
-	converted, err := policy.OfNetworkPolicy(o)
-	f.putSized(converted, oversizeOf(o), err)
+// policiesOf are the policies of one kind.
+type policiesOf[T watched] struct {
+	feed         *policyFeed
+	kind         policy.Kind
+	watch        *informer.Informer[T]
+	measure      func(T) policy.Measure
+	withoutRules func(T, policy.Oversize) T
+	convert      func(T) (policy.Policy, error) // with an error, what is invalid denies
 }
 
-func (f *policyFeed) refreshMulti(key string) {
-	id := policy.Ref{Kind: policy.Multi, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
-	o, known := f.multi.One(key)
+func (ps *policiesOf[T]) is(kind policy.Kind) bool { return ps.kind == kind }
+
+func (ps *policiesOf[T]) refreshAll(locked locking) { refreshAll(ps.watch, locked(ps.refresh)) }
+
+// refresh gives the engine the policy of a key.
+func (ps *policiesOf[T]) refresh(key string) {
+	id := refOf(ps.kind, key)
+	o, known := ps.watch.One(key)
 	if !known {
-		f.drop(id)
+		ps.feed.drop(id)
 		return
 	}
-	over := f.reserve(id, o, policy.MeasureNetworkPolicy(&o.Spec, o.Annotations[policy.AnnotationFor]))
+	over := ps.feed.reserve(id, o, ps.measure(o))
 	if !over.IsZero() {
-		o = withoutMultiRules(o, over)
+		o = ps.withoutRules(o, over)
 	}
+	converted, err := ps.convert(o)
+	ps.feed.putSized(converted, oversizeOf(o), err)
+}
+
+// refOf names a policy by its key, "name" or "namespace/name".
+func refOf(kind policy.Kind, key string) policy.Ref {
+	namespace, name, has := strings.Cut(key, "/")
+	if !has {
+		return policy.Ref{Kind: kind, Name: key}
+	}
+	return policy.Ref{Kind: kind, Namespace: namespace, Name: name}
+}
+
+// keyOf returns the key of a policy.
+func keyOf(id policy.Ref) string {
+	if id.Namespace == "" {
+		return id.Name
+	}
+	return id.Namespace + "/" + id.Name
+}
+
+func measureNetwork(o *networkingv1.NetworkPolicy) policy.Measure {
+	return policy.MeasureNetworkPolicy(&o.Spec, "")
+}
+
+func measureMulti(o *npwg.MultiNetworkPolicy) policy.Measure {
+	return policy.MeasureNetworkPolicy(&o.Spec, o.Annotations[policy.AnnotationFor])
+}
+
+func measureAdmin(o *adminpolicy.AdminNetworkPolicy) policy.Measure {
+	return policy.MeasureAdmin(&o.Spec)
+}
+
+func measureBaseline(o *adminpolicy.BaselineAdminNetworkPolicy) policy.Measure {
+	return policy.MeasureBaseline(&o.Spec)
+}
+
+func ofMulti(o *npwg.MultiNetworkPolicy) (policy.Policy, error) {
 	converted, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
 	if _, isOfAll := o.Annotations[annotationAllNetworks]; isOfAll {
 		converted.AllNetworks = true
 	}
-	f.putSized(converted, oversizeOf(o), because(err, id, o.Unreadable))
+	return converted, because(err, converted.Ref, o.Unreadable)
 }
 
-func (f *policyFeed) refreshAdmin(name string) {
-	id := policy.Ref{Kind: policy.Admin, Name: name}
-	o, known := f.admin.One(name)
-	if !known {
-		f.drop(id)
-		return
-	}
-	over := f.reserve(id, o, policy.MeasureAdmin(&o.Spec))
-	if !over.IsZero() {
-		o = withoutAdminRules(o, over)
-	}
+func ofAdmin(o *adminpolicy.AdminNetworkPolicy) (policy.Policy, error) {
 	converted, err := policy.OfAdminNetworkPolicy(&adminv1.AdminNetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
-	f.putSized(converted, oversizeOf(o), because(err, id, o.Unreadable))
+	return converted, because(err, converted.Ref, o.Unreadable)
 }
 
-func (f *policyFeed) refreshBaseline(name string) {
-	id := policy.Ref{Kind: policy.Baseline, Name: name}
-	o, known := f.baseline.One(name)
-	if !known {
-		f.drop(id)
-		return
-	}
-	over := f.reserve(id, o, policy.MeasureBaseline(&o.Spec))
-	if !over.IsZero() {
-		o = withoutBaselineRules(o, over)
-	}
+func ofBaseline(o *adminpolicy.BaselineAdminNetworkPolicy) (policy.Policy, error) {
 	converted, err := policy.OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{
 		ObjectMeta: o.ObjectMeta,
 		Spec:       o.Spec,
 	})
-	f.putSized(converted, oversizeOf(o), because(err, id, o.Unreadable))
+	return converted, because(err, converted.Ref, o.Unreadable)
 }
 
 // putSized gives a policy to the engine. What replaces the rules of an oversize policy is no fault of its author: the
@@ -154,16 +191,10 @@ func (f *policyFeed) reserve(id policy.Ref, o metav1.Object, size policy.Measure
 // refreshEach gives policies to the engine for which there is room now, or is not any more.
 func (f *policyFeed) refreshEach(list []policy.Ref) {
 	for _, id := range list {
-		key := policy.ID{Namespace: id.Namespace, Name: id.Name}.String()
-		switch id.Kind {
-		case policy.Network:
-			f.refreshNetworkPolicy(key)
-		case policy.Multi:
-			f.refreshMulti(key)
-		case policy.Admin:
-			f.refreshAdmin(id.Name)
-		case policy.Baseline:
-			f.refreshBaseline(id.Name)
+		for _, k := range f.kinds {
+			if k.is(id.Kind) {
+				k.refresh(keyOf(id))
+			}
 		}
 	}
 }

@@ -13,7 +13,7 @@ func TestTheModeDefinesWhetherWeftCreatesTheMainInterface(t *testing.T) {
 		ModeChained:  false,
 		ModeIPAM:     false,
 	} {
-		ev := AddPod{Key: Key{"weft", "c", "eth0"}, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Mode: mode}
+		ev := Request{Key: Key{"weft", "c", "eth0"}, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Mode: mode}
 		if err := ev.Validate(); err != nil || ev.HasMain() != has {
 			t.Errorf("mode %q: error %v, main %t", mode, err, ev.HasMain())
 		}
@@ -21,7 +21,7 @@ func TestTheModeDefinesWhetherWeftCreatesTheMainInterface(t *testing.T) {
 }
 
 func TestAnUnknownModeIsRejected(t *testing.T) {
-	ev := AddPod{Key: Key{"weft", "c", "eth0"}, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Mode: "bridge"}
+	ev := Request{Key: Key{"weft", "c", "eth0"}, Netns: Netns{Path: "/run/netns/a", Inode: 1}, Mode: "bridge"}
 	var e *Error
 	if err := ev.Validate(); !errors.As(err, &e) || e.Code != CodeInvalidConfig {
 		t.Errorf("error %v", err)
@@ -30,7 +30,7 @@ func TestAnUnknownModeIsRejected(t *testing.T) {
 
 func TestTheAnnotationsOfAnEventAreParsedOnce(t *testing.T) {
 	for text, want := range map[string]int{"m1/memif, t1/tap": 2, "no type": 0} {
-		ev := &AddPod{Key: Key{IfName: "eth0"}, Annotations: map[string]string{AnnotationCustom: text}}
+		ev := &Request{Key: Key{IfName: "eth0"}, Annotations: map[string]string{AnnotationCustom: text}}
 		first, firstErr := ev.Extra()
 		ev.Annotations[AnnotationCustom] = "t2/tap, t3/tap, t4/tap"
 		again, againErr := ev.Extra()
