@@ -3,6 +3,7 @@ package podmanager
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/weftnet/weft/pod"
 )
@@ -12,6 +13,7 @@ type call struct {
 	pod    string // and its interface; "": not known
 	ended  context.Context
 	cancel context.CancelCauseFunc
+	until  time.Time // when it stops to wait for addresses; zero: it has not waited yet
 }
 
 // newCall returns a call that ends with ctx, or if it is cancelled.
@@ -33,7 +35,10 @@ var (
 // await waits until the addresses that an ADD lacked may be there. It returns nil if the ADD can be repeated, else the
 // error of the ADD.
 func (m *Manager) await(ctx context.Context, c *call, ev *pod.AddPod, lacked error) error {
-	ctx, cancel := context.WithCancel(ctx)
+	if c.until.IsZero() {
+		c.until = time.Now().Add(m.config.RefillTime)
+	}
+	ctx, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
 	defer context.AfterFunc(c.ended, cancel)()
 	err := m.config.Refiller.Refill(ctx, ev, lacked)

@@ -177,3 +177,28 @@ func TestNewerSandboxEndsTheWaitOfAnOlderOne(t *testing.T) {
 	}
 	w.want(t, "c2")
 }
+
+// A pod with several new networks lacks an address of one network after the other.
+func TestWaitsOfAnADDHaveOneDeadline(t *testing.T) {
+	n := newNode(t)
+	n.onConnect = func(context.Context, *pod.AddPod) error { return errNoBlock }
+	n.cluster.refillable = func(err error) bool { return errors.Is(err, errNoBlock) }
+	var deadlines []time.Time
+	n.cluster.refill = func(ctx context.Context, _ *pod.AddPod, refused error) error {
+		deadline, _ := ctx.Deadline()
+		if deadlines = append(deadlines, deadline); len(deadlines) == 5 {
+			return refused
+		}
+		return nil
+	}
+	began := time.Now()
+	n.refusedAdd(t, addOf("c1", "/run/netns/a"))
+	if len(deadlines) != 5 {
+		t.Fatalf("%d waits, want 5", len(deadlines))
+	}
+	for i, d := range deadlines {
+		if !d.Equal(deadlines[0]) || d.Before(began.Add(15*time.Second)) {
+			t.Errorf("wait %d has the deadline %s, want the one of the first wait, %s", i, d, deadlines[0])
+		}
+	}
+}
