@@ -131,6 +131,23 @@ func TestADDAfterARestartDuringTheWaitForABlockSucceeds(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
+func TestAgentStopsAtOnceWhileAPodWaitsForABlock(t *testing.T) {
+	l, requests, a, ended := waitingLab(t)
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if cut := l.logged("calls in progress cut off"); len(cut) > 0 {
+		t.Errorf("the agent waited for the ADD for the whole %s: %s", drainTime, cut)
+	}
+	if output := within(t, time.Minute, ended); !strings.Contains(output, `"code": 11`) {
+		t.Errorf("output of the ADD: %s", output)
+	}
+	requests.refused.Store(false)
+	l.start()
+	l.cni("ADD", a, nil)
+	l.cni("DEL", a, nil)
+}
+
 func TestPodsThatWaitForABlockShareOneRequest(t *testing.T) {
 	l, requests, a, ended := waitingLab(t)
 	pods := []*node.Pod{}

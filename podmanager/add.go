@@ -32,7 +32,7 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	defer m.underWay(key, c)()
 	asked.Cancelled = c.err
 	asked.Began = time.Now()
-	asked.Refused = m.prepare(ctx, req, asked)
+	asked.Refused = m.prepareUntil(ctx, c, req, asked)
 	ev, rec, err := m.connect(ctx, c, asked)
 	if err == nil {
 		err = withCode(m.assign(ctx, ev), pod.CodeTryAgain, "%s", ev)
@@ -72,6 +72,17 @@ func (m *Manager) connect(ctx context.Context, c *call, asked *pod.AddPod) (*pod
 			return &attempt, rec, err
 		}
 	}
+}
+
+// prepareUntil prepares the event of a call until the call is cancelled.
+func (m *Manager) prepareUntil(ctx context.Context, c *call, req *weftv1.AddRequest, ev *pod.AddPod) error {
+	ctx, end := c.bound(ctx)
+	defer end()
+	err := m.prepare(ctx, req, ev)
+	if cause := c.err(); err != nil && cause != nil {
+		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled while it was prepared: %w", ev, cause)
+	}
+	return err
 }
 
 // prepare collects and checks all inputs of the event before it is queued.

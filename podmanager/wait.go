@@ -26,10 +26,21 @@ func newCall(ctx context.Context, ev *pod.AddPod) *call {
 // err returns why the call is cancelled, or nil.
 func (c *call) err() error { return context.Cause(c.ended) }
 
+// bound returns ctx, which then also ends when the call is cancelled.
+func (c *call) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.ended, func() { cancel(c.err()) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // Reasons to cancel an ADD.
 var (
 	errDeleted  = errors.New("a DEL for it arrived")
 	errReplaced = errors.New("the pod has a newer sandbox")
+	errStopping = errors.New("the agent stops")
 )
 
 // await waits until the addresses that an ADD lacked may be there. It returns nil if the ADD can be repeated, else the
@@ -38,9 +49,10 @@ func (m *Manager) await(ctx context.Context, c *call, ev *pod.AddPod, lacked err
 	if c.until.IsZero() {
 		c.until = time.Now().Add(m.config.RefillTime)
 	}
+	ctx, end := c.bound(ctx)
+	defer end()
 	ctx, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
-	defer context.AfterFunc(c.ended, cancel)()
 	err := m.config.Refiller.Refill(ctx, ev, lacked)
 	if cause := c.err(); cause != nil {
 		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled while it waited for addresses: %w", ev, cause)

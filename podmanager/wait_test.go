@@ -202,3 +202,33 @@ func TestWaitsOfAnADDHaveOneDeadline(t *testing.T) {
 		}
 	}
 }
+
+func TestEndOfWaitsEndsTheWaitForAddressesAndThoseToCome(t *testing.T) {
+	w := newWaiter(t)
+	reply := w.adds(t, addOf("c1", "/run/netns/a"))
+	waits := soon(t, "the wait", w.begun)
+	w.EndWaits()
+	soon(t, "the end of the wait", waits.Done())
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "the agent stops")
+	wantError(t, soon(t, "a later ADD", w.adds(t, addOf("c2", "/run/netns/b"))).GetError(), pod.CodeTryAgain,
+		"the agent stops")
+	w.want(t)
+}
+
+// The inputs of an ADD may come from an API server that hangs.
+func TestEndOfWaitsEndsThePreparationOfAnADD(t *testing.T) {
+	w := newWaiter(t)
+	begun := make(chan context.Context, 1)
+	w.cluster.annotations = func(ctx context.Context, _ pod.ID) (map[string]string, string, error) {
+		begun <- ctx
+		<-ctx.Done()
+		return nil, "", ctx.Err()
+	}
+	req := addOf("c1", "/run/netns/a")
+	req.HasAnnotations = false
+	reply := w.adds(t, req)
+	soon(t, "the preparation", begun)
+	w.EndWaits()
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "the agent stops")
+	w.want(t)
+}
