@@ -326,6 +326,7 @@ func (a *Agent) podConfig() podmanager.Config {
 		c.Watch = a.cluster.member.Inputs()
 		c.Claims = a.cluster.member.Inputs()
 		c.Refiller = a.cluster.member.Inputs()
+		c.RefillTime = a.config.Kubernetes.BlockWait
 	}
 	if a.devices.manager != nil {
 		c.Devices = a.devices.manager

@@ -57,6 +57,7 @@ func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
 		Log:         a.log.With("component", "packets"),
 		Stopping:    ctx.Done(),
 	}))
+	defer context.AfterFunc(ctx, a.pods.EndWaits)() // else they last as long as the stop of the server may
 	return a.socket.listenAndServe(ctx, server)
 }
 

@@ -81,7 +81,7 @@ func (s *socket) listenAndServe(ctx context.Context, server *grpc.Server) error 
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		stop(server)
+		s.stop(server)
 	}()
 	err = server.Serve(listener)
 	if ctx.Err() == nil {
@@ -92,8 +92,11 @@ func (s *socket) listenAndServe(ctx context.Context, server *grpc.Server) error 
 }
 
 // stop lets calls in progress end for drainTime; streams (weftctl events -f) never end by themselves.
-func stop(server *grpc.Server) {
-	cut := time.AfterFunc(drainTime, server.Stop)
+func (s *socket) stop(server *grpc.Server) {
+	cut := time.AfterFunc(drainTime, func() {
+		s.log.Warn("calls in progress cut off", "after", drainTime)
+		server.Stop()
+	})
 	defer cut.Stop()
 	server.GracefulStop()
 }

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // budgetRequests is how many requests without an answer the whole command waits for.
@@ -97,20 +95,13 @@ func (b *bundle) incomplete() error {
 const standardOutput = "-"
 
 // write creates the archive as a file that only its owner can read.
-func (b *bundle) write(ctx context.Context, path string) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("bundle: %s exists; choose another --write", path)
-	}
+func (b *bundle) write(ctx context.Context, path string) error {
+	f, err := createFile(path, false)
 	if err != nil {
 		return fmt.Errorf("bundle: %w", err)
 	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(path)
-		}
-	}()
-	return b.writeTo(ctx, f)
+	err = b.writeTo(ctx, f)
+	return errors.Join(err, f.finish(err == nil))
 }
 
 // writeTo writes the archive. A failed part is recorded in errors.txt and does not stop it.

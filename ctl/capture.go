@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -58,7 +57,7 @@ from the view of the pod. The capture ends at --count, after --for (at most 1h),
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&file, "write", "w", "", "file to write; - is the standard output")
+	flags.StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output")
 	flags.StringVar(&req.Direction, "direction", "both", "packets that the pod receives (rx), sends (tx), or both")
 	flags.Uint64Var(&req.Count, "count", 0, "end after this number of packets; 0 is no limit")
 	flags.DurationVar(&duration, "for", 5*time.Minute, "end after this time, at most 1h")
@@ -117,7 +116,7 @@ func (c *client) capture(cmd *cobra.Command, req *operatorv1.CaptureRequest, fil
 type captureFile struct {
 	stdout io.Writer
 	name   string
-	file   *os.File // nil: the standard output
+	file   *newFile // nil: the standard output
 	writer *pcapgo.NgWriter
 	start  *operatorv1.CaptureStart
 	end    *operatorv1.CaptureEnd // or what is known so far
@@ -151,7 +150,7 @@ func (f *captureFile) receive(stream grpc.ServerStreamingClient[operatorv1.Captu
 func (f *captureFile) open(start *operatorv1.CaptureStart, source string) (err error) {
 	out := f.stdout
 	if f.name != "-" {
-		if f.file, err = os.OpenFile(f.name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
+		if f.file, err = createFile(f.name, true); err != nil {
 			return err
 		}
 		out = f.file
@@ -208,7 +207,7 @@ func (f *captureFile) close() (err error) {
 		err = errors.Join(err, f.writer.Flush())
 	}
 	if f.file != nil {
-		err = errors.Join(err, f.file.Close())
+		err = errors.Join(err, f.file.finish(true))
 	}
 	return err
 }

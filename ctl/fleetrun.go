@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -158,16 +157,21 @@ func (r *remote) run(ctx context.Context, node fleet.Node, out, failures io.Writ
 	return err
 }
 
+// wholeFiles are the commands whose file is of no use before it is complete. The file of others grows.
+var wholeFiles = []string{"bundle", "profile"}
+
 // passThrough runs the command on one node, with its output and its exit code.
-func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
+func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) (err error) {
+	a := answer{node: node.Name}
 	out := r.out
-	if file, index := r.outputFile(cmd); file != "" {
+	grows := !slices.Contains(wholeFiles, pathOf(cmd))
+	if path, index := r.outputFile(cmd); path != "" {
 		r.line[index] = "--write=-"
-		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
-			return err
+		f, failed := createFile(path, grows)
+		if failed != nil {
+			return failed
 		}
-		defer f.Close()
+		defer func() { err = errors.Join(err, f.finish(grows || a.answered())) }()
 		out = f
 	}
 	if isTerminal(out) {
@@ -175,12 +179,13 @@ func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
 		defer screen.flush()
 		out = screen
 	}
-	a := answer{node: node.Name}
 	a.failure = r.run(cmd.Context(), node, out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
 	text := strings.TrimSpace(a.err.String())
 	switch {
-	case r.kind == streams && ended(cmd.Context()): // an interrupt ends a stream
+	case r.kind == streams && grows && ended(cmd.Context()): // an interrupt ends a stream
 		return nil
+	case errors.As(a.failure, new(exec.OutputError)):
+		return a.failure
 	case !a.answered():
 		return fmt.Errorf("node %s did not answer: %s", node.Name, a.reason())
 	case a.failure == nil && text != "":

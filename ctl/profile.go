@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 )
 
@@ -69,14 +68,14 @@ func profileCommand(c *client) *cobra.Command {
 				_, err = c.out.Write(body)
 				return err
 			}
-			if err := renameio.WriteFile(file, body, 0o600, renameio.IgnoreUmask()); err != nil {
+			if err := writeFile(file, body); err != nil {
 				return fmt.Errorf("profile %s: %w", args[0], err)
 			}
 			c.printf("%d bytes written to %s\n", len(body), file)
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, replaced if it exists; - is the standard output")
+	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output")
 	cmd.Flags().DurationVar(&duration, "duration", 10*time.Second, "time of a CPU profile, 1s to 2m")
 	return cmd
 }

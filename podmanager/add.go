@@ -26,7 +26,7 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	defer c.cancel(nil)
 	m.cancelOlder(&asked.Request, errReplaced)
 	defer m.underWay(key, c)()
-	c.prepare(func() error { return m.prepare(ctx, req, asked) })
+	c.prepare(ctx, func(ctx context.Context) error { return m.prepare(ctx, req, asked) })
 	ev, rec, err := handle(ctx, m.attempts, c, func(a pod.Attempt) *pod.AddPod {
 		ev := *asked
 		ev.Attempt = a

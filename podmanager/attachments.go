@@ -15,6 +15,8 @@ type attachments struct {
 	mu   sync.Mutex
 	pods map[pod.Key]*record
 	adds map[pod.Key][]*call // ADD calls under way
+
+	stopping bool // ADDs do not wait any more
 }
 
 // record is the state of one attachment. An attachment that awaits addresses counts as complete:
@@ -110,6 +112,9 @@ func (s *attachments) underWay(key pod.Key, c *call) (ended func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.adds[key] = append(s.adds[key], c)
+	if s.stopping {
+		c.cancel(errStopping)
+	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -127,6 +132,18 @@ func (s *attachments) CancelAdds(key pod.Key) {
 	defer s.mu.Unlock()
 	for _, c := range s.adds[key] {
 		c.cancel(errDeleted)
+	}
+}
+
+// EndWaits cancels all ADDs that wait, also later ones, because the agent stops: nothing serves them any more.
+func (s *attachments) EndWaits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = true
+	for _, calls := range s.adds {
+		for _, c := range calls {
+			c.cancel(errStopping)
+		}
 	}
 }
 

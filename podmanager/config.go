@@ -1,6 +1,7 @@
 package podmanager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -81,8 +82,8 @@ type IPAMClaims interface {
 type Refiller interface {
 	// Refillable reports whether Refill may help an ADD that failed with an error. The loop calls it.
 	Refillable(refused error) bool
-	// Refill requests more addresses after an ADD failed with refused, and waits for them. It returns nil if the ADD
-	// can be retried, else the error of the ADD.
+	// Refill requests more addresses after an ADD failed with refused, and waits for them until ctx ends. It returns nil
+	// if the ADD can be retried, else the error of the ADD.
 	Refill(ctx context.Context, request *pod.Request, refused error) error
 }
 
@@ -121,6 +122,8 @@ type Config struct {
 
 	// Observe receives the outcomes of attachments. It must not block the loop or the runtime. Default: ignored.
 	Observe func(Outcome)
+
+	RefillTime time.Duration // how long an ADD waits for addresses of all its networks; default 15 s
 
 	Grace time.Duration // minimum age for a GC; default 30 s, negative: none
 	Now   func() time.Time
@@ -198,6 +201,7 @@ func (c Config) withDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(Outcome) {}
 	}
+	c.RefillTime = cmp.Or(c.RefillTime, 15*time.Second)
 	if c.Grace == 0 {
 		c.Grace = defaultGrace
 	}

@@ -29,7 +29,9 @@ func (e *Edits) Apply(ctx context.Context, id pod.ID, annotations map[string]str
 	c := newCall(ctx, request)
 	defer c.cancel(nil)
 	defer e.attachments.underWay(a.Key, c)()
-	c.prepare(func() error { return e.prepare(ctx, a, request, e.claims.reader(ctx, a.Pod)) })
+	c.prepare(ctx, func(ctx context.Context) error {
+		return e.prepare(ctx, a, request, e.claims.reader(ctx, a.Pod))
+	})
 	ev, err := e.change(ctx, c)
 	if err != nil {
 		e.log.Warn("interfaces of the pod not changed", "pod", a.Pod.String(), "container", a.Key.ContainerID,

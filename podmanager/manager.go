@@ -26,7 +26,7 @@ func New(config Config) *Manager {
 		config:      config,
 		gate:        gate{config.Admission},
 		inputs:      newInputs(config),
-		attempts:    attempts{loop: config.Loop, refiller: config.Refiller},
+		attempts:    attempts{loop: config.Loop, refiller: config.Refiller, refillTime: config.RefillTime},
 		claims:      claims{objects: config.Claims, log: config.Log},
 		outcomes:    outcomes{config.Observe},
 	}

@@ -15,6 +15,7 @@ type call struct {
 	attempt pod.Attempt // how the first event begins
 	ended   context.Context
 	cancel  context.CancelCauseFunc
+	until   time.Time // when it stops to wait for addresses; zero: it has not waited yet
 }
 
 // newCall returns a call that ends with ctx, or if it is cancelled.
@@ -25,25 +26,43 @@ func newCall(ctx context.Context, request *pod.Request) *call {
 	return c
 }
 
-// prepare completes the request by a function. The event is refused with its error.
-func (c *call) prepare(complete func() error) {
+// prepare completes the request by a function, until the call is cancelled. The event is refused with its error.
+func (c *call) prepare(ctx context.Context, complete func(context.Context) error) {
+	ctx, end := c.bound(ctx)
+	defer end()
 	c.attempt.Began = time.Now()
-	c.attempt.Refused = complete()
+	err := complete(ctx)
+	if cause := c.err(); err != nil && cause != nil {
+		err = pod.Errorf(pod.CodeTryAgain, "%s: cancelled while it was prepared: %w", c.request, cause)
+	}
+	c.attempt.Refused = err
 }
 
 // err returns why the call is cancelled, or nil.
 func (c *call) err() error { return context.Cause(c.ended) }
 
+// bound returns ctx, which then also ends when the call is cancelled.
+func (c *call) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.ended, func() { cancel(c.err()) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // Reasons to cancel an ADD.
 var (
 	errDeleted  = errors.New("a DEL for it arrived")
 	errReplaced = errors.New("the pod has a newer sandbox")
+	errStopping = errors.New("the agent stops")
 )
 
 // attempts handle the events of calls in the loop.
 type attempts struct {
-	loop     Loop
-	refiller Refiller
+	loop       Loop
+	refiller   Refiller
+	refillTime time.Duration // how long a call waits for addresses of all its networks
 }
 
 // attempted is an event of a call.
@@ -86,9 +105,13 @@ func handle[E attempted](
 // await waits until the addresses that a call lacked may be there. It returns nil if the event can be repeated, else
 // the error of the call.
 func (a attempts) await(ctx context.Context, c *call, lacked error) error {
-	ctx, cancel := context.WithCancel(ctx)
+	if c.until.IsZero() {
+		c.until = time.Now().Add(a.refillTime)
+	}
+	ctx, end := c.bound(ctx)
+	defer end()
+	ctx, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
-	defer context.AfterFunc(c.ended, cancel)()
 	err := a.refiller.Refill(ctx, c.request, lacked)
 	if cause := c.err(); cause != nil {
 		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled while it waited for addresses: %w", c.request, cause)

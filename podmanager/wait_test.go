@@ -177,3 +177,58 @@ func TestNewerSandboxEndsTheWaitOfAnOlderOne(t *testing.T) {
 	}
 	w.want(t, "c2")
 }
+
+// A pod with several new networks lacks an address of one network after the other.
+func TestWaitsOfAnADDHaveOneDeadline(t *testing.T) {
+	n := newNode(t)
+	n.onConnect = func(context.Context, *pod.AddPod) error { return errNoBlock }
+	n.cluster.refillable = func(err error) bool { return errors.Is(err, errNoBlock) }
+	var deadlines []time.Time
+	n.cluster.refill = func(ctx context.Context, _ *pod.Request, refused error) error {
+		deadline, _ := ctx.Deadline()
+		if deadlines = append(deadlines, deadline); len(deadlines) == 5 {
+			return refused
+		}
+		return nil
+	}
+	began := time.Now()
+	n.refusedAdd(t, addOf("c1", "/run/netns/a"))
+	if len(deadlines) != 5 {
+		t.Fatalf("%d waits, want 5", len(deadlines))
+	}
+	for i, d := range deadlines {
+		if !d.Equal(deadlines[0]) || d.Before(began.Add(15*time.Second)) {
+			t.Errorf("wait %d has the deadline %s, want the one of the first wait, %s", i, d, deadlines[0])
+		}
+	}
+}
+
+func TestEndOfWaitsEndsTheWaitForAddressesAndThoseToCome(t *testing.T) {
+	w := newWaiter(t)
+	reply := w.adds(t, addOf("c1", "/run/netns/a"))
+	waits := soon(t, "the wait", w.begun)
+	w.EndWaits()
+	soon(t, "the end of the wait", waits.Done())
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "the agent stops")
+	wantError(t, soon(t, "a later ADD", w.adds(t, addOf("c2", "/run/netns/b"))).GetError(), pod.CodeTryAgain,
+		"the agent stops")
+	w.want(t)
+}
+
+// The inputs of an ADD may come from an API server that hangs.
+func TestEndOfWaitsEndsThePreparationOfAnADD(t *testing.T) {
+	w := newWaiter(t)
+	begun := make(chan context.Context, 1)
+	w.cluster.annotations = func(ctx context.Context, _ pod.ID) (map[string]string, string, error) {
+		begun <- ctx
+		<-ctx.Done()
+		return nil, "", ctx.Err()
+	}
+	req := addOf("c1", "/run/netns/a")
+	req.HasAnnotations = false
+	reply := w.adds(t, req)
+	soon(t, "the preparation", begun)
+	w.EndWaits()
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "the agent stops")
+	w.want(t)
+}

@@ -17,7 +17,6 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/netaddr"
-	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -36,6 +35,7 @@ type Blocks struct {
 	BlocksConfig
 
 	keeper    *blocks.Keeper
+	waits     blockWaits
 	publisher *blocks.Publisher
 	changed   chan struct{}       // holds a token if the blocks of the node changed
 	taken     chan recovery.Taken // blocks that another node owns while pods of this node use them
@@ -44,9 +44,8 @@ type Blocks struct {
 // BlocksConfig has the dependencies of the blocks of a node.
 type BlocksConfig struct {
 	Node       string
-	OfPools    bool          // pods' main addresses come from the cluster's pools
-	Required   bool          // pods cannot be served without a block
-	Wait       time.Duration // of an ADD for a block
+	OfPools    bool // pods' main addresses come from the cluster's pools
+	Required   bool // pods cannot be served without a block
 	Cluster    *nodeview.Cluster
 	Networks   *networks.Networks
 	State      *statefile.File
@@ -89,6 +88,7 @@ func NewBlocks(c BlocksConfig, store *client.BlockStore) (*Blocks, error) {
 		Keep:     bs.keep,
 		Log:      bs.Log.With("component", "blocks"),
 	})
+	bs.waits = blockWaits{keeper: bs.keeper, failure: bs.Cluster.Failure}
 	bs.publisher = &blocks.Publisher{
 		Store: store, Node: bs.Node, Blocks: bs.keeper.Blocks, Usage: local.Usage, Allocations: bs.allocations,
 		Log: bs.Log.With("component", "blocks"),
@@ -232,6 +232,8 @@ func (bs *Blocks) Refillable(refused error) bool {
 // Refill claims the address that an ADD could not get: another block if none is free, or a static address that is in no
 // block of this node. It returns nil if the ADD can be retried, else the error of the ADD.
 func (bs *Blocks) Refill(ctx context.Context, request *pod.Request, refused error) error {
+	ctx, cancel := bs.waits.bounded(ctx)
+	defer cancel()
 	var exhausted ipam.ErrExhausted
 	var elsewhere ipam.ErrOutside
 	switch {
@@ -242,10 +244,6 @@ func (bs *Blocks) Refill(ctx context.Context, request *pod.Request, refused erro
 	}
 	return refused
 }
-
-// awayWait is the longest wait of an ADD for a block of addresses while the API server does not answer. The runtime
-// retries.
-const awayWait = 3 * time.Second
 
 // refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the
 // ADD.
@@ -264,13 +262,13 @@ func (bs *Blocks) refillPool(
 		return refused
 	}
 	began := time.Now()
-	err := bs.need(ctx, wanted, exhausted.Cooling > 0)
+	err := bs.waits.need(ctx, wanted, exhausted)
 	if err == nil {
 		return nil
 	}
 	bs.Log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
 	switch {
-	case bs.isExhausted(wanted) && exhausted.Cooling == 0:
+	case bs.waits.isExhausted(wanted) && exhausted.Cooling == 0:
 		return pod.Errorf(pod.CodePoolExhausted,
 			"%s: pool exhausted: all blocks of %s are claimed, and this node has no free address%s; "+
 				"delete pods, add an IPPool, or give the network larger cidrs", request, sizesOf(wanted),
@@ -282,37 +280,6 @@ func (bs *Blocks) refillPool(
 			time.Since(began).Round(100*time.Millisecond), err)
 	}
 	return refused
-}
-
-// need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it.
-// The pods that wait share one claim.
-func (bs *Blocks) need(ctx context.Context, wanted []blocks.PoolCIDR, once bool) error {
-	limit := bs.Wait
-	if bs.Cluster.Failure() != nil {
-		limit = min(limit, awayWait)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	pauses := retry.Pauses(50*time.Millisecond, time.Second)
-	for {
-		err := bs.keeper.Need(ctx, wanted...)
-		if err == nil || once || bs.isExhausted(wanted) || bs.isFull(wanted) {
-			return err
-		}
-		if retry.Pause(ctx, pauses.NextBackOff()) != nil {
-			return err
-		}
-	}
-}
-
-// isFull reports whether this node may have no further block of the pools: to wait for one is in vain.
-func (bs *Blocks) isFull(wanted []blocks.PoolCIDR) bool {
-	return !slices.ContainsFunc(wanted, func(p blocks.PoolCIDR) bool { return !bs.keeper.IsFull(p) })
-}
-
-// isExhausted reports whether no block of the pools is left for this node.
-func (bs *Blocks) isExhausted(wanted []blocks.PoolCIDR) bool {
-	return !slices.ContainsFunc(wanted, func(p blocks.PoolCIDR) bool { return !bs.keeper.Exhausted(p) })
 }
 
 // sizesOf lists pools with the number of their blocks and addresses.

@@ -176,7 +176,6 @@ func (m *Member) Join(p Parts) (err error) {
 	ofPools := c.Addresses == config.OfPools
 	m.Blocks, err = NewBlocks(BlocksConfig{
 		Node:       c.Node,
-		Wait:       c.BlockWait,
 		OfPools:    ofPools,
 		Required:   ofPools && len(m.Config.Addresses.Pools) == 0,
 		Cluster:    m.View,

@@ -560,7 +560,7 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false,
 		"serve no pods until the uplink exists; pod interfaces inherit its MTU; off: continue without it after 15s")
 	fs.DurationVar(&k.BlockWait, "kubernetes-block-wait", 15*time.Second,
-		"how long an ADD waits for a block of addresses before it fails, 1s to 1m; at most 3s while the API server does not answer")
+		"how long an ADD waits for blocks of addresses of all its networks before it fails, 1s to 1m; at most 3s while the API server does not answer")
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false,
 		"Multus handles pods' selections of networks and the annotation network-status")
 	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto,

@@ -29,6 +29,7 @@ func Sample(now time.Time) Replies {
 		Resync:       &operatorv1.ResyncReply{Event: 3},
 		Garbage:      sampleGarbage(),
 		Configure:    &operatorv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
+		Packets:      samplePackets(now),
 	}
 }
 

@@ -36,6 +36,8 @@ type Replies struct {
 	Err    error // fails every request
 	Silent bool  // requests block until the client gives up
 	Stops  bool  // ends a followed stream of events
+
+	Packets []*operatorv1.CapturedPacket // of each capture
 }
 
 // Agent serves weft.operator.v1.Operations and records the requests.
@@ -56,6 +58,7 @@ func Serve(socket string, replies Replies) (agent *Agent, stop func(), err error
 	agent = &Agent{replies: replies}
 	server := grpc.NewServer(grpc.UnaryInterceptor(agent.intercept))
 	operatorv1.RegisterOperationsServer(server, agent)
+	operatorv1.RegisterPacketsServer(server, packets{agent: agent})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +45,8 @@ type node struct {
 	away  bool // its watch has not seen anything yet
 	kept  []v1.IPBlock
 	taken func(b netaddr.Block, by string) bool
+
+	hangs atomic.Pointer[blockstest.Hung] // instead of the API server
 
 	cut  bool // from the API server, of which the node then knows what it saw last:
 	seen []*v1.IPBlock
@@ -117,6 +120,9 @@ type wire struct {
 var errCut = errors.New("no route to host")
 
 func (w wire) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
+	if hung := w.of.hangs.Load(); hung != nil {
+		return hung.Get(ctx, name)
+	}
 	if w.of.cut {
 		return nil, errCut
 	}

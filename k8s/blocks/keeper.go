@@ -114,8 +114,9 @@ type Keeper struct {
 	config Config
 	poke   chan struct{}
 	asks   chan ask
+	turn   chan struct{} // has a token during a step or a claim, which wait for the API server
 
-	mu        sync.Mutex // held during a step
+	mu        sync.Mutex // a step and a claim hold it, except while they wait for the API server
 	ledger    ledger
 	ownership ownership
 	lender    lender
@@ -134,14 +135,15 @@ func New(c Config) (*Keeper, error) {
 	h.Write([]byte(c.Node))
 	random := rand.New(rand.NewPCG(h.Sum64(), uint64(c.Now().UnixNano())))
 	k := &Keeper{
-		config: c, poke: make(chan struct{}, 1), asks: make(chan ask),
+		config: c, poke: make(chan struct{}, 1), asks: make(chan ask), turn: make(chan struct{}, 1),
 		exhausted: make(map[string]time.Time), wanted: make(map[string]bool),
 	}
+	k.config.Store = unlocking{store: c.Store, mu: &k.mu}
 	k.ledger = ledger{config: &k.config, held: make(map[string]*held), gone: make(map[string]bool), loans: loans{
 		config: &k.config, random: random, keep: k.ledger.keep, all: make(map[addressKey]*loan),
 		began: c.Now(), scanned: make(map[string]bool), unanswered: make(map[string]time.Time),
 	}}
-	claims := claimer{store: c.Store, node: c.Node, held: k.ledger.held, seed: h.Sum64(), random: random}
+	claims := claimer{store: k.config.Store, node: c.Node, held: k.ledger.held, seed: h.Sum64(), random: random}
 	k.ownership = ownership{ledger: &k.ledger, claims: claims}
 	k.lender = lender{ownership: &k.ownership, poke: k.Poke}
 	k.config.Keep = nil // the known blocks are stored already
@@ -173,8 +175,11 @@ func (k *Keeper) Blocks() []v1.IPBlock {
 
 // Step takes over the state of the API server, then claims and releases blocks up to the water marks.
 func (k *Keeper) Step(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	end, err := k.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	observed, complete := k.config.Observed()
 	if !complete {
 		return nil
@@ -183,7 +188,7 @@ func (k *Keeper) Step(ctx context.Context) error {
 		k.ledger.close()
 		return nil
 	}
-	err := k.ownership.takeOver(ctx, observed)
+	err = k.ownership.takeOver(ctx, observed)
 	k.ledger.count()
 	all := k.config.All()
 	pools := k.config.Pools() // in this order: a complete list stays complete
@@ -192,6 +197,20 @@ func (k *Keeper) Step(ctx context.Context) error {
 		err = errors.Join(err, k.ledger.loans.repay(ctx, p, k.levelOf(p), k.marks()))
 	}
 	return errors.Join(err, k.leave(ctx, pools, all), k.ledger.keep())
+}
+
+// begin waits until no other step or claim is under way, and locks the keeper until the returned function is called.
+func (k *Keeper) begin(ctx context.Context) (end func(), err error) {
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the blocks of addresses: %w", ctx.Err())
+	}
+	k.mu.Lock()
+	return func() {
+		k.mu.Unlock()
+		<-k.turn
+	}, nil
 }
 
 // level claims or releases blocks of a pool until it is between the water marks.

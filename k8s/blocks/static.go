@@ -17,6 +17,8 @@ const (
 	requestTime = time.Minute
 	// claimTime bounds the time for which a pod waits for the node of a block to answer a request.
 	claimTime = 10 * time.Second
+	// withdrawTime bounds the time to withdraw a request. The pod waits for that too.
+	withdrawTime = 2 * time.Second
 	// claimPoll is the first pause between two reads of a block with a request. It doubles up to claimPollMost.
 	claimPoll     = 25 * time.Millisecond
 	claimPollMost = 500 * time.Millisecond
@@ -62,17 +64,30 @@ func (k *Keeper) Claim(ctx context.Context, s Static) error {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			return staticClaim{k, &s}.withdraw(context.WithoutCancel(ctx))
+			return k.giveUp(context.WithoutCancel(ctx), &s)
 		}
 	}
 }
 
+// giveUp ends a claim that other nodes have not answered.
+func (k *Keeper) giveUp(ctx context.Context, s *Static) error {
+	ctx, cancel := context.WithTimeout(ctx, withdrawTime)
+	defer cancel()
+	end, err := k.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("claim address %s: %w", s.Address, err)
+	}
+	defer end()
+	return staticClaim{k, s}.withdraw(ctx)
+}
+
 // TryClaim is one step of [Keeper.Claim]. It returns false if another node, or the API server, must act first.
 func (k *Keeper) TryClaim(ctx context.Context, s *Static) (claimed bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	end, err := k.begin(ctx)
+	if err != nil {
+		return false, fmt.Errorf("claim address %s: %w", s.Address, err)
+	}
+	defer end()
 	block, err := s.Address.Prefix(s.Pool.Bits)
 	if err != nil || !s.Pool.Has(block) {
 		return false, fmt.Errorf("address %s is in no block of %s", s.Address, s.Pool)
@@ -248,8 +263,6 @@ func (c staticClaim) holder(b *v1.IPBlock) ErrHeld {
 // withdraw removes an unanswered request, and returns the holder of the address. If that fails the node of the block
 // removes the request later.
 func (c staticClaim) withdraw(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, claimTime)
-	defer cancel()
 	block, _ := c.Address.Prefix(c.Pool.Bits)
 	b, err := c.config.Store.Get(ctx, Name(c.Pool.Network, block))
 	if err != nil {

@@ -47,6 +47,15 @@ type ExitError struct{ Code int }
 // Error returns the exit code in words.
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
+// OutputError means that the output of a program could not be written.
+type OutputError struct{ Err error }
+
+// Error returns the error of the writer.
+func (e OutputError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the writer.
+func (e OutputError) Unwrap() error { return e.Err }
+
 // Run runs a program in a container until it ends. It uses the subresource pods/exec of the API server, by WebSocket,
 // and by SPDY if the API server or a proxy does not support that. When ctx ends, Run returns at once; the program sees
 // the end of its standard input, and runs on if it does not react to that.
@@ -59,8 +68,10 @@ func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 	if err != nil {
 		return fmt.Errorf("exec in %s: %w", in, err)
 	}
-	out := gateTo(s.Out)
-	failures := gateTo(s.Err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := gateTo(s.Out, cancel)
+	failures := gateTo(s.Err, cancel)
 	defer out.close()
 	defer failures.close()
 	quiet := klog.NewContext(ctx, logr.Discard()) // the library logs the end of each connection as an error
@@ -72,7 +83,11 @@ func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 			Stderr: failures.writer(),
 		})
 	}()
-	return explain(ctx, in, await(ctx, ended))
+	err = await(ctx, ended)
+	if lost, is := errors.AsType[OutputError](context.Cause(ctx)); is {
+		return lost
+	}
+	return explain(ctx, in, err)
 }
 
 // grace is the time that a run has to end after its context.

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"context"
 	"io"
 	"sync"
 )
@@ -11,9 +12,10 @@ type gate struct {
 	mu     sync.Mutex
 	to     io.Writer // nil: the stream is not opened
 	closed bool
+	failed context.CancelCauseFunc // called if to fails: the library only logs that
 }
 
-func gateTo(to io.Writer) *gate { return &gate{to: to} }
+func gateTo(to io.Writer, failed context.CancelCauseFunc) *gate { return &gate{to: to, failed: failed} }
 
 // writer returns nil if the stream is not opened.
 func (g *gate) writer() io.Writer {
@@ -30,7 +32,11 @@ func (g *gate) Write(p []byte) (int, error) {
 	if g.closed {
 		return 0, io.ErrClosedPipe
 	}
-	return g.to.Write(p)
+	n, err := g.to.Write(p)
+	if err != nil {
+		g.failed(OutputError{err})
+	}
+	return n, err
 }
 
 func (g *gate) close() {

@@ -10,7 +10,7 @@ import (
 // The library may write after Run has returned, when the caller already reads its buffer.
 func TestClosedGatePassesNothingOn(t *testing.T) {
 	var out bytes.Buffer
-	g := gateTo(&out)
+	g := gateTo(&out, nil)
 	if _, err := g.Write([]byte("before")); err != nil {
 		t.Error(err)
 	}

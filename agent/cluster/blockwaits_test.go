@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+)
+
+var waitedFor = []blocks.PoolCIDR{{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Bits: 26, OnDemand: true}}
+
+// refusing is the backend of an API server that refuses requests until it is told to answer.
+type refusing struct {
+	*blockstest.Store
+	until time.Time
+}
+
+var errOverloaded = errors.New("the API server is overloaded")
+
+func (r refusing) Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
+	if time.Now().Before(r.until) {
+		return nil, errOverloaded
+	}
+	return r.Store.Create(ctx, b)
+}
+
+// waitsWith runs the keeper of a node with a backend, in a bubble of synctest.
+func waitsWith(t *testing.T, backend blockstest.Backend) blockWaits {
+	t.Helper()
+	local := &blockstest.Node{Name: "n1", Judge: blockstest.NewJudge(), Now: time.Now, Rest: 30 * time.Second}
+	keeper, err := blocks.New(blocks.Config{
+		Node: "n1", Store: backend, Local: local,
+		Owner:    func() string { return "uid of n1" },
+		Pools:    func() []blocks.PoolCIDR { return waitedFor },
+		Observed: func() ([]*v1.IPBlock, bool) { return nil, true },
+		Foreign:  func(string) *v1.IPBlock { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return blockWaits{keeper: keeper, failure: func() error { return nil }}
+}
+
+// TestWaitForABlock waits as an ADD does whose configured wait is 15 s.
+func TestWaitForABlock(t *testing.T) {
+	const configured = 15 * time.Second
+	away := func() error { return errors.New("the API server does not answer") }
+	for name, tt := range map[string]struct {
+		backend  func() blockstest.Backend
+		failure  func() error
+		coolDown time.Duration
+		want     time.Duration
+		fails    bool
+	}{
+		"in an API server that hangs, ends as configured": {want: configured, fails: true},
+		"in an API server that is known to be away, ends after three seconds": {
+			failure: away, want: awayWait, fails: true,
+		},
+		"ends when the first cooling address is free": {coolDown: 5 * time.Second, want: 5 * time.Second},
+		"does not wait for an address that cools for longer": {
+			coolDown: time.Minute, want: configured, fails: true,
+		},
+		"survives refused requests, also while an address cools": {
+			backend: func() blockstest.Backend {
+				return refusing{blockstest.NewStore(), time.Now().Add(2 * time.Second)}
+			},
+			coolDown: time.Minute, want: 3 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var backend blockstest.Backend = blockstest.NewHung()
+				if tt.backend != nil {
+					backend = tt.backend()
+				}
+				w := waitsWith(t, backend)
+				if tt.failure != nil {
+					w.failure = tt.failure
+				}
+				exhausted := ipam.ErrExhausted{Pool: "blue", NoBlock: tt.coolDown == 0}
+				if tt.coolDown > 0 {
+					exhausted.Cooling = 1
+					exhausted.NextFree = time.Now().Add(tt.coolDown)
+				}
+				began := time.Now()
+				add, cancel := context.WithTimeout(t.Context(), configured)
+				defer cancel()
+				ctx, end := w.bounded(add)
+				defer end()
+				err := w.need(ctx, waitedFor, exhausted)
+				took := time.Since(began)
+				if took > tt.want || took < tt.want-time.Second || (err != nil) != tt.fails {
+					t.Errorf("it took %s with error %v, want %s, failed %t", took, err, tt.want, tt.fails)
+				}
+			})
+		})
+	}
+}
