@@ -1,7 +1,6 @@
 package vpp
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -257,13 +256,6 @@ func pluginOf(m api.Message) string {
 }
 
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }
-
-var errClosed = errors.New("connection closed by us")
-
-func (c *Client) exchangeAll(ctx context.Context, requests []*request) error {
-	c.exchange(ctx, requests...)
-	return firstFault(requests)
-}
 
 func firstFault(requests []*request) error {
 	for _, r := range requests {
