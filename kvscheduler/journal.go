@@ -54,8 +54,8 @@ func (j *journal) write(g *plan.Graph) error {
 	return errors.Join(errs...)
 }
 
-// load gives the graph the last applied values of the previous run. Entries that cannot be read are skipped: without them
-// a resync recreates objects with fields that cannot be dumped.
+// load gives the graph the last applied values of the previous run. Entries that cannot be read are skipped: without
+// them a resync recreates objects with fields that cannot be dumped.
 func (j *journal) load(g *plan.Graph, kinds map[Kind]*kind, log *slog.Logger) error {
 	if j.to == nil {
 		return nil

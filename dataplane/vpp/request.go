@@ -36,11 +36,15 @@ type request struct {
 	read  bool              // changes nothing, although its message can
 
 	details []api.Message
-	sent    bool
 	err     error // of the exchange
 	done    chan struct{}
-
 	once    sync.Once
+	transit
+}
+
+// transit is the state of a request on a session, which finds the request of an answer by it.
+type transit struct {
+	sent    bool
 	context uint32
 	replyID uint16
 	pingOf  *request // the dump that this ping ends

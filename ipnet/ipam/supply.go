@@ -15,7 +15,7 @@ import (
 type span struct {
 	netaddr.Pool
 	block           netip.Prefix
-	lowest, highest netip.Addr     // for pods; if there are none, highest is below lowest
+	lowest, highest netip.Addr     // for pods; without such addresses highest is below lowest
 	unchosen        netaddr.Ranges // Pool.Unchosen
 }
 
