@@ -66,7 +66,7 @@ func (a *admission) expand() error {
 		}
 	}
 	if a.txn.Replace {
-		for id := range a.owned[a.txn.Source] {
+		for id := range a.sources.owned[a.txn.Source] {
 			if !asked[a.g.Node(id).Ref] {
 				a.removed = append(a.removed, id)
 			}
@@ -191,31 +191,12 @@ func (a *admission) setWant(id plan.ID, d desire) (moved bool) {
 
 // setDesire is the only function that changes the desired value of an object.
 func (s *state) setDesire(id plan.ID, d plan.Desire) (moved bool) {
-	s.disown(id)
+	s.sources.disown(s.g.Node(id), id)
 	moved = s.g.SetDesire(id, d)
 	s.prove(id)
-	s.own(id)
+	s.sources.own(s.g.Node(id), id)
 	s.retries.fix(id)
 	return moved
-}
-
-func (s *state) own(id plan.ID) {
-	n := s.g.Node(id)
-	if n.Want == nil {
-		return
-	}
-	if s.owned[n.Source] == nil {
-		s.owned[n.Source] = make(map[plan.ID]struct{})
-	}
-	s.owned[n.Source][id] = struct{}{}
-}
-
-func (s *state) disown(id plan.ID) {
-	n := s.g.Node(id)
-	delete(s.owned[n.Source], id)
-	if len(s.owned[n.Source]) == 0 {
-		delete(s.owned, n.Source)
-	}
 }
 
 // unstage restores the desired values from before the admission.

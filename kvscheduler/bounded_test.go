@@ -181,8 +181,8 @@ func TestAValueThatCannotBeEncodedDoesNotKeepOthersOutOfTheJournal(t *testing.T)
 			t.Errorf("the error %v does not name the object", err)
 		}
 	}
-	if len(st.noted) != 0 || j["number/b"] == nil {
-		t.Errorf("%d values are still to be written; written are %v", len(st.noted), j)
+	if len(st.journal.noted) != 0 || j["number/b"] == nil {
+		t.Errorf("%d values are still to be written; written are %v", len(st.journal.noted), j)
 	}
 }
 

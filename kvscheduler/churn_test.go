@@ -29,8 +29,8 @@ func TestNothingIsKeptOfAnObjectThatIsGone(t *testing.T) {
 			t.Fatalf("%s is left", n.Ref)
 		}
 	}
-	if skipped := x.st.withSkipped(nil); len(x.st.g.Nodes()) > 64 || len(x.st.owned) > 0 || len(skipped) > 0 {
-		t.Errorf("%d nodes, %d owners, %d skipped objects are left", len(x.st.g.Nodes()), len(x.st.owned), len(skipped))
+	if skipped := x.st.withSkipped(nil); len(x.st.g.Nodes()) > 64 || len(x.st.sources.owned) > 0 || len(skipped) > 0 {
+		t.Errorf("%d nodes, %d owners, %d skipped objects are left", len(x.st.g.Nodes()), len(x.st.sources.owned), len(skipped))
 	}
 	for range x.st.View().All("if") {
 		t.Fatal("the view still shows an object")

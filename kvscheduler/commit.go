@@ -250,7 +250,7 @@ func (r *run) finish() (*Record, error) {
 		}
 	}
 	slices.SortFunc(r.rec.Pending, func(a, b Why) int { return cmp.Compare(a.Ref, b.Ref) })
-	if err := r.writeJournal(); err != nil {
+	if err := r.journal.write(r.g); err != nil {
 		r.fault(err)
 	}
 	r.g.Sweep(r.touched)
@@ -301,7 +301,7 @@ func (r *run) tidy(id plan.ID) {
 	before := n.HaveRev
 	if r.g.Settle(id) {
 		if before == 0 {
-			r.note(id)
+			r.journal.note(id)
 		}
 		r.clearError(id)
 	}

@@ -3,26 +3,33 @@ package kvscheduler
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// note marks the applied value of an object for the journal.
-func (s *state) note(id plan.ID) {
-	if s.cfg.Journal != nil {
-		s.noted = append(s.noted, id)
+// journal keeps the applied values of objects for the next run, if there is a Journal to write them to.
+type journal struct {
+	to    Journal   // nil: none
+	noted []plan.ID // objects with changed applied values
+}
+
+// note marks the applied value of an object.
+func (j *journal) note(id plan.ID) {
+	if j.to != nil {
+		j.noted = append(j.noted, id)
 	}
 }
 
-// writeJournal writes the applied values that changed.
-func (s *state) writeJournal() error {
-	if len(s.noted) == 0 {
+// write writes the applied values that changed.
+func (j *journal) write(g *plan.Graph) error {
+	if len(j.noted) == 0 {
 		return nil
 	}
-	entries := make([]JournalEntry, 0, len(s.noted))
+	entries := make([]JournalEntry, 0, len(j.noted))
 	var errs []error
-	for _, id := range s.noted {
-		n := s.g.Node(id)
+	for _, id := range j.noted {
+		n := g.Node(id)
 		if kindOf(n) == nil || !kindOf(n).backed || n.Foreign() {
 			continue
 		}
@@ -40,27 +47,27 @@ func (s *state) writeJournal() error {
 		}
 		entries = append(entries, e)
 	}
-	s.noted = s.noted[:0]
-	if err := s.cfg.Journal.Append(entries); err != nil {
+	j.noted = j.noted[:0]
+	if err := j.to.Append(entries); err != nil {
 		errs = append(errs, fmt.Errorf("journal: %w", err))
 	}
 	return errors.Join(errs...)
 }
 
-// loadJournal loads the last applied values of the previous run. Entries that cannot be read are skipped: without them
-// a resync recreates objects with fields that cannot be dumped.
-func (s *state) loadJournal() error {
-	if s.cfg.Journal == nil {
+// load gives the graph the last applied values of the previous run. Entries that cannot be read are skipped: without
+// them a resync recreates objects with fields that cannot be dumped.
+func (j *journal) load(g *plan.Graph, kinds map[Kind]*kind, log *slog.Logger) error {
+	if j.to == nil {
 		return nil
 	}
 	last := make(map[Ref][]byte)
-	for e, err := range s.cfg.Journal.Load() {
+	for e, err := range j.to.Load() {
 		if err != nil {
 			return fmt.Errorf("load journal: %w", err)
 		}
 		ref, err := ParseRef(e.Ref)
-		if err != nil || s.kinds[ref.Kind] == nil {
-			s.cfg.Logger.Warn("journal entry left out", "object", e.Ref, "err", err)
+		if err != nil || kinds[ref.Kind] == nil {
+			log.Warn("journal entry left out", "object", e.Ref, "err", err)
 			continue
 		}
 		last[ref] = e.V
@@ -69,12 +76,12 @@ func (s *state) loadJournal() error {
 		if b == nil {
 			continue
 		}
-		v, err := s.kinds[ref.Kind].decode(b)
+		v, err := kinds[ref.Kind].decode(b)
 		if err != nil {
-			s.cfg.Logger.Warn("journal entry left out", "object", ref, "err", err)
+			log.Warn("journal entry left out", "object", ref, "err", err)
 			continue
 		}
-		s.g.Node(s.g.Intern(ref)).Last = v
+		g.Node(g.Intern(ref)).Last = v
 	}
 	return nil
 }

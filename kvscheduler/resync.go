@@ -295,10 +295,6 @@ func (k *kind) complete(dumped any, h head, known ...any) (value any, proven boo
 // defaultPrune is how many objects of a kind may be pruned without asking, whatever their share.
 const defaultPrune = 16
 
-func (s *state) allReady() bool {
-	return !slices.ContainsFunc(s.cfg.Sources, func(source string) bool { return !s.ready[source] })
-}
-
 // guard returns why so many objects must not be pruned, or an empty string.
 func guard(o ResyncOpt, candidates, known int) string {
 	if o.Force {
@@ -329,7 +325,7 @@ func (m *resync) drift(id plan.ID, f found, i int) {
 
 // prunable returns the orphans that may be deleted now.
 func (m *resync) prunable() (ids []plan.ID) {
-	ready := m.allReady()
+	ready := m.sources.areReady(m.cfg.Sources)
 	for _, k := range m.kindNames() {
 		if m.dumps[k] == nil {
 			continue

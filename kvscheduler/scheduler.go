@@ -44,7 +44,7 @@ func (s *Scheduler) View() View { return s.store.view() }
 
 // Ready notes that the desired state of a source is complete. Pruning requires that all of Config.Sources are ready.
 func (s *Scheduler) Ready(source string) {
-	s.post(func(st *state) { st.ready[source] = true })
+	s.post(func(st *state) { st.sources.ready[source] = true })
 }
 
 // Config sets up a Scheduler. The zero value is usable.

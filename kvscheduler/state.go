@@ -15,10 +15,9 @@ type state struct {
 	g       *plan.Graph
 	rev     uint64 // of desired values
 	seq     uint64
-	owned   map[string]map[plan.ID]struct{} // objects by the source that desires them
+	sources sources
 	retries *retries
-	noted   []plan.ID // objects with changed applied values, for the journal
-	ready   map[string]bool
+	journal *journal
 	adopted []plan.ID // objects with applied values that were taken from a backend
 	lost    []Kind    // to be read again when the present such resync has ended
 	losing  bool
@@ -29,8 +28,7 @@ func newState(s *Scheduler) *state {
 	for name, k := range s.kinds {
 		rules[name] = k
 	}
-	st := &state{Scheduler: s, g: plan.New(rules), owned: make(map[string]map[plan.ID]struct{}),
-		ready: make(map[string]bool)}
+	st := &state{Scheduler: s, g: plan.New(rules), sources: newSources(), journal: &journal{to: s.cfg.Journal}}
 	st.retries = &retries{state: st}
 	return st
 }
@@ -47,7 +45,7 @@ func (s *state) now() time.Time { return s.cfg.Now() }
 func (s *state) applied(id plan.ID, verb Verb, meta any) {
 	s.g.Applied(id, verb, meta)
 	s.clearError(id)
-	s.note(id)
+	s.journal.note(id)
 }
 
 func (s *state) clearError(id plan.ID) {
@@ -87,7 +85,7 @@ func (s *Scheduler) prepare() (*state, error) {
 	}
 	st := newState(s)
 	st.seq = s.lastSeq
-	return st, st.loadJournal()
+	return st, st.journal.load(st.g, s.kinds, s.cfg.Logger)
 }
 
 func (s *state) loop(ctx context.Context) {

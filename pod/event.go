@@ -14,7 +14,7 @@ type Preparation struct {
 // Prepared returns both.
 func (p Preparation) Prepared() (began time.Time, refused error) { return p.Began, p.Refused }
 
-// Attempt is how the caller of an event stands to it: what it did before, and what it does after a failure.
+// Attempt is the part of an event about its caller: the preparation, and the reaction to a failure.
 type Attempt struct {
 	// Preparation is how the fields of the request were completed.
 	Preparation
@@ -26,7 +26,7 @@ type Attempt struct {
 	Cancelled func() error
 }
 
-// Refuse makes the event one that only makes a record, because its caller cannot get what it lacks.
+// Refuse makes the event one that only makes a record, because its caller cannot complete it.
 func (a *Attempt) Refuse(why error) { a.Preparation = Preparation{Refused: why} }
 
 // Defers reports whether a failed attempt is no failure of the event yet.

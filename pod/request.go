@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/internal/line"
 )
 
-// Request is what a pod requests of this node. It is complete before its event is queued, so handlers do not wait for
+// Request has the interfaces that a pod requests of this node. It is complete before its event is queued, so handlers do not wait for
 // other components.
 type Request struct {
 	Key             Key
@@ -20,18 +20,18 @@ type Request struct {
 	Requested       Requested
 	Resolved
 
-	// IsEdit means that the pod is connected, and that the request is that of its annotations after an edit.
+	// IsEdit means that the pod is connected, and that its annotations were edited.
 	IsEdit bool
 
 	extra func() ([]InterfaceRequest, error) // result of Extra; nil before the first call
 }
 
-// Resolved are the answers of other components to what a pod requests by name.
+// Resolved are the answers of other components to the requests that name their objects.
 type Resolved struct {
 	Selected   []InterfaceRequest   // by NetworkAttachmentDefinitions
 	Claimed    []InterfaceRequest   // by ResourceClaims
 	IPAMClaims map[string]IPAMClaim // that the interfaces refer to, by name
-	// of devices: those of claims, and if the pod requests other memifs, those of its containers in their order
+	// of devices: first by claims, then, if the pod requests other memifs, by the containers in their order
 	Grants []Grant
 }
 

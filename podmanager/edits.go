@@ -92,8 +92,8 @@ func requestOf(a *pod.Attachment, annotations map[string]string) *pod.Request {
 	}
 }
 
-// editable returns the attachment of a pod whose ADD handled its annotations, in its newest sandbox; nil if there is
-// none.
+// editable returns the attachment of a pod whose ADD handled its annotations, in its newest sandbox; nil: no such
+// attachment exists.
 func (e *Edits) editable(id pod.ID) *pod.Attachment {
 	var newest *pod.Attachment
 	for _, a := range e.attachments.OfPod(id) {

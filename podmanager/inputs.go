@@ -84,8 +84,8 @@ func (in *inputs) annotations(
 	return annotations, from, withCode(err, pod.CodeTryAgain, "pod %s: get its annotations", id)
 }
 
-// areFixed reports whether the runtime passes other requests for interfaces than the API server has shown. Then the API
-// server does not say what the pod requests, and a difference later is no edit.
+// areFixed reports whether the runtime passes other requests for interfaces than the API server has shown. Then
+// the API server does not show the requests of the pod, and a difference later is no edit.
 func (in *inputs) areFixed(request *pod.Request) bool {
 	shown, isShown := in.watch.Shown(request.ID)
 	return isShown && (&pod.Attachment{Annotations: request.Annotations}).IsEdited(shown)

@@ -38,7 +38,9 @@ func (c claims) read(request *pod.Request, interfaces []pod.InterfaceRequest, by
 	if c.objects == nil || request.ID.IsZero() {
 		return nil
 	}
-	main := pod.InterfaceRequest{Name: request.Key.IfName, Network: request.Requested.Network, Options: request.Requested.Options}
+	main := pod.InterfaceRequest{
+		Name: request.Key.IfName, Network: request.Requested.Network, Options: request.Requested.Options,
+	}
 	for _, r := range slices.Concat([]pod.InterfaceRequest{main}, interfaces) {
 		name := r.Options.IPAMClaim
 		if _, known := request.IPAMClaims[name]; known || name == "" {

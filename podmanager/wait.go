@@ -76,9 +76,9 @@ type attempted interface {
 const refills = 20
 
 // handle handles the event of a call, and repeats it after a successful Refill: each time with a copy that event
-// returns, because handlers fill in an event. An attempt that lacks addresses makes no record: the event loop goes on with other
-// events while the call waits. The record of a failed call describes its last attempt, or has the reason why the wait
-// failed.
+// returns, because handlers fill in an event. An attempt that lacks addresses makes no record: the event loop goes on
+// with other events while the call waits. The record of a failed call describes its last attempt, or has the reason why
+// the wait failed.
 func handle[E attempted](
 	ctx context.Context, by attempts, c *call, event func(pod.Attempt) E,
 ) (E, *eventloop.Record, error) {

@@ -76,10 +76,7 @@ type followed struct {
 	networksSettled bool // no network of view was refused
 	kept            bool // view is durable
 
-	ticked   bool        // followTick has passed
-	tryAgain bool        // refused objects are set again
-	backoff  tickBackoff // delays the retry as long as the inputs stay the same
-	pods     uint64      // changes of pods at the last tick
+	retrying
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
 
@@ -136,27 +133,9 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		if view := f.Cluster.View(); view.Complete {
 			f.follow(ctx, view, &now)
-			now.ticked = false
-			now.tryAgain = false
+			now.done()
 		}
 	}
-}
-
-// changed records a change that may make refused objects possible.
-func (f *followed) changed() {
-	f.tryAgain = true
-	f.backoff.reset()
-}
-
-// tick records that followTick has passed. pods counts the changes of pods: most refusals are because pods use an
-// object.
-func (f *followed) tick(pods uint64) {
-	if f.pods != pods {
-		f.pods = pods
-		f.backoff.reset()
-	}
-	f.ticked = true
-	f.tryAgain = f.backoff.tick() || f.tryAgain
 }
 
 // follow applies a view.
@@ -644,6 +623,37 @@ func summary(rejected []announcement.Rejection) string {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "; ")
+}
+
+// retrying decides when refused objects are set again.
+type retrying struct {
+	ticked   bool        // followTick has passed
+	tryAgain bool        // refused objects are set again
+	backoff  tickBackoff // delays the retry as long as the inputs stay the same
+	pods     uint64      // changes of pods at the last tick
+}
+
+// changed records a change that may make refused objects possible.
+func (r *retrying) changed() {
+	r.tryAgain = true
+	r.backoff.reset()
+}
+
+// tick records that followTick has passed. pods counts the changes of pods: most refusals are because pods use an
+// object.
+func (r *retrying) tick(pods uint64) {
+	if r.pods != pods {
+		r.pods = pods
+		r.backoff.reset()
+	}
+	r.ticked = true
+	r.tryAgain = r.backoff.tick() || r.tryAgain
+}
+
+// done records that the present view was applied.
+func (r *retrying) done() {
+	r.ticked = false
+	r.tryAgain = false
 }
 
 // tickBackoff counts the ticks between two retries of refused objects. Pauses double as long as the inputs stay the

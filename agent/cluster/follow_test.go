@@ -30,8 +30,7 @@ func TestWhatIsRefusedIsTriedEverMoreRarelyAsLongAsNothingChanges(t *testing.T) 
 			if now.tryAgain {
 				at = append(at, i+1)
 			}
-			now.ticked = false
-			now.tryAgain = false
+			now.done()
 		}
 		return at
 	}

@@ -126,7 +126,7 @@ func TestPolicerThatVPPCannotEnforceIsRefused(t *testing.T) {
 		{"vpe 25.10-release", wire.Policer{DSCP: &dscp, Bridged: true, Trunk: true}, true},
 		{"weft-vswitch 1.0", wire.Policer{Direction: wire.PoliceOutput, Bridged: true, Trunk: true}, false},
 	} {
-		b := policers{&Client{version: c.version}}
+		b := policers{&Client{connection: connection{version: c.version}}}
 		if err := b.refusal(c.value); (err != nil) != c.refused {
 			t.Errorf("%s, %+v: %v", c.version, c.value, err)
 		}

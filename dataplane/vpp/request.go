@@ -1,7 +1,6 @@
 package vpp
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,11 +36,15 @@ type request struct {
 	read  bool              // changes nothing, although its message can
 
 	details []api.Message
-	sent    bool
 	err     error // of the exchange
 	done    chan struct{}
-
 	once    sync.Once
+	transit
+}
+
+// transit is the state of a request on a session, which finds the request of an answer by it.
+type transit struct {
+	sent    bool
 	context uint32
 	replyID uint16
 	pingOf  *request // the dump that this ping ends
@@ -257,13 +260,6 @@ func pluginOf(m api.Message) string {
 }
 
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }
-
-var errClosed = errors.New("connection closed by us")
-
-func (c *Client) exchangeAll(ctx context.Context, requests []*request) error {
-	c.exchange(ctx, requests...)
-	return firstFault(requests)
-}
 
 func firstFault(requests []*request) error {
 	for _, r := range requests {

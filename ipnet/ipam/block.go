@@ -230,7 +230,7 @@ func (n *nodeBlocks) Return(address netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if b := n.unreserveLocked(address, Withheld); b != nil {
-		b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
+		b.withdraw(address)
 		now := n.now()
 		e := &entry{}
 		b.entries[address] = e

@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"container/heap"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,29 +8,15 @@ import (
 	"github.com/weftnet/weft/internal/netaddr"
 )
 
-// reuseAfter is the number of released addresses at which a block reuses them before addresses that were never used. It
-// bounds the memory for a large IPv6 pool. At one pod per second an address is still idle for more than an hour.
-const reuseAfter = 4096
-
 // blockState has the addresses of one block. Its memory grows with the addresses that were used, not with the size of
 // the block.
 type blockState struct {
-	netaddr.Pool
-	block           netip.Prefix
-	lowest, highest netip.Addr // for pods; if there are none, highest is below lowest
-	closed          bool       // grants no address
-
-	entries  map[netip.Addr]*entry // addresses that are or were held
+	supply
 	holders  map[string]netip.Addr // addresses by holder
-	released queue                 // cooling and idle entries that are not occupied, idle longest first
-	next     netip.Addr            // lower addresses for pods are in entries or in returned, or are occupied
-	returned []netip.Addr          // below next, never used because their leases were undone; ascending
 	releases uint64                // count, orders releases at the same time
 	leased   uint64
 	used     uint64
-	reserved uint64         // internal and withheld, of those for pods
-	unchosen netaddr.Ranges // Pool.Unchosen
-	*shared
+	reserved uint64 // internal and withheld, of those for pods
 }
 
 // shared is common to all blocks of an allocator.
@@ -49,24 +34,13 @@ type entry struct {
 }
 
 func newBlockState(p netaddr.Pool, block netip.Prefix, of *shared) *blockState {
-	b := &blockState{
-		Pool: p, block: block, lowest: block.Addr(), highest: netaddr.Last(block), unchosen: p.Unchosen(),
-		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), shared: of,
-	}
-	if b.lowest.Less(p.First()) {
-		b.lowest = p.First()
-	}
-	if p.Last().Less(b.highest) {
-		b.highest = p.Last()
-	}
-	b.next = b.lowest
-	return b
+	return &blockState{supply: newSupply(newSpan(p, block), of), holders: make(map[string]netip.Addr)}
 }
 
 // reserve makes an address internal or withheld.
 func (b *blockState) reserve(l Lease) {
 	b.entries[l.Address] = &entry{Lease: l}
-	b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == l.Address })
+	b.withdraw(l.Address)
 	if b.isForPods(l.Address) {
 		b.reserved++
 	}
@@ -74,74 +48,13 @@ func (b *blockState) reserve(l Lease) {
 
 // setPool takes over the properties of the pool. Addresses that it reserved or excluded before are free again.
 func (b *blockState) setPool(p netaddr.Pool) {
-	for _, e := range b.entries {
-		if !e.held() {
-			b.dequeue(e)
-		}
-	}
-	b.Pool = p
-	b.unchosen = p.Unchosen()
-	b.next = b.lowest
-	b.returned = nil // they are above next now
+	b.supply.setPool(p)
 	b.reserved = 0
 	for address, e := range b.entries {
-		switch {
-		case !e.held():
-			b.enqueue(e)
-		case !e.isPods() && b.isForPods(address):
+		if e.held() && !e.isPods() && b.isForPods(address) {
 			b.reserved++
 		}
 	}
-}
-
-// isForPods reports whether pods can have an address of the block without a request for it.
-func (b *blockState) isForPods(a netip.Addr) bool {
-	return !a.Less(b.lowest) && !b.highest.Less(a) && !b.unchosen.Contain(a)
-}
-
-// isGrantable reports whether a pod that requests an address of the block can have it.
-func (b *blockState) isGrantable(a netip.Addr) bool {
-	return !a.Less(b.lowest) && !b.highest.Less(a) && !b.Kept().Contain(a)
-}
-
-// pick returns an address that was never used, or the one that is idle longest; never a cooling or an occupied one.
-func (b *blockState) pick(now time.Time) (netip.Addr, bool) {
-	if b.closed {
-		return netip.Addr{}, false
-	}
-	idle := len(b.released) > 0 && !b.released[0].FreeAt.After(now)
-	if idle && len(b.released) >= reuseAfter {
-		return b.released[0].Address, true
-	}
-	if address, ok := b.fresh(); ok {
-		return address, true
-	}
-	if idle {
-		return b.released[0].Address, true
-	}
-	return netip.Addr{}, false
-}
-
-// fresh returns the lowest address that was never used.
-func (b *blockState) fresh() (netip.Addr, bool) {
-	if len(b.returned) > 0 {
-		return b.returned[0], true
-	}
-	for b.next.Compare(b.highest) <= 0 {
-		if r, skip := b.unchosen.Containing(b.next); skip {
-			b.next = r.Last.Next()
-			if !b.next.IsValid() { // the highest address of all
-				b.next = r.Last
-				return netip.Addr{}, false
-			}
-			continue
-		}
-		if _, known := b.entries[b.next]; !known && !b.isOccupied(b.next) {
-			return b.next, true
-		}
-		b.next = b.next.Next()
-	}
-	return netip.Addr{}, false
 }
 
 // grantable returns an error if an address cannot be granted. An address used by a holder in from can.
@@ -178,7 +91,7 @@ func (b *blockState) grant(l Lease) Lease {
 	if e == nil {
 		e = &entry{}
 		b.entries[address] = e
-		b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
+		b.withdraw(address)
 	} else {
 		b.unplace(e)
 		prior := e.Lease
@@ -245,23 +158,6 @@ func (b *blockState) undo(holder string) {
 	}
 	delete(b.entries, e.Address)
 	b.giveBack(e.Address)
-}
-
-// giveBack records an address without an entry as never used.
-func (b *blockState) giveBack(address netip.Addr) {
-	if address.Less(b.next) && !b.isSkipped(address) {
-		at, _ := slices.BinarySearchFunc(b.returned, address, netip.Addr.Compare)
-		b.returned = slices.Insert(b.returned, at, address)
-	}
-}
-
-// forget removes the entry of a free address.
-func (b *blockState) forget(address netip.Addr) {
-	if e := b.entries[address]; e != nil {
-		b.dequeue(e)
-		delete(b.entries, address)
-		b.giveBack(address)
-	}
 }
 
 // isEmpty reports whether no address is held or cools down.
@@ -334,47 +230,6 @@ func (b *blockState) leases(now time.Time) []Lease {
 	slices.SortFunc(leases, func(x, y Lease) int { return x.Address.Compare(y.Address) })
 	return leases
 }
-
-// queue is a heap of released entries, the first one to be free at the head. An undone lease gets its old place back.
-type queue []*entry
-
-// Len returns the number of entries. Len, Less, Swap, Push and Pop implement heap.Interface.
-func (q queue) Len() int { return len(q) }
-
-// Less orders by FreeAt, then by the order of release.
-func (q queue) Less(i, j int) bool {
-	if !q[i].FreeAt.Equal(q[j].FreeAt) {
-		return q[i].FreeAt.Before(q[j].FreeAt)
-	}
-	return q[i].order < q[j].order
-}
-
-// Swap swaps two entries and their indexes.
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index = i
-	q[j].index = j
-}
-
-// Push is for container/heap; use put.
-func (q *queue) Push(x any) {
-	e := x.(*entry)
-	e.index = len(*q)
-	*q = append(*q, e)
-}
-
-// Pop is for container/heap; use take.
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return e
-}
-
-func (q *queue) put(e *entry) { heap.Push(q, e) }
-
-func (q *queue) take(e *entry) { heap.Remove(q, e.index) }
 
 // handles lists the blocks in which each holder has an address, so that no call searches all blocks.
 type handles map[string][]*blockState

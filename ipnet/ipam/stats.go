@@ -2,9 +2,7 @@ package ipam
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -68,38 +66,6 @@ func (b *blockState) stats(now time.Time) Stats {
 		s.Free = math.MaxUint64
 	}
 	return s
-}
-
-// skippedUnchosen counts the addresses that no pod gets without a request and no pod has.
-func (b *blockState) skippedUnchosen() uint64 {
-	if b.highest.Less(b.lowest) {
-		return 0
-	}
-	count := b.unchosen.CountIn(b.lowest, b.highest)
-	for address, e := range b.entries {
-		if e.isPods() && e.held() && b.unchosen.Contain(address) {
-			count--
-		}
-	}
-	return count
-}
-
-// size returns the number of addresses for pods; counted is false if a uint64 cannot hold it.
-func (b *blockState) size() (n uint64, counted bool) {
-	if b.highest.Less(b.lowest) {
-		return 0, true
-	}
-	n = lower64(b.highest) - lower64(b.lowest) + 1
-	if b.block.Addr().BitLen()-b.block.Bits() > 64 || n == 0 {
-		return math.MaxUint64, false
-	}
-	return n, true
-}
-
-// lower64 returns the lower 64 bits of an address.
-func lower64(a netip.Addr) uint64 {
-	bytes := a.As16()
-	return binary.BigEndian.Uint64(bytes[8:])
 }
 
 // Leases lists the addresses that are not free, by pool and address.

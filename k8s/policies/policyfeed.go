@@ -91,7 +91,7 @@ type policiesOf[T watched] struct {
 	watch        *informer.Informer[T]
 	measure      func(T) policy.Measure
 	withoutRules func(T, policy.Oversize) T
-	convert      func(T) (policy.Policy, error) // with an error, what is invalid denies
+	convert      func(T) (policy.Policy, error) // after an error the invalid parts deny
 }
 
 func (ps *policiesOf[T]) is(kind policy.Kind) bool { return ps.kind == kind }
