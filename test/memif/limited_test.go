@@ -43,8 +43,9 @@ func TestPacketsOfAMemifThatExceedItsLimitsAreDroppedAndCounted(t *testing.T) {
 	}{{"blue", memif.Ethernet, 14}, {"red", memif.IP, 0}} {
 		t.Run(fmt.Sprint(on.network, ", mode ", on.mode), func(t *testing.T) {
 			l := newLab(t, node.Options{Networks: networks(), Embedded: true})
-			d, containers := l.admit("d", "m1/memif/"+on.network, fmt.Sprintf(
-				`{"m1": {"mode": %q, "rate": "8k", "burst": {"egress": %d, "ingress": %d}}}`, on.mode, burstFrom, burstTo),
+			options := fmt.Sprintf(`{"m1": {"mode": %q, "rate": "8k", "burst": {"egress": %d, "ingress": %d}}}`,
+				on.mode, burstFrom, burstTo)
+			d, containers := l.admit("d", "m1/memif/"+on.network, options,
 				kubelettest.Container{Name: "vnf", Limit: 1})
 			m1 := l.add(d)[1]
 			p, err := l.NewPod("p")
@@ -224,8 +225,8 @@ func (l *lab) collect(p *node.Pod, at netip.Addr) *atomic.Uint64 {
 	return arrived
 }
 
-// resolve makes a pod know the next hop to the memif: the kernel queues fewer packets than the test sends for a neighbour
-// that it does not know. The program answers no ARP requests; on a routed network the dataplane does.
+// resolve makes a pod know the next hop to the memif: for an unknown neighbour the kernel queues fewer packets than the
+// test sends. The program answers no ARP requests; on a routed network the dataplane does.
 func (l *lab) resolve(p *node.Pod, m1 node.Link) {
 	l.Helper()
 	if m1.Mac == "" {

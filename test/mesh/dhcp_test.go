@@ -27,8 +27,8 @@ BOUND6) exec ip -6 address replace "$new_ip6_address/64" dev "$interface" nodad 
 esac
 `
 
-// A pod with dnsmasq serves pods of both nodes on a network without cidrs, with antiSpoof and without it. They reach the
-// server and each other from the addresses that it gave them.
+// A pod with dnsmasq serves pods of both nodes on a network without cidrs, with antiSpoof and without it. They reach
+// the server and each other from the addresses that it gave them.
 func TestPodsGetAddressesFromADHCPServerInAPod(t *testing.T) {
 	for _, program := range []string{"dnsmasq", "udhcpc", "dhclient"} {
 		thirdparty.Require(t, program)

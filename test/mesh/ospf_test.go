@@ -128,9 +128,8 @@ func startBird(t *testing.T, p *node.Pod, id int, subnets []string) *bird {
 	for i, version := range []string{"v2", "v3"} {
 		family := []string{"ipv4", "ipv6"}[i]
 		fmt.Fprintf(&text, "protocol kernel { %s { export where source = RTS_OSPF; }; }\n", family)
-		fmt.Fprintf(&text, "protocol ospf %s %s_core {\n %s { import all; };\n area 0 {\n  stubnet %s;\n", version, family,
-			family, subnets[i])
-		text.WriteString("  interface \"core\" { hello 1; dead 4; wait 2; };\n };\n}\n")
+		fmt.Fprintf(&text, "protocol ospf %s %s_core {\n %s { import all; };\n area 0 {\n", version, family, family)
+		fmt.Fprintf(&text, "  stubnet %s;\n  interface \"core\" { hello 1; dead 4; wait 2; };\n };\n}\n", subnets[i])
 	}
 	file := filepath.Join(dir, "bird.conf")
 	must.Succeed(t, os.WriteFile(file, []byte(text.String()), 0o600))
