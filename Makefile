@@ -179,7 +179,7 @@ fmt: go ## format the sources
 demo: build examples ## run a demo with five pods in a private network namespace (KEEP=1 keeps it running; RECORD=FILE: a recording as asciicast; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep) $(if $(RECORD),-record $(RECORD))
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif in comparison with DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit,observe,policy,slope)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif in comparison with DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit,observe,policy,slope,limits)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 attack: build ## run hostile pods against a private node, and print the effects (FOR=10s ONLY=close,sparse; DEDICATED=1: a dedicated processor for the dataplane; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)

@@ -21,7 +21,9 @@ import (
 )
 
 // parts are the measurements, in their order.
-var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe", "policy", "slope"}
+var parts = []string{
+	"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe", "policy", "slope", "limits",
+}
 
 func main() {
 	n := flag.Int("n", 100, "number of pods")
@@ -99,6 +101,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "slope") {
 		if err := measureSlope(ctx, b, programs); err != nil {
 			return fmt.Errorf("slope: %w", err)
+		}
+	}
+	if slices.Contains(chosen, "limits") {
+		if err := measureLimits(ctx, b, programs); err != nil {
+			return fmt.Errorf("limits: %w", err)
 		}
 	}
 	all := slices.Contains(chosen, "memif")

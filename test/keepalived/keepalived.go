@@ -2,32 +2,25 @@
 package keepalived
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/must"
+	"github.com/weftnet/weft/test/thirdparty"
 )
 
 // Require skips the test without keepalived, or fails it if WEFT_REQUIRE names keepalived.
 func Require(t testing.TB) {
 	t.Helper()
-	if _, err := exec.LookPath("keepalived"); err != nil {
-		if strings.Contains(os.Getenv("WEFT_REQUIRE"), "keepalived") {
-			t.Fatal(err)
-		}
-		t.Skip("the test requires keepalived:", err)
-	}
+	thirdparty.Require(t, "keepalived")
 }
 
 // Instance is an instance of VRRP with its address.
@@ -53,10 +46,7 @@ const Options = `{"allowedAddresses": ["10.5.0.100", "10.5.0.101", "10.5.0.102",
 	"virtualRouters": [54, 55]}`
 
 // Daemon is a keepalived in a namespace.
-type Daemon struct {
-	cmd *exec.Cmd
-	log string
-}
+type Daemon struct{ *thirdparty.Daemon }
 
 // Start runs keepalived on the link t1 of a namespace until the test ends. The instances send an advertisement each
 // second.
@@ -75,49 +65,19 @@ func Start(t testing.TB, netns string, priority int, instances []Instance) *Daem
 	dir := t.TempDir()
 	file := filepath.Join(dir, "keepalived.conf")
 	must.Succeed(t, os.WriteFile(file, []byte(text.String()), 0o600))
-	log, err := os.Create(filepath.Join(dir, "log"))
-	must.Succeed(t, err)
-	d := &Daemon{log: log.Name()}
-	d.cmd = exec.CommandContext(t.Context(), "keepalived", "--dont-fork", "--log-console", "--log-detail", "--vrrp",
-		"--use-file", file, "--pid", filepath.Join(dir, "pid"), "--vrrp_pid", filepath.Join(dir, "vrrp.pid"))
-	d.cmd.Stdout = log
-	d.cmd.Stderr = log
-	netnstest.Do(t, netns, func() { err = d.cmd.Start() })
-	must.Succeed(t, errors.Join(err, log.Close()))
-	t.Cleanup(func() {
-		d.Stop()
-		if t.Failed() {
-			t.Logf("keepalived in %s:\n%s", netns, d.said())
-		}
-	})
-	return d
-}
-
-// Stop ends the daemon as an init system does, so that it says goodbye to its peers; it may be repeated.
-func (d *Daemon) Stop() {
-	if d.cmd.ProcessState == nil {
-		_ = d.cmd.Process.Signal(syscall.SIGTERM)
-		_ = d.cmd.Wait()
-	}
+	return &Daemon{thirdparty.Start(t, netns, "keepalived", "--dont-fork", "--log-console", "--log-detail", "--vrrp",
+		"--use-file", file, "--pid", filepath.Join(dir, "pid"), "--vrrp_pid", filepath.Join(dir, "vrrp.pid"))}
 }
 
 // Announced reports whether the daemon told the neighbours that it has an address.
 func (d *Daemon) Announced(a netip.Addr) bool {
-	for line := range strings.Lines(d.said()) {
+	for line := range strings.Lines(d.Output()) {
 		isAnnouncement := strings.Contains(line, "ending gratuitous ARP") || strings.Contains(line, "eighbour Advert")
 		if isAnnouncement && strings.HasSuffix(strings.TrimSpace(line), " "+a.String()) {
 			return true
 		}
 	}
 	return false
-}
-
-func (d *Daemon) said() string {
-	text, err := os.ReadFile(d.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
 
 // Has reports whether a link of a namespace has an address: whether an instance there is the master.

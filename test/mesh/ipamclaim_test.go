@@ -91,13 +91,22 @@ func TestAnIPAMClaimHoldsItsAddressesAcrossPodsAndNodes(t *testing.T) {
 // tryOn adds a pod with an interface t1 on a network.
 func (m *machine) tryOn(network, name, options string) (*node.Pod, error) {
 	m.t.Helper()
+	if options != "" {
+		options = `{"t1": ` + options + `}`
+	}
+	return m.tryWith(name, "t1/tap/"+network, options)
+}
+
+// tryWith adds a pod with interfaces and their options.
+func (m *machine) tryWith(name, interfaces, options string) (*node.Pod, error) {
+	m.t.Helper()
 	runtime, err := m.Runtime(m.t.Output())
 	must.Succeed(m.t, err)
 	p, err := m.NewPod(name)
 	must.Succeed(m.t, err)
-	p.Annotations = map[string]string{"contivpp.io/custom-if": "t1/tap/" + network}
+	p.Annotations = map[string]string{"contivpp.io/custom-if": interfaces}
 	if options != "" {
-		p.Annotations["contivpp.io/custom-if-options"] = `{"t1": ` + options + `}`
+		p.Annotations["contivpp.io/custom-if-options"] = options
 	}
 	_, err = runtime.Add(m.t.Context(), p)
 	m.t.Cleanup(func() { must.Succeed(m.t, runtime.Del(context.Background(), p)) })

@@ -109,21 +109,31 @@ func settle(t *testing.T, name string, addresses []netip.Prefix) {
 // eventuallyReach waits until all pods reach the machine behind the router, or none does.
 func (c *cluster) eventuallyReach(clients []*node.Pod, want bool) {
 	c.t.Helper()
+	var addresses []netip.Addr
+	for _, p := range behind {
+		addresses = append(addresses, p.Addr())
+	}
 	for _, client := range clients {
-		for _, to := range behind {
-			p, err := ping.Open(client.Netns, to.Addr())
-			must.Succeed(c.t, err)
-			what := client.Name + " reaches " + to.Addr().String()
-			if !want {
-				what = client.Name + " does not reach " + to.Addr().String()
-			}
-			k8stest.Eventually(c.t, what, func() bool {
-				ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
-				defer cancel()
-				_, err := p.Once(ctx, to.Addr(), 1)
-				return (err == nil) == want
-			})
-			must.Succeed(c.t, p.Close())
+		c.eventuallyReaches(client, addresses, want)
+	}
+}
+
+// eventuallyReaches waits until a pod reaches all addresses, or none.
+func (c *cluster) eventuallyReaches(client *node.Pod, addresses []netip.Addr, want bool) {
+	c.t.Helper()
+	for _, to := range addresses {
+		p, err := ping.Open(client.Netns, to)
+		must.Succeed(c.t, err)
+		what := client.Name + " reaches " + to.String()
+		if !want {
+			what = client.Name + " does not reach " + to.String()
 		}
+		k8stest.Eventually(c.t, what, func() bool {
+			ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+			defer cancel()
+			_, err := p.Once(ctx, to, 1)
+			return (err == nil) == want
+		})
+		must.Succeed(c.t, p.Close())
 	}
 }

@@ -99,6 +99,14 @@ func (m *machine) on(network, name, options string) *node.Pod {
 	return p
 }
 
+// with adds a pod with interfaces and their options.
+func (m *machine) with(name, interfaces, options string) *node.Pod {
+	m.t.Helper()
+	p, err := m.tryWith(name, interfaces, options)
+	must.Succeed(m.t, err)
+	return p
+}
+
 // follow waits until a pod is the master of all instances, and all clients have its MACs and reach it.
 func (c *cluster) follow(when string, clients []*node.Pod, master *node.Pod) {
 	c.t.Helper()
