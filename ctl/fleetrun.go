@@ -61,7 +61,7 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 	if c.fleet.nodeTimeout < 0 {
 		return usageError{fmt.Errorf("--node-timeout %s: must be positive", c.fleet.nodeTimeout)}
 	}
-	if f := cmd.Flags().Lookup("write"); f != nil && !f.Changed {
+	if slices.Contains(wholeFiles, pathOf(cmd)) && !cmd.Flags().Changed("write") {
 		return usageError{fmt.Errorf("%s on another node needs --write FILE, or - for the standard output", cmd.Name())}
 	}
 	args, input, err := readInput(cmd, args)
@@ -77,7 +77,7 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 		r.line = arguments(cmd, args, c.format)
 		return r.passThrough(cmd, nodes[0])
 	}
-	if f := cmd.Flags().Lookup("write"); f != nil {
+	if cmd.Flags().Changed("write") {
 		return usageError{
 			fmt.Errorf("%s --write: the files of several nodes cannot be merged: choose one node with --node",
 				cmd.Name()),
