@@ -130,7 +130,7 @@ type captureOutput interface {
 type capture struct {
 	out    captureOutput
 	isOpen bool
-	end    operatorv1.CaptureEnd // or what is known so far
+	end    operatorv1.CaptureEnd // or the part that is known so far
 }
 
 // receive passes a stream on until its end. Packets are in the output as soon as they have arrived.

@@ -145,7 +145,7 @@ func (r *remote) bounded(ctx context.Context) (context.Context, context.CancelFu
 // budgetError means that a command has used its time, so that a node could not end.
 type budgetError struct{ budget time.Duration }
 
-// Error says what to do.
+// Error names the flag for more time.
 func (e budgetError) Error() string {
 	return fmt.Sprintf("the whole command has taken %s; choose fewer nodes, or set a longer --node-timeout", e.budget)
 }
@@ -182,7 +182,7 @@ func (r *remote) run(ctx context.Context, node fleet.Node, out, failures io.Writ
 	return err
 }
 
-// wholeFiles are the commands whose file is of no use before it is complete. The file of others grows.
+// wholeFiles are the commands with a file that is of no use before it is complete. The file of other commands grows.
 var wholeFiles = []string{"bundle", "profile"}
 
 // passThrough runs the command on one node, with its output and its exit code.

@@ -75,7 +75,8 @@ func TestFileThatIsNotWrittenIsAnError(t *testing.T) {
 		})
 		t.Run(command+" of a node", func(t *testing.T) {
 			a := newAgents(t, answersWith("some bytes", 0), "n1")
-			if _, messages, code := a.run(true, append(strings.Fields(command), "--node", "n1", "--write", "/dev/full")...); code != 1 ||
+			line := append(strings.Fields(command), "--node", "n1", "--write", "/dev/full")
+			if _, messages, code := a.run(true, line...); code != 1 ||
 				!strings.Contains(messages, "no space left on device") || strings.Contains(messages, "did not answer") {
 				t.Errorf("exit code %d, messages %s", code, messages)
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // packetLine describes the headers of a packet in one line: its VLANs, then the protocol, the addresses with the ports,
-// and what the protocol says. Data that no decoder knows is described by its outermost header.
+// and facts of the protocol. Data that no decoder knows is described by its outermost header.
 func packetLine(data []byte, link layers.LinkType) string {
 	packet := gopacket.NewPacket(data, link, gopacket.DecodeOptions{NoCopy: true})
 	d := packetDescription{name: "packet"}
@@ -25,7 +25,7 @@ func packetLine(data []byte, link layers.LinkType) string {
 	return d.line()
 }
 
-// packetDescription is what is known of a packet after some of its headers.
+// packetDescription has the facts of the headers of a packet that are read so far.
 type packetDescription struct {
 	vlans       []string
 	name        string // of the innermost protocol
@@ -43,8 +43,8 @@ func (d *packetDescription) line() string {
 	return strings.Join(append([]string{text}, d.facts...), ", ")
 }
 
-// add adds a header. It returns true if what follows is of no interest: the payload of a transport, or a packet in
-// another one.
+// add adds a header. It returns true if the rest is of no interest: the payload of a transport, or a packet in another
+// one.
 func (d *packetDescription) add(layer gopacket.Layer) (isLast bool) {
 	switch l := layer.(type) {
 	case *layers.Ethernet:

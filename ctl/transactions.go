@@ -173,7 +173,8 @@ func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 	p.paragraph(fmt.Sprintf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s", t.Seq, eventNumber(t.Event),
 		p.clock(t.Start), t.Origin, t.Label, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole)))
 	if len(t.Operations) > 0 {
-		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("owner"), wide("at"), "took", "why", "error")
+		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("owner"), wide("at"), "took", "why",
+			"error")
 		for _, op := range t.Operations {
 			g.row(op.Level, op.Batch, op.Verb, op.Ref, orDash(ownersText(op.Owners)), took(op.At), took(op.Took),
 				op.Why, p.bad(operationError(op)))
