@@ -13,22 +13,28 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
+// maxCaptureTime is the longest time that the agent accepts for a capture.
+const maxCaptureTime = time.Hour
+
 func captureCommand(c *client) *cobra.Command {
 	req := &operatorv1.CaptureRequest{}
 	var file, ring string
 	var duration time.Duration
 	cmd := &cobra.Command{
-		Use:   "capture NAMESPACE/POD INTERFACE -w FILE",
+		Use:   "capture NAMESPACE/POD INTERFACE [-w FILE]",
 		Short: "Captures the packets of a pod's interface",
-		Long: `Captures the packets of a pod's interface as a file in pcapng format, with nanosecond timestamps of the agent. Directions are
-from the view of the pod. The capture ends at --count, after --for (at most 1h), and when weftctl is interrupted.`,
-		Example: `  weftctl capture shop/cart eth0 -w cart.pcap --for 30s
+		Long: `Captures the packets of a pod's interface: as a line for each packet, or with -w as a file in pcapng format, with nanosecond timestamps
+of the agent. Directions are from the view of the pod. The capture ends at --count, after --for (at most 1h), and when weftctl is
+interrupted.`,
+		Example: `  weftctl capture shop/cart eth0 --count 10
+  weftctl capture shop/cart eth0 -w cart.pcap --for 30s
   weftctl capture shop/cart net1 -w - | tcpdump -n -r -`,
 		Args:              usage(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeInterfaces(c),
@@ -36,11 +42,8 @@ from the view of the pod. The capture ends at --count, after --for (at most 1h),
 			if req.Namespace, req.Name, err = podArgument(args[0]); err != nil {
 				return err
 			}
-			if file == "" {
-				return usageError{
-					errors.New(
-						"-w FILE is missing; \"-w - | tcpdump -n -r -\" prints the packets, and so does weftctl trace"),
-				}
+			if file == "" && !cmd.Flags().Changed("for") {
+				duration = maxCaptureTime
 			}
 			if file == "-" && isTerminal(c.out) {
 				return usageError{
@@ -57,10 +60,10 @@ from the view of the pod. The capture ends at --count, after --for (at most 1h),
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output")
+	flags.StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output; default: print a line for each packet")
 	flags.StringVar(&req.Direction, "direction", "both", "packets that the pod receives (rx), sends (tx), or both")
 	flags.Uint64Var(&req.Count, "count", 0, "end after this number of packets; 0 is no limit")
-	flags.DurationVar(&duration, "for", 5*time.Minute, "end after this time, at most 1h")
+	flags.DurationVar(&duration, "for", 5*time.Minute, "end after this time, at most 1h, the default without a file")
 	flags.Uint32Var(&req.SnapLength, "snaplen", 0, "bytes to keep of a packet; 0 is all")
 	flags.StringVar(&ring, "ring", "4Mi",
 		"packets that wait in the agent while the file is slow, in bytes, 128Ki to 64Mi")
@@ -85,46 +88,53 @@ func bytesOf(flag, s string) (uint64, error) {
 	return uint64(q.Value()), nil
 }
 
-// capture writes a capture to a file. It creates the file when the capture has started.
+// capture writes a capture to a file, or prints its packets. It creates the file when the capture has started.
 func (c *client) capture(cmd *cobra.Command, req *operatorv1.CaptureRequest, file string) error {
 	agent := c.agent
 	agent.timeout = 0 // the capture has a limit of its own
-	out := &captureFile{stdout: c.out, name: file}
+	run := &capture{out: &captureText{printer: &c.printer}}
+	if file != "" {
+		run.out = &captureFile{stdout: c.out, name: file, source: req.Namespace + "/" + req.Name + " " + req.Interface}
+	}
 	err := agent.dial(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		stream, err := operatorv1.NewPacketsClient(conn).Capture(ctx, req)
 		if err != nil {
 			return err
 		}
-		return out.receive(stream, req.Namespace+"/"+req.Name+" "+req.Interface)
+		return run.receive(stream)
 	})
 	interrupted := cmd.Context().Err() != nil
-	if interrupted && out.writer != nil {
+	if interrupted && run.isOpen {
 		err = nil
-		out.end.Reason = "interrupted"
+		run.end.Reason = "interrupted"
 	}
-	if err = errors.Join(err, out.close()); err != nil {
+	if err = errors.Join(err, run.out.close(&run.end)); err != nil {
 		return err
 	}
-	if file == "-" {
-		_, err = fmt.Fprintln(cmd.ErrOrStderr(), out.summary())
+	if file == "" || file == "-" {
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), summary(&run.end))
 		return err
 	}
-	return c.show(out.end, func() { c.printf("%s\n", out.summary()) })
+	return c.show(&run.end, func() { c.printf("%s\n", summary(&run.end)) })
 }
 
-// captureFile is the file of a capture.
-type captureFile struct {
-	stdout io.Writer
-	name   string
-	file   *newFile // nil: the standard output
-	writer *pcapgo.NgWriter
-	start  *operatorv1.CaptureStart
-	end    *operatorv1.CaptureEnd // or what is known so far
+// captureOutput receives the packets of a capture. close is called also without open, and also if the end has no
+// reason.
+type captureOutput interface {
+	open(start *operatorv1.CaptureStart) error
+	write(packets []*operatorv1.CapturedPacket) error
+	close(end *operatorv1.CaptureEnd) error
 }
 
-// receive writes a stream until its end. Packets are in the file as soon as they have arrived.
-func (f *captureFile) receive(stream grpc.ServerStreamingClient[operatorv1.CaptureReply], source string) error {
-	f.end = &operatorv1.CaptureEnd{}
+// capture is a capture that is being received.
+type capture struct {
+	out    captureOutput
+	isOpen bool
+	end    operatorv1.CaptureEnd // or the part that is known so far
+}
+
+// receive passes a stream on until its end. Packets are in the output as soon as they have arrived.
+func (c *capture) receive(stream grpc.ServerStreamingClient[operatorv1.CaptureReply]) error {
 	for {
 		reply, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -135,11 +145,13 @@ func (f *captureFile) receive(stream grpc.ServerStreamingClient[operatorv1.Captu
 		}
 		switch part := reply.Part.(type) {
 		case *operatorv1.CaptureReply_Start:
-			err = f.open(part.Start, source)
+			err = c.out.open(part.Start)
+			c.isOpen = err == nil
 		case *operatorv1.CaptureReply_Packets:
-			err = f.write(part.Packets)
+			err = c.write(part.Packets)
 		case *operatorv1.CaptureReply_End:
-			f.end = part.End
+			proto.Reset(&c.end)
+			proto.Merge(&c.end, part.End)
 		}
 		if err != nil {
 			return err
@@ -147,7 +159,67 @@ func (f *captureFile) receive(stream grpc.ServerStreamingClient[operatorv1.Captu
 	}
 }
 
-func (f *captureFile) open(start *operatorv1.CaptureStart, source string) (err error) {
+func (c *capture) write(batch *operatorv1.CapturedPackets) error {
+	if !c.isOpen {
+		return errors.New("the agent sent packets before the start of the capture")
+	}
+	if err := c.out.write(batch.Packets); err != nil {
+		return err
+	}
+	c.end.Packets += uint64(len(batch.Packets))
+	c.end.Lost = batch.Lost
+	return nil
+}
+
+// captureText prints a line, or a document, for each packet.
+type captureText struct {
+	*printer
+	link layers.LinkType
+}
+
+func (t *captureText) open(start *operatorv1.CaptureStart) error {
+	t.link = linkOf(start)
+	return nil
+}
+
+func (t *captureText) write(packets []*operatorv1.CapturedPacket) error {
+	for _, p := range packets {
+		line := packetLine(p.Data, t.link)
+		at := p.Time.AsTime()
+		if t.format == "table" {
+			t.printf("%s  %s, %s\n", at.In(t.now().Location()).Format("15:04:05.000000"), line,
+				counted(int(p.Length), "byte"))
+			continue
+		}
+		packet := map[string]any{"time": at.Format(time.RFC3339Nano), "length": p.Length, "packet": line}
+		if err := t.streamed(packet); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (*captureText) close(*operatorv1.CaptureEnd) error { return nil }
+
+// linkOf returns the type of the link of a capture: of packets with an Ethernet header, or of IP packets.
+func linkOf(start *operatorv1.CaptureStart) layers.LinkType {
+	if start.LinkType == "ip" {
+		return layers.LinkTypeRaw
+	}
+	return layers.LinkTypeEthernet
+}
+
+// captureFile is the file of a capture.
+type captureFile struct {
+	stdout io.Writer
+	name   string
+	source string   // pod and interface
+	file   *newFile // nil: the standard output
+	writer *pcapgo.NgWriter
+	start  *operatorv1.CaptureStart
+}
+
+func (f *captureFile) open(start *operatorv1.CaptureStart) (err error) {
 	out := f.stdout
 	if f.name != "-" {
 		if f.file, err = createFile(f.name, true); err != nil {
@@ -155,15 +227,11 @@ func (f *captureFile) open(start *operatorv1.CaptureStart, source string) (err e
 		}
 		out = f.file
 	}
-	link := layers.LinkTypeEthernet
-	if start.LinkType == "ip" {
-		link = layers.LinkTypeRaw
-	}
 	f.start = start
 	f.writer, err = pcapgo.NewNgWriterInterface(out, pcapgo.NgInterface{
-		Name:                source,
+		Name:                f.source,
 		Description:         "dataplane interface " + start.Object,
-		LinkType:            link,
+		LinkType:            linkOf(start),
 		SnapLength:          start.SnapLength,
 		TimestampResolution: 9,
 	}, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "weftctl capture"}})
@@ -173,11 +241,8 @@ func (f *captureFile) open(start *operatorv1.CaptureStart, source string) (err e
 	return f.writer.Flush()
 }
 
-func (f *captureFile) write(batch *operatorv1.CapturedPackets) error {
-	if f.writer == nil {
-		return errors.New("the agent sent packets before the start of the capture")
-	}
-	for _, p := range batch.Packets {
+func (f *captureFile) write(packets []*operatorv1.CapturedPacket) error {
+	for _, p := range packets {
 		info := gopacket.CaptureInfo{
 			Timestamp:     p.Time.AsTime(),
 			CaptureLength: len(p.Data),
@@ -186,9 +251,7 @@ func (f *captureFile) write(batch *operatorv1.CapturedPackets) error {
 		if err := f.writer.WritePacket(info, p.Data); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
-		f.end.Packets++
 	}
-	f.end.Lost = batch.Lost
 	if err := f.writer.Flush(); err != nil {
 		return fmt.Errorf("write %s: %w", f.name, err)
 	}
@@ -196,13 +259,13 @@ func (f *captureFile) write(batch *operatorv1.CapturedPackets) error {
 }
 
 // close adds the number of lost packets to the file.
-func (f *captureFile) close() (err error) {
-	if f.writer != nil && f.end.Reason != "" {
-		lost := f.end.Lost + f.end.LostInDataplane
+func (f *captureFile) close(end *operatorv1.CaptureEnd) (err error) {
+	if f.writer != nil && end.Reason != "" {
+		lost := end.Lost + end.LostInDataplane
 		err = f.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
 			LastUpdate: time.Now(),
 			StartTime:  f.start.Started.AsTime(),
-			EndTime:    time.Now(), PacketsReceived: f.end.Packets + lost, PacketsDropped: lost,
+			EndTime:    time.Now(), PacketsReceived: end.Packets + lost, PacketsDropped: lost,
 		})
 		err = errors.Join(err, f.writer.Flush())
 	}
@@ -213,10 +276,10 @@ func (f *captureFile) close() (err error) {
 }
 
 // summary describes the end of a capture.
-func (f *captureFile) summary() string {
-	text := fmt.Sprintf("%s captured, %d lost", counted(int(f.end.Packets), "packet"), f.end.Lost+f.end.LostInDataplane)
-	if f.end.Lost > 0 {
-		text += fmt.Sprintf(" (%d because the file was slow: use a larger --ring, a smaller --snaplen)", f.end.Lost)
+func summary(end *operatorv1.CaptureEnd) string {
+	text := fmt.Sprintf("%s captured, %d lost", counted(int(end.Packets), "packet"), end.Lost+end.LostInDataplane)
+	if end.Lost > 0 {
+		text += fmt.Sprintf(" (%d because the output was slow: use a larger --ring, a smaller --snaplen)", end.Lost)
 	}
-	return text + ": " + f.end.Reason
+	return text + ": " + end.Reason
 }

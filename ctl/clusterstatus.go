@@ -44,18 +44,23 @@ func (c *client) clusterStatus(ctx context.Context) error {
 	}
 	state := clusterState{Nodes: make([]nodeStatus, len(nodes))}
 	r := remote{client: c, agents: agents, kind: reads, line: []string{"status", "--output=json"}}
+	bounded, cancel := r.bounded(ctx)
+	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
+	group.Go(func() error {
+		reading, cancel := context.WithTimeout(bounded, c.agent.timeout)
+		defer cancel()
+		state.Summary = agents.Summary(reading, c.now())
+		return nil
+	})
 	for i := range nodes {
 		group.Go(func() error {
-			state.Nodes[i] = r.status(ctx, nodes[i])
+			state.Nodes[i] = r.status(bounded, nodes[i])
 			return nil
 		})
 	}
 	_ = group.Wait() // the functions return no error
-	reading, cancel := context.WithTimeout(ctx, c.agent.timeout)
-	defer cancel()
-	state.Summary = agents.Summary(reading, c.now())
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

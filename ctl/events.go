@@ -226,7 +226,7 @@ type eventStream = grpc.ServerStreamingClient[operatorv1.EventRecord]
 
 // listEvents prints the recorded events as a table.
 func listEvents(_ context.Context, c *client, stream eventStream) error {
-	g := newGrid("seq", "time", "event", wide("kind"), "ops", wide("queued"), "took", "result")
+	g := newGrid("seq", "time", "event", wide("kind"), spare("ops"), wide("queued"), spare("took"), "result")
 	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
 		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took),
 			eventResult(&c.printer, e, c.brief))

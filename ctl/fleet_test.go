@@ -371,3 +371,49 @@ func TestMissingPermissionIsExplained(t *testing.T) {
 		t.Errorf("requests %v", methods)
 	}
 }
+
+// A hung node waits for its timeout, and 32 of them at a time would add up.
+func TestCommandOnManyNodesHasOneBudget(t *testing.T) {
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprintf("n%03d", i))
+	}
+	hang := make(chan struct{})
+	a := newAgents(t, func(string, k8stest.Exec) int {
+		<-hang
+		return 0
+	}, names...)
+	defer close(hang)
+	for _, command := range []string{"status", "objects"} {
+		before := len(a.ran())
+		out, messages, code := a.run(true, command, "--node-timeout", "1s", "-o", "json")
+		all := out + messages
+		runs := len(a.ran()) - before
+		if code != 1 || runs == 0 || runs >= len(names) || !strings.Contains(all, "no answer within 1s") ||
+			!strings.Contains(all, "the whole command has taken 3s; choose fewer nodes, or set a longer --node-timeout") {
+			t.Errorf("%s: exit code %d after %d runs\n%s", command, code, runs, all)
+		}
+	}
+}
+
+// The state of the cluster comes from the API server, which may be as slow as the nodes.
+func TestStatusReadsTheClusterWhileNodesAnswer(t *testing.T) {
+	read := make(chan struct{})
+	a := newAgents(t, func(_ string, x k8stest.Exec) int {
+		<-read
+		_, _ = io.WriteString(x.Out, `{"ready":true}`)
+		return 0
+	}, "n1")
+	var once sync.Once
+	a.Fail(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/customnetworks") {
+			once.Do(func() { close(read) })
+		}
+		return 0
+	})
+	out, messages, _ := a.run(true, "status", "--node-timeout", "5s", "-o", "json")
+	once.Do(func() { close(read) })
+	if !strings.Contains(out, `"answered": true`) {
+		t.Errorf("messages %s\n%s", messages, out)
+	}
+}

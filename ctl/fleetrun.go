@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -61,7 +62,7 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 	if c.fleet.nodeTimeout < 0 {
 		return usageError{fmt.Errorf("--node-timeout %s: must be positive", c.fleet.nodeTimeout)}
 	}
-	if f := cmd.Flags().Lookup("write"); f != nil && !f.Changed {
+	if slices.Contains(wholeFiles, pathOf(cmd)) && !cmd.Flags().Changed("write") {
 		return usageError{fmt.Errorf("%s on another node needs --write FILE, or - for the standard output", cmd.Name())}
 	}
 	args, input, err := readInput(cmd, args)
@@ -77,7 +78,7 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 		r.line = arguments(cmd, args, c.format)
 		return r.passThrough(cmd, nodes[0])
 	}
-	if f := cmd.Flags().Lookup("write"); f != nil {
+	if cmd.Flags().Changed("write") {
 		return usageError{
 			fmt.Errorf("%s --write: the files of several nodes cannot be merged: choose one node with --node",
 				cmd.Name()),
@@ -131,8 +132,29 @@ type remote struct {
 	input  []byte // standard input of the command; nil: none
 }
 
+// bounded returns a context that ends when the whole command, on any number of nodes, has taken too long. Streams are
+// not bounded.
+func (r *remote) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	budget := budgetRequests * r.timeoutOfNode(r.kind)
+	if budget == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, budget, budgetError{budget})
+}
+
+// budgetError means that a command has used its time, so that a node could not end.
+type budgetError struct{ budget time.Duration }
+
+// Error names the flag for more time.
+func (e budgetError) Error() string {
+	return fmt.Sprintf("the whole command has taken %s; choose fewer nodes, or set a longer --node-timeout", e.budget)
+}
+
 // run runs the command line on a node.
 func (r *remote) run(ctx context.Context, node fleet.Node, out, failures io.Writer) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	timeout := r.timeoutOfNode(r.kind)
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -151,13 +173,16 @@ func (r *remote) run(ctx context.Context, node fleet.Node, out, failures io.Writ
 		line = append([]string{"--end-with-input"}, line...)
 	}
 	err := r.agents.Weftctl(ctx, node, line, s)
+	if used, is := errors.AsType[budgetError](context.Cause(ctx)); err != nil && is {
+		return used
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s; set a longer --node-timeout", timeout)
 	}
 	return err
 }
 
-// wholeFiles are the commands whose file is of no use before it is complete. The file of others grows.
+// wholeFiles are the commands with a file that is of no use before it is complete. The file of other commands grows.
 var wholeFiles = []string{"bundle", "profile"}
 
 // passThrough runs the command on one node, with its output and its exit code.
@@ -223,6 +248,8 @@ func (r *remote) outputFile(cmd *cobra.Command) (string, int) {
 // merge runs the command on the nodes, a limited number at the same time, and prints their answers by node.
 func (r *remote) merge(ctx context.Context, nodes []fleet.Node) error {
 	answers := make([]answer, len(nodes))
+	bounded, cancel := r.bounded(ctx)
+	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
 	for i := range nodes {
@@ -230,7 +257,7 @@ func (r *remote) merge(ctx context.Context, nodes []fleet.Node) error {
 			a := &answers[i]
 			a.node = nodes[i].Name
 			out := &exec.Bounded{To: &a.out, Left: maxNodeOutput}
-			a.failure = r.run(ctx, nodes[i], out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
+			a.failure = r.run(bounded, nodes[i], out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
 			if out.Cut {
 				a.failure = fmt.Errorf("the output is longer than %d MiB: choose this node with --node",
 					maxNodeOutput>>20)

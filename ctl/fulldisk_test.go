@@ -29,7 +29,9 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 func onDisk(ctx context.Context, t *testing.T, free int, args ...string) (messages string, code int) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	_, stop, err := ctltest.Serve(socket, ctltest.Sample(now))
+	replies := ctltest.Sample(now)
+	replies.Empty = true
+	_, stop, err := ctltest.Serve(socket, replies)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,18 +43,20 @@ func onDisk(ctx context.Context, t *testing.T, free int, args ...string) (messag
 }
 
 func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
-	commands := []string{
-		"status", "attachments", "events", "event 1", "transactions", "objects", "why x", "addresses", "devices",
-		"counters", "settings",
-		"resync", "gc", "completion bash", "help", "bundle --write -",
+	commands := commandLines(t, documents, documentsOnly, other)
+	for _, text := range []string{"completion bash", "help"} {
+		commands = append(commands, commandLine{invocation{prints: other}, text})
 	}
 	for _, command := range commands {
-		for _, free := range []int{0, 10} {
+		for _, free := range []int{0, 1} {
 			for _, format := range []string{"table", "json", "yaml"} {
-				messages, code := onDisk(t.Context(), t, free, append(strings.Fields(command), "-o", format)...)
+				if format == "table" && command.prints == documentsOnly {
+					continue
+				}
+				messages, code := onDisk(t.Context(), t, free, append(strings.Fields(command.text), "-o", format)...)
 				if code != 1 ||
 					!strings.HasSuffix(messages, "weftctl: the output is incomplete: no space left on device\n") {
-					t.Errorf("%s -o %s with %d free bytes: exit code %d, %q", command, format, free, code, messages)
+					t.Errorf("%s -o %s with %d free bytes: exit code %d, %q", command.text, format, free, code, messages)
 				}
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/weftnet/weft/ctl"
 	"github.com/weftnet/weft/ctl/ctltest"
@@ -51,9 +52,32 @@ func TestTables(t *testing.T) {
 		if code != 0 {
 			t.Errorf("%s: exit code %d", command, code)
 		}
+		wantFit(t, command, got)
 		b.WriteString("$ weftctl " + command + "\n" + got + "\n")
 	}
 	golden(t, "tables", b.String())
+}
+
+// wantFit fails the test if an output does not fit a terminal of 80 columns.
+func wantFit(t *testing.T, command, output string) {
+	t.Helper()
+	for line := range strings.Lines(output) {
+		if width := text.StringWidthWithoutEscSequences(strings.TrimSuffix(line, "\n")); width > 80 {
+			t.Errorf("%s: a line has %d columns on a terminal of 80:\n%s", command, width, line)
+		}
+	}
+}
+
+// The golden files have more invocations of some commands.
+func TestTablesOfAllCommandsFitATerminal(t *testing.T) {
+	for _, command := range commandLines(t, documents) {
+		replies := ctltest.Sample(now)
+		replies.Empty = true
+		got, code, _ := answer(t, replies, strings.Fields(command.text)...)
+		if wantFit(t, command.text, got); code != command.code || got == "" {
+			t.Errorf("%s: exit code %d, want %d, output %q", command.text, code, command.code, got)
+		}
+	}
 }
 
 // Names are to be copied, so no column cuts one. A long error has a few lines, and weftctl event has all of it.
@@ -62,6 +86,7 @@ func TestTableOfEventsFitsATerminal(t *testing.T) {
 	replies.Events[1].Error = "vpp.interface/weft-123456789012345-eth0: create: no such namespace\nlinux.netns//run/netns/cni-0123: delete: busy " +
 		strings.Repeat("and more ", 40) + "the end"
 	got, _, _ := answer(t, replies, "events")
+	wantFit(t, "events", got)
 	if !strings.Contains(got, " vpp.interface/weft-123456789012345-eth0:") || strings.Contains(got, "the end") ||
 		strings.Count(got, "\n") > 16 {
 		t.Errorf("%d lines:\n%s", strings.Count(got, "\n"), got)
@@ -121,15 +146,14 @@ func TestTablesWithAllColumns(t *testing.T) {
 func TestJSONAndYAML(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var b strings.Builder
-		for _, command := range []string{
-			"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters",
-			"settings", "resync", "gc",
-		} {
-			got, code, _ := answer(t, ctltest.Sample(now), append(strings.Fields(command), "-o", format)...)
-			if code != 0 {
-				t.Errorf("%s: exit code %d", command, code)
+		for _, command := range commandLines(t, documents, documentsOnly) {
+			replies := ctltest.Sample(now)
+			replies.Empty = true
+			got, code, _ := answer(t, replies, append(strings.Fields(command.text), "-o", format)...)
+			if code != command.code {
+				t.Errorf("%s: exit code %d, want %d", command.text, code, command.code)
 			}
-			b.WriteString("$ weftctl " + command + " -o " + format + "\n" + got + "\n")
+			b.WriteString("$ weftctl " + command.text + " -o " + format + "\n" + got + "\n")
 		}
 		golden(t, format, b.String())
 	}

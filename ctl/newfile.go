@@ -16,7 +16,7 @@ import (
 //	          |          finish(not complete)
 //	          +---------------------------> not there
 //
-// A file that grows has its name from the beginning and keeps what arrived, so that other programs can follow it.
+// A file that grows has its name from the beginning and is kept, so that other programs can follow it.
 type newFile struct {
 	*os.File
 	path      string

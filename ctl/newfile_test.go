@@ -19,8 +19,15 @@ import (
 // writers are the commands with a file.
 var writers = []string{"bundle", "profile heap", "capture default/a eth0"}
 
-// writes runs a command of an agent, which also has the socket for profiles.
+// writes is writesTo without the output.
 func writes(t *testing.T, command, file string) (messages string, code int) {
+	t.Helper()
+	_, messages, code = writesTo(t, command, file)
+	return messages, code
+}
+
+// writesTo runs a command of an agent, which also has the socket for profiles.
+func writesTo(t *testing.T, command, file string) (output, messages string, code int) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	_, stop, err := ctltest.Serve(socket, ctltest.Sample(now))
@@ -47,7 +54,7 @@ func writes(t *testing.T, command, file string) (messages string, code int) {
 	var out, failures bytes.Buffer
 	env := ctl.Env{Out: &out, Err: &failures, Now: func() time.Time { return now }}
 	code = ctl.Main(t.Context(), env, append(strings.Fields(command), "--write", file, "--socket", socket))
-	return failures.String(), code
+	return out.String(), failures.String(), code
 }
 
 // answersWith is a weftctl on a node that prints some bytes.
@@ -68,7 +75,8 @@ func TestFileThatIsNotWrittenIsAnError(t *testing.T) {
 		})
 		t.Run(command+" of a node", func(t *testing.T) {
 			a := newAgents(t, answersWith("some bytes", 0), "n1")
-			if _, messages, code := a.run(true, append(strings.Fields(command), "--node", "n1", "--write", "/dev/full")...); code != 1 ||
+			line := append(strings.Fields(command), "--node", "n1", "--write", "/dev/full")
+			if _, messages, code := a.run(true, line...); code != 1 ||
 				!strings.Contains(messages, "no space left on device") || strings.Contains(messages, "did not answer") {
 				t.Errorf("exit code %d, messages %s", code, messages)
 			}
@@ -158,5 +166,20 @@ func TestIncompleteFileOfANodeIsRemoved(t *testing.T) {
 	if text, others := content(t, file); code != 1 || text != "" || len(others) > 0 ||
 		!strings.Contains(messages, "did not answer") {
 		t.Errorf("exit code %d, the file has %q, beside it are %q, messages %s", code, text, others, messages)
+	}
+}
+
+func TestProfileIsReportedAsADocument(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "heap.pprof")
+	for format, want := range map[string]string{
+		"json":  "{\n  \"bytes\": 9,\n  \"file\": \"" + file + "\"\n}\n",
+		"table": "9 bytes written to " + file + "\n",
+	} {
+		if got, messages, code := writesTo(t, "profile heap -o "+format, file); got != want || code != 0 {
+			t.Errorf("%s: exit code %d, messages %s\n%s", format, code, messages, got)
+		}
+		if text, _ := content(t, file); text != "a profile" || os.Remove(file) != nil {
+			t.Errorf("the file has %q", text)
+		}
 	}
 }

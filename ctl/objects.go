@@ -42,7 +42,7 @@ func objectsCommand(c *client) *cobra.Command {
 }
 
 func printObjects(p *printer, reply *operatorv1.ObjectsReply) {
-	g := newGrid("object", "phase", "since", "owner", "detail")
+	g := newGrid("object", "phase", "since", spare("owner"), "detail")
 	for _, o := range reply.Objects {
 		g.row(o.Ref, o.Phase, p.age(o.Since), orDash(ownersText(o.Owners)), detail(p, o))
 	}
@@ -80,7 +80,7 @@ func whyCommand(c *client) *cobra.Command {
 			}
 			err = c.show(reply, func() {
 				for _, line := range reply.Lines {
-					c.printf("%s\n", printable(line))
+					c.paragraph(printable(line))
 				}
 			})
 			if err == nil && !reply.Found {

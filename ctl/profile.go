@@ -71,8 +71,9 @@ func profileCommand(c *client) *cobra.Command {
 			if err := writeFile(file, body); err != nil {
 				return fmt.Errorf("profile %s: %w", args[0], err)
 			}
-			c.printf("%d bytes written to %s\n", len(body), file)
-			return nil
+			return c.show(map[string]any{"file": file, "bytes": len(body)}, func() {
+				c.printf("%d bytes written to %s\n", len(body), file)
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output")

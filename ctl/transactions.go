@@ -101,7 +101,8 @@ func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	p.printOperations("", forward)
 	p.printOperations("rollback", undo)
 	for _, w := range t.Waiting {
-		p.printf("\n%s\n", waitingText(w))
+		p.printf("\n")
+		p.paragraph(waitingText(w))
 	}
 }
 
@@ -149,7 +150,7 @@ func (p *printer) printOperations(title string, ops []*operatorv1.Operation) {
 }
 
 func printTransactions(p *printer, transactions []*operatorv1.TransactionRecord, operations bool) {
-	g := newGrid("seq", "event", "time", wide("origin"), "label", "ops", "took", "result")
+	g := newGrid("seq", "event", "time", wide("origin"), "label", spare("ops"), spare("took"), "result")
 	for i, t := range transactions {
 		switch {
 		case !operations:
@@ -169,10 +170,11 @@ func printTransactions(p *printer, transactions []*operatorv1.TransactionRecord,
 
 // printTransaction prints a line about the transaction, then its operations in order of execution.
 func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
-	p.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), p.clock(t.Start),
-		t.Origin, t.Label, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole))
+	p.paragraph(fmt.Sprintf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s", t.Seq, eventNumber(t.Event),
+		p.clock(t.Start), t.Origin, t.Label, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole)))
 	if len(t.Operations) > 0 {
-		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("owner"), wide("at"), "took", "why", "error")
+		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("owner"), wide("at"), "took", "why",
+			"error")
 		for _, op := range t.Operations {
 			g.row(op.Level, op.Batch, op.Verb, op.Ref, orDash(ownersText(op.Owners)), took(op.At), took(op.Took),
 				op.Why, p.bad(operationError(op)))
@@ -180,7 +182,7 @@ func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 		p.printGrid(g, "")
 	}
 	for _, w := range t.Waiting {
-		p.printf("%s\n", waitingText(w))
+		p.paragraph(waitingText(w))
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-var waitedFor = []blocks.PoolCIDR{{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Bits: 26, OnDemand: true}}
+var waitedFor = []blocks.PoolCIDR{
+	{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Bits: 26, OnDemand: true},
+}
 
 // refusing is the backend of an API server that refuses requests until it is told to answer.
 type refusing struct {

@@ -41,6 +41,13 @@ func (p packets) Capture(
 	return nil
 }
 
+// Trace ends without packets.
+func (p packets) Trace(
+	req *operatorv1.TraceRequest, stream grpc.ServerStreamingServer[operatorv1.TraceReply],
+) error {
+	return p.agent.record(stream.Context(), req)
+}
+
 // samplePackets are an echo request and a request for the MAC of an address.
 func samplePackets(now time.Time) []*operatorv1.CapturedPacket {
 	echo := []byte("\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00" +

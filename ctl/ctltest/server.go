@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
@@ -34,6 +37,7 @@ type Replies struct {
 	Garbage      *operatorv1.CollectGarbageReply
 
 	Err    error // fails every request
+	Empty  bool  // calls without a reply of their own get one without values
 	Silent bool  // requests block until the client gives up
 	Stops  bool  // ends a followed stream of events
 
@@ -58,6 +62,8 @@ func Serve(socket string, replies Replies) (agent *Agent, stop func(), err error
 	agent = &Agent{replies: replies}
 	server := grpc.NewServer(grpc.UnaryInterceptor(agent.intercept))
 	operatorv1.RegisterOperationsServer(server, agent)
+	operatorv1.RegisterDataplaneServer(server, operatorv1.UnimplementedDataplaneServer{})
+	operatorv1.RegisterPlanningServer(server, operatorv1.UnimplementedPlanningServer{})
 	operatorv1.RegisterPacketsServer(server, packets{agent: agent})
 	ended := make(chan struct{})
 	go func() {
@@ -88,7 +94,7 @@ func (a *Agent) record(ctx context.Context, req proto.Message) error {
 
 // intercept replies to all calls with one reply.
 func (a *Agent) intercept(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	if err := a.record(ctx, req.(proto.Message)); err != nil {
 		return nil, err
@@ -124,7 +130,25 @@ func (a *Agent) intercept(
 	case *operatorv1.CollectGarbageRequest:
 		return a.replies.Garbage, nil
 	}
+	if a.replies.Empty {
+		return emptyReply(info.FullMethod)
+	}
 	return handler(ctx, req) // which is not implemented
+}
+
+// emptyReply returns a reply of a method, /SERVICE/METHOD, without values.
+func emptyReply(method string) (proto.Message, error) {
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, err
+	}
+	output := found.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(name)).Output()
+	reply, err := protoregistry.GlobalTypes.FindMessageByName(output.FullName())
+	if err != nil {
+		return nil, err
+	}
+	return reply.New().Interface(), nil
 }
 
 // Events streams the recorded events, then the live ones if the client follows.

@@ -110,7 +110,9 @@ func TestClaimEndsSoonAfterItsContextIfItsWithdrawalHangs(t *testing.T) {
 		context.AfterFunc(ctx, func() { other.hangs.Store(blockstest.NewHung()) })
 		var err error
 		d := took(func() {
-			err = other.Claim(ctx, blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.9"), Pod: "web-0"})
+			err = other.Claim(ctx, blocks.Static{
+				Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.9"), Pod: "web-0",
+			})
 		})
 		if d > 6*time.Second || err == nil {
 			t.Errorf("it ended after %s with error %v", d, err)

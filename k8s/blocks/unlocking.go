@@ -7,7 +7,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// unlocking is a store whose requests unlock the keeper meanwhile: the API server may hang, and readers of the keeper's
+// unlocking is a store that unlocks the keeper during requests: the API server may hang, and readers of the keeper's
 // state do not wait for it. The state must be consistent at each request, as a request may fail.
 type unlocking struct {
 	store store
