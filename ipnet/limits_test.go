@@ -52,11 +52,11 @@ func TestLimitsOfInterfacesArePolicers(t *testing.T) {
 	ev.Annotations[pod.AnnotationIngress] = "10M"
 	ev.Annotations[pod.AnnotationEgress] = "20M"
 	a := n.add(t, ev)
-	want := `eth0 input 20000 250000 - bridged=false bare=false
-eth0 output 10000 125000 - bridged=false bare=false
-m1 input 4000 80000 - bridged=false bare=true
-s1 input 3000 80000 - bridged=false bare=false
-s1 output 3000 80000 - bridged=false bare=false
+	want := `eth0 input 20000 625000 - bridged=false bare=false
+eth0 output 10000 312500 - bridged=false bare=false
+m1 input 4000 125000 - bridged=false bare=true
+s1 input 3000 93750 - bridged=false bare=false
+s1 output 3000 93750 - bridged=false bare=false
 t1 input 4294967295 4294967295 46 bridged=false bare=false
 v1 input 2000 5000 0 bridged=true bare=false
 v1 output 1000 80000 - bridged=true bare=false`

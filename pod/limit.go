@@ -34,13 +34,15 @@ func (l Limits) IsZero() bool { return l == Limits{} }
 // defaultBurst is the least burst of a rate without one: more than the longest packet that a kernel segments late.
 const defaultBurst = 80_000
 
-// Depth returns the burst in bytes: by default the bytes of 100 ms, at least 80 kB.
+// Depth returns the burst in bytes: by default the bytes of 250 ms, at least 80 kB. On a short path all packets behind
+// the burst can be lost, and TCP then waits for its retransmission timeout, in Linux at least 200 ms. A bucket that is
+// full before that loses the rest of the time: with 100 ms TCP gets half of the rate.
 func (r Rate) Depth() uint32 {
 	if r.Burst > 0 {
 		return r.Burst
 	}
-	inTenth := uint64(r.Kilobits) * 1000 / 8 / 10
-	return uint32(min(max(inTenth, defaultBurst), math.MaxUint32))
+	inQuarter := uint64(r.Kilobits) * 1000 / 8 / 4
+	return uint32(min(max(inQuarter, defaultBurst), math.MaxUint32))
 }
 
 // Holds rejects a burst that no packet of the MTU passes.

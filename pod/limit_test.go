@@ -174,7 +174,7 @@ func TestLimitsOfTheMainInterface(t *testing.T) {
 
 func TestDefaultBurst(t *testing.T) {
 	for rate, want := range map[Rate]uint32{
-		{1000, 0}: 80_000, {100_000, 0}: 1_250_000, {4_000_000_000, 0}: 4_294_967_295, {1000, 1500}: 1500,
+		{1000, 0}: 80_000, {100_000, 0}: 3_125_000, {4_000_000_000, 0}: 4_294_967_295, {1000, 1500}: 1500,
 	} {
 		if got := rate.Depth(); got != want {
 			t.Errorf("%+v: %d, want %d", rate, got, want)

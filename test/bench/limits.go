@@ -36,7 +36,7 @@ type limitedRate struct {
 	burst    int
 }
 
-var limitedRates = []limitedRate{{"1M", 1e6, 80_000}, {"100M", 1e8, 1_250_000}, {"1G", 1e9, 12_500_000}}
+var limitedRates = []limitedRate{{"1M", 1e6, 80_000}, {"100M", 1e8, 3_125_000}, {"1G", 1e9, 31_250_000}}
 
 // Payload and headers of iperf3's packets: of TCP in full segments with timestamps, of UDP with the length that is
 // requested.
