@@ -30,9 +30,9 @@ func captureCommand(c *client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture NAMESPACE/POD INTERFACE [-w FILE]",
 		Short: "Captures the packets of a pod's interface",
-		Long: `Captures the packets of a pod's interface: as a line for each packet, or with -w as a file in pcapng format, with nanosecond timestamps
-of the agent. Directions are from the view of the pod. The capture ends at --count, after --for (at most 1h), and when weftctl is
-interrupted.`,
+		Long: `Captures the packets of a pod's interface: as a line for each packet, or with -w as a file in pcapng format, with
+nanosecond timestamps of the agent. Directions are from the view of the pod. The capture ends at --count, after --for
+(at most 1h), and when weftctl is interrupted.`,
 		Example: `  weftctl capture shop/cart eth0 --count 10
   weftctl capture shop/cart eth0 -w cart.pcap --for 30s
   weftctl capture shop/cart net1 -w - | tcpdump -n -r -`,

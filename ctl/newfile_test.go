@@ -132,10 +132,12 @@ func TestFileOfANode(t *testing.T) {
 		code            int // of weftctl on the node
 		want            string
 	}{
-		"is complete when the command ends":       {"bundle", "an archive", 0, "an archive"},
-		"is kept if the command reports problems": {"bundle", "an archive with errors.txt", 1, "an archive with errors.txt"},
-		"is not there if the command wrote none":  {"bundle", "", 1, ""},
-		"of a capture has what arrived":           {"capture default/a eth0", "packets", 1, "packets"},
+		"is complete when the command ends": {"bundle", "an archive", 0, "an archive"},
+		"is kept if the command reports problems": {
+			"bundle", "an archive with errors.txt", 1, "an archive with errors.txt",
+		},
+		"is not there if the command wrote none": {"bundle", "", 1, ""},
+		"of a capture has what arrived":          {"capture default/a eth0", "packets", 1, "packets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAgents(t, answersWith(tt.answer, tt.code), "n1")

@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// packetOf serializes headers.
+// packetOf returns a packet with these headers.
 func packetOf(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -30,7 +30,8 @@ func TestLineOfAPacket(t *testing.T) {
 		}
 	}
 	ip6 := &layers.IPv6{
-		Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: net.ParseIP("fd00::2"), DstIP: net.ParseIP("fd00::9"),
+		Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP,
+		SrcIP: net.ParseIP("fd00::2"), DstIP: net.ParseIP("fd00::9"),
 	}
 	tcp := &layers.TCP{SrcPort: 4321, DstPort: 80, SYN: true, ACK: true}
 	udp := &layers.UDP{SrcPort: 53, DstPort: 4321}

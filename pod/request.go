@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/internal/line"
 )
 
-// Request has the interfaces that a pod requests of this node. It is complete before its event is queued, so handlers do not wait for
-// other components.
+// Request has the interfaces that a pod requests of this node. It is complete before its event is queued, so handlers
+// do not wait for other components.
 type Request struct {
 	Key             Key
 	ID              ID
@@ -119,7 +119,8 @@ func (r *Request) Failed(err error) error {
 // maxRecorded limits an annotation in the record of an event, in bytes.
 const maxRecorded = 1024
 
-// Recorded returns the annotations for the record of the event. A pod that is refused has no attachment that shows them.
+// Recorded returns the annotations for the record of the event. A pod that is refused has no attachment that shows
+// them.
 func (r *Request) Recorded() map[string]string { return ShownAnnotations(r.Annotations) }
 
 // ShownAnnotations returns what operators see of a pod's annotations: the known ones without the options, because a

@@ -82,8 +82,8 @@ type IPAMClaims interface {
 type Refiller interface {
 	// Refillable reports whether Refill may help an ADD that failed with an error. The loop calls it.
 	Refillable(refused error) bool
-	// Refill requests more addresses after an ADD failed with refused, and waits for them until ctx ends. It returns nil
-	// if the ADD can be retried, else the error of the ADD.
+	// Refill requests more addresses after an ADD failed with refused, and waits for them until ctx ends. It returns
+	// nil if the ADD can be retried, else the error of the ADD.
 	Refill(ctx context.Context, request *pod.Request, refused error) error
 }
 

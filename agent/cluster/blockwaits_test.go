@@ -52,7 +52,9 @@ func waitsWith(t *testing.T, backend blockstest.Backend) blockWaits {
 	go func() { ended <- keeper.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
 	return blockWaits{keeper: keeper, failure: func() error { return nil }}
 }

@@ -168,7 +168,8 @@ func (d *deviceAssignment) freeGrant(container string) int {
 // assignRequested assigns the device that the request names to the main interface, if it is a memif.
 func (d *deviceAssignment) assignRequested() error {
 	device := d.request.Requested.DeviceID
-	at := slices.IndexFunc(d.specs, func(s spec) bool { return s.name == d.request.Key.IfName && s.kind == pod.TypeMemif })
+	isMainMemif := func(s spec) bool { return s.name == d.request.Key.IfName && s.kind == pod.TypeMemif }
+	at := slices.IndexFunc(d.specs, isMainMemif)
 	if device == "" || at < 0 {
 		return nil
 	}

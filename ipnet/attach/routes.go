@@ -248,7 +248,8 @@ func (r *routing) hasOfNetwork(through int, q pod.RouteRequest) bool {
 	}
 	route := pod.Route{Destination: q.To, Metric: q.Metric}
 	has := func(i pod.Interface) bool {
-		return i.Memif == nil && i.Name != own.Name && i.Network == own.Network && slices.ContainsFunc(i.Routes, route.IsAlike)
+		isBeside := i.Memif == nil && i.Name != own.Name && i.Network == own.Network
+		return isBeside && slices.ContainsFunc(i.Routes, route.IsAlike)
 	}
 	return slices.ContainsFunc(r.interfaces, has) || slices.ContainsFunc(r.siblings, func(a *pod.Attachment) bool {
 		return slices.ContainsFunc(a.Interfaces, has)

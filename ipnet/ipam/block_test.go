@@ -248,7 +248,8 @@ func TestBlockProperties(t *testing.T) {
 		gateways := []string{"10.8.0.1", "10.8.0.2", "10.8.7.0", "10.8.7.2", "10.8.255.254", "10.8.99.1"}
 		pool.Gateway = netip.MustParseAddr(rapid.SampledFrom(gateways).Draw(t, "gateway"))
 		a := &tenants{
-			newAllocator(t, c, pool), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{}, pool.Gateway,
+			newAllocator(t, c, pool), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{},
+			pool.Gateway,
 		}
 		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		block := rapid.SampledFrom([]netip.Prefix{lowest, middle, highest})

@@ -33,7 +33,9 @@ func hungKeeper(t *testing.T, p blocks.PoolCIDR) *blocks.Keeper {
 	go func() { ended <- k.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
 	<-store.Began
 	return k

@@ -134,6 +134,8 @@ func TestEditsThatWaitDelayNoOtherPod(t *testing.T) {
 			t.Errorf("applied edits: %v", applied)
 		}
 		cancel()
-		<-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
 }

@@ -150,8 +150,8 @@ func (w *worker) inputSub(sub *iface, b *frame.Buffer) verdict {
 	return d
 }
 
-// sendBySub sends a frame of a sub-interface by its parent, with its tags. The limit of the parent is one for all of its
-// sub-interfaces.
+// sendBySub sends a frame of a sub-interface by its parent, with its tags. The limit of the parent is one for all of
+// its sub-interfaces.
 func (w *worker) sendBySub(out *iface, b *frame.Buffer) {
 	parent := w.snapshot.iface(out.sub.Parent)
 	if parent == nil || !parent.up {
