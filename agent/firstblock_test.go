@@ -219,7 +219,7 @@ func TestErrorOfAPodWithoutABlockNamesNetworkAndNodeWhileTheAPIServerIsAway(t *t
 		t.Errorf("error %s, want one after 3 s", output)
 	}
 	// the stop of the first agent may have ended other events
-	if events := l.failedEvents(); strings.Count(events, "refused: add pod ") != 1 {
+	if events := l.failedEvents(); strings.Count(events, "refused: node n1 has no block ") != 1 {
 		t.Errorf("failed events:\n%s", events)
 	}
 }
