@@ -28,14 +28,19 @@ type newFile struct {
 func createFile(path string, grows bool) (*newFile, error) {
 	if isSpecial(path) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		return &newFile{File: f, path: path, special: true}, err
+		if err != nil {
+			return nil, err
+		}
+		return &newFile{File: f, path: path, special: true}, nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
+	switch {
+	case errors.Is(err, os.ErrExist):
 		return nil, fmt.Errorf("%s exists; choose another --write", path)
-	}
-	if err != nil || grows {
-		return &newFile{File: f, path: path}, err
+	case err != nil:
+		return nil, err
+	case grows:
+		return &newFile{File: f, path: path}, nil
 	}
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err = errors.Join(err, f.Close()); err != nil {

@@ -105,6 +105,17 @@ func content(t *testing.T, file string) (text string, others []string) {
 	return text, others
 }
 
+// The error names the path once, and nothing is said about a file that was never there.
+func TestFileInAMissingDirectoryIsOneError(t *testing.T) {
+	for _, command := range writers {
+		file := filepath.Join(t.TempDir(), "missing", "file")
+		messages, code := writes(t, command, file)
+		if code != 1 || strings.Count(messages, file) != 1 || strings.Count(messages, "no such file") != 1 {
+			t.Errorf("%s: exit code %d: %s", command, code, messages)
+		}
+	}
+}
+
 func TestExistingFileIsKept(t *testing.T) {
 	for _, command := range writers {
 		file := filepath.Join(t.TempDir(), "file")

@@ -65,6 +65,19 @@ func (co *commonObjects) acls() desired.Values {
 	var v desired.Values
 	done := make(map[filter]bool)
 	taken := make(map[string]bool)
+	add := func(lists policy.Lists, isGuarded bool) {
+		f := filter{namesIn(lists), isGuarded}
+		if done[f] {
+			return
+		}
+		done[f] = true
+		for _, acl := range co.converted.Of(lists, isGuarded) {
+			if !taken[acl.Label] {
+				taken[acl.Label] = true
+				v.Add(wire.ACLKey(acl.Label), acl)
+			}
+		}
+	}
 	for _, c := range co.connections.inOrder() {
 		for _, i := range c.Interfaces {
 			if c.displaced || i.Memif != nil && i.Memif.IsDirect() {
@@ -72,17 +85,7 @@ func (co *commonObjects) acls() desired.Values {
 			}
 			lists := co.connectivity.rules.of(c.Pod)[i.Name]
 			for _, isGuarded := range guardsOf(i, networkNamed(i.Network, co.connectivity.networks)) {
-				f := filter{namesIn(lists), isGuarded}
-				if done[f] {
-					continue
-				}
-				done[f] = true
-				for _, acl := range co.converted.Of(lists, isGuarded) {
-					if !taken[acl.Label] {
-						taken[acl.Label] = true
-						v.Add(wire.ACLKey(acl.Label), acl)
-					}
-				}
+				add(lists, isGuarded)
 			}
 		}
 	}
