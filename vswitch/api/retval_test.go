@@ -220,6 +220,13 @@ func TestRouteAndNeighbourRetvals(t *testing.T) {
 		"unknown table": {
 			ip.IPRouteV2{TableID: 9, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.NO_SUCH_FIB,
 		},
+		"unknown address family": {
+			ip.IPRouteV2{
+				Prefix: ip_types.Prefix{Address: ip_types.Address{Af: 9}, Len: 16},
+				Paths:  []fib_types.FibPath{{SwIfIndex: loop}},
+			},
+			api.INVALID_ADDRESS_FAMILY,
+		},
 		"unknown interface":  {via(fib_types.FibPath{SwIfIndex: 4711}), api.NO_MATCHING_INTERFACE},
 		"unknown next table": {via(fib_types.FibPath{SwIfIndex: ^uint32(0), TableID: 9}), api.NO_SUCH_FIB},
 		"labels":             {via(fib_types.FibPath{SwIfIndex: loop, NLabels: 1}), api.UNSUPPORTED},
