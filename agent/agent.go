@@ -24,6 +24,7 @@ import (
 	"github.com/weftnet/weft/agent/drift"
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/garbage"
+	"github.com/weftnet/weft/agent/garp"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/measure"
 	"github.com/weftnet/weft/agent/occupied"
@@ -330,6 +331,11 @@ func (a *Agent) podConfig() podmanager.Config {
 	}
 	if a.devices.manager != nil {
 		c.Devices = a.devices.manager
+		c.Announcer = &garp.Announcer{
+			Secret:    a.devices.manager.Secret,
+			IsBridged: a.machine.isBridged,
+			Log:       c.Log,
+		}
 	}
 	return c
 }

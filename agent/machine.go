@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/wire"
 )
 
 // machine answers podmanager's questions about this node: its kernel and its dataplane.
@@ -81,4 +82,9 @@ func (m *machine) objects(at *pod.Attachment) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
+}
+
+// isBridged reports whether an interface is on one link with the others of its network.
+func (m *machine) isBridged(at *pod.Attachment, i *pod.Interface) bool {
+	return slices.Contains(m.network.Pods.Objects(at), wire.BridgeMemberKey(i.Object))
 }

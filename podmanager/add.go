@@ -42,6 +42,9 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 		m.config.Cluster.Forget(ev.ID)
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
+	if !ev.Repeated { // else a program may be connected
+		m.config.Announcer.Announce(ctx, ev.Attachment)
+	}
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 		"netns", ev.Netns.Path, "annotations", ev.AnnotationsFrom, "repeated", ev.Repeated, "took", rec.Took)
 	return replyOf(ev.Attachment), nil

@@ -102,6 +102,11 @@ type Chains interface {
 	End(a *pod.Attachment) (mtus map[string]int)
 }
 
+// Announcer tells the neighbours of a new attachment its addresses, if nothing else does.
+type Announcer interface {
+	Announce(ctx context.Context, a *pod.Attachment)
+}
+
 // DeleteQueue has the DELs that came while the agent was not running.
 type DeleteQueue interface {
 	Remove(ctx context.Context, key deletequeue.Key) error
@@ -117,6 +122,7 @@ type Config struct {
 	Claims    IPAMClaims // nil: there are none
 	Refiller  Refiller   // default: the node gets no more addresses
 	Devices   Devices    // default: no pod has devices
+	Announcer Announcer  // default: the kernel announces taps and veths
 	Chains    Chains
 	Queue     DeleteQueue
 
@@ -162,6 +168,8 @@ func (standalone) Annotations(context.Context, pod.ID) (map[string]string, strin
 	return nil, "none", nil
 }
 
+func (standalone) Announce(context.Context, *pod.Attachment) {}
+
 func (standalone) Shown(pod.ID) (map[string]string, bool) { return nil, false }
 
 func (standalone) Selected(context.Context, *pod.Request) ([]pod.InterfaceRequest, error) {
@@ -197,6 +205,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Devices == nil {
 		c.Devices = noDevices{}
+	}
+	if c.Announcer == nil {
+		c.Announcer = standalone{}
 	}
 	if c.Observe == nil {
 		c.Observe = func(Outcome) {}

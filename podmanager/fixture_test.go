@@ -38,6 +38,7 @@ type node struct {
 	links       []Difference      // that the sandbox's links have
 	verified    int
 	observed    []Outcome
+	announced   []string // containers
 	notReady    error
 	paused      string
 	exhausted   string
@@ -70,6 +71,7 @@ func newNode(t *testing.T) *node {
 		Cluster:   n.cluster,
 		Refiller:  n.cluster,
 		Devices:   n.devices,
+		Announcer: n,
 		Chains:    n.machine,
 		Queue:     n.machine,
 		Now:       n.clock,
@@ -98,6 +100,11 @@ func (n *node) Paused() (string, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.paused, n.paused != ""
+}
+
+// Announce makes the node the announcer of its manager.
+func (n *node) Announce(_ context.Context, a *pod.Attachment) {
+	n.set(func() { n.announced = append(n.announced, a.Key.ContainerID) })
 }
 
 func (n *node) Exhausted() string { n.mu.Lock(); defer n.mu.Unlock(); return n.exhausted }

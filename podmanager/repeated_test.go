@@ -3,6 +3,7 @@ package podmanager
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weftnet/weft/pod"
@@ -73,4 +74,17 @@ func TestRepeatedAddAfterADelMakesNoPod(t *testing.T) {
 	n.set(func() { n.alias["/run/netns/a"] = "weft:weft/c1/eth0" })
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 11, "a concurrent DEL removed it")
 	n.want(t)
+}
+
+// Once a program may be connected to a memif of the pod, the agent must not be.
+func TestOnlyTheADDThatConnectsAPodAnnouncesIt(t *testing.T) {
+	n := newNode(t)
+	n.add(t, "c1", "/run/netns/a")
+	n.set(func() { n.alias["/run/netns/a"] = "weft:weft/c1/eth0" })
+	n.add(t, "c1", "/run/netns/a")
+	n.onConnect = func(context.Context, *pod.AddPod) error { return errors.New("no room") }
+	n.refusedAdd(t, addOf("c2", "/run/netns/b"))
+	if want := []string{"c1"}; !slices.Equal(n.announced, want) {
+		t.Errorf("announced %v, want %v", n.announced, want)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/internal/neighbour"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -76,38 +77,22 @@ func (a announcer) announce(h *handle, v wire.Announcement) error {
 	return nil
 }
 
-// Constants of ARP (RFC 826) and neighbour discovery (RFC 4861, section 4.4).
-const (
-	arpEthernet     = 1
-	arpRequest      = 1
-	etherTypeIPv4   = 0x0800
-	neighbourAdvert = 136
-	overridesCache  = 0x20
-	targetLinkLayer = 2
-)
-
-var broadcast = [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-
 // sendARP sends a gratuitous ARP request: sender and target are the address (RFC 5227, section 3).
 func sendARP(l netlink.Link, v wire.Announcement) error {
 	mac := macOf(l)
-	address := v.Address.As4()
-	packet := binary.BigEndian.AppendUint16(nil, arpEthernet)
-	packet = binary.BigEndian.AppendUint16(packet, etherTypeIPv4)
-	packet = append(packet, byte(len(mac)), byte(len(address)))
-	packet = binary.BigEndian.AppendUint16(packet, arpRequest)
-	packet = append(packet, mac[:]...)
-	packet = append(packet, address[:]...)
-	packet = append(packet, make([]byte, len(mac))...)
-	packet = append(packet, address[:]...)
+	packet := neighbour.GratuitousARP(mac, v.Address)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer closeLater(fd)
-	return unix.Sendto(fd, packet, unix.MSG_DONTWAIT, &unix.SockaddrLinklayer{
-		Protocol: networkOrder(unix.ETH_P_ARP), Ifindex: l.Attrs().Index, Halen: uint8(len(mac)), Addr: broadcast,
-	})
+	to := unix.SockaddrLinklayer{
+		Protocol: networkOrder(unix.ETH_P_ARP),
+		Ifindex:  l.Attrs().Index,
+		Halen:    uint8(len(mac)),
+	}
+	copy(to.Addr[:], neighbour.Broadcast[:])
+	return unix.Sendto(fd, packet, unix.MSG_DONTWAIT, &to)
 }
 
 // closings has a token for each packet socket that is being closed.
@@ -132,11 +117,7 @@ func networkOrder(n uint16) uint16 {
 // adds the checksum.
 func sendAdvertisement(l netlink.Link, v wire.Announcement) error {
 	mac := macOf(l)
-	address := v.Address.As16()
-	message := []byte{neighbourAdvert, 0, 0, 0, overridesCache, 0, 0, 0}
-	message = append(message, address[:]...)
-	message = append(message, targetLinkLayer, 1)
-	message = append(message, mac[:]...)
+	message := neighbour.Advertisement(mac, v.Address)
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
 	if err != nil {
 		return err
@@ -146,11 +127,11 @@ func sendAdvertisement(l netlink.Link, v wire.Announcement) error {
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index),
-		unix.Bind(fd, &unix.SockaddrInet6{Addr: address}),
+		unix.Bind(fd, &unix.SockaddrInet6{Addr: v.Address.As16()}),
 	)
 	if err != nil {
 		return err
 	}
-	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 1}
-	return unix.Sendto(fd, message, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Addr: allNodes, ZoneId: uint32(index)})
+	to := unix.SockaddrInet6{Addr: neighbour.AllNodes().As16(), ZoneId: uint32(index)}
+	return unix.Sendto(fd, message, unix.MSG_DONTWAIT, &to)
 }
