@@ -116,20 +116,17 @@ const (
 
 // followRules follows the nftables tables of Weft. It subscribes again after an error.
 func (d *Monitor) followRules(ctx context.Context) error {
-	pauses := retry.Pauses(minResubscribe, maxResubscribe)
-	for warned := false; ; warned = true {
-		err := linux.FollowRules(ctx, func() { d.kernelChanged(linux.Notification{Rules: true}) })
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	follow := func(ctx context.Context) error {
+		return linux.FollowRules(ctx, func() { d.kernelChanged(linux.Notification{Rules: true}) })
+	}
+	warned := false
+	return retry.Keep(ctx, retry.Pauses(minResubscribe, maxResubscribe), follow, func(err error, _ time.Duration) {
 		if !warned {
 			d.Log.Warn("deleted rules of nftables are found by the audit only, until a subscription succeeds", "period",
 				d.Period, "err", err)
 		}
-		if err := retry.Pause(ctx, pauses.NextBackOff()); err != nil {
-			return err
-		}
-	}
+		warned = true
+	})
 }
 
 // followNamespaces subscribes to the kernel's notifications in the namespaces of pods.

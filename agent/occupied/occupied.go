@@ -100,18 +100,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // subscribe receives notifications, and subscribes again after an error.
 func (w *Watcher) subscribe(ctx context.Context) error {
-	pauses := retry.Pauses(shortestPause, longestPause)
-	for {
-		err := linux.WatchNodeAddresses(ctx, func() { poke(w.changed) })
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		after := pauses.NextBackOff()
-		w.Log.Warn("changes of the node's addresses are not notified, subscribing again", "after", after, "err", err)
-		if err := retry.Pause(ctx, after); err != nil {
-			return err
-		}
+	watch := func(ctx context.Context) error {
+		return linux.WatchNodeAddresses(ctx, func() { poke(w.changed) })
 	}
+	pauses := retry.Pauses(shortestPause, longestPause)
+	return retry.Keep(ctx, pauses, watch, func(err error, after time.Duration) {
+		w.Log.Warn("changes of the node's addresses are not notified, subscribing again", "after", after, "err", err)
+	})
 }
 
 func (w *Watcher) follow(ctx context.Context) error {

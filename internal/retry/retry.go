@@ -22,6 +22,29 @@ func Pauses(first, most time.Duration) *backoff.ExponentialBackOff {
 	return pauses
 }
 
+// Keep calls run again whenever it ends, until ctx ends, and returns the error of ctx. It calls ended with the error of
+// each run and the pause after it. After a run that was longer than the longest pause, the first pause is short again.
+func Keep(
+	ctx context.Context, pauses *backoff.ExponentialBackOff, run func(context.Context) error,
+	ended func(err error, after time.Duration),
+) error {
+	for {
+		began := time.Now()
+		err := run(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Since(began) > pauses.MaxInterval {
+			pauses.Reset()
+		}
+		after := pauses.NextBackOff()
+		ended(err, after)
+		if err := Pause(ctx, after); err != nil {
+			return err
+		}
+	}
+}
+
 // Pause waits, and returns the error of ctx if that ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

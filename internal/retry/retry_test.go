@@ -54,6 +54,44 @@ func TestPausesGrowWithinTheirBounds(t *testing.T) {
 	}
 }
 
+// A run that lasted is a success: the next failure is not the continuation of earlier ones.
+func TestKeepPausesShortlyAfterARunThatLasted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lasts := make([]time.Duration, 12)
+		lasts[10] = time.Hour
+		runs := 0
+		var pauses []time.Duration
+		err := retry.Keep(ctx, retry.Pauses(time.Second, time.Minute),
+			func(ctx context.Context) error {
+				if runs == len(lasts) {
+					cancel()
+					return ctx.Err()
+				}
+				last := lasts[runs]
+				runs++
+				_ = retry.Pause(ctx, last)
+				return errRefused
+			},
+			func(err error, after time.Duration) {
+				if !errors.Is(err, errRefused) {
+					t.Error(err)
+				}
+				pauses = append(pauses, after)
+			})
+		if !errors.Is(err, context.Canceled) || len(pauses) != len(lasts) {
+			t.Fatalf("%v after pauses %v", err, pauses)
+		}
+		if pauses[9] < 20*time.Second {
+			t.Errorf("the pauses do not grow: %v", pauses)
+		}
+		if first := pauses[10]; first > 1500*time.Millisecond {
+			t.Errorf("the pause after the run of an hour is %v: %v", first, pauses)
+		}
+	})
+}
+
 func TestPauseEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
