@@ -2,6 +2,9 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,7 +47,12 @@ spec:
 // createOn makes a pod with interfaces and their options.
 func (s *space) createOn(name, node, interfaces, options string) {
 	s.t.Helper()
-	_, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(), &corev1.Pod{
+	s.createPod(customPod(name, node, interfaces, options))
+}
+
+// customPod is a pod with interfaces and their options.
+func customPod(name, node, interfaces, options string) *corev1.Pod {
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
 			Annotations: map[string]string{
@@ -53,7 +61,12 @@ func (s *space) createOn(name, node, interfaces, options string) {
 			},
 		},
 		Spec: podSpec(node),
-	}, metav1.CreateOptions{})
+	}
+}
+
+func (s *space) createPod(pod *corev1.Pod) {
+	s.t.Helper()
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
 	s.must(err)
 }
 
@@ -99,5 +112,102 @@ func TestAPodRoutesBetweenNetworksOfTwoNodes(t *testing.T) {
 			_, err := s.c.Exec(ctx, b, "ping", address.String(), "100")
 			return err
 		}))
+	}
+}
+
+// virtualNetwork permits its pods an address of each family that moves.
+const virtualNetwork = `
+apiVersion: contivpp.io/v1
+kind: CustomNetwork
+metadata: {name: e2e-virtual}
+spec:
+  type: L2
+  cidrs: [10.83.0.0/24, "fd83::/112"]
+  allowedAddresses: [10.83.0.100, "fd83::100"]
+`
+
+// Addresses move from a pod to one on the other node, and a client follows. A pod without the permission has them in
+// vain.
+func TestVirtualAddressesMoveBetweenPodsOfTwoNodes(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	s.apply(virtualNetwork)
+	const permitted = `{"t1": {"allowedAddresses": ["10.83.0.100", "fd83::100"]}}`
+	for name, options := range map[string]string{"one": permitted, "two": permitted, "thief": "{}"} {
+		node := "n1"
+		if name == "two" {
+			node = "n2"
+		}
+		pod := customPod(name, node, "t1/tap/e2e-virtual", options)
+		pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}},
+		}
+		s.createPod(pod)
+	}
+	s.createOn("client", "n2", "t1/tap/e2e-virtual", "{}")
+	client := s.ready("client")
+	virtual := []string{"10.83.0.100", "fd83::100"}
+	change := func(pod, verb string) {
+		s.exec(s.ready(pod), "ip", "address", verb, virtual[0]+"/24", "dev", "t1",
+			"then", "ip", "address", verb, virtual[1]+"/112", "dev", "t1")
+	}
+	for _, pod := range []string{"one", "two", "one"} {
+		change(pod, "add")
+		for _, address := range virtual {
+			s.must(cluster.Eventually(t.Context(), address+" on "+pod+" answers", func(ctx context.Context) error {
+				_, err := s.c.Exec(ctx, client, "ping", address)
+				return err
+			}))
+		}
+		change(pod, "del")
+	}
+	change("thief", "add")
+	for _, address := range virtual {
+		if output, err := s.c.Exec(t.Context(), client, "ping", address); err == nil {
+			t.Errorf("%s answers on a pod without the permission: %s", address, output)
+		}
+	}
+}
+
+// limitedNetwork has pods with limits of their rates.
+const limitedNetwork = `
+apiVersion: contivpp.io/v1
+kind: CustomNetwork
+metadata: {name: e2e-limited}
+spec: {type: L2, cidrs: [10.84.0.0/24, "fd84::/112"]}
+`
+
+// Limits hold for what pods send to the other node: that of Kubernetes' annotation on the main interface, and those of
+// the options on others. Without a limit the same data is much faster.
+func TestLimitsHoldBetweenNodes(t *testing.T) {
+	needWeft(t)
+	const (
+		limit = 8 // Mbit/s
+		bytes = 4 << 20
+	)
+	s := newSpace(t)
+	s.apply(limitedNetwork)
+	limited := customPod("limited", "n1", "t1/tap/e2e-limited", `{"t1": {"rate": {"egress": "8M"}}}`)
+	limited.Annotations["kubernetes.io/egress-bandwidth"] = "8M"
+	s.createPod(limited)
+	s.createOn("free", "n1", "t1/tap/e2e-limited", "{}")
+	s.createOn("server", "n2", "t1/tap/e2e-limited", "{}")
+	server := s.ready("server")
+	s.serves(server)
+	rateOf := func(pod *corev1.Pod, address netip.Addr) (rate float64) {
+		output := s.exec(pod, "bulk", netip.AddrPortFrom(address, 7).String(), strconv.Itoa(bytes))
+		_, err := fmt.Sscanf(output, "%f Mbit/s", &rate)
+		s.must(err)
+		return rate
+	}
+	for _, link := range []string{"eth0", "t1"} {
+		for _, address := range s.on(server, link) {
+			if rate := rateOf(s.ready("limited"), address); rate > 1.25*limit {
+				t.Errorf("%s: %g Mbit/s", address, rate)
+			}
+			if rate := rateOf(s.ready("free"), address); rate < 2*limit {
+				t.Errorf("%s: %g Mbit/s without a limit", address, rate)
+			}
+		}
 	}
 }

@@ -30,7 +30,7 @@ var commands = map[string]command{
 	"links":  links,  // the interfaces with their addresses
 	"api":    api,    // [PATH]: print the API server's response to the pod's service account
 	"write":  write,  // FILE TEXT: a file on a volume
-	"ip":     ip,     // route add PREFIX via ADDRESS, as iproute2
+	"ip":     ip,     // route add PREFIX via ADDRESS | address add|del PREFIX dev LINK, as iproute2
 	"sysctl": sysctl, // -w KEY=VALUE, as procps
 }
 

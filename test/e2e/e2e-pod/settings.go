@@ -10,20 +10,45 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// ip adds a route. It takes the arguments of the program ip, as init containers of the examples do.
+// ip changes a route or an address of the pod.
 func ip(_ io.Writer, arguments []string) error {
-	if len(arguments) != 5 || strings.Join([]string{arguments[0], arguments[1], arguments[3]}, " ") != "route add via" {
-		return errors.New("usage: ip route add PREFIX via ADDRESS")
+	words := strings.Join(arguments, " ")
+	var prefix, by string
+	if n, _ := fmt.Sscanf(words, "route add %s via %s", &prefix, &by); n == 2 {
+		return addRoute(prefix, by)
 	}
-	_, destination, err := net.ParseCIDR(arguments[2])
+	change := netlink.AddrDel
+	n, _ := fmt.Sscanf(words, "address del %s dev %s", &prefix, &by)
+	if n != 2 {
+		change = netlink.AddrAdd
+		n, _ = fmt.Sscanf(words, "address add %s dev %s", &prefix, &by)
+	}
+	if n != 2 {
+		return errors.New("usage: ip route add PREFIX via ADDRESS | ip address add|del PREFIX dev LINK")
+	}
+	link, err := netlink.LinkByName(by)
 	if err != nil {
 		return err
 	}
-	gateway := net.ParseIP(arguments[4])
+	address, err := netlink.ParseAddr(prefix)
+	if err != nil {
+		return err
+	}
+	address.Flags = unix.IFA_F_NODAD // another pod may have had it a moment before
+	return change(link, address)
+}
+
+func addRoute(prefix, via string) error {
+	_, destination, err := net.ParseCIDR(prefix)
+	if err != nil {
+		return err
+	}
+	gateway := net.ParseIP(via)
 	if gateway == nil {
-		return fmt.Errorf("invalid address %q", arguments[4])
+		return fmt.Errorf("invalid address %q", via)
 	}
 	return netlink.RouteAdd(&netlink.Route{Dst: destination, Gw: gateway})
 }
