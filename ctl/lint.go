@@ -22,8 +22,8 @@ func lintCommand(c *client) *cobra.Command {
 		Short: "Checks what Weft reads in manifests offline; exit code 1 if something is invalid",
 		Long: `Checks manifests (YAML or JSON, "-" is standard input; of a directory the files .yaml, .yml and .json, with
 its subdirectories): the annotations and memif limits of pods and workloads (Deployment, DaemonSet,
-StatefulSet, Job, CronJob and similar kinds), the annotations of namespaces and Services, CustomNetworks,
-IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif parameters
+StatefulSet, Job, CronJob and similar kinds), the annotations of virtual machines of KubeVirt, namespaces
+and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif parameters
 of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have the text and the code of the error
 that the pod's ADD, the agent or the controller would report. References to networks, pools, claims and
 definitions that are not in the files are notes, because the cluster may have them. Kinds and annotations of

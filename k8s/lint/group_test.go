@@ -26,10 +26,14 @@ func TestEachObjectIsCheckedRefusedOrCounted(t *testing.T) {
 		"{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {group: contivpp.io, scope: Cluster, names: {plural: ippools}}}":          "1 not checked",
 		"{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {group: contivpp.io, scope: Namespaced, names: {plural: podinterfaces}}}": "1 not checked",
 		"{apiVersion: contivpp.io/v1, kind: IPBlock, spec: {nod: a}}":                                                                                          "spec.nod: unknown key; did you mean node?",
-		"{apiVersion: v1, kind: List, items: [7]}":                                                                             "items[0]: expected an object of Kubernetes, not",
-		"{apiVersion: contivpp.io/v1, kind: CustomNetworkList, items: [{spec: {type: L4}}]}":                                   "spec.type: should be one of [L2 L3]",
-		"{apiVersion: contivpp.io/v1, kind: CustomNetworkList, items: [{kind: Pod, spec: {}}]}":                                "1 not checked",
-		"{kind: PodTemplate, template: {metadata: {annotations: {contivpp.io/ip-pools: x}}, spec: {containers: [{name: a}]}}}": "expected a JSON list of pool names",
+		"{apiVersion: v1, kind: List, items: [7]}":                                                                                                                                                       "items[0]: expected an object of Kubernetes, not",
+		"{apiVersion: contivpp.io/v1, kind: CustomNetworkList, items: [{spec: {type: L4}}]}":                                                                                                             "spec.type: should be one of [L2 L3]",
+		"{apiVersion: contivpp.io/v1, kind: CustomNetworkList, items: [{kind: Pod, spec: {}}]}":                                                                                                          "1 not checked",
+		"{kind: PodTemplate, template: {metadata: {annotations: {contivpp.io/ip-pools: x}}, spec: {containers: [{name: a}]}}}":                                                                           "expected a JSON list of pool names",
+		"{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {annotations: {contivpp.io/custom-if: t1/tub}}, spec: {domain: {}}}":                                                       "metadata.annotations[contivpp.io/custom-if]",
+		"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, spec: {template: {metadata: {annotations: {contivpp.io/custom-if: t1/tub}}, spec: {domain: {}}}}}":                                           "spec.template.metadata.annotations[contivpp.io/custom-if]",
+		"{apiVersion: pool.kubevirt.io/v1beta1, kind: VirtualMachinePool, spec: {virtualMachineTemplate: {spec: {template: {metadata: {annotations: {contivpp.io/ip-pools: x}}, spec: {domain: {}}}}}}}": "expected a JSON list of pool names",
+		"{apiVersion: notkubevirt.io/v1, kind: VirtualMachineInstance, metadata: {annotations: {contivpp.io/custom-if: t1/tub}}, spec: {domain: {}}}":                                                    "1 not checked",
 	} {
 		var r lint.Report
 		if err := r.Read("f", strings.NewReader(manifest)); err != nil {

@@ -27,8 +27,12 @@ type template struct {
 	socketUsers []yamltext.Path // in the object: texts of containers with contivSocket
 }
 
-// templates lists where an object has a pod: itself, a PodTemplate, a Deployment and similar kinds, a CronJob.
-var templates = [][]string{nil, {"template"}, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}}
+// templates lists where an object has a pod, or a virtual machine of KubeVirt: itself, a PodTemplate, a Deployment and
+// similar kinds, a CronJob, a pool of virtual machines.
+var templates = [][]string{
+	nil, {"template"}, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"},
+	{"spec", "virtualMachineTemplate", "spec", "template"},
+}
 
 // pod returns the pod or template of an object.
 func (o *object) pod() (template, bool) {
@@ -38,7 +42,9 @@ func (o *object) pod() (template, bool) {
 			p, _, _ = unstructured.NestedMap(o.fields, path...)
 		}
 		containers, found, _ := unstructured.NestedSlice(p, "spec", "containers")
-		if !found {
+		_, isGuest, _ := unstructured.NestedMap(p, "spec", "domain")
+		isGuest = isGuest && o.isOfKubeVirt()
+		if !found && !isGuest {
 			continue
 		}
 		t := template{
@@ -53,11 +59,18 @@ func (o *object) pod() (template, bool) {
 		t.memifs = memifsOf(append(initial, containers...))
 		t.hostNetwork, _, _ = unstructured.NestedBool(p, "spec", "hostNetwork")
 		_, t.claims, _ = unstructured.NestedSlice(p, "spec", "resourceClaims")
+		t.claims = t.claims || isGuest // KubeVirt makes the containers and their limits
 		t.socketUsers = slices.Concat(usersOf(initial, t.at.With("spec").With("initContainers")),
 			usersOf(containers, t.at.With("spec").With("containers")))
 		return t, true
 	}
 	return template{}, false
+}
+
+// isOfKubeVirt reports a kind of KubeVirt, which copies labels and annotations of a virtual machine to its pod.
+func (o *object) isOfKubeVirt() bool {
+	group, _, _ := strings.Cut(o.text("apiVersion"), "/")
+	return group == "kubevirt.io" || strings.HasSuffix(group, ".kubevirt.io")
 }
 
 // memifsOf reads the limits of containers.
