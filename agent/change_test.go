@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
@@ -368,4 +369,85 @@ func TestAnnotationsOfTheRuntimeAreNoEdit(t *testing.T) {
 		t.Errorf("the pod has %s", links)
 	}
 	l.cni("DEL", e.pod, nil)
+}
+
+// Edits while the state cannot be saved are undone whole, and the last one is applied when there is room.
+func TestEditsOnAFullDiskWaitUntilThereIsRoom(t *testing.T) {
+	e := newEditing(t, map[string]string{customInterfaces: "t1/tap/blue"})
+	must.Succeed(t, e.StopAgent())
+	disk := fullDisk{e.State()}
+	saved, err := os.ReadFile(e.stateFile())
+	must.Succeed(t, err)
+	if err := unix.Mount("tmpfs", disk.dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("needs to mount a tmpfs: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk.dir, unix.MNT_DETACH) })
+	must.Succeed(t, os.WriteFile(e.stateFile(), saved, 0o600))
+	e.start()
+	e.has("t1 10.5.0.2/24")
+	disk.fill(t)
+	isRefused := func() bool {
+		for _, event := range eventsOf(t, e.server) {
+			if event.Reason == "WeftChangeFailed" && strings.Contains(event.Message, "state") {
+				return true
+			}
+		}
+		return false
+	}
+	for n := 0; n < 100 && !isRefused(); n++ { // until the file's free pages are used up
+		links := "t1/tap/blue"
+		if n%2 == 0 {
+			links += ", t2/tap/red"
+		}
+		e.edit(links, "")
+		e.eventually("the edit is applied or refused", func() bool {
+			return strings.Contains(e.links(), "t2") == (n%2 == 0) || isRefused()
+		})
+	}
+	if !isRefused() {
+		t.Fatal("no edit failed on a full disk")
+	}
+	before := e.links()
+	e.edit("t1/tap/blue, t3/tap/red", "")
+	e.awaitStatus("state file cannot be written", true)
+	e.reaches(e.pod.Netns, "10.5.0.1")
+	if links := e.links(); links != before {
+		t.Errorf("the pod has %s, and before the edit on a full disk %s", links, before)
+	}
+	disk.free(t)
+	e.eventually("the pod has t3 instead of t2", func() bool {
+		links := e.links()
+		return strings.HasPrefix(links, "t1 10.5.0.2/24, t3 10.6.0.") && !strings.Contains(links, "t2")
+	})
+	e.check(e.pod, e.result)
+	e.cni("DEL", e.pod, nil)
+}
+
+// The dataplane dies around edits. What the annotations say last is there when it has come back, and the interfaces that
+// no edit named have never left the pod.
+func TestEditsOutliveDataplanesThatAreKilled(t *testing.T) {
+	e := newEditing(t, map[string]string{customInterfaces: "t1/veth/blue"})
+	before := e.snapshot()
+	for n := range 6 {
+		links := "t1/veth/blue"
+		if n%2 == 0 {
+			links += ", t2/veth/red"
+		}
+		e.edit(links, "")
+		select { // the edit is applied 200 ms later, so the kill comes before, within, or after its transaction
+		case <-time.After(time.Duration(rand.IntN(500)) * time.Millisecond): //nolint:gosec // any time is right
+		case <-t.Context().Done():
+		}
+		must.Succeed(t, e.KillDataplane())
+		e.eventually(links+" after the kill", func() bool { return strings.Contains(e.links(), "t2") == (n%2 == 0) })
+		e.reaches(e.pod.Netns, "10.5.0.1")
+		if n%2 == 0 {
+			e.reaches(e.pod.Netns, "10.6.0.1")
+		}
+	}
+	e.check(e.pod, e.result)
+	if diff := e.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind after the edits: %v", diff)
+	}
+	e.cni("DEL", e.pod, nil)
 }
