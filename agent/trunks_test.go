@@ -1,17 +1,13 @@
 package agent
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/internal/netnstest"
@@ -20,151 +16,8 @@ import (
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/tagged"
 )
-
-// tag is a VLAN tag of a frame.
-type tag struct{ kind, vlan uint16 }
-
-func dot1q(vlan uint16) tag  { return tag{unix.ETH_P_8021Q, vlan} }
-func dot1ad(vlan uint16) tag { return tag{unix.ETH_P_8021AD, vlan} }
-
-// rawLink sends and receives frames of a test's own type on a link of a namespace, with all their tags. No driver for
-// VLANs is needed.
-type rawLink struct {
-	t  *testing.T
-	fd int
-}
-
-// testType is the type of frames for local experiments (IEEE 802).
-const testType = 0x88b5
-
-func openRaw(t *testing.T, netns, link string) *rawLink {
-	t.Helper()
-	r := &rawLink{t: t}
-	netnstest.Do(t, netns, func() {
-		of, err := netlink.LinkByName(link)
-		if err == nil {
-			err = netlink.LinkSetUp(of)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8
-		r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
-		if err == nil {
-			err = unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: of.Attrs().Index})
-		}
-		if err == nil {
-			err = unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(func() { _ = unix.Close(r.fd) })
-	return r
-}
-
-// send broadcasts a text from a MAC.
-func (r *rawLink) send(text string, tags ...tag) {
-	r.t.Helper()
-	frame := append(bytes.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 7, byte(r.fd))
-	for _, g := range tags {
-		frame = binary.BigEndian.AppendUint16(frame, g.kind)
-		frame = binary.BigEndian.AppendUint16(frame, g.vlan)
-	}
-	frame = binary.BigEndian.AppendUint16(frame, testType)
-	frame = append(frame, text...)
-	frame = append(frame, make([]byte, max(0, 60-len(frame)))...)
-	if _, err := unix.Write(r.fd, frame); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// received lists the texts that have arrived, with their tags: "text [8100:100]".
-func (r *rawLink) received() (texts []string) {
-	r.t.Helper()
-	for {
-		frame := make([]byte, 2048)
-		control := make([]byte, 256)
-		n, size, _, from, err := unix.Recvmsg(r.fd, frame, control, 0)
-		if err != nil {
-			return texts
-		}
-		if link, is := from.(*unix.SockaddrLinklayer); is && link.Pkttype == unix.PACKET_OUTGOING {
-			continue
-		}
-		frame = withStrippedTag(frame[:n], control[:size])
-		var tags []string
-		at := 12
-		for kind := binary.BigEndian.Uint16(frame[at:]); kind == unix.ETH_P_8021Q || kind == unix.ETH_P_8021AD; {
-			tags = append(tags, tag{kind, binary.BigEndian.Uint16(frame[at+2:])}.String())
-			at += 4
-			kind = binary.BigEndian.Uint16(frame[at:])
-		}
-		if binary.BigEndian.Uint16(frame[at:]) == testType {
-			texts = append(texts, fmt.Sprintf("%s %v", bytes.TrimRight(frame[at+2:], "\x00"), tags))
-		}
-	}
-}
-
-// withStrippedTag returns a frame with the tag that the kernel reports beside it.
-func withStrippedTag(frame, control []byte) []byte {
-	messages, _ := unix.ParseSocketControlMessage(control)
-	for _, m := range messages {
-		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA {
-			continue
-		}
-		status := binary.NativeEndian.Uint32(m.Data)
-		if status&unix.TP_STATUS_VLAN_VALID != 0 {
-			tagged := binary.BigEndian.AppendUint16(slices.Clone(frame[:12]), binary.NativeEndian.Uint16(m.Data[18:]))
-			tagged = binary.BigEndian.AppendUint16(tagged, binary.NativeEndian.Uint16(m.Data[16:]))
-			return append(tagged, frame[12:]...)
-		}
-	}
-	return frame
-}
-
-// crossing is a frame that arrives: with the tags in at the one end, and out, in the form of received, at the other.
-type crossing struct {
-	from *rawLink
-	in   []tag
-	to   *rawLink
-	out  string
-}
-
-// crosses waits until the frame arrives.
-func (l *lab) crosses(c crossing) {
-	l.Helper()
-	var seen []string
-	deadline := time.Now().Add(time.Minute)
-	for try := 0; time.Now().Before(deadline); try++ {
-		text := fmt.Sprintf("%v-%d", c.in, try)
-		c.from.send(text, c.in...)
-		for range 20 {
-			seen = append(seen, c.to.received()...)
-			if slices.Contains(seen, text+" "+c.out) {
-				return
-			}
-			<-time.After(5 * time.Millisecond)
-		}
-	}
-	l.Errorf("frame with tags %v did not arrive with %s: %v", c.in, c.out, seen)
-}
-
-// drops sends a frame with tags before one that crosses, and fails the test if it arrives anywhere.
-func (l *lab) drops(in []tag, before crossing, others ...*rawLink) {
-	l.Helper()
-	before.from.send("forbidden", in...)
-	l.crosses(before)
-	for n, o := range others {
-		for _, text := range o.received() {
-			if strings.HasPrefix(text, "forbidden") {
-				l.Errorf("link %d received %s", n, text)
-			}
-		}
-	}
-}
 
 // trunkLab is a node with network lab: VLANs 100, 101 and 300, on card0 with tags of 802.1Q and untagged, on card1 with
 // an outer tag of 802.1ad. VPP cannot receive that tag from a card: there card1 has no outer tag.
@@ -178,15 +31,12 @@ type trunkLab struct {
 const outerVLAN = 500
 
 // onPair returns the tags of a VLAN on card1.
-func onPair(vlan uint16) []tag {
+func onPair(vlan uint16) []tagged.Tag {
 	if dataplane.Prefix() != "" {
-		return []tag{dot1q(vlan)}
+		return []tagged.Tag{tagged.Dot1Q(vlan)}
 	}
-	return []tag{dot1ad(outerVLAN), dot1q(vlan)}
+	return []tagged.Tag{tagged.Dot1AD(outerVLAN), tagged.Dot1Q(vlan)}
 }
-
-// String has the form of received.
-func (g tag) String() string { return fmt.Sprintf("%x:%d", g.kind, g.vlan) }
 
 // openPair connects card1.
 func openPair(server *k8stest.Server) {
@@ -231,39 +81,40 @@ func (l trunkLab) onLab(name, options string) *node.Pod {
 
 func TestTrunksCarryTheirVLANsOnly(t *testing.T) {
 	l := newTrunkLab(t)
-	trunk := openRaw(t, l.onLab("trunk", `{"t1": {"vlans": [100, 300]}}`).Netns, "t1")
-	plain := openRaw(t, l.onLab("plain", "").Netns, "t1")
-	single := openRaw(t, l.single.netns, "eth0")
-	pair := openRaw(t, l.pair.netns, "eth0")
-	toPair := crossing{trunk, []tag{dot1q(300)}, pair, fmt.Sprint(onPair(300))}
-	fromPair := crossing{pair, onPair(300), trunk, "[8100:300]"}
-	untagged := crossing{trunk, nil, plain, "[]"}
-	for _, c := range []crossing{
-		{trunk, []tag{dot1q(100)}, single, "[8100:100]"},
-		{single, []tag{dot1q(100)}, trunk, "[8100:100]"},
+	trunk := tagged.Open(t, l.onLab("trunk", `{"t1": {"vlans": [100, 300]}}`).Netns, "t1")
+	plain := tagged.Open(t, l.onLab("plain", "").Netns, "t1")
+	single := tagged.Open(t, l.single.netns, "eth0")
+	pair := tagged.Open(t, l.pair.netns, "eth0")
+	toPair := trunk.To(pair, fmt.Sprint(onPair(300)), tagged.Dot1Q(300))
+	fromPair := pair.To(trunk, "[8100:300]", onPair(300)...)
+	untagged := trunk.To(plain, "[]")
+	for _, c := range []tagged.Crossing{
+		trunk.To(single, "[8100:100]", tagged.Dot1Q(100)),
+		single.To(trunk, "[8100:100]", tagged.Dot1Q(100)),
 		toPair, fromPair, untagged,
-		{trunk, nil, single, "[]"},
-		{single, nil, trunk, "[]"},
+		trunk.To(single, "[]"),
+		single.To(trunk, "[]"),
 	} {
-		l.crosses(c)
+		c.Await()
 	}
-	for _, in := range [][]tag{
-		{dot1q(101)}, {dot1q(5)}, {dot1ad(500), dot1q(300)}, {dot1q(100), dot1q(300)}, {dot1q(0)},
+	for _, in := range [][]tagged.Tag{
+		{tagged.Dot1Q(101)}, {tagged.Dot1Q(5)}, {tagged.Dot1AD(500), tagged.Dot1Q(300)},
+		{tagged.Dot1Q(100), tagged.Dot1Q(300)}, {tagged.Dot1Q(0)},
 	} {
-		l.drops(in, untagged, plain, single, pair)
+		tagged.Drops(in, untagged, plain, single, pair)
 	}
-	l.drops([]tag{dot1q(100)}, crossing{plain, nil, trunk, "[]"}, single, pair)
-	for _, in := range [][]tag{{dot1q(300)}, {dot1ad(500), dot1q(300)}} {
-		l.drops(in, crossing{single, nil, trunk, "[]"}, plain, pair)
+	tagged.Drops([]tagged.Tag{tagged.Dot1Q(100)}, plain.To(trunk, "[]"), single, pair)
+	for _, in := range [][]tagged.Tag{{tagged.Dot1Q(300)}, {tagged.Dot1AD(500), tagged.Dot1Q(300)}} {
+		tagged.Drops(in, single.To(trunk, "[]"), plain, pair)
 	}
-	toNone := [][]tag{nil, {dot1ad(500)}, {dot1ad(501), dot1q(300)}}
+	toNone := [][]tagged.Tag{nil, {tagged.Dot1AD(500)}, {tagged.Dot1AD(501), tagged.Dot1Q(300)}}
 	if len(onPair(300)) > 1 {
-		toNone = append(toNone, []tag{dot1q(300)})
+		toNone = append(toNone, []tagged.Tag{tagged.Dot1Q(300)})
 	} else {
-		toNone = append(toNone, []tag{dot1ad(500), dot1q(300)}, []tag{dot1q(500)})
+		toNone = append(toNone, []tagged.Tag{tagged.Dot1AD(500), tagged.Dot1Q(300)}, []tagged.Tag{tagged.Dot1Q(500)})
 	}
 	for _, in := range toNone {
-		l.drops(in, fromPair, plain, single)
+		tagged.Drops(in, fromPair, plain, single)
 	}
 	l.eventually("the dropped frames are counted by name", func() bool {
 		text, err := l.Weftctl(t.Context(), "counters", "-o", "json")
@@ -271,21 +122,21 @@ func TestTrunksCarryTheirVLANsOnly(t *testing.T) {
 	})
 	l.server.Remove("externalinterfaces.contivpp.io", "", "single")
 	l.eventually("it is disconnected", func() bool { return slices.Equal(statuses(l.server), []string{"pair: "}) })
-	l.crosses(toPair)
+	toPair.Await()
 }
 
 // A trunk is made, lost with the dataplane, found by a new agent, removed and made again.
 func TestTrunksOutliveRestarts(t *testing.T) {
 	l := newTrunkLab(t)
 	p := l.onLab("trunk", `{"t1": {"vlans": [100, 300]}}`)
-	pair := openRaw(t, l.pair.netns, "eth0")
-	single := openRaw(t, l.single.netns, "eth0")
+	pair := tagged.Open(t, l.pair.netns, "eth0")
+	single := tagged.Open(t, l.single.netns, "eth0")
 	carries := func(after string) {
 		t.Helper()
-		trunk := openRaw(t, p.Netns, "t1") // the dataplane may have made another link
-		l.crosses(crossing{trunk, []tag{dot1q(300)}, pair, fmt.Sprint(onPair(300))})
-		l.crosses(crossing{single, []tag{dot1q(100)}, trunk, "[8100:100]"})
-		l.drops([]tag{dot1q(101)}, crossing{trunk, nil, single, "[]"}, pair)
+		trunk := tagged.Open(t, p.Netns, "t1") // the dataplane may have made another link
+		trunk.To(pair, fmt.Sprint(onPair(300)), tagged.Dot1Q(300)).Await()
+		single.To(trunk, "[8100:100]", tagged.Dot1Q(100)).Await()
+		tagged.Drops([]tagged.Tag{tagged.Dot1Q(101)}, trunk.To(single, "[]"), pair)
 		if t.Failed() {
 			t.Fatal(after)
 		}
@@ -308,8 +159,8 @@ func TestTrunksOutliveRestarts(t *testing.T) {
 	l.eventually("the trunk of the removed VLAN has the reason", func() bool {
 		return slices.Equal(statuses(l.server), []string{"pair: network lab has no VLAN 300: its vlans are 100-101", "single: "})
 	})
-	trunk := openRaw(t, p.Netns, "t1")
-	l.drops([]tag{dot1q(300)}, crossing{trunk, []tag{dot1q(100)}, single, "[8100:100]"}, pair)
+	trunk := tagged.Open(t, p.Netns, "t1")
+	tagged.Drops([]tagged.Tag{tagged.Dot1Q(300)}, trunk.To(single, "[8100:100]", tagged.Dot1Q(100)), pair)
 	lab("100-101", "300")
 	carries("after the return of the VLAN")
 	l.cni("DEL", p, nil)
