@@ -30,16 +30,21 @@ func (w blockWaits) bounded(ctx context.Context) (context.Context, context.Cance
 // need claims a block of one of the pools for an ADD without a free address, and waits for it until ctx ends, or until
 // the first cooling address is free. It returns nil if there is an address now. The pods that wait share one claim.
 func (w blockWaits) need(ctx context.Context, wanted []blocks.PoolCIDR, exhausted ipam.ErrExhausted) error {
-	if exhausted.Cooling == 0 {
+	deadline, isBounded := ctx.Deadline()
+	if exhausted.Cooling == 0 || isBounded && exhausted.NextFree.After(deadline) {
 		return w.claim(ctx, wanted)
 	}
 	cooling, cancel := context.WithDeadline(ctx, exhausted.NextFree)
 	defer cancel()
 	err := w.claim(cooling, wanted)
-	if cooling.Err() != nil && ctx.Err() == nil {
+	if err == nil {
 		return nil
 	}
-	return err
+	<-cooling.Done() // no block can be claimed: the next address is the one that cools
+	if ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // claim repeats a claim of a block of one of the pools until it succeeds, cannot succeed, or ctx ends.

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -31,6 +33,18 @@ func (r refusing) Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error
 		return nil, errOverloaded
 	}
 	return r.Store.Create(ctx, b)
+}
+
+// exhaustedStore has all blocks of the pool, for other nodes.
+func exhaustedStore() blockstest.Backend {
+	store := blockstest.NewStore()
+	for _, cidr := range []v1.CIDR{"10.1.0.0/26", "10.1.0.64/26", "10.1.0.128/26", "10.1.0.192/26"} {
+		store.Put(v1.IPBlock{
+			ObjectMeta: metav1.ObjectMeta{Name: blocks.Name("blue", cidr.Prefix())},
+			Spec:       v1.IPBlockSpec{CIDR: cidr, Network: "blue", Node: "n2"},
+		})
+	}
+	return store
 }
 
 // waitsWith runs the keeper of a node with a backend, in a bubble of synctest.
@@ -79,6 +93,12 @@ func TestWaitForABlock(t *testing.T) {
 		},
 		"ends when the first cooling address is free": {
 			coolDown: 5 * time.Second, least: 5 * time.Second, most: 5 * time.Second,
+		},
+		"ends when the first cooling address is free, although no block is left": {
+			backend: exhaustedStore, coolDown: 5 * time.Second, least: 5 * time.Second, most: 5 * time.Second,
+		},
+		"ends at once if no block is left and addresses cool for longer": {
+			backend: exhaustedStore, coolDown: time.Minute, fails: true,
 		},
 		"does not wait for an address that cools for longer": {
 			coolDown: time.Minute, least: configured, most: configured, fails: true,

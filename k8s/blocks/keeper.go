@@ -222,10 +222,10 @@ func (k *Keeper) level(ctx context.Context, p PoolCIDR) error {
 			k.exhausted[p.Key()] = k.config.Now()
 			return k.ledger.loans.borrow(ctx, p)
 		}
+		delete(k.exhausted, p.Key()) // also after a refused request: other nodes may have released blocks meanwhile
 		if err != nil {
 			return fmt.Errorf("claim a block of %s: %w", p, err)
 		}
-		delete(k.exhausted, p.Key())
 	}
 	for {
 		h := marks.surplus(p, k.levelOf(p), k.config.Now())
@@ -324,17 +324,17 @@ func (k *Keeper) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		var asked *ask
+		var asked []ask
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case a := <-k.asks:
-			asked = &a
+			asked = k.allWaiting(a)
 		case <-k.poke:
 		case <-timer.C:
 		}
 		next := k.config.Interval
-		if err := k.look(ctx, asked); err != nil {
+		if err := k.look(ctx, asked...); err != nil {
 			k.config.Log.Warn("blocks of addresses not updated, retrying", "err", err)
 			next = pause.NextBackOff()
 		} else {
@@ -344,15 +344,29 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// look steps once, and answers a waiting pod.
-func (k *Keeper) look(ctx context.Context, asked *ask) error {
-	if asked == nil {
-		return k.Step(ctx)
+// allWaiting returns the first waiting pod and all that wait with it: one step serves them.
+func (k *Keeper) allWaiting(first ask) []ask {
+	all := []ask{first}
+	for {
+		select {
+		case a := <-k.asks:
+			all = append(all, a)
+		default:
+			return all
+		}
 	}
-	k.want(asked.pools, true)
+}
+
+// look steps once, and answers waiting pods.
+func (k *Keeper) look(ctx context.Context, asked ...ask) error {
+	for _, a := range asked {
+		k.want(a.pools, true)
+	}
 	err := k.Step(ctx)
-	k.want(asked.pools, false)
-	asked.done <- err
+	for _, a := range asked {
+		k.want(a.pools, false)
+		a.done <- err
+	}
 	return err
 }
 
