@@ -155,3 +155,22 @@ func TestOutputThatDoesNotFollowTheSchemaIsFound(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Commands of which the other tests read no document.
+func TestReportsFollowTheirSchemas(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for command, want := range map[string]string{
+		"upgrade check -o json":              `"interrupts": [`,
+		"bundle --write a.tar.gz -o json":    `"file": "a.tar.gz"`,
+		"capture default/a eth0 -o json":     `"length":42`,
+		"capture default/a eth0 -w b -ojson": `"packets": 2`,
+	} {
+		if got, _, _ := answer(t, withEmptyReplies(), strings.Fields(command)...); !strings.Contains(got, want) {
+			t.Errorf("%s prints no %s: %s", command, want, got)
+		}
+	}
+	out, messages, code := newKubelets(t, "n1", "n2").check(t.Context(), "-o", "json")
+	if code != 0 || !strings.Contains(out, `"failed": 0`) {
+		t.Errorf("check: exit code %d, %s%s", code, out, messages)
+	}
+}
