@@ -25,6 +25,12 @@ func readCluster(ctx context.Context, c *client) (k8sclient.Addresses, error) {
 	return cluster, err
 }
 
+// blocksReport is the result of addresses blocks.
+type blocksReport struct {
+	Nodes []nodeRow `json:"nodes"`
+	Pools []poolRow `json:"pools"`
+}
+
 // poolRow is the cluster-wide state of a pool.
 type poolRow struct {
 	Pool        string `json:"pool,omitempty"`
@@ -78,7 +84,7 @@ that are offered to other nodes are not counted.`,
 			shares := blocks.Shares(cluster.Pools, cluster.Blocks)
 			pools := poolRows(cluster.Pools, shares)
 			nodes := nodeRows(shares)
-			return c.show(map[string]any{"pools": pools, "nodes": nodes}, func() {
+			return c.show(blocksReport{Nodes: nodes, Pools: pools}, func() {
 				printBlocks(&c.printer, pools, nodes)
 			})
 		},

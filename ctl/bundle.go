@@ -51,12 +51,12 @@ func bundleCommand(c *client) *cobra.Command {
 			if err := b.write(cmd.Context(), file); err != nil {
 				return err
 			}
-			err := c.show(map[string]any{"file": file, "files": b.names, "errors": append([]string{}, b.errors...)},
-				func() {
-					c.printf("%s: %s, %s; not encrypted, readable by its owner only\n", file,
-						counted(len(b.names), "file"),
-						counted(len(b.errors), "error"))
-				})
+			written := writtenBundle{Errors: append([]string{}, b.errors...), File: file, Files: b.names}
+			err := c.show(written, func() {
+				c.printf("%s: %s, %s; not encrypted, readable by its owner only\n", file,
+					counted(len(b.names), "file"),
+					counted(len(b.errors), "error"))
+			})
 			return errors.Join(err, b.incomplete())
 		},
 	}
@@ -64,6 +64,13 @@ func bundleCommand(c *client) *cobra.Command {
 		"file to write, which must not exist; - is the standard output (default weft-bundle-TIME.tar.gz)")
 	cmd.Flags().StringArrayVar(&logs, "log", nil, "file with a log of the agent, whose end is added; may be repeated")
 	return cmd
+}
+
+// writtenBundle is the result of bundle.
+type writtenBundle struct {
+	Errors []string `json:"errors"`
+	File   string   `json:"file"`
+	Files  []string `json:"files"` // in the archive
 }
 
 // part is one file of the archive.

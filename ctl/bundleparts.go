@@ -80,7 +80,7 @@ func versions(ctx context.Context, a agent) ([]byte, error) {
 
 func events(ctx context.Context, a agent) ([]byte, error) {
 	records, err := readEvents(ctx, a, &operatorv1.EventsRequest{Last: bundledEvents})
-	return withError(map[string]any{"events": documents(records)}, err)
+	return withError(map[string]any{"events": messages[*operatorv1.EventRecord](records)}, err)
 }
 
 // withError returns a value as JSON, with an error of its reading.

@@ -177,6 +177,13 @@ type captureText struct {
 	link layers.LinkType
 }
 
+// capturedPacket is a line of capture.
+type capturedPacket struct {
+	Length uint32 `json:"length"`
+	Packet string `json:"packet"`
+	Time   string `json:"time"`
+}
+
 func (t *captureText) open(start *operatorv1.CaptureStart) error {
 	t.link = linkOf(start)
 	return nil
@@ -191,7 +198,7 @@ func (t *captureText) write(packets []*operatorv1.CapturedPacket) error {
 				counted(int(p.Length), "byte"))
 			continue
 		}
-		packet := map[string]any{"time": at.Format(time.RFC3339Nano), "length": p.Length, "packet": line}
+		packet := capturedPacket{Length: p.Length, Packet: line, Time: at.Format(time.RFC3339Nano)}
 		if err := t.streamed(packet); err != nil {
 			return err
 		}

@@ -148,7 +148,10 @@ func (k *kubelets) check(ctx context.Context, args ...string) (stdout, stderr st
 	k.t.Helper()
 	var out, failures bytes.Buffer
 	env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: observer{&failures, k.written}, Plugin: true}
-	code = ctl.Main(ctx, env, append([]string{"check", "--kubeconfig", k.kubeconfig}, args...))
+	code, err := checkedMain(ctx, env, append([]string{"check", "--kubeconfig", k.kubeconfig}, args...))
+	if err != nil {
+		k.t.Error(err)
+	}
 	created := 0
 	deleted := 0
 	for _, request := range k.Requests() {

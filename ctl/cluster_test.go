@@ -122,7 +122,10 @@ func (c *cluster) agent(addresses ...string) {
 func (c *cluster) run(args ...string) (string, int) {
 	var out bytes.Buffer
 	env := ctl.Env{Out: &out, Err: &out, Now: func() time.Time { return now }}
-	code := ctl.Main(context.Background(), env, append(args, "--socket", c.socket))
+	code, err := checkedMain(context.Background(), env, append(args, "--socket", c.socket))
+	if err != nil {
+		c.t.Error(err)
+	}
 	text := strings.ReplaceAll(out.String(), c.socket, "SOCKET")
 	return strings.ReplaceAll(text, strings.TrimPrefix(c.host, "http://"), "SERVER"), code
 }

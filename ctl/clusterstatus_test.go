@@ -127,7 +127,11 @@ func TestStatusOfAClusterNamesEachProblem(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
 	}
-	out, _, code = a.run(false, "status", "--all-nodes", "-o", "json")
+	line := []string{"status", "--all-nodes", "-o", "json"}
+	out, _, code = a.run(false, line...)
+	if err := followsSchema(false, line, []byte(out)); err != nil {
+		t.Error(err)
+	}
 	var got struct {
 		Nodes []struct {
 			Node             string

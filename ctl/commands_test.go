@@ -63,6 +63,7 @@ var elsewhere = map[string]string{
 	"probe tap":        "runs in probe pods of weftctl check",
 	"profile":          "reads another socket: newfile_test.go",
 	"quarantine":       "prints its help",
+	"schema":           "needs no agent: schema_test.go",
 	"ui":               "serves a page until it is interrupted",
 	"upgrade":          "reads the machine of the agent",
 	"upgrade check":    "reads the machine of the agent",
@@ -71,7 +72,7 @@ var elsewhere = map[string]string{
 // commandLine is a command line with its expectation.
 type commandLine struct {
 	invocation
-	text string
+	path, text string
 }
 
 // commandLines returns the command lines of the invocations that print one of the kinds, in order. Each command of
@@ -91,7 +92,7 @@ func commandLines(t *testing.T, kinds ...kind) []commandLine {
 			t.Errorf("there is no command %q", path)
 		}
 		if slices.Contains(kinds, i.prints) {
-			lines = append(lines, commandLine{i, strings.TrimSpace(path + " " + i.arguments)})
+			lines = append(lines, commandLine{i, path, strings.TrimSpace(path + " " + i.arguments)})
 		}
 	}
 	for path := range elsewhere {

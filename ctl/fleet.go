@@ -66,7 +66,7 @@ var classes = map[string]class{
 	"gc": changes, "log-level": changes,
 	"addresses check": here, "addresses blocks": here, "lint": here, "install": here, "check": here, "probe": here,
 	"completion": here, "help": here,
-	"__complete": here, "__completeNoDesc": here, "ui": here,
+	"__complete": here, "__completeNoDesc": here, "ui": here, "schema": here,
 }
 
 // podCommands are the commands with a first argument that may be NAMESPACE/NAME of a pod. The pod's node then runs the

@@ -15,10 +15,10 @@ import (
 )
 
 // newRealAgents is a cluster whose agents' pods run this weftctl with a fake agent.
-func newRealAgents(t *testing.T, nodes ...string) *agents {
+func newRealAgents(t *testing.T, replies ctltest.Replies, nodes ...string) *agents {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	_, stop, err := ctltest.Serve(socket, ctltest.Sample(time.Now()))
+	_, stop, err := ctltest.Serve(socket, replies)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func newRealAgents(t *testing.T, nodes ...string) *agents {
 
 // The command line that a node gets is valid, and its output is that of the node.
 func TestCommandLinesArePassedToTheNodes(t *testing.T) {
-	a := newRealAgents(t, "n1", "n2")
+	a := newRealAgents(t, ctltest.Sample(time.Now()), "n1", "n2")
 	for _, line := range []string{
 		"attachments", "pods", "events --last 5", "transactions", "transactions 1", "objects", "objects vpp.route",
 		"why vpp.interface/weft-",
@@ -70,7 +70,7 @@ func run(t *testing.T, line string) (stdout, stderr string, code int) {
 
 // A stream on a node ends with its operator.
 func TestCommandEndsWithItsInput(t *testing.T) {
-	newRealAgents(t)
+	newRealAgents(t, ctltest.Sample(time.Now()))
 	in, end := io.Pipe()
 	var out eventuallyBuffer
 	done := make(chan int)

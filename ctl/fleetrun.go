@@ -300,9 +300,17 @@ func (c *client) printAnswers(answers []answer) {
 
 // nodeAnswer is the answer of a node in a merged document.
 type nodeAnswer struct {
-	Node   string `json:"node"`
-	Output any    `json:"output,omitempty"` // the document of the command, or its text if it prints none
-	Error  string `json:"error,omitempty"`
+	Node   string     `json:"node"`
+	Output nodeOutput `json:"output,omitempty"`
+	Error  string     `json:"error,omitempty"`
+}
+
+// nodeOutput is the document of a command, a list of its documents, or its text if it prints none.
+type nodeOutput any
+
+// nodeAnswers is a merged document.
+type nodeAnswers struct {
+	Nodes []nodeAnswer `json:"nodes"`
 }
 
 func documentOf(answers []answer) any {
@@ -311,7 +319,7 @@ func documentOf(answers []answer) any {
 		a := &answers[i]
 		all = append(all, nodeAnswer{Node: a.node, Output: parsed(a.out.Bytes()), Error: a.reason()})
 	}
-	return map[string]any{"nodes": all}
+	return nodeAnswers{all}
 }
 
 // parsed returns the JSON values in an output: none as nil, one as itself, several as a list; other output as a text.

@@ -45,7 +45,7 @@ func onDisk(ctx context.Context, t *testing.T, free int, args ...string) (messag
 func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
 	commands := commandLines(t, documents, documentsOnly, other)
 	for _, text := range []string{"completion bash", "help"} {
-		commands = append(commands, commandLine{invocation{prints: other}, text})
+		commands = append(commands, commandLine{invocation{prints: other}, "", text})
 	}
 	for _, command := range commands {
 		for _, free := range []int{0, 1} {

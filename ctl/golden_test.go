@@ -34,7 +34,10 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 	t.Cleanup(stop)
 	var out bytes.Buffer
 	env := ctl.Env{Out: &out, Err: &out, Now: func() time.Time { return now }, Width: 80}
-	code := ctl.Main(context.Background(), env, append(args, "--socket", socket))
+	code, err := checkedMain(context.Background(), env, append(args, "--socket", socket))
+	if err != nil {
+		t.Error(err)
+	}
 	return strings.ReplaceAll(out.String(), socket, "SOCKET"), code, agent
 }
 

@@ -127,6 +127,7 @@ var commands = []func(*client) *cobra.Command{
 	installCommand,
 	uiCommand,
 	checkCommand,
+	schemaCommand,
 	probeCommand,
 }
 

@@ -32,7 +32,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){
 		"weftctl": func() {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
-			code := ctl.Main(ctx, ctl.Env{Out: os.Stdout, Err: os.Stderr}, os.Args[1:])
+			code, err := checkedMain(ctx, ctl.Env{Out: os.Stdout, Err: os.Stderr}, os.Args[1:])
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 99
+			}
 			stop()
 			os.Exit(code)
 		},

@@ -53,7 +53,10 @@ func writesTo(t *testing.T, command, file string) (output, messages string, code
 	})
 	var out, failures bytes.Buffer
 	env := ctl.Env{Out: &out, Err: &failures, Now: func() time.Time { return now }}
-	code = ctl.Main(t.Context(), env, append(strings.Fields(command), "--write", file, "--socket", socket))
+	code, err = checkedMain(t.Context(), env, append(strings.Fields(command), "--write", file, "--socket", socket))
+	if err != nil {
+		t.Error(err)
+	}
 	return out.String(), failures.String(), code
 }
 

@@ -32,6 +32,12 @@ var profiles = map[string]string{
 	"goroutine": "/debug/pprof/goroutine",
 }
 
+// writtenProfile is the result of profile.
+type writtenProfile struct {
+	Bytes int    `json:"bytes"`
+	File  string `json:"file"`
+}
+
 func profileCommand(c *client) *cobra.Command {
 	var file string
 	var duration time.Duration
@@ -71,7 +77,7 @@ func profileCommand(c *client) *cobra.Command {
 			if err := writeFile(file, body); err != nil {
 				return fmt.Errorf("profile %s: %w", args[0], err)
 			}
-			return c.show(map[string]any{"file": file, "bytes": len(body)}, func() {
+			return c.show(writtenProfile{Bytes: len(body), File: file}, func() {
 				c.printf("%d bytes written to %s\n", len(body), file)
 			})
 		},

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
@@ -217,8 +218,25 @@ func (s *story) readCounters(ctx context.Context, api operatorv1.OperationsClien
 	}
 }
 
+// storyDocument is a story for -o json.
+type storyDocument struct {
+	Attachments  messages[*operatorv1.AttachmentInfo]    `json:"attachments"`
+	Cause        string                                  `json:"cause"`
+	Counters     messages[*operatorv1.InterfaceCounters] `json:"counters"`
+	Devices      messages[*operatorv1.Allocation]        `json:"devices"`
+	Errors       messages[*operatorv1.ErrorCounter]      `json:"errors"`
+	Events       messages[*operatorv1.EventRecord]       `json:"events"`
+	NotInSync    messages[*operatorv1.Object]            `json:"notInSync"`
+	NotRead      []string                                `json:"notRead"`
+	Objects      int                                     `json:"objects"`
+	Pod          string                                  `json:"pod"`
+	Quarantine   messages[*operatorv1.QuarantineEntry]   `json:"quarantine"`
+	State        string                                  `json:"state"`
+	Transactions messages[*operatorv1.TransactionRecord] `json:"transactions"`
+}
+
 // document returns the story for -o json.
-func (s *story) document() map[string]any {
+func (s *story) document() storyDocument {
 	state, cause := s.state()
 	transactions := []*operatorv1.TransactionRecord{}
 	for _, e := range s.events {
@@ -228,22 +246,33 @@ func (s *story) document() map[string]any {
 			}
 		}
 	}
-	return map[string]any{
-		"pod": s.pod, "state": state, "cause": cause, "attachments": documents(s.attachments),
-		"events":       documents(s.events),
-		"transactions": documents(transactions), "devices": documents(s.devices), "quarantine": documents(s.quarantine),
-		"counters": documents(s.counters), "errors": documents(s.errors), "objects": s.objects,
-		"notInSync": documents(s.unsettled),
-		"notRead":   append([]string{}, s.missing...),
+	return storyDocument{
+		Attachments:  s.attachments,
+		Cause:        cause,
+		Counters:     s.counters,
+		Devices:      s.devices,
+		Errors:       s.errors,
+		Events:       s.events,
+		NotInSync:    s.unsettled,
+		NotRead:      append([]string{}, s.missing...),
+		Objects:      s.objects,
+		Pod:          s.pod,
+		Quarantine:   s.quarantine,
+		State:        state,
+		Transactions: transactions,
 	}
 }
 
-func documents[M proto.Message](messages []M) []any {
+// messages are a list in a document.
+type messages[M proto.Message] []M
+
+// MarshalJSON returns the documents of the messages.
+func (list messages[M]) MarshalJSON() ([]byte, error) {
 	docs := []any{}
-	for _, m := range messages {
+	for _, m := range list {
 		docs = append(docs, document.Of(m.ProtoReflect()))
 	}
-	return docs
+	return json.Marshal(docs)
 }
 
 // messageOf returns the message of a gRPC error, without its code.
