@@ -16,8 +16,8 @@ import (
 // definition.
 const AnnotationDefaultNetwork = "v1.multus-cni.io/default-network"
 
-// Element is what a pod's selection says of an interface that Multus adds, and what Multus passes to no plugin (the
-// claim), or only to a definition with the capability bandwidth (the limits).
+// Element is the part of a pod's selection for an interface that Multus adds. Multus passes the claim to no plugin, and
+// the limits only to a definition with the capability bandwidth.
 type Element struct {
 	Annotation string // that has the element; "": no element is for the interface
 	IPAMClaim  string // name of the claim that holds the addresses, in the namespace of the pod; "": none
@@ -139,7 +139,8 @@ func (e *rawElement) parse(annotation string, err error) (parsed Element, _ erro
 	return parsed, nil
 }
 
-// Complete adds what Multus did not pass. Limits that the runtime passes take precedence: they are of the same element.
+// Complete adds the claim and the limits of an element. Limits that the runtime passes take precedence: they are of the
+// same element.
 func (r *Requested) Complete(e Element) {
 	r.Limits = r.Limits.over(e.Limits)
 	if e.IPAMClaim != "" {

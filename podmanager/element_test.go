@@ -8,7 +8,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// selecting is what Multus' plugins are not told.
+// selecting has a claim and a limit, which Multus does not pass.
 const selecting = `[{"name": "other"},
 	{"name": "blue", "ipam-claim-reference": "cart-0", "bandwidth": {"ingressRate": 2000000}}]`
 

@@ -109,7 +109,7 @@ func (in *inputs) selected(ctx context.Context, request *pod.Request) ([]pod.Int
 	return in.cluster.Selected(ctx, request)
 }
 
-// complete adds what the pod's selection says of an interface that Multus adds and what Multus does not pass. The
+// complete adds the claim and the limits that the pod's selection has for an interface that Multus adds. The
 // annotations of the request may come from a NetworkAttachmentDefinition (see maxAnnotations), so without a selection
 // the cluster's decide.
 func (in *inputs) complete(ctx context.Context, request *pod.Request) error {
