@@ -240,6 +240,9 @@ type Definition struct {
 	Type    string // tap, veth or memif; "": the type of main interfaces
 	Options InterfaceOptions
 	Args    AddressRequest // of the key args
+
+	// PassesLimits is true if Multus passes the limits of a selection to the plugin: the capability bandwidth.
+	PassesLimits bool
 }
 
 // definitionKeys are the parsers of the keys that configure interfaces.
@@ -315,6 +318,8 @@ func ParseDefinition(config string) (Definition, error) {
 			err = parse(&d, key.value)
 		case key.name == "ipam":
 			err = validateIPAM(key.value)
+		case key.name == "capabilities":
+			d.PassesLimits = passesLimits(key.value)
 		case !slices.Contains(otherKeys, key.name) && !strings.HasPrefix(key.name, "cni.dev/"):
 			err = fmt.Errorf("unknown key; keys of interfaces are %s", strings.Join(sortedKeys(definitionKeys), ", "))
 		}
@@ -329,6 +334,14 @@ func ParseDefinition(config string) (Definition, error) {
 		return d, fmt.Errorf(`"options": %w`, err)
 	}
 	return d, nil
+}
+
+// passesLimits reports whether capabilities have bandwidth. Other values are the runtime's concern.
+func passesLimits(raw json.RawMessage) bool {
+	var capabilities struct {
+		Bandwidth bool `json:"bandwidth"`
+	}
+	return json.Unmarshal(raw, &capabilities) == nil && capabilities.Bandwidth
 }
 
 // pluginObject returns the members of the only plugin of a configuration.

@@ -85,6 +85,9 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	if ev.Annotations, ev.AnnotationsFrom, err = m.inputs.annotations(ctx, ev.ID, req); err != nil {
 		return err
 	}
+	if err := m.inputs.complete(ctx, &ev.Request); err != nil {
+		return err
+	}
 	ev.FixedInterfaces = m.inputs.areFixed(&ev.Request)
 	if ev.Selected, err = m.inputs.selected(ctx, &ev.Request); err != nil {
 		return err

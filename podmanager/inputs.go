@@ -66,17 +66,20 @@ func withCode(err error, code uint, format string, subject any) error {
 // has room for more.
 const maxAnnotations = (256 + 16) << 10
 
+// fromRuntime is the source of annotations that the request has.
+const fromRuntime = "runtime"
+
 // annotations returns the annotations of the request, or else those that the cluster has.
 func (in *inputs) annotations(
 	ctx context.Context, id pod.ID, req *weftv1.AddRequest,
 ) (map[string]string, string, error) {
 	switch size := sizeOf(req.GetAnnotations()); {
 	case size > maxAnnotations:
-		return nil, "runtime", pod.Errorf(pod.CodeInvalidConfig,
+		return nil, fromRuntime, pod.Errorf(pod.CodeInvalidConfig,
 			"pod %s: the runtime passes annotations of %d bytes, at most %d are possible; shorten them", id, size,
 			maxAnnotations)
 	case req.GetHasAnnotations():
-		return req.GetAnnotations(), "runtime", nil
+		return req.GetAnnotations(), fromRuntime, nil
 	case id.IsZero():
 		return nil, "none", nil
 	}
@@ -104,6 +107,28 @@ func (in *inputs) selected(ctx context.Context, request *pod.Request) ([]pod.Int
 		return nil, nil
 	}
 	return in.cluster.Selected(ctx, request)
+}
+
+// complete adds the claim and the limits that the pod's selection has for an interface that Multus adds. The
+// annotations of the request may come from a NetworkAttachmentDefinition (see maxAnnotations), so without a selection
+// the cluster's decide.
+func (in *inputs) complete(ctx context.Context, request *pod.Request) error {
+	if request.ID.IsZero() || request.Mode != pod.ModeDelegate {
+		return nil
+	}
+	annotations := request.Annotations
+	if _, selects := annotations[pod.AnnotationNetworks]; !selects && request.AnnotationsFrom == fromRuntime {
+		var err error
+		if annotations, _, err = in.cluster.Annotations(ctx, request.ID); err != nil {
+			return withCode(err, pod.CodeTryAgain, "pod %s: get its annotations", request.ID)
+		}
+	}
+	element, err := pod.ElementOf(annotations, request.Key)
+	if err != nil {
+		return request.Failed(err)
+	}
+	request.Requested.Complete(element)
+	return nil
 }
 
 // refuseForeignLinks rejects the names of existing foreign interfaces, as the CNI specification requires.

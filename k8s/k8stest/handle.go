@@ -218,12 +218,16 @@ func mergeFields(to, from map[string]any) {
 	}
 }
 
-// merged returns the written object: the subresource changes the status only, other writes change the rest.
+// merged returns the written object: the subresource changes the status only, and the annotations of a pod, other
+// writes change the rest.
 func merged(t target, existing, body object) object {
 	from := body
 	to := existing.DeepCopy()
 	if t.subresource == "status" {
 		to.Object["status"] = from.Object["status"]
+		if t.resource == "pods" {
+			to.SetAnnotations(from.GetAnnotations())
+		}
 		return to
 	}
 	result := from.DeepCopy()
@@ -270,6 +274,7 @@ func kindOf(resource string) (version, kind string) {
 		"endpointslices": "EndpointSlice",
 		"servicecidrs":   "ServiceCIDR", "networkpolicies": "NetworkPolicy",
 		"multi-networkpolicies": "MultiNetworkPolicy", "ipamclaims": "IPAMClaim",
+		"resourceclaims": "ResourceClaim", "resourceslices": "ResourceSlice",
 		"adminnetworkpolicies": "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
 	}
 	switch name {

@@ -202,6 +202,10 @@ func (s selecting) resolve() {
 	}
 }
 
+// unpassedLimit tells of a limit that Multus does not pass. The agent enforces it if it can read the pod.
+const unpassedLimit = `bandwidth of network %s: its definition lacks "capabilities": {"bandwidth": true}, so Multus ` +
+	`does not pass the limit, and an agent without the API server does not know it; add the capability`
+
 // resolve collects the references of a pod, and compares its memifs with its limits.
 func (t *template) resolve() {
 	found := &t.report.found
@@ -220,6 +224,9 @@ func (t *template) resolve() {
 			})
 			complete = false
 			continue
+		}
+		if !s.Limits.IsZero() && !d.PassesLimits {
+			t.note(t.annotation(pod.AnnotationNetworks), unpassedLimit, s.Definition())
 		}
 		requests = append(requests, d.Request(s))
 	}

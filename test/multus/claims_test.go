@@ -92,6 +92,12 @@ func prepare(t *testing.T) *podresources.DynamicResource {
 	ended := make(chan error, 1)
 	go func() { ended <- driver.Run(ctx) }()
 	t.Cleanup(func() { cancel(); must(t, <-ended) })
+	return prepareBy(t, dir)
+}
+
+// prepareBy lets the driver with its socket in kubelet's directory prepare the claim.
+func prepareBy(t *testing.T, dir string) *podresources.DynamicResource {
+	t.Helper()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "plugins", pod.ClaimDriver, "dra.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
@@ -137,6 +143,19 @@ func (k *kubelet) List(
 			{Name: "vnf", DynamicResources: []*podresources.DynamicResource{k.claim}},
 		},
 	}}}, nil
+}
+
+// has reports whether a device of the claim has the name in CDI. Each has one for its memif, and one for its metadata;
+// Multus passes any of them.
+func (k *kubelet) has(id string) bool {
+	for _, r := range k.claim.GetClaimResources() {
+		for _, d := range r.GetCdiDevices() {
+			if _, name, _ := strings.Cut(d.GetName(), "="); name == id {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // serve serves kubelet's socket of pod resources.

@@ -50,6 +50,10 @@ func annotations(root string) (string, error) {
 		},
 		"policy-for": {"MultiNetworkPolicies", "the networks of the policy: [policy.md](../policy.md)"},
 		"networks":   {"pods", "NetworkAttachmentDefinitions: [multus.md](../multus.md#the-selection)"},
+		"default-network": {
+			"pods",
+			"of Multus; its limit and its claim for the main interface: [multus.md](../multus.md#under-multus)",
+		},
 	}
 	constants := map[string]string{} // key, by its last part
 	for _, s := range sources {
