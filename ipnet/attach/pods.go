@@ -108,8 +108,8 @@ func (ps *Pods) WithholdsOthers(keys []pod.Key) bool { return !ps.withheld.equal
 // Withhold withholds the objects of these attachments from the dataplane, and desires the objects of all others.
 func (ps *Pods) Withhold(keys []pod.Key, t *eventloop.Txn) { ps.withheld.replace(keys, t) }
 
-// MovingOf returns the addresses and virtual routers that an interface of a pod may use, and other interfaces too. It may
-// be called from any goroutine.
+// MovingOf returns the addresses and virtual routers that an interface of a pod may use, and other interfaces too. It
+// may be called from any goroutine.
 func (ps *Pods) MovingOf(id pod.ID, i pod.Interface) pod.Moving {
 	return movingOf(i, id, networkNamed(i.Network, ps.networks))
 }
