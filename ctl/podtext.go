@@ -87,6 +87,9 @@ func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operator
 		p.field("peer", i.Peer)
 	}
 	p.field("addresses", orDash(strings.Join(i.Addresses, ", ")))
+	if len(i.Moving) > 0 {
+		p.field("may also use", strings.Join(i.Moving, ", "))
+	}
 	if i.Limits != "" {
 		p.field("limits", i.Limits)
 	}

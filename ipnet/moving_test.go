@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/weftnet/weft/internal/netaddr"
@@ -125,4 +126,56 @@ func TestAnAddressThatMovesIsNotReconstructedAsThatOfAPod(t *testing.T) {
 	if len(refused) > 0 || len(attachments) != 1 || !reflect.DeepEqual(attachments[0].Interfaces, was.Interfaces) {
 		t.Errorf("got %+v, refused %v, want %+v", attachments, refused, was.Interfaces)
 	}
+}
+
+// A change of the labels of pods changes the permissions, also while another change of the network is refused.
+func TestPermissionsFollowThePodsThatAreSelected(t *testing.T) {
+	n := newNode(t, four).run(t)
+	permitting := func(names ...string) pod.Network {
+		network := custom("blue", pod.L2, "10.5.0.0/28")
+		network.AntiSpoof = true
+		p := pod.Permission{Moving: pod.Moving{
+			Addresses:      []netip.Prefix{netip.MustParsePrefix("10.5.0.4/32")},
+			VirtualRouters: []int{51},
+		}}
+		for _, name := range names {
+			p.Pods = append(p.Pods, pod.ID{Namespace: "default", Name: name})
+		}
+		network.Permissions = []pod.Permission{p}
+		return network
+	}
+	n.set(t, permitting())
+	const options = `{"t1": {"mac": "02:00:00:00:00:01"}}`
+	a := n.add(t, asking("a", "t1/tap/blue", options))
+	b := n.add(t, asking("b", "t1/tap/blue", `{"t1": {"mac": "02:00:00:00:00:02"}}`))
+	has := func(at *pod.Attachment) bool {
+		rules, _ := n.committer.Values()[wire.MACIPKey(at.Interfaces[1].Object)].(wire.MACIP)
+		text := fmt.Sprint(rules.Rules)
+		return strings.Contains(text, "10.5.0.4/32") && strings.Contains(text, "00:00:5e:00:01:33")
+	}
+	check := func(when string, ofA, ofB bool) {
+		t.Helper()
+		if has(a) != ofA || has(b) != ofB {
+			t.Errorf("%s: a and b have the permission: %t, %t, want %t, %t", when, has(a), has(b), ofA, ofB)
+		}
+	}
+	check("without labels", false, false)
+	n.set(t, permitting("a"))
+	check("a is selected", true, false)
+	n.set(t, permitting("b"))
+	check("b is selected", false, true)
+	n = n.restarted(t)
+	check("after a restart", false, true)
+	other := permitting("a")
+	other.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.6.0.0/28")}
+	n.set(t, other)
+	check("the change of the CIDRs is refused", true, false)
+	if c := n.Networks.Custom("blue"); c.Network.CIDRs[0].String() != "10.5.0.0/28" {
+		t.Errorf("the network has %v although pods use it", c.Network.CIDRs)
+	}
+	if got := fmt.Sprint(n.Pods.MovingOf(a.Pod, a.Interfaces[1]).Texts()); got != "[10.5.0.4 virtual router 51]" {
+		t.Errorf("shown for a: %s", got)
+	}
+	refused := asking("c", "t1/tap/blue", `{"t1": {"ips": ["10.5.0.4"]}}`)
+	checkRefusal(t, n.refuses(t, refused), pod.CodeUnknownNetwork, "is reserved")
 }

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ const maxVirtualRouter = 255
 // The MACs of virtual routers are chosen by ID and not all at once, because a pod with the MACs of all 255 could take
 // the frames of any of them.
 type Moving struct {
-	Addresses      []netip.Prefix // masked
-	VirtualRouters []int          // IDs of VRRP and CARP, whose MACs the interface may use too
+	Addresses      []netip.Prefix `json:"addresses,omitempty"`      // masked
+	VirtualRouters []int          `json:"virtualRouters,omitempty"` // IDs of VRRP and CARP, whose MACs it may use too
 }
 
 // IsZero reports whether the interface sends from its own addresses and its own MAC only.
@@ -107,29 +108,37 @@ func (m *Moving) parseVirtualRouters(raw json.RawMessage) error {
 // checkMoving rejects permissions that do not suit the network: only interfaces on one link can move addresses, and
 // never those of the dataplane.
 func (n *Network) checkMoving() error {
-	isUsed := len(n.AllowedAddresses) > 0 || len(n.VirtualRouters) > 0
+	isUsed := len(n.AllowedAddresses) > 0 || len(n.VirtualRouters) > 0 || len(n.Permissions) > 0
 	if isUsed && (n.Type != L2 || n.Direct) {
-		return errors.New("allowedAddresses and virtualRouters: only for a network of type L2 that is not direct")
+		return errors.New("allowedAddresses, virtualRouters and permissions: only for a network of type L2 that is not direct")
 	}
 	for _, r := range n.AllowedAddresses {
-		cidr := n.cidrOf(r.First.Is4())
-		gateway := n.GatewayIn(cidr)
-		switch {
-		case !isUnicast(r):
-			return fmt.Errorf("allowedAddresses: %s are not unicast addresses that are routed", r)
-		case cidr.IsValid() && r.Overlaps(cidr) && !r.Within(cidr):
-			return fmt.Errorf("allowedAddresses: %s is partly within the cidrs: split it", r)
-		case gateway.IsValid() && r.Contains(gateway):
-			return fmt.Errorf("allowedAddresses: %s contains the gateway %s", r, gateway)
+		if err := n.checkMovingRange(r); err != nil {
+			return err
 		}
 	}
-	return validateVirtualRouters(n.VirtualRouters)
+	return cmp.Or(validateVirtualRouters(n.VirtualRouters), n.checkPermissions())
+}
+
+// checkMovingRange rejects addresses that cannot move between pods of the network.
+func (n *Network) checkMovingRange(r netaddr.Range) error {
+	cidr := n.cidrOf(r.First.Is4())
+	gateway := n.GatewayIn(cidr)
+	switch {
+	case !isUnicast(r):
+		return fmt.Errorf("allowedAddresses: %s are not unicast addresses that are routed", r)
+	case cidr.IsValid() && r.Overlaps(cidr) && !r.Within(cidr):
+		return fmt.Errorf("allowedAddresses: %s is partly within the cidrs: split it", r)
+	case gateway.IsValid() && r.Contains(gateway):
+		return fmt.Errorf("allowedAddresses: %s contains the gateway %s", r, gateway)
+	}
+	return nil
 }
 
 // permits rejects addresses and virtual routers that an interface requests and the network does not permit, and the MAC
 // of a virtual router as its own.
 func (n *Network) permits(o InterfaceOptions) error {
-	for _, id := range n.VirtualRouters {
+	for _, id := range n.movingRouters() {
 		if slices.Contains(MACsOfVirtualRouter(id), o.MAC) {
 			return fmt.Errorf("mac: %s moves between pods of network %s: use the option virtualRouters, or another MAC",
 				o.MAC, n.Name)

@@ -64,6 +64,9 @@ type Network struct {
 	AllowedAddresses netaddr.Ranges `json:"allowedAddresses,omitempty"`
 	VirtualRouters   []int          `json:"virtualRouters,omitempty"`
 
+	// Permissions are what pods have as Moving without a request, because of their labels.
+	Permissions []Permission `json:"permissions,omitempty"`
+
 	// RoutedPrefixes are what pods may request as prefixes behind them, on a network of type L3; a pod may request a
 	// part of one.
 	RoutedPrefixes []netip.Prefix `json:"routedPrefixes,omitempty"`

@@ -170,6 +170,7 @@ func (o *Server) Attachments(
 		info.NotChecked = o.config.Unread.ReasonOf(&a)
 		for at, i := range a.Interfaces {
 			info.Interfaces[at].Peer = o.peerOf(&a, i)
+			info.Interfaces[at].Moving = o.config.Network.Pods.MovingOf(a.Pod, i).Texts()
 		}
 		reply.Attachments = append(reply.Attachments, info)
 	}

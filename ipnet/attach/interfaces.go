@@ -180,7 +180,7 @@ func dataplaneToPod(p port) desired.Values {
 		v = append(v, networkToRoutedPrefixes(p)...)
 	}
 	if p.AntiSpoofed {
-		p.OnlyFrom(&v, sourcesOf(p), virtualMACsOf(p.record))
+		p.OnlyFrom(&v, sourcesOf(p), virtualMACsOf(p))
 	}
 	return v
 }
@@ -283,7 +283,7 @@ func sourcesOf(p port) []netip.Prefix {
 	case p.network.hasNoCIDRs(): // only the MAC of the pod is known
 		return []netip.Prefix{desired.DefaultOf(netaddr.IP4), desired.DefaultOf(netaddr.IP6)}
 	case p.network.custom != nil:
-		return slices.Concat(desired.Singles(p.Addresses), p.record.AllowedAddresses, p.record.RoutedPrefixes)
+		return slices.Concat(desired.Singles(p.Addresses), p.moving().Addresses, p.record.RoutedPrefixes)
 	}
 	var sources []netip.Prefix
 	for _, i := range p.of.Interfaces {
@@ -294,10 +294,23 @@ func sourcesOf(p port) []netip.Prefix {
 	return sources
 }
 
+// movingOf returns what an interface may use although other interfaces may too: what it requested at its ADD, and what
+// its network permits to the pod now.
+func movingOf(i pod.Interface, id pod.ID, n network) pod.Moving {
+	m := pod.Moving{Addresses: i.AllowedAddresses, VirtualRouters: i.VirtualRouters}
+	if n.custom == nil {
+		return m
+	}
+	return m.With(n.custom.Network.PermittedTo(id))
+}
+
+// moving is movingOf of a port.
+func (p port) moving() pod.Moving { return movingOf(p.record, p.of.Pod, p.network) }
+
 // virtualMACsOf lists the MACs of the virtual routers of an interface.
-func virtualMACsOf(i pod.Interface) []netaddr.MAC {
+func virtualMACsOf(p port) []netaddr.MAC {
 	var macs []netaddr.MAC
-	for _, id := range i.VirtualRouters {
+	for _, id := range p.moving().VirtualRouters {
 		macs = append(macs, pod.MACsOfVirtualRouter(id)...)
 	}
 	return macs

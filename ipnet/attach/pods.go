@@ -19,7 +19,8 @@ import (
 )
 
 // Pods holds the attachments of this node and makes the values that connect them. Its handlers and the other methods
-// that change it belong to the event loop. Objects, Owners, Lists and WithholdsOthers may be called from any goroutine.
+// that change it belong to the event loop. Objects, Owners, Lists, MovingOf and WithholdsOthers may be called from any
+// goroutine.
 type Pods struct {
 	config       Config
 	networks     *networks.Networks
@@ -106,6 +107,12 @@ func (ps *Pods) WithholdsOthers(keys []pod.Key) bool { return !ps.withheld.equal
 
 // Withhold withholds the objects of these attachments from the dataplane, and desires the objects of all others.
 func (ps *Pods) Withhold(keys []pod.Key, t *eventloop.Txn) { ps.withheld.replace(keys, t) }
+
+// MovingOf returns the addresses and virtual routers that an interface of a pod may use, and other interfaces too. It
+// may be called from any goroutine.
+func (ps *Pods) MovingOf(id pod.ID, i pod.Interface) pod.Moving {
+	return movingOf(i, id, networkNamed(i.Network, ps.networks))
+}
 
 // HolderOn names the pod of this node that has an address on a network; "" if no pod has it.
 func (ps *Pods) HolderOn(network string, a netip.Addr) string {

@@ -233,7 +233,7 @@ func (r *reconstruction) leases(n network, f Found) ([]ipam.Lease, error) {
 			candidates = onLinkOf(f, p)
 		}
 		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a netip.Addr) bool {
-			return !p.Prefix.Contains(a) || n.custom.Network.AllowedAddresses.Contain(a) // it moves between pods
+			return !p.Prefix.Contains(a) || n.custom.Network.MovingAddresses().Contain(a) // it moves between pods
 		})
 		if len(candidates) != 1 {
 			return nil, fmt.Errorf("link %s has addresses %v of %s: cannot tell which one was allocated", f.Name,

@@ -410,7 +410,7 @@ func (r *resolver) addresses(s spec, q pod.AddressRequest) (addressChoice, error
 		case !canBePods(a) || namesSubnet(p):
 			return addressChoice{}, pod.Errorf(pod.CodeInvalidAnnotation,
 				"%s: interface %s: %s cannot be a pod's address", r.request, s.name, p)
-		case s.network.custom.Network.AllowedAddresses.Contain(a):
+		case s.network.custom.Network.MovingAddresses().Contain(a):
 			return addressChoice{}, pod.Errorf(pod.CodeAddressInUse,
 				"%s: interface %s: address %s is one of the allowedAddresses of network %s, which move between pods; "+
 					"request it by the option allowedAddresses, or another one", r.request, s.name, a, s.network.name)

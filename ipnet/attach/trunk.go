@@ -55,7 +55,7 @@ func podInVLAN(p port, id int) desired.Values {
 	}
 	if part.AntiSpoofed {
 		all := []netip.Prefix{desired.DefaultOf(netaddr.IP4), desired.DefaultOf(netaddr.IP6)}
-		part.OnlyFrom(&v, all, virtualMACsOf(p.record))
+		part.OnlyFrom(&v, all, virtualMACsOf(p))
 	}
 	return v
 }

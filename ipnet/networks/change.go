@@ -37,6 +37,7 @@ func (n *Networks) SetNetworks(ev *pod.SetNetworks, users Users, t *eventloop.Tx
 		if err := ch.set(w); err != nil {
 			ev.Refused[w.Name] = err.Error()
 		}
+		ch.permit(w)
 	}
 	n.customs.Store(&ch.after)
 	refused := maps.Clone(ev.Refused)
@@ -160,6 +161,23 @@ func (ch *change) set(w pod.Network) error {
 	ch.after[w.Name] = c
 	ch.t.Save(networksBucket, w.Name, c.SavedNetwork)
 	return nil
+}
+
+// permit gives a network the permissions of now, also if it is closed or another part of it cannot change: a pod that
+// lost its labels does not keep a permission.
+func (ch *change) permit(w pod.Network) {
+	c := ch.after[w.Name]
+	if c == nil || reflect.DeepEqual(c.Network.Permissions, w.Permissions) {
+		return
+	}
+	now := c.Network
+	now.Permissions = w.Permissions
+	if now.Validate() != nil { // they suit only what the network cannot become
+		now.Permissions = nil
+	}
+	if err := ch.alter(c, now); err != nil {
+		ch.ev.Refused[w.Name] = err.Error()
+	}
 }
 
 // close refuses further pods on a network; its pods stay connected.

@@ -196,7 +196,7 @@ func (c *Custom) Pools() []netaddr.Pool {
 			Prefix:    cidr,
 			Gateway:   c.Network.Gateway.Of(cidr.Addr().Is4()),
 			NoGateway: c.Network.Gateway.None,
-			Reserved:  within(cidr, slices.Concat(c.Network.Reserved, c.Network.AllowedAddresses)),
+			Reserved:  within(cidr, slices.Concat(c.Network.Reserved, c.Network.MovingAddresses())),
 			Excluded:  within(cidr, c.Network.Excluded),
 		})
 	}

@@ -55,6 +55,8 @@ type Cluster struct {
 	watches *informer.Group
 	mesh    meshView
 
+	labelled map[string]labelled // pods of this node by name, as onPod saw them
+
 	machines    *informer.Informer[*corev1.Node]
 	namespaces  *informer.Informer[*corev1.Namespace]
 	networks    *informer.Informer[*v1.CustomNetwork]
@@ -79,6 +81,7 @@ func New(c Config) (*Cluster, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	cluster := &Cluster{config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log)}
+	cluster.labelled = make(map[string]labelled)
 	cluster.mesh.stale.Store(true)
 	if c.Known != nil {
 		cluster.mesh.former = c.Known.Former
@@ -86,7 +89,7 @@ func New(c Config) (*Cluster, error) {
 	cluster.Pods = pods.New(pods.Config{
 		Node:     c.Node,
 		Client:   c.Client,
-		OnPod:    c.OnPod,
+		OnPod:    cluster.onPod,
 		Question: c.Question,
 		Log:      c.Log,
 	})
@@ -166,6 +169,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	running.Go(func() error { return c.watches.Run(ctx) })
 	running.Go(func() error { return c.Pods.Run(ctx) })
 	running.Go(func() error { return c.awaitAll(ctx) })
+	running.Go(func() error { return c.awaitPods(ctx) })
 	return running.Wait()
 }
 

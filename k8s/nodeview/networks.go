@@ -72,11 +72,14 @@ func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
 	if err != nil {
 		return n, err
 	}
-	n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector)
-	return n, err
+	if n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector); err != nil {
+		return n, err
+	}
+	return n, c.selectPods(&n, o.Spec.Permissions)
 }
 
-// NetworkOf converts and validates a CustomNetwork without its namespaceSelector.
+// NetworkOf converts and validates a CustomNetwork without its namespaceSelector, and without the pods of its
+// permissions.
 func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	n := pod.Network{
 		Name:   o.Name,
@@ -114,6 +117,9 @@ func siteOf(n *pod.Network, spec *v1.CustomNetworkSpec) error {
 	}
 	for _, id := range spec.VirtualRouters {
 		n.VirtualRouters = append(n.VirtualRouters, int(id))
+	}
+	if n.Permissions, err = permissionsOf(spec.Permissions); err != nil {
+		return fmt.Errorf("permissions: %w", err)
 	}
 	if n.RoutedPrefixes, err = parsePrefixes(spec.RoutedPrefixes); err != nil {
 		return fmt.Errorf("routedPrefixes: %w", err)

@@ -70,6 +70,24 @@ func (ps *Pods) Pod(id pod.ID) *corev1.Pod {
 	return p
 }
 
+// Synced reports whether the API server has shown all pods of this node once.
+func (ps *Pods) Synced() bool { return ps.informer.Synced() }
+
+// Await waits until Synced.
+func (ps *Pods) Await(ctx context.Context) error { return ps.watches.Await(ctx, func([]string) {}) }
+
+// Labelled lists the pods of this node with a network namespace of their own that isSelected selects, by their
+// namespaces and labels.
+func (ps *Pods) Labelled(isSelected func(namespace string, labels map[string]string) bool) []pod.ID {
+	var ids []pod.ID
+	for _, p := range ps.informer.All() {
+		if !p.Spec.HostNetwork && isSelected(p.Namespace, p.Labels) {
+			ids = append(ids, idOf(p))
+		}
+	}
+	return ids
+}
+
 // get reads a pod from the API server.
 func (ps *Pods) get(ctx context.Context, id pod.ID) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, ps.config.Question)

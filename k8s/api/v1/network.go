@@ -52,7 +52,7 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway != 'none' || self.type == 'L2'",message="a network of type L3 needs a gateway: the dataplane routes between its pods"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway.size() == 0 || has(self.cidrs) && self.cidrs.size() > 0",message="only a network with cidrs has a gateway"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.direct) || !self.direct",message="pods of a direct network have routes of their own"
-// +kubebuilder:validation:XValidation:rule="!has(self.allowedAddresses) && !has(self.virtualRouters) || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="only a network of type L2 that is not direct has allowedAddresses and virtualRouters"
+// +kubebuilder:validation:XValidation:rule="!has(self.allowedAddresses) && !has(self.virtualRouters) && !has(self.permissions) || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="only a network of type L2 that is not direct has allowedAddresses, virtualRouters and permissions"
 // +kubebuilder:validation:XValidation:rule="!has(self.routedPrefixes) || self.type == 'L3'",message="only a network of type L3 has routedPrefixes"
 // +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="vlans: only a network of type L2 that is not direct has vlans"
 // +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || !has(self.vni) || self.vni <= 255 || self.vni >= 1048576 && self.vni < 1051392",message="vlans: the VNIs of VLANs follow from the vni of the network: choose 1 to 255, or let the controller assign one"
@@ -132,6 +132,14 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:items:Maximum=255
 	VirtualRouters []int32 `json:"virtualRouters,omitempty"`
 
+	// Addresses and virtual routers that pods may use without a request, because of their labels. They follow the
+	// labels of running pods. No pod gets one of the addresses as its own.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.map(p, has(p.allowedAddresses) ? p.allowedAddresses.size() : 0).sum() <= 32 && self.map(p, has(p.virtualRouters) ? p.virtualRouters.size() : 0).sum() <= 32",message="permissions: at most 32 allowedAddresses and 32 virtualRouters are possible in all"
+	Permissions []Permission `json:"permissions,omitempty"`
+
 	// Prefixes outside of the CIDRs that pods of a network of type L3 may request, in whole or in part, by the option
 	// routedPrefixes: the network routes them to the pod from all nodes, and the pod may send from them. A prefix leads
 	// to one pod at a time. If one is removed here, other nodes do not route it any more.
@@ -187,6 +195,39 @@ type CustomNetworkSpec struct {
 // +kubebuilder:validation:MaxLength=91
 // +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self) || self.split('-').size() == 2 && self.split('-').all(a, isIP(a.trim()))",message="expected an address, a prefix, or a range such as 10.7.0.1-10.7.0.20"
 type AddressRange string
+
+// Permission lets pods use addresses and virtual routers that move between pods of a network.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.allowedAddresses) && self.allowedAddresses.size() > 0 || has(self.virtualRouters) && self.virtualRouters.size() > 0",message="permissions: each needs allowedAddresses or virtualRouters"
+type Permission struct {
+	// Labels of the pods. An empty selector selects all pods.
+	// +required
+	PodSelector metav1.LabelSelector `json:"podSelector"`
+
+	// Labels of the namespaces of the pods. Unset or empty: all namespaces.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// Addresses and prefixes that the pods may send from, within the CIDRs or outside of them, without the gateway.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	AllowedAddresses []AddressOrPrefix `json:"allowedAddresses,omitempty"`
+
+	// IDs of virtual routers (VRRP, CARP) whose MACs the pods may use.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Minimum=1
+	// +kubebuilder:validation:items:Maximum=255
+	VirtualRouters []int32 `json:"virtualRouters,omitempty"`
+}
+
+// AddressOrPrefix is an address, or a prefix without host bits.
+//
+// +kubebuilder:validation:MaxLength=49
+// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self) && cidr(self) == cidr(self).masked()",message="expected an address, or a prefix such as 10.5.0.0/28"
+type AddressOrPrefix string
 
 // VLANRange is a VLAN, or two with a dash, both included.
 //

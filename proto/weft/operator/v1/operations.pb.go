@@ -940,8 +940,9 @@ type InterfaceInfo struct {
 	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`
 	Mtu           uint32                 `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Addresses     []string               `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"`     // of a memif on a direct network: what it is connected to, or why it is not
-	Limits        string                 `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"` // of its packets, for people; "": none
+	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"`      // of a memif on a direct network: what it is connected to, or why it is not
+	Limits        string                 `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`  // of its packets, for people; "": none
+	Moving        []string               `protobuf:"bytes,10,rep,name=moving,proto3" json:"moving,omitempty"` // addresses and virtual routers that it may use, and other interfaces too, for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1037,6 +1038,13 @@ func (x *InterfaceInfo) GetLimits() string {
 		return x.Limits
 	}
 	return ""
+}
+
+func (x *InterfaceInfo) GetMoving() []string {
+	if x != nil {
+		return x.Moving
+	}
+	return nil
 }
 
 // EventsRequest selects events. last applies to the recorded events that the other fields select.
@@ -4649,7 +4657,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"notChecked\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xef\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -4659,7 +4667,9 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x1c\n" +
 	"\taddresses\x18\a \x03(\tR\taddresses\x12\x12\n" +
 	"\x04peer\x18\b \x01(\tR\x04peer\x12\x16\n" +
-	"\x06limits\x18\t \x01(\tR\x06limits\"\xfb\x01\n" +
+	"\x06limits\x18\t \x01(\tR\x06limits\x12\x16\n" +
+	"\x06moving\x18\n" +
+	" \x03(\tR\x06moving\"\xfb\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
