@@ -78,7 +78,7 @@ func New(c Config) *Driver {
 		config:   c,
 		statuses: newStatuses(c.Client, c.Node, c.Log),
 		health:   newHealth(),
-		metadata: metadata{interfaces: make(map[string]pod.Interface)},
+		metadata: metadata{interfaces: make(map[string]pod.Interface), unwritten: make(map[requestOf]bool)},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -55,6 +56,25 @@ type metadata struct {
 	mu         sync.Mutex
 	helper     *kubeletplugin.Helper    // nil: kubelet is not served
 	interfaces map[string]pod.Interface // by allocation
+	unwritten  map[requestOf]bool       // the last write failed
+}
+
+// note remembers whether the file of a request has to be written again.
+func (m *metadata) note(of requestOf, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.unwritten, of)
+		return
+	}
+	m.unwritten[of] = true
+}
+
+// isUnwritten reports whether the file with an allocation has to be written again.
+func (m *metadata) isUnwritten(a *pod.Allocation) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unwritten[requestOf{a.Claim.ClaimID, a.Claim.Request}]
 }
 
 // prepared returns the device of an allocation as the library has it.
@@ -176,9 +196,10 @@ func (d *Driver) update(isChosen func(*pod.Allocation) bool) {
 		}
 		err := helper.UpdateRequestMetadata(context.Background(), of.Namespace, of.Name, types.UID(of.UID), of.request,
 			devices[of])
-		if err != nil { // the next collection recreates a lost file
-			d.config.Log.Warn("metadata of a claim not written", "claim", of.String(), "err", err)
+		if err != nil {
+			d.config.Log.Warn("metadata of a claim not written, retrying", "claim", of.String(), "err", err)
 		}
+		d.metadata.note(of, err)
 	}
 }
 
@@ -229,7 +250,7 @@ func (d *Driver) lostClaims() map[pod.ClaimID]bool {
 
 // restore recreates lost metadata of prepared claims: a container that restarts needs them. Only the library's answer
 // to kubelet makes them, so the driver repeats kubelet's request. An ADD may connect the devices meanwhile, so their
-// interfaces are added afterwards.
+// interfaces are added afterwards. It also writes again what an ADD could not write.
 func (d *Driver) restore(ctx context.Context) {
 	for id := range d.lostClaims() {
 		if err := d.prepareAgain(ctx, id); err != nil && ctx.Err() == nil {
@@ -238,6 +259,7 @@ func (d *Driver) restore(ctx context.Context) {
 		}
 		d.update(func(a *pod.Allocation) bool { return a.Claim.ClaimID == id && d.isConnected(a) })
 	}
+	d.update(d.metadata.isUnwritten)
 }
 
 // isConnected reports whether the interface of an allocation is known.
@@ -286,11 +308,15 @@ func (d *Driver) prepareAgain(ctx context.Context, id pod.ClaimID) error {
 	return nil
 }
 
-// released forgets the interfaces of released allocations.
+// released forgets the interfaces of released allocations, and their files.
 func (d *Driver) released() {
 	left := make(map[string]bool)
+	requests := make(map[requestOf]bool)
 	for _, a := range d.config.Devices.Allocations() {
 		left[a.ID] = true
+		if a.Claim != nil {
+			requests[requestOf{a.Claim.ClaimID, a.Claim.Request}] = true
+		}
 	}
 	d.metadata.mu.Lock()
 	defer d.metadata.mu.Unlock()
@@ -299,6 +325,7 @@ func (d *Driver) released() {
 			delete(d.metadata.interfaces, allocation)
 		}
 	}
+	maps.DeleteFunc(d.metadata.unwritten, func(of requestOf, _ bool) bool { return !requests[of] })
 }
 
 // removeMetadata deletes the library's files for a claim that was released without kubelet. Another claim may have its

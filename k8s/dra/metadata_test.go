@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
@@ -261,6 +262,39 @@ func TestLostMetadataIsRecreated(t *testing.T) {
 			content, err := os.ReadFile(file)
 			return err == nil && json.Valid(content)
 		})
+	}
+}
+
+// The file cannot be written when the ADD connects the device. It is whole, so it is not lost, and lacks the interface.
+func TestMetadataThatAnADDCannotWriteIsWrittenLater(t *testing.T) {
+	n := newNode(t, claimOf("c", `"interface":"fast"`, "memif-100"))
+	n.run(t)
+	if reply, err := drapb.NewDRAPluginClient(n.kubelet(t)).NodePrepareResources(t.Context(),
+		prepareOf("c")); err != nil || reply.GetClaims()["uid-c"].GetError() != "" {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	directory, _ := n.metadataFiles(pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-c"})
+	file := filepath.Join(directory, "m", "metadata.json")
+	other := filepath.Join(n.dir, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	exchange := func() { // at once: a file that is missing is lost
+		if err := unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange()
+	n.Observe(attachmentOf("cmemif-100"))
+	exchange()
+	eventually(t, "metadata with the interface", func() bool {
+		_, found := n.mounted(t, "uid-c", "m")
+		return found.Requests[0].Devices[0].NetworkData != nil
+	})
+	n.metadata.mu.Lock()
+	defer n.metadata.mu.Unlock()
+	if len(n.metadata.unwritten) > 0 {
+		t.Errorf("files that are still to be written: %v", n.metadata.unwritten)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestNetworksAreConverted(t *testing.T) {
 		byName[n.Name] = n
 	}
 	blue := byName["blue"]
-	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] {[]  [] []} [] [] []  false false}"
+	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true  [] [] [] {[]  [] []} [] [] [] []  false false}"
 	if got := fmt.Sprint(blue); got != want || v.Generations["blue"] != 3 {
 		t.Errorf("got %s of generation %d, want %s of 3", got, v.Generations["blue"], want)
 	}
