@@ -331,6 +331,8 @@ func (a *Agent) podConfig() podmanager.Config {
 	}
 	if a.devices.manager != nil {
 		c.Devices = a.devices.manager
+	}
+	if a.devices.manager != nil && !a.config.Devices.Memif.Writable { // else a container may replace the socket
 		c.Announcer = &garp.Announcer{
 			Secret:    a.devices.manager.Secret,
 			IsBridged: a.machine.isBridged,

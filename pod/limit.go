@@ -156,7 +156,7 @@ func annotatedLimits(annotations map[string]string) (l Limits, problems []Annota
 // limit it if it is the pod's eth0, and the runtime must agree with them: it has its limits from there.
 func (r *Request) MainLimits() (Limits, error) {
 	l := r.Requested.Limits.over(r.Requested.Options.Limits)
-	if r.Mode != "" && r.Mode != ModePrimary || r.Key.IfName != mainInterface {
+	if !r.HasMain() || r.Key.IfName != mainInterface {
 		return l, nil
 	}
 	annotated, problems := annotatedLimits(r.Annotations)

@@ -138,6 +138,10 @@ func TestLimitsOfTheMainInterface(t *testing.T) {
 			"annotation kubernetes.io/in-bandwidth: unknown limit; known are kubernetes.io/ingress-bandwidth and " + out,
 		},
 		"of another plugin": {Request{Key: main, Mode: ModeChained, Annotations: map[string]string{in: "x"}}, `{}`},
+		"of eth0 that Multus requests as its default network": {
+			Request{Key: main, Mode: ModeDelegate, Annotations: map[string]string{in: "10M"}},
+			`{"ingress":{"kilobits":10000}}`,
+		},
 		"of another interface": {
 			Request{Key: Key{"weft", "c", "net1"}, Mode: ModeDelegate, Annotations: map[string]string{in: "x"}}, `{}`,
 		},

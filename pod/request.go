@@ -47,7 +47,10 @@ const (
 )
 
 // HasMain reports whether Weft creates the main interface.
-func (r *Request) HasMain() bool { return r.Mode != ModeChained && r.Mode != ModeIPAM }
+func (r *Request) HasMain() bool { return HasMain(r.Mode) }
+
+// HasMain reports whether Weft creates the main interface of an attachment in a mode.
+func HasMain(mode string) bool { return mode != ModeChained && mode != ModeIPAM }
 
 // Extra returns the interfaces that the pod requests in addition to the main one: those of its annotations in their
 // order, then those of its NetworkAttachmentDefinitions, then those of its claims. Errors have code 103. The first call

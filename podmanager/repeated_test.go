@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -84,6 +85,13 @@ func TestOnlyTheADDThatConnectsAPodAnnouncesIt(t *testing.T) {
 	n.add(t, "c1", "/run/netns/a")
 	n.onConnect = func(context.Context, *pod.AddPod) error { return errors.New("no room") }
 	n.refusedAdd(t, addOf("c2", "/run/netns/b"))
+	n.onConnect = nil
+	n.set(func() { n.now = n.now.Add(time.Minute) })
+	later := addOf("c1", "/run/netns/a")
+	later.Attachment.IfName = "net1"
+	if reply, err := n.Add(t.Context(), later); err != nil || reply.GetError() != nil {
+		t.Fatalf("%v, %v", reply, err)
+	}
 	if want := []string{"c1"}; !slices.Equal(n.announced, want) {
 		t.Errorf("announced %v, want %v", n.announced, want)
 	}

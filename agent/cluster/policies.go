@@ -66,5 +66,5 @@ func (p *UnenforcedPolicies) poll(ctx context.Context) {
 
 // isMain reports whether Weft made the main interface of a pod.
 func isMain(a pod.Attachment) bool {
-	return !a.Pod.IsZero() && (a.Mode == "" || a.Mode == pod.ModePrimary) && a.Key.IfName == mainInterface
+	return !a.Pod.IsZero() && pod.HasMain(a.Mode) && a.Key.IfName == mainInterface
 }

@@ -5,6 +5,7 @@ package garp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -46,9 +47,16 @@ func (a *Announcer) Announce(ctx context.Context, at *pod.Attachment) {
 		if !hasNeighbours(i) || !a.IsBridged(at, i) {
 			continue
 		}
-		if err := a.announce(ctx, i); err != nil {
+		err := a.announce(ctx, i)
+		if context.Cause(ctx) != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			return // the call was cancelled: its pod is gone
+		}
+		if err != nil {
 			a.Log.Warn("the addresses of a memif are not announced: neighbours may use another MAC until its program sends",
 				"pod", at.Name(), "interface", i.Name, "err", err)
+		}
+		if ctx.Err() != nil {
+			return // nor is there time for the other interfaces
 		}
 	}
 }
