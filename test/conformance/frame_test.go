@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
@@ -102,6 +103,47 @@ func echo6(from, to string, hops uint8, size int) []gopacket.SerializableLayer {
 	}
 }
 
+// firstFragment is the length of the payload of a first fragment, in bytes.
+const firstFragment = 1200
+
+// fragmented returns the frames of the two fragments of a packet to the router.
+func fragmented(packet []gopacket.SerializableLayer) [][]byte {
+	if header, six := packet[0].(*layers.IPv6); six {
+		return fragments6(*header, build(packet...)[40:])
+	}
+	return fragments4(*packet[0].(*layers.IPv4), build(packet...)[20:])
+}
+
+func fragments4(header layers.IPv4, payload []byte) [][]byte {
+	first := header
+	first.Id = 77
+	first.Flags = layers.IPv4MoreFragments
+	second := first
+	second.Flags = 0
+	second.FragOffset = firstFragment / 8
+	return [][]byte{
+		build(toRouter(type4, []gopacket.SerializableLayer{&first, gopacket.Payload(payload[:firstFragment])})...),
+		build(toRouter(type4, []gopacket.SerializableLayer{&second, gopacket.Payload(payload[firstFragment:])})...),
+	}
+}
+
+func fragments6(header layers.IPv6, payload []byte) [][]byte {
+	extension := func(offset uint16, more byte) gopacket.Payload {
+		b := []byte{byte(header.NextHeader), 0}
+		b = binary.BigEndian.AppendUint16(b, offset|uint16(more))
+		return binary.BigEndian.AppendUint32(b, 77)
+	}
+	outer := header
+	outer.NextHeader = layers.IPProtocolIPv6Fragment
+	fragment := func(extension gopacket.Payload, part []byte) []byte {
+		return build(toRouter(type6, []gopacket.SerializableLayer{&outer, append(extension, part...)})...)
+	}
+	return [][]byte{
+		fragment(extension(0, 1), payload[:firstFragment]),
+		fragment(extension(firstFragment, 0), payload[firstFragment:]),
+	}
+}
+
 // solicitation requests the MAC of a target.
 func solicitation(src net.HardwareAddr, from, target string) []gopacket.SerializableLayer {
 	t := net.ParseIP(target)
@@ -160,6 +202,8 @@ func describeLayer(layer gopacket.Layer) string {
 		return text
 	case *layers.IPv6:
 		return fmt.Sprintf("%s > %s hops=%d class=%d length=%d", l.SrcIP, l.DstIP, l.HopLimit, l.TrafficClass, l.Length)
+	case *layers.IPv6Fragment:
+		return fmt.Sprintf("fragment offset=%d more=%t", l.FragmentOffset, l.MoreFragments)
 	case *layers.ICMPv4:
 		return fmt.Sprintf("%v id=%d seq=%d", l.TypeCode, l.Id, l.Seq)
 	case *layers.ICMPv6:

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -62,6 +63,21 @@ var packetCases = []testCase{
 	{name: "packet: to a port without a listener", run: func(l *lab) {
 		r := l.routed()
 		r.sends(udp4("10.0.1.2", "10.0.1.1", 100), udp6("fd00:1::2", "fd00:1::1", 100))
+	}},
+	{name: "packet: fragments to an own address", run: func(l *lab) {
+		r := l.routed()
+		l.must(mtu(r.indexA, 1500))
+		for _, packet := range [][]gopacket.SerializableLayer{
+			echo4("10.0.1.2", "10.0.1.1", 64, 2000), echo6("fd00:1::2", "fd00:1::1", 64, 2000),
+			udp4("10.0.1.2", "10.0.1.1", 2000), udp6("fd00:1::2", "fd00:1::1", 2000),
+		} {
+			fragments := fragmented(packet)
+			r.a.sendsAll(fragments)
+			r.a.receives()
+			slices.Reverse(fragments)
+			r.a.sendsAll(fragments)
+			r.a.receives()
+		}
 	}},
 	{name: "packet: a neighbour is resolved", run: func(l *lab) {
 		r := l.routed()

@@ -164,6 +164,15 @@ func (p *port) sends(all ...gopacket.SerializableLayer) {
 	p.send(frame)
 }
 
+// sendsAll sends frames without a probe between them.
+func (p *port) sendsAll(frames [][]byte) {
+	p.Helper()
+	for _, frame := range frames {
+		p.note("%s sends %s", p.name, describe(frame, false))
+		p.send(frame)
+	}
+}
+
 // receives records the frames that the dataplane sent to the port so far. It probes twice: when the second probe is
 // answered, the dataplane has handled all frames from before the first one, even if it handles frames in batches.
 func (p *port) receives() {
