@@ -423,8 +423,8 @@ func TestEditsOnAFullDiskWaitUntilThereIsRoom(t *testing.T) {
 	e.cni("DEL", e.pod, nil)
 }
 
-// The dataplane dies around edits. What the annotations say last is there when it has come back, and the interfaces that
-// no edit named have never left the pod.
+// The dataplane dies around edits. What the annotations say last is there when it has come back, and so are the
+// interfaces that no edit named.
 func TestEditsOutliveDataplanesThatAreKilled(t *testing.T) {
 	e := newEditing(t, map[string]string{customInterfaces: "t1/veth/blue"})
 	before := e.snapshot()

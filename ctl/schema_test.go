@@ -30,7 +30,8 @@ var withoutDocuments = map[string]string{
 	"upgrade":          "prints its help",
 }
 
-// checkedMain is ctl.Main. Its error says that the output has a document that does not follow the schema of the command.
+// checkedMain is ctl.Main. Its error says that the output has a document that does not follow the schema of the
+// command.
 func checkedMain(ctx context.Context, env ctl.Env, args []string) (code int, err error) {
 	var printed bytes.Buffer
 	env.Out = io.MultiWriter(env.Out, &printed)

@@ -37,8 +37,8 @@ type Announcer struct {
 	Log       *slog.Logger
 }
 
-// Announce announces the addresses of the memifs of a new attachment. What cannot be announced is logged: the neighbours
-// learn the MAC when the program sends.
+// Announce announces the addresses of the memifs of a new attachment. What cannot be announced is logged: the
+// neighbours learn the MAC when the program sends.
 func (a *Announcer) Announce(ctx context.Context, at *pod.Attachment) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()

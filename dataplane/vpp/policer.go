@@ -79,9 +79,9 @@ var policesBridges = release{26, 6}
 
 // refusal returns why the connected dataplane cannot enforce a policer; nil if it can. VPP 25.10 polices output only on
 // the arcs ip4-output and ip6-output (src/vnet/policer/policer.c, policer_input), and all releases look for an Ethernet
-// header before they mark (vnet_policer_mark). VPP 25.10 polices input on the arc device-input, which packets of a memif
-// in mode ip do not enter (src/plugins/memif/node.c). VPP 26.06 polices a trunk and its sub-interfaces apart (policer_input in
-// src/plugins/policer/policer_op.c), and the rate of a pod includes all its frames.
+// header before they mark (vnet_policer_mark). VPP 25.10 polices input on the arc device-input, which packets of a
+// memif in mode ip do not enter (src/plugins/memif/node.c). VPP 26.06 polices a trunk and its sub-interfaces apart
+// (policer_input in src/plugins/policer/policer_op.c), and the rate of a pod includes all its frames.
 func (b policers) refusal(v wire.Policer) error {
 	r, isVPP := releaseOf(b.c.Version())
 	switch {

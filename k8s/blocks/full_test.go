@@ -92,7 +92,9 @@ func TestPodsThatWaitForAnExhaustedPoolShareItsRequests(t *testing.T) {
 			go func() { ended <- n.Run(ctx) }()
 			waiting.Wait()
 			cancel()
-			<-ended
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
 			return l.store.Calls()["list"] - before
 		}
 		if one, hundred := lists(1), lists(100); one == 0 || hundred > 2*one {

@@ -58,8 +58,8 @@ func TestPermissionsFollowLabels(t *testing.T) {
 	answer("with the label again", true)
 }
 
-// labelled adds a pod with the label app and with an interface t1 on the network site. The returned function changes the
-// label.
+// labelled adds a pod with the label app and with an interface t1 on the network site. The returned function changes
+// the label.
 func (c *cluster) labelled(m *machine, name, app string) (p *node.Pod, label func(app string)) {
 	c.t.Helper()
 	p, err := m.NewPod(name)
