@@ -42,29 +42,10 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 		m.config.Cluster.Forget(ev.ID)
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
-	if !ev.Repeated && !m.mayRun(ev.Attachment) { // else a program may be connected
-		m.announce(ctx, c, ev.Attachment)
-	}
+	m.announcements.announce(ctx, c, ev)
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 		"netns", ev.Netns.Path, "annotations", ev.AnnotationsFrom, "repeated", ev.Repeated, "took", rec.Took)
 	return replyOf(ev.Attachment), nil
-}
-
-// startTime is longer than a runtime needs for all ADDs of a new sandbox. Containers start afterwards.
-const startTime = 30 * time.Second
-
-// mayRun reports whether containers of the pod may run: a sandbox with an older attachment gets a further one.
-func (m *Manager) mayRun(added *pod.Attachment) bool {
-	return slices.ContainsFunc(m.Attachments(), func(a pod.Attachment) bool {
-		return a.Key.ContainerID == added.Key.ContainerID && added.Created.Sub(a.Created) > startTime
-	})
-}
-
-// announce announces the addresses of an attachment, unless its call is cancelled meanwhile.
-func (m *Manager) announce(ctx context.Context, c *call, at *pod.Attachment) {
-	ctx, end := c.bound(ctx)
-	defer end()
-	m.config.Announcer.Announce(ctx, at)
 }
 
 // assign writes the addresses of a connected pod to its claims. A new pod is deleted again if that fails. A repeated

@@ -10,25 +10,28 @@ import (
 type Manager struct {
 	weftv1.UnimplementedRemoteCNIServer
 	*attachments
-	config   Config
-	gate     gate
-	inputs   *inputs
-	attempts attempts
-	claims   claims
-	outcomes outcomes
+	config        Config
+	gate          gate
+	inputs        *inputs
+	attempts      attempts
+	claims        claims
+	outcomes      outcomes
+	announcements announcements
 }
 
 // New returns a Manager without attachments. Restore and Register come before the loop runs.
 func New(config Config) *Manager {
 	config = config.withDefaults()
+	known := newAttachments()
 	return &Manager{
-		attachments: newAttachments(),
-		config:      config,
-		gate:        gate{config.Admission},
-		inputs:      newInputs(config),
-		attempts:    attempts{loop: config.Loop, refiller: config.Refiller, refillTime: config.RefillTime},
-		claims:      claims{objects: config.Claims, log: config.Log},
-		outcomes:    outcomes{config.Observe},
+		attachments:   known,
+		config:        config,
+		gate:          gate{config.Admission},
+		inputs:        newInputs(config),
+		attempts:      attempts{loop: config.Loop, refiller: config.Refiller, refillTime: config.RefillTime},
+		claims:        claims{objects: config.Claims, log: config.Log},
+		outcomes:      outcomes{config.Observe},
+		announcements: announcements{attachments: known, announcer: config.Announcer},
 	}
 }
 
