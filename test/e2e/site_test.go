@@ -151,7 +151,7 @@ func TestVirtualAddressesMoveBetweenPodsOfTwoNodes(t *testing.T) {
 		s.exec(s.ready(pod), "ip", "address", verb, virtual[0]+"/24", "dev", "t1",
 			"then", "ip", "address", verb, virtual[1]+"/112", "dev", "t1")
 	}
-	for _, pod := range []string{"one", "two", "one"} {
+	for _, pod := range []string{"one", "two"} {
 		change(pod, "add")
 		for _, address := range virtual {
 			s.must(cluster.Eventually(t.Context(), address+" on "+pod+" answers", func(ctx context.Context) error {
