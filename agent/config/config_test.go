@@ -285,7 +285,7 @@ podInterface: veth
 		fmt.Sprintln(c.Addresses.Networks, c.Addresses.NamespacePools, c.Addresses.NodePools, c.Pods.Interface,
 			c.Addresses.Pools[1].Prefix),
 		"\n")
-	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true  [] [] [] {[]  [] []} [] [] []  false false} {red L3 [10.5.0.0/24] 0 0 [shop] false  [] [] [] {[]  [] []} [] [] []  false false} {green L2 [10.5.0.0/24] 0 0 [] true  [] [] [] {[]  [] []} [] [] []  false false} {own L2 [] 0 0 [] false  [] [] [] {[]  [] []} [] [] []  false false}] map[shop:[b]] [a] veth 10.2.0.0/24"
+	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true  [] [] [] {[]  [] []} [] [] [] []  false false} {red L3 [10.5.0.0/24] 0 0 [shop] false  [] [] [] {[]  [] []} [] [] [] []  false false} {green L2 [10.5.0.0/24] 0 0 [] true  [] [] [] {[]  [] []} [] [] [] []  false false} {own L2 [] 0 0 [] false  [] [] [] {[]  [] []} [] [] [] []  false false}] map[shop:[b]] [a] veth 10.2.0.0/24"
 	if got != want || !c.Addresses.Pools[1].Disabled {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
