@@ -23,12 +23,12 @@ func lintCommand(c *client) *cobra.Command {
 		Long: `Checks manifests (YAML or JSON, "-" is standard input; of a directory the files .yaml, .yml and .json, with
 its subdirectories): the annotations and memif limits of pods and workloads (Deployment, DaemonSet,
 StatefulSet, Job, CronJob and similar kinds), the annotations of virtual machines of KubeVirt, namespaces
-and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif parameters
-of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have the text and the code of the error
-that the pod's ADD, the agent or the controller would report. References to networks, pools, claims and
-definitions that are not in the files are notes, because the cluster may have them. Kinds and annotations of
-Contiv-VPP that Weft does not have are problems with what replaces them. Other objects are not checked, and
-counted.`,
+and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of
+Weft, and the memif parameters of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have the
+text and the code of the error that the pod's ADD, the agent or the controller would report. References to
+networks, pools, claims and definitions that are not in the files are notes, because the cluster may have
+them. Kinds and annotations of Contiv-VPP that Weft does not have are problems with what replaces them. Other
+objects are not checked, and counted.`,
 		Example: "  weftctl lint router.yaml\n  weftctl lint deploy/\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

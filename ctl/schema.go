@@ -66,8 +66,8 @@ func schemaCommand(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema COMMAND",
 		Short: "Prints the JSON Schema of the documents that a command prints with -o json",
-		Long: `Prints the JSON Schema (draft 2020-12) of the documents that a command of this version prints with -o json. Each line of a stream
-of JSON lines follows the schema of the command.
+		Long: `Prints the JSON Schema (draft 2020-12) of the documents that a command of this version prints with -o json.
+Each line of a stream of JSON lines follows the schema of the command.
 
 With --all-nodes it is the schema of the answers of several nodes, as kubectl weft prints them without --node.`,
 		Example: "  weftctl schema attachments\n  weftctl schema addresses blocks\n" +

@@ -33,9 +33,8 @@ type rawElement struct {
 	IPAMClaim       json.RawMessage `json:"ipam-claim-reference"`
 }
 
-// ElementOf returns the element of a pod's annotations for the interface of an attachment that Multus adds. See
-// candidates for which one it is. In contrast to Selections it
-// accepts elements of other plugins, which may have any keys. Its errors have code 103.
+// ElementOf returns the element of a pod's annotations for the interface of an attachment that Multus adds. In contrast
+// to Selections it accepts elements of other plugins, which may have any keys. Its errors have code 103.
 func ElementOf(annotations map[string]string, key Key) (Element, error) {
 	e, err := elementOf(annotations[AnnotationNetworks], key, positionOf(key.IfName))
 	if e == nil && err == nil && key.IfName == mainInterface {

@@ -78,7 +78,14 @@ func FuzzSelections(f *testing.F) {
 	f.Add(
 		`[{"name":"a","namespace":"b","interface":"c","ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","cni-args":{"mac":"x"}}]`)
 	f.Add("[{\"name\":\"a\",\"ips\":[\n5]}]")
+	f.Add("[{\"name\":\"a\",\"interface\":\"c\",\"bandwidth\":{\"in\ngress\":1}}]")
 	f.Fuzz(func(t *testing.T, text string) {
+		for _, name := range []string{"net1", "net2", "c"} { // as Multus passes it
+			_, err := ElementOf(selecting(text), Key{Network: "a", IfName: name})
+			if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the error of %s is not one line: %q", name, err)
+			}
+		}
 		got, err := Selections(selecting(text), "shop")
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {

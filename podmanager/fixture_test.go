@@ -38,7 +38,8 @@ type node struct {
 	links       []Difference      // that the sandbox's links have
 	verified    int
 	observed    []Outcome
-	announced   []string // containers
+	announced   []string                  // containers
+	announcing  func(ctx context.Context) // called by Announce; nil: nothing
 	notReady    error
 	paused      string
 	exhausted   string
@@ -103,8 +104,11 @@ func (n *node) Paused() (string, bool) {
 }
 
 // Announce makes the node the announcer of its manager.
-func (n *node) Announce(_ context.Context, a *pod.Attachment) {
+func (n *node) Announce(ctx context.Context, a *pod.Attachment) {
 	n.set(func() { n.announced = append(n.announced, a.Key.ContainerID) })
+	if n.announcing != nil {
+		n.announcing(ctx)
+	}
 }
 
 func (n *node) Exhausted() string { n.mu.Lock(); defer n.mu.Unlock(); return n.exhausted }

@@ -96,3 +96,24 @@ func TestOnlyTheADDThatConnectsAPodAnnouncesIt(t *testing.T) {
 		t.Errorf("announced %v, want %v", n.announced, want)
 	}
 }
+
+func TestADELEndsTheAnnouncementOfItsPod(t *testing.T) {
+	n := newNode(t)
+	ended := false
+	n.announcing = func(ctx context.Context) {
+		if refused := n.del(t, "c1"); refused != nil {
+			t.Error(refused)
+		}
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-time.After(time.Minute):
+		}
+	}
+	if _, err := n.Add(t.Context(), addOf("c1", "/run/netns/a")); err != nil {
+		t.Fatal(err)
+	}
+	if !ended {
+		t.Error("the announcement goes on after the DEL")
+	}
+}

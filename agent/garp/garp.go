@@ -48,15 +48,16 @@ func (a *Announcer) Announce(ctx context.Context, at *pod.Attachment) {
 			continue
 		}
 		err := a.announce(ctx, i)
-		if context.Cause(ctx) != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			return // the call was cancelled: its pod is gone
+		if err == nil {
+			continue
 		}
-		if err != nil {
-			a.Log.Warn("the addresses of a memif are not announced: neighbours may use another MAC until its program sends",
-				"pod", at.Name(), "interface", i.Name, "err", err)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return // the pod is gone, or the runtime does not wait any longer
 		}
+		a.Log.Warn("the addresses of a memif are not announced: neighbours may use another MAC until its program sends",
+			"pod", at.Name(), "interface", i.Name, "err", err)
 		if ctx.Err() != nil {
-			return // nor is there time for the other interfaces
+			return // there is no time for the other interfaces either
 		}
 	}
 }

@@ -87,6 +87,17 @@ func (l *lab) server() (frames func() [][]byte) {
 	return func() [][]byte { return <-received }
 }
 
+// silence makes something listen at the socket of the memif that never answers.
+func (l *lab) silence() {
+	l.Helper()
+	var config net.ListenConfig
+	silent, err := config.Listen(context.Background(), "unixpacket", l.memif().Memif.SocketPath)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = silent.Close() })
+}
+
 // receiveUntil reads frames of a connection until it ends.
 func receiveUntil(gone <-chan struct{}, c *memif.Conn) (frames [][]byte) {
 	queue := c.RxQueues()[0]
@@ -154,17 +165,7 @@ func TestAnnouncementsThatFailAreLogged(t *testing.T) {
 			},
 			"incorrect secret",
 		},
-		"the server is silent": {
-			func(l *lab) {
-				var config net.ListenConfig
-				silent, err := config.Listen(context.Background(), "unixpacket", l.memif().Memif.SocketPath)
-				if err != nil {
-					l.Fatal(err)
-				}
-				l.Cleanup(func() { _ = silent.Close() })
-			},
-			"",
-		},
+		"the server is silent": {(*lab).silence, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
@@ -176,5 +177,29 @@ func TestAnnouncementsThatFailAreLogged(t *testing.T) {
 				t.Errorf("log %q, want the interface and %q", text, tt.why)
 			}
 		})
+	}
+}
+
+// All memifs share the time, so the log of a pod with many is one line.
+func TestADataplaneThatHangsIsLoggedOnceForAPod(t *testing.T) {
+	l := newLab(t)
+	l.silence()
+	second := *l.memif()
+	second.Name = "m2"
+	l.at.Interfaces = append(l.at.Interfaces, second)
+	l.announcer.Announce(t.Context(), &l.at)
+	if text := l.log.String(); strings.Count(text, "are not announced") != 1 || strings.Contains(text, "m2") {
+		t.Errorf("log %q, want one line about m1", text)
+	}
+}
+
+func TestNothingIsLoggedForAPodThatIsGone(t *testing.T) {
+	l := newLab(t)
+	l.silence()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.announcer.Announce(ctx, &l.at)
+	if l.log.Len() > 0 {
+		t.Error(&l.log)
 	}
 }

@@ -50,7 +50,7 @@ func (l *lab) taken() {
 	}
 }
 
-// Another node may have released a block since: what a refused request says of the pool is nothing.
+// A refused request says nothing about the pool: another node may have released a block since.
 func TestARefusedRequestDoesNotSayThatThePoolIsExhausted(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/24", 26))
 	l.taken()

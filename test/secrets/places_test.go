@@ -49,12 +49,12 @@ func (s *scene) readers() map[string]string {
 	}
 }
 
-// others are commands of weftctl that show only names, phases and numbers, packets of pods, or what another command
-// shows, too. The test of bundle is in test/failures; a plan has the redacted values of the objects.
+// others are commands of weftctl that show only names, phases and numbers, packets of pods, schemas, or what another
+// command shows, too. The test of bundle is in test/failures; a plan has the redacted values of the objects.
 var others = []string{
 	"audit", "bundle", "capture", "check", "completion", "configure", "gc", "graph", "help", "install", "lint",
 	"log-level", "plan", "policy", "profile", "quarantine",
-	"resync", "trace", "ui", "upgrade",
+	"resync", "schema", "trace", "ui", "upgrade",
 }
 
 // dataplaneSays is text that the dataplane's log must have; VPP's has the probe for taps only.
