@@ -286,6 +286,77 @@ func TestFairShare(t *testing.T) {
 	}
 }
 
+// Namespaces with little have all of it, and those with much share what is left.
+func TestLimitsAreDividedAmongNamespaces(t *testing.T) {
+	namespaces := []string{"evil", "evil", "evil", "large", "small"}
+	sizes := []int{30, 10, 39, 45, 20}
+	for _, tt := range []struct {
+		total, most int
+		want        []bool
+		part        int
+	}{
+		{1000, 100, []bool{true, true, true, true, true}, 100},
+		{1000, 50, []bool{true, true, false, true, true}, 50},
+		{110, 100, []bool{true, true, false, true, true}, 45},
+		{100, 80, []bool{true, true, false, false, true}, 40},
+		{30, 100, []bool{false, true, false, false, false}, 10},
+		{0, 100, []bool{false, false, false, false, false}, 0},
+	} {
+		fit, part := fitByNamespace(namespaces, sizes, tt.total, tt.most)
+		sum := 0
+		for n, fits := range fit {
+			if fits {
+				sum += sizes[n]
+			}
+		}
+		if !slices.Equal(fit, tt.want) || part != tt.part || sum > tt.total {
+			t.Errorf("%d, %d for a namespace: %v with %d, a part is %d, want %v and %d",
+				tt.total, tt.most, fit, sum, part, tt.want, tt.part)
+		}
+	}
+}
+
+// A namespace with many Services has no more of the limit of all namespaces than its share.
+func TestLimitsOfAllServicesAreSharedByNamespaces(t *testing.T) {
+	limits := DefaultLimits
+	limits.Lookups = 200
+	limits.NamespaceLookups = 160
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
+	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
+	e.SetPolicy(networkPolicy(t, "shop/p",
+		`{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}`))
+	for ns, n := range map[string]int{"evil": 35, "shop": 20} {
+		for i := range n {
+			e.SetService(Service{
+				Name: fmt.Sprintf("%s/s%02d", ns, i),
+				Frontends: []Frontend{{
+					Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, ns[0], byte(2 * i)})},
+					Protocol:  TCP,
+					Port:      80,
+					Backends:  []Backends{{[]netip.Addr{address("10.0.0.2")}, 80}},
+				}},
+			})
+		}
+	}
+	e.Compile()
+	allowed := make(map[string]int)
+	list := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+	for _, s := range e.services.byName {
+		if list.Decide(s.Frontends[0].Addresses[0], TCP, 80).Action == Allow {
+			allowed[s.namespace()] += s.lookups()
+		}
+	}
+	if allowed["shop"] != 80 || allowed["evil"] != 120 {
+		t.Errorf("Services with %v lookups have rules, want 80 of shop and 120 of evil", allowed)
+	}
+	for _, x := range e.Excess() {
+		if !strings.HasPrefix(x.Of, "Service evil/") || x.Limit != 120 {
+			t.Errorf("excess %+v", x)
+		}
+	}
+}
+
 // hostile returns a Service with many ports at many external addresses, none of which are neighbours.
 func hostile(name string, ports, addresses int) Service {
 	s := Service{Name: name}
