@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/internal/retry"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/pod"
 )
@@ -89,6 +90,10 @@ func (d *Driver) collectUntil(ctx context.Context) {
 		d.restore(ctx)
 		select {
 		case <-tick.C:
+		case <-d.successor:
+			if retry.Pause(ctx, removalTime) != nil {
+				return
+			}
 		case <-ctx.Done():
 			return
 		}

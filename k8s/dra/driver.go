@@ -67,6 +67,7 @@ type Driver struct {
 	health       *health
 	preparations preparations
 	metadata     metadata
+	successor    chan struct{} // filled when the library removes the metadata of a prepared claim
 }
 
 // New returns a driver that is idle before Run.
@@ -79,6 +80,8 @@ func New(c Config) *Driver {
 		statuses: newStatuses(c.Client, c.Node, c.Log),
 		health:   newHealth(),
 		metadata: metadata{interfaces: make(map[string]pod.Interface), unwritten: make(map[requestOf]bool)},
+
+		successor: make(chan struct{}, 1),
 	}
 }
 
@@ -220,6 +223,7 @@ func (p *plugin) UnprepareResourceClaims(
 		}
 		p.preparations.forget(id.UID)
 		p.released()
+		p.succeeded(id)
 	}
 	return results, nil
 }

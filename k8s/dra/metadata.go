@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -226,6 +227,24 @@ var errNotLost = errors.New("its metadata is complete")
 func (d *Driver) isNeedless(ctx context.Context, claim pod.ClaimID) bool {
 	isOwn := len(grpcmetadata.ValueFromIncomingContext(ctx, ownRequest)) > 0
 	return isOwn && !d.lostClaims()[claim]
+}
+
+// removalTime is what the library needs to remove metadata after a claim was released.
+const removalTime = time.Second
+
+// succeeded lets the metadata of a prepared claim be restored soon, if a released claim had the same name: the library
+// has one directory for a name, and removes it when kubelet releases the first claim late.
+func (d *Driver) succeeded(released pod.ClaimID) {
+	for _, id := range d.config.Devices.Claims() {
+		if id.Namespace != released.Namespace || id.Name != released.Name {
+			continue
+		}
+		select {
+		case d.successor <- struct{}{}:
+		default: // it is restored already
+		}
+		return
+	}
 }
 
 // lostClaims returns the prepared claims that lack metadata.

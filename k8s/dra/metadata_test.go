@@ -265,6 +265,46 @@ func TestLostMetadataIsRecreated(t *testing.T) {
 	}
 }
 
+// Kubelet may release a claim after it prepared another one of the same name, as for a StatefulSet's pod that was deleted
+// by force: the library removes the files of both.
+func TestMetadataOutlivesTheLateReleaseOfAPredecessor(t *testing.T) {
+	first := claimOf("c", `"interface":"fast"`, "memif-100")
+	n := newNode(t, first)
+	n.config.Collect = time.Hour
+	n.run(t)
+	kubelet := drapb.NewDRAPluginClient(n.kubelet(t))
+	prepare := func(uid string) {
+		t.Helper()
+		reply, err := kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{
+			Claims: []*drapb.Claim{{Namespace: "shop", Name: "c", Uid: uid}},
+		})
+		if err != nil || reply.GetClaims()[uid].GetError() != "" {
+			t.Fatalf("%v, %v", reply, err)
+		}
+	}
+	prepare("uid-c")
+	second := claimOf("c", `"interface":"fast"`, "memif-101")
+	second.UID = "uid-d"
+	claims := n.api.ResourceV1().ResourceClaims("shop")
+	if err := claims.Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claims.Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	prepare("uid-d")
+	released, err := kubelet.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{
+		Claims: []*drapb.Claim{{Namespace: "shop", Name: "c", Uid: "uid-c"}},
+	})
+	if err != nil || released.GetClaims()["uid-c"].GetError() != "" {
+		t.Fatalf("%v, %v", released, err)
+	}
+	if lost := n.lostClaims(); !lost[pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-d"}] {
+		t.Fatal("the library keeps the files of the second claim: the driver need not restore them")
+	}
+	eventually(t, "metadata of the second claim", func() bool { return len(n.lostClaims()) == 0 })
+}
+
 // The file cannot be written when the ADD connects the device. It is whole, so it is not lost, and lacks the interface.
 func TestMetadataThatAnADDCannotWriteIsWrittenLater(t *testing.T) {
 	n := newNode(t, claimOf("c", `"interface":"fast"`, "memif-100"))
