@@ -271,7 +271,17 @@ func TestMetadataOutlivesTheLateReleaseOfAPredecessor(t *testing.T) {
 	first := claimOf("c", `"interface":"fast"`, "memif-100")
 	n := newNode(t, first)
 	n.config.Collect = time.Hour
+	devices, err := requestedDevices(first, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.memifs.Claim(t.Context(), idOf(first), devices); err != nil {
+		t.Fatal(err)
+	}
 	n.run(t)
+	eventually(t, "metadata that are restored at the start, and not again for an hour", func() bool {
+		return len(n.lostClaims()) == 0
+	})
 	kubelet := drapb.NewDRAPluginClient(n.kubelet(t))
 	prepare := func(uid string) {
 		t.Helper()
@@ -282,7 +292,6 @@ func TestMetadataOutlivesTheLateReleaseOfAPredecessor(t *testing.T) {
 			t.Fatalf("%v, %v", reply, err)
 		}
 	}
-	prepare("uid-c")
 	second := claimOf("c", `"interface":"fast"`, "memif-101")
 	second.UID = "uid-d"
 	claims := n.api.ResourceV1().ResourceClaims("shop")
