@@ -17,6 +17,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -469,4 +470,31 @@ func TestReplyEndsAlthoughItsClientDoesNotRead(t *testing.T) {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
+}
+
+// Scripts and styles are read by people, as Go is: prettier --print-width 120 --single-quote formats them.
+func TestSourcesOfThePageHaveNoLongLines(t *testing.T) {
+	sources, err := page.ReadDir("page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, source := range sources {
+		content, err := page.ReadFile("page/" + source.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Ext(source.Name()) == ".svg" {
+			continue
+		}
+		checked++
+		for n, line := range strings.Split(string(content), "\n") {
+			if length := utf8.RuneCountInString(line); length > 120 {
+				t.Errorf("page/%s:%d has %d columns, more than 120", source.Name(), n+1, length)
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("%d sources are checked", checked)
+	}
 }

@@ -6,18 +6,31 @@ export async function read(path, parameters) {
   const query = new URLSearchParams(parameters || {}).toString();
   let reply, text;
   try {
-    reply = await fetch('/api/' + path + (query ? '?' + query : ''), { credentials: 'same-origin', cache: 'no-store', signal: AbortSignal.timeout(patience) });
+    reply = await fetch('/api/' + path + (query ? '?' + query : ''), {
+      credentials: 'same-origin',
+      cache: 'no-store',
+      signal: AbortSignal.timeout(patience),
+    });
     text = await reply.text();
   } catch (e) {
-    throw new Error(e.name === 'TimeoutError' ? `The agent does not answer within ${patience / 1000} s.` : 'The agent does not answer; it may be restarting.');
+    throw new Error(
+      e.name === 'TimeoutError'
+        ? `The agent does not answer within ${patience / 1000} s.`
+        : 'The agent does not answer; it may be restarting.',
+    );
   }
   let document;
-  try { document = JSON.parse(text); } catch { document = { error: text.trim() || reply.statusText }; }
+  try {
+    document = JSON.parse(text);
+  } catch {
+    document = { error: text.trim() || reply.statusText };
+  }
   if (!reply.ok) throw new Error(document.error || reply.statusText);
   return document;
 }
 
-// exchange replaces the token of the URL by a session cookie, and removes the token from the address bar and the history.
+// exchange replaces the token of the URL by a session cookie, and removes the token from the address bar and the
+// history.
 export async function exchange() {
   const token = location.hash.slice(1);
   if (!token || token.startsWith('/') || token === 'main') return;
@@ -40,19 +53,38 @@ export function every(element, milliseconds, work) {
 
 // Rates keeps two readings of the counters, and returns the rates between them.
 export class Rates {
-  constructor() { this.before = null; this.now = null; }
-  add(reply) { this.before = this.now; this.now = { at: performance.now(), reply, map: index(reply) }; }
-  get interfaces() { return this.now ? this.now.reply.interfaces : []; }
-  get errors() { return this.now ? this.now.reply.errors : []; }
-  get elapsed() { return this.before ? (this.now.at - this.before.at) / 1000 : 0; }
+  constructor() {
+    this.before = null;
+    this.now = null;
+  }
+
+  add(reply) {
+    this.before = this.now;
+    this.now = { at: performance.now(), reply, map: index(reply) };
+  }
+
+  get interfaces() {
+    return this.now ? this.now.reply.interfaces : [];
+  }
+
+  get errors() {
+    return this.now ? this.now.reply.errors : [];
+  }
+
+  get elapsed() {
+    return this.before ? (this.now.at - this.before.at) / 1000 : 0;
+  }
+
   // of returns the rate of a field, per second; null before the second reading.
   of(key, field) {
     if (!this.before) return null;
-    const a = this.before.map.get(key), b = this.now.map.get(key);
+    const a = this.before.map.get(key);
+    const b = this.now.map.get(key);
     if (!b) return null;
     return Math.max(0, (b[field] - (a ? a[field] : b[field])) / this.elapsed);
   }
 }
+
 export const keyOf = (i) => `${i.attachment.network}/${i.attachment.containerId}/${i.attachment.ifName}/${i.interface}`;
 const index = (reply) => {
   const map = new Map();

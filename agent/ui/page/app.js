@@ -10,22 +10,34 @@ import './addresses.js';
 import './drops.js';
 
 const views = [
-  ['topology', 'Topology'], ['events', 'Events'], ['objects', 'Objects'], ['addresses', 'Addresses'], ['drops', 'Drops'],
+  ['topology', 'Topology'],
+  ['events', 'Events'],
+  ['objects', 'Objects'],
+  ['addresses', 'Addresses'],
+  ['drops', 'Drops'],
 ];
 const main = document.getElementById('main');
 const nav = document.getElementById('views');
 
 function showNavigation(current) {
-  nav.replaceChildren(...views.map(([name, title]) =>
-    h('a', { href: '#/' + name, 'aria-current': name === current ? 'page' : null }, title)));
+  nav.replaceChildren(
+    ...views.map(([name, title]) =>
+      h('a', { href: '#/' + name, 'aria-current': name === current ? 'page' : null }, title),
+    ),
+  );
   rove(nav, 'a');
 }
 
 // details are the views of one thing, with the view that leads to it.
 const details = { event: ['Event', 'events'], pod: ['Pod', 'topology'] };
 
-let shown = '', title = '', node = '';
-function showTitle() { document.title = [title, node, 'Weft'].filter(Boolean).join(' · '); }
+let shown = '';
+let title = '';
+let node = '';
+function showTitle() {
+  document.title = [title, node, 'Weft'].filter(Boolean).join(' · ');
+}
+
 function route() {
   const [path, query] = location.hash.slice(2).split('?');
   let name = path || 'topology';
@@ -55,7 +67,9 @@ async function showState() {
     document.getElementById('node').textContent = node;
     document.getElementById('as-of').textContent = 'as of ' + clock(new Date());
     const bad = state.conditions.filter((c) => !c.ok).length;
-    text = (state.ready ? 'ready' : 'not ready') + (bad ? `, ${count(bad)} of ${state.conditions.length} conditions not ok` : '');
+    text =
+      (state.ready ? 'ready' : 'not ready') +
+      (bad ? `, ${count(bad)} of ${state.conditions.length} conditions not ok` : '');
   } catch (e) {
     text = e.message;
   }
@@ -66,20 +80,46 @@ async function showState() {
   last = key;
   const tone = !state ? 'bad' : !state.ready ? 'bad' : state.conditions.every((c) => c.ok) ? 'good' : 'warn';
   const opened = !conditions.hidden;
-  readiness.replaceChildren(h('button', { class: 'chip ' + tone, 'aria-expanded': opened, 'aria-controls': 'conditions', onclick: toggle },
-    h('span', { class: 'dot', 'aria-hidden': 'true' }), text));
-  conditions.replaceChildren(...(state ? [
-    h('p', { class: 'facts' }, `weft-agent ${state.version} · dataplane ${state.dataplane || '–'}`),
-    h('ul', {}, state.conditions.map((c) => h('li', { class: c.ok ? 'good' : 'bad' },
-      h('span', { class: 'mark', 'aria-hidden': 'true' }, c.ok ? '✓' : '✕'), h('b', {}, c.name), h('span', {}, c.ok ? 'ok' : 'not ok'), h('span', { class: 'message' }, c.message || '')))),
-  ] : [h('p', {}, text)]));
+  readiness.replaceChildren(
+    h(
+      'button',
+      { class: 'chip ' + tone, 'aria-expanded': opened, 'aria-controls': 'conditions', onclick: toggle },
+      h('span', { class: 'dot', 'aria-hidden': 'true' }),
+      text,
+    ),
+  );
+  conditions.replaceChildren(
+    ...(state
+      ? [
+          h('p', { class: 'facts' }, `weft-agent ${state.version} · dataplane ${state.dataplane || '–'}`),
+          h(
+            'ul',
+            {},
+            state.conditions.map((c) =>
+              h(
+                'li',
+                { class: c.ok ? 'good' : 'bad' },
+                h('span', { class: 'mark', 'aria-hidden': 'true' }, c.ok ? '✓' : '✕'),
+                h('b', {}, c.name),
+                h('span', {}, c.ok ? 'ok' : 'not ok'),
+                h('span', { class: 'message' }, c.message || ''),
+              ),
+            ),
+          ),
+        ]
+      : [h('p', {}, text)]),
+  );
 }
+
 function toggle(e) {
   conditions.hidden = !conditions.hidden;
   e.currentTarget.setAttribute('aria-expanded', String(!conditions.hidden));
 }
 
-document.getElementById('skip').addEventListener('click', (e) => { e.preventDefault(); main.focus(); });
+document.getElementById('skip').addEventListener('click', (e) => {
+  e.preventDefault();
+  main.focus();
+});
 await exchange();
 addEventListener('hashchange', route);
 route();

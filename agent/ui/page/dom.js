@@ -1,4 +1,5 @@
-// Elements are made from nodes and texts only: names of pods are untrusted input, so no string is ever parsed as markup.
+// Elements are made from nodes and texts only: names of pods are untrusted input, so no string is ever parsed as
+// markup.
 const SVG = 'http://www.w3.org/2000/svg';
 
 function fill(node, attributes, children) {
@@ -19,10 +20,23 @@ export const s = (tag, attributes, ...children) => fill(document.createElementNS
 // table returns a table in a region that scrolls with the keyboard.
 export function table(caption, columns, rows, empty = 'Nothing here.') {
   if (!rows.length) return h('p', { class: 'empty' }, empty);
-  const head = h('tr', {}, columns.map((c) => h('th', { scope: 'col', class: c.numeric ? 'n' : null }, c.title)));
-  const body = rows.map((r) => h('tr', r.attributes || {}, r.cells.map((c, i) => h('td', { class: columns[i].numeric ? 'n' : columns[i].class }, c))));
-  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
-    h('table', {}, h('caption', { class: 'sr' }, caption), h('thead', {}, head), h('tbody', {}, body)));
+  const head = h(
+    'tr',
+    {},
+    columns.map((c) => h('th', { scope: 'col', class: c.numeric ? 'n' : null }, c.title)),
+  );
+  const body = rows.map((r) =>
+    h(
+      'tr',
+      r.attributes || {},
+      r.cells.map((c, i) => h('td', { class: columns[i].numeric ? 'n' : columns[i].class }, c)),
+    ),
+  );
+  return h(
+    'div',
+    { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+    h('table', {}, h('caption', { class: 'sr' }, caption), h('thead', {}, head), h('tbody', {}, body)),
+  );
 }
 
 // podLink returns a link to the view of a pod; a container outside Kubernetes has none.
@@ -30,7 +44,8 @@ export const podHref = (name) => (name.includes('/') ? '#/pod?name=' + encodeURI
 export const podLink = (name, text) => (podHref(name) ? h('a', { href: podHref(name) }, text || name) : text || name);
 
 // stat returns one figure with its name.
-export const stat = (name, value, tone) => h('div', { class: 'stat ' + (tone || '') }, h('dt', {}, name), h('dd', {}, value));
+export const stat = (name, value, tone) =>
+  h('div', { class: 'stat ' + (tone || '') }, h('dt', {}, name), h('dd', {}, value));
 
 // announce tells users of screen readers about a change.
 export function announce(text) {
@@ -41,12 +56,18 @@ export function announce(text) {
 export function rove(group, selector) {
   const items = () => [...group.querySelectorAll(selector)];
   const activate = (item) => items().forEach((i) => i.setAttribute('tabindex', i === item ? 0 : -1));
-  if (items().length) activate(items().find((i) => i.getAttribute('aria-current') || i.getAttribute('aria-pressed') === 'true') || items()[0]);
+  if (items().length)
+    activate(
+      items().find((i) => i.getAttribute('aria-current') || i.getAttribute('aria-pressed') === 'true') || items()[0],
+    );
   if (group.dataset.roves) return;
   group.dataset.roves = 'yes';
-  group.addEventListener('focusin', (e) => { if (e.target.matches(selector)) activate(e.target); });
+  group.addEventListener('focusin', (e) => {
+    if (e.target.matches(selector)) activate(e.target);
+  });
   group.addEventListener('keydown', (e) => {
-    const all = items(), at = all.indexOf(document.activeElement);
+    const all = items();
+    const at = all.indexOf(document.activeElement);
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
     let next;
     if (at < 0) return;
