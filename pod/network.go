@@ -167,7 +167,9 @@ func (n *Network) Validate() error {
 	case n.VNI >= 1<<24:
 		why = fmt.Sprintf("VNI %d is above 16777215", n.VNI)
 	default:
-		why = cmp.Or(n.invalidCIDR(), n.invalidSite())
+		if why = n.invalidCIDR(); why == "" {
+			why = n.invalidSite()
+		}
 	}
 	if why == "" {
 		return nil
@@ -185,8 +187,12 @@ func (n *Network) invalidCIDR() string {
 		switch {
 		case !p.IsValid() || p != p.Masked():
 			return fmt.Sprintf("CIDR %s has host bits set, did you mean %s?", p, p.Masked())
+		case p.Addr().Is4In6():
+			return fmt.Sprintf("CIDR %s is IPv4 in the notation of IPv6", p)
 		case seen[p.Addr().Is4()]:
 			return fmt.Sprintf("CIDRs %v: at most one of each family is possible", n.CIDRs)
+		case !isForHosts(p.Addr()):
+			return fmt.Sprintf("CIDR %s has no unicast addresses for pods", p)
 		case p.Bits() > p.Addr().BitLen()-2:
 			return fmt.Sprintf("CIDR %s is too small for a pod", p)
 		}
@@ -194,6 +200,10 @@ func (n *Network) invalidCIDR() string {
 	}
 	return ""
 }
+
+// isForHosts reports whether hosts of a network can have addresses like a, by request. IPv6 gives each interface its
+// link-local address.
+func isForHosts(a netip.Addr) bool { return a.IsGlobalUnicast() || a.Is4() && a.IsLinkLocalUnicast() }
 
 // SetPools replaces the pools of the network default. A pool with allocated addresses stays unchanged; if it is
 // removed, it has no new allocations.

@@ -34,6 +34,12 @@ func TestInvalidNetworksAreRejectedByName(t *testing.T) {
 		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.1/24")}, "host bits"},
 		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/24", "10.6.0.0/24")}, "at most one of each family"},
 		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/31")}, "too small"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("::ffff:10.5.0.0/120")}, "IPv4 in the notation of IPv6"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("127.0.0.0/24")}, "no unicast addresses"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("0.0.0.0/0")}, "no unicast addresses"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("224.0.0.0/24")}, "no unicast addresses"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("fe80::/64")}, "no unicast addresses"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("169.254.10.0/24")}, ""},
 	} {
 		err := tc.n.Validate()
 		if (err == nil) != (tc.want == "") ||

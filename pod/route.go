@@ -290,8 +290,11 @@ func isLinkLocal6(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() 
 
 // isHostIn reports whether an address of a prefix can be a host's.
 func isHostIn(a netip.Addr, in netip.Prefix) bool {
+	if !in.Contains(a) {
+		return false
+	}
 	isBroadcast := a.Is4() && a == netaddr.Last(in)
-	return in.Contains(a) && a != in.Masked().Addr() && !isBroadcast
+	return a != in.Masked().Addr() && !isBroadcast
 }
 
 func (n *Network) checkRanges() error {

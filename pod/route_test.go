@@ -102,6 +102,20 @@ func TestNetworksOfASiteAreValidated(t *testing.T) {
 			func(n *Network) { n.Gateway = gateway("10.9.0.1") },
 			"gateway: 10.9.0.1 is not the address of a host in the cidrs",
 		},
+		"a gateway of a family that the network lacks": {
+			func(n *Network) {
+				n.CIDRs = n.CIDRs[1:]
+				n.Gateway = gateway("10.1.0.9")
+			},
+			"gateway: 10.1.0.9 is not the address of a host in the cidrs",
+		},
+		"an IPv4 router of a network without IPv4": {
+			func(n *Network) {
+				n.CIDRs = n.CIDRs[1:]
+				n.Routes = to("10.2.0.0/16", "10.1.0.9")
+			},
+			"routes: 10.2.0.0/16 via 10.1.0.9: via is not the address of a host in the cidrs of network blue",
+		},
 		"the broadcast address as a gateway": {
 			func(n *Network) { n.Gateway = gateway("10.1.0.255") },
 			"gateway: 10.1.0.255 is not the address of a host in the cidrs",

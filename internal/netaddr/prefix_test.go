@@ -37,4 +37,7 @@ func TestLastIsTheHighestAddress(t *testing.T) {
 			t.Errorf("%s: %s, want %s", prefix, got, want)
 		}
 	}
+	if got := netaddr.Last(netip.Prefix{}); got.IsValid() {
+		t.Errorf("of an invalid prefix: %s", got)
+	}
 }

@@ -27,6 +27,8 @@ type ExternalInterface struct {
 }
 
 // ExternalInterfaceSpec has the network and its interfaces.
+//
+// +kubebuilder:validation:XValidation:rule="self.network != 'default' || self.nodes.all(n, !has(n.vlans) || n.vlans.size() == 0)",message="network default has no vlans"
 type ExternalInterfaceSpec struct {
 	// The network: default, or the name of a CustomNetwork.
 	// +required
@@ -76,6 +78,7 @@ type ExternalNode struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, int(b.split('-')[0]) <= int(a.split('-')[a.split('-').size() - 1]) && int(a.split('-')[0]) <= int(b.split('-')[b.split('-').size() - 1])))",message="a VLAN occurs twice"
+	// +kubebuilder:validation:XValidation:rule="self.map(v, int(v.split('-')[v.split('-').size() - 1]) - int(v.split('-')[0]) + 1).sum() <= 256",message="at most 256 VLANs are possible"
 	VLANs []VLANRange `json:"vlans,omitempty"`
 
 	// VLAN of the network that untagged frames of an interface with vlans belong to; 0: the network itself, as those of
@@ -95,6 +98,7 @@ type ExternalNode struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !isCIDR(self[0]) || !isCIDR(self[1]) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="at most one address of each family is possible"
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="expected an address with prefix length, for example 192.0.2.1/24"
 	IPs []string `json:"ips,omitempty"`

@@ -51,9 +51,15 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.direct) || !self.direct || self.type == 'L2' && (!has(self.cidrs) || self.cidrs.size() == 0) && (!has(self.antiSpoof) || !self.antiSpoof)",message="a direct network is of type L2 and has neither cidrs nor antiSpoof: the dataplane does not see its packets"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway != 'none' || self.type == 'L2'",message="a network of type L3 needs a gateway: the dataplane routes between its pods"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway.size() == 0 || has(self.cidrs) && self.cidrs.size() > 0",message="only a network with cidrs has a gateway"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway == 'none' || !has(self.cidrs) || self.gateway.split(',').all(g, !isIP(g.trim()) || self.cidrs.exists(c, isCIDR(c) && cidr(c).containsIP(g.trim())))",message="the gateway is not within the cidrs"
+// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || self.reserved.all(r, has(self.cidrs) && self.cidrs.exists(c, isCIDR(c) && (isCIDR(r) ? cidr(c).containsCIDR(r) : r.split('-').all(a, !isIP(a.trim()) || cidr(c).containsIP(a.trim())))))",message="reserved is not within the cidrs"
+// +kubebuilder:validation:XValidation:rule="!has(self.excluded) || self.excluded.all(r, has(self.cidrs) && self.cidrs.exists(c, isCIDR(c) && (isCIDR(r) ? cidr(c).containsCIDR(r) : r.split('-').all(a, !isIP(a.trim()) || cidr(c).containsIP(a.trim())))))",message="excluded is not within the cidrs"
 // +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.direct) || !self.direct",message="pods of a direct network have routes of their own"
+// +kubebuilder:validation:XValidation:rule="!has(self.routes) || !has(self.cidrs) || self.routes.all(r, has(r.interface) || self.cidrs.all(c, c != r.to))",message="a route leads to the network itself"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowedAddresses) && !has(self.virtualRouters) && !has(self.permissions) || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="only a network of type L2 that is not direct has allowedAddresses, virtualRouters and permissions"
 // +kubebuilder:validation:XValidation:rule="!has(self.routedPrefixes) || self.type == 'L3'",message="only a network of type L3 has routedPrefixes"
+// +kubebuilder:validation:XValidation:rule="!has(self.routedPrefixes) || self.routedPrefixes.all(p, !isCIDR(p) || has(self.cidrs) && self.cidrs.exists(c, isCIDR(c) && cidr(c).ip().family() == cidr(p).ip().family()))",message="routedPrefixes need a CIDR of their family: the next hop is the address of a pod"
+// +kubebuilder:validation:XValidation:rule="!has(self.routedPrefixes) || !has(self.cidrs) || self.routedPrefixes.all(p, !isCIDR(p) || self.cidrs.all(c, !isCIDR(c) || !cidr(c).containsCIDR(p) && !cidr(p).containsCIDR(c)))",message="routedPrefixes overlap the cidrs, whose addresses belong to pods"
 // +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || self.type == 'L2' && (!has(self.direct) || !self.direct)",message="vlans: only a network of type L2 that is not direct has vlans"
 // +kubebuilder:validation:XValidation:rule="!has(self.vlans) || self.vlans.size() == 0 || !has(self.vni) || self.vni <= 255 || self.vni >= 1048576 && self.vni < 1051392",message="vlans: the VNIs of VLANs follow from the vni of the network: choose 1 to 255, or let the controller assign one"
 // +kubebuilder:validation:XValidation:rule="(has(self.direct) && self.direct) == (has(oldSelf.direct) && oldSelf.direct)",message="direct cannot be changed"
@@ -70,6 +76,7 @@ type CustomNetworkSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !isCIDR(self[0]) || !isCIDR(self[1]) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="at most one CIDR of each family is possible"
+	// +kubebuilder:validation:XValidation:rule="self.all(c, !isCIDR(c) || cidr(c).ip().isGlobalUnicast() || cidr(c).ip().family() == 4 && cidr(c).ip().isLinkLocalUnicast())",message="a CIDR has no unicast addresses for pods"
 	CIDRs []CIDR `json:"cidrs,omitempty"`
 
 	// Prefix length of the blocks of an IPv4 CIDR; each block belongs to one node. Cannot be changed.
@@ -94,6 +101,7 @@ type CustomNetworkSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=91
 	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self == 'none' || self.split(',').all(a, isIP(a.trim()))",message="expected none, an address, or one address of each family separated by a comma"
+	// +kubebuilder:validation:XValidation:rule="self.split(',').size() <= 2 && (self.split(',').size() < 2 || !self.split(',').all(a, isIP(a.trim())) || ip(self.split(',')[0].trim()).family() != ip(self.split(',')[1].trim()).family())",message="one address of each family is possible"
 	Gateway string `json:"gateway,omitempty"`
 
 	// Addresses that no pod gets: addresses, prefixes and ranges such as 10.7.0.1-10.7.0.20. Pods keep addresses that
@@ -114,6 +122,7 @@ type CustomNetworkSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.to == b.to && (has(a.metric) ? a.metric : 0) == (has(b.metric) ? b.metric : 0)))",message="two routes have the same destination and metric"
 	Routes []Route `json:"routes,omitempty"`
 
 	// Addresses that move between pods, such as the virtual addresses of VRRP: addresses, prefixes and ranges, within
@@ -122,6 +131,7 @@ type CustomNetworkSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.map(r, r.split('-')[0].split('/')[0].trim()).all(a, !isIP(a) || ip(a).isGlobalUnicast())",message="expected unicast addresses that are routed"
 	AllowedAddresses []AddressRange `json:"allowedAddresses,omitempty"`
 
 	// IDs of virtual routers (VRRP, CARP) whose MACs pods may use, if they request it by the option virtualRouters.
@@ -146,6 +156,7 @@ type CustomNetworkSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !isCIDR(p) || cidr(p).ip().isGlobalUnicast())",message="expected unicast addresses that are routed"
 	RoutedPrefixes []CIDR `json:"routedPrefixes,omitempty"`
 
 	// VLANs of the network: 300, or a range such as 100-199, at most 256 in all. Each is a segment of its own, beside
@@ -155,6 +166,7 @@ type CustomNetworkSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, int(b.split('-')[0]) <= int(a.split('-')[a.split('-').size() - 1]) && int(a.split('-')[0]) <= int(b.split('-')[b.split('-').size() - 1])))",message="a VLAN occurs twice"
+	// +kubebuilder:validation:XValidation:rule="self.map(v, int(v.split('-')[v.split('-').size() - 1]) - int(v.split('-')[0]) + 1).sum() <= 256",message="at most 256 VLANs are possible"
 	VLANs []VLANRange `json:"vlans,omitempty"`
 
 	// DNS of the network, for the CNI result of pods whose interface has the option dns. Kubelet writes resolv.conf
@@ -193,6 +205,8 @@ type CustomNetworkSpec struct {
 // AddressRange is an address, a prefix, or two addresses with a dash, both included.
 //
 // +kubebuilder:validation:MaxLength=91
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="a prefix has no host bits"
+// +kubebuilder:validation:XValidation:rule="self.split('-').size() != 2 || !self.split('-').all(a, isIP(a.trim())) || ip(self.split('-')[0].trim()).family() == ip(self.split('-')[1].trim()).family()",message="a range has addresses of one family"
 // +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self) || self.split('-').size() == 2 && self.split('-').all(a, isIP(a.trim()))",message="expected an address, a prefix, or a range such as 10.7.0.1-10.7.0.20"
 type AddressRange string
 
@@ -227,6 +241,7 @@ type Permission struct {
 //
 // +kubebuilder:validation:MaxLength=49
 // +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self) && cidr(self) == cidr(self).masked()",message="expected an address, or a prefix such as 10.5.0.0/28"
+// +kubebuilder:validation:XValidation:rule="!isIP(self.split('/')[0]) || ip(self.split('/')[0]).isGlobalUnicast()",message="expected unicast addresses that are routed"
 type AddressOrPrefix string
 
 // VLANRange is a VLAN, or two with a dash, both included.
@@ -239,6 +254,7 @@ type VLANRange string
 // Route is a route of pods.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.via) || !has(self.interface)",message="via and interface exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.via) || !isIP(self.via) || !isCIDR(self.to) || ip(self.via).family() == cidr(self.to).ip().family()",message="to and via are of different families"
 type Route struct {
 	// Destination, such as 10.2.0.0/16 or 0.0.0.0/0. A default route without metric replaces that of the main
 	// interface, through which the pods of the cluster stay reachable.

@@ -39,6 +39,7 @@ type IPPoolSpec struct {
 	// The addresses, of one family. Cannot be changed.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the cidr of a pool cannot be changed"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().isGlobalUnicast()",message="expected unicast addresses that are routed"
 	CIDR CIDR `json:"cidr"`
 
 	// Prefix length of its blocks. Unset: 26 for IPv4 and 122 for IPv6, which are 64 addresses. Cannot be changed.
