@@ -27,7 +27,10 @@ type addressing struct {
 
 // view is the part of the view that announcements are validated against.
 func (a *addressing) view() View {
-	v := View{Generations: make(map[string]int64), BlockSizes: make(map[string]blocks.Sizes)}
+	v := View{NetworkViews: NetworkViews{
+		Generations: make(map[string]int64),
+		BlockSizes:  make(map[string]blocks.Sizes),
+	}}
 	if n, exists := a.machines.One(a.node); exists {
 		v.Node = nodeOf(n)
 	}

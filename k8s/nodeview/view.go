@@ -17,25 +17,31 @@ type View struct {
 	// Complete reports whether the API server has shown all objects; else the view is that of an earlier run, or empty.
 	Complete bool `json:"-"`
 
-	Paused   string        `json:"paused,omitempty"` // why no pod may be connected; "": pods are connected
-	Switches Switches      `json:"switches,omitzero"`
-	Node     Node          `json:"node"`
-	Networks []pod.Network `json:"networks,omitempty"` // by age: the older one of two conflicting networks is used
-	Pools    []PoolView    `json:"pools,omitempty"`    // by age
+	Paused   string   `json:"paused,omitempty"` // why no pod may be connected; "": pods are connected
+	Switches Switches `json:"switches,omitzero"`
+	Node     Node     `json:"node"`
+	NetworkViews
+	Pools []PoolView `json:"pools,omitempty"` // by age
 
 	// by namespace, the pools in its annotation
-	NamespacePools map[string][]string     `json:"namespacePools,omitempty"`
-	Externals      []External              `json:"externals,omitempty"`   // of this node
-	Definitions    map[string]Definition   `json:"definitions,omitempty"` // by namespace/name
-	IPAMClaims     []pod.IPAMClaim         `json:"ipamClaims,omitempty"`  // that hold addresses, by name
-	Generations    map[string]int64        `json:"generations,omitempty"` // of Networks, by name
-	BlockSizes     map[string]blocks.Sizes `json:"blockSizes,omitempty"`  // of Networks, by name
-	Deleting       []string                `json:"deleting,omitempty"`    // names, including invalid networks
+	NamespacePools map[string][]string   `json:"namespacePools,omitempty"`
+	Externals      []External            `json:"externals,omitempty"`   // of this node
+	Definitions    map[string]Definition `json:"definitions,omitempty"` // by namespace/name
+	IPAMClaims     []pod.IPAMClaim       `json:"ipamClaims,omitempty"`  // that hold addresses, by name
 
 	Former announcement.Former `json:"former,omitzero"` // former grants of other nodes that are still in use
 
 	// Faults are invalid objects. Most of them are not used.
 	Faults []Fault `json:"faults,omitempty"`
+}
+
+// NetworkViews are the CustomNetworks. Their JSON is part of the view's.
+type NetworkViews struct {
+	// by age: the older one of two conflicting networks is used
+	Networks    []pod.Network           `json:"networks,omitempty"`
+	Generations map[string]int64        `json:"generations,omitempty"` // by name, including invalid networks
+	BlockSizes  map[string]blocks.Sizes `json:"blockSizes,omitempty"`  // by name
+	Deleting    []string                `json:"deleting,omitempty"`    // names, including invalid networks
 }
 
 // Switches are the settings of the WeftConfig for nodes.
