@@ -42,7 +42,7 @@ type Config struct {
 	Repair    Repair
 }
 
-// Process is what belongs to the process of the agent.
+// Process has the state and the settings of the agent's process.
 type Process struct {
 	Health   *health.Conditions
 	LogLevel *LogLevel
@@ -51,7 +51,7 @@ type Process struct {
 	Stopping <-chan struct{}                     // closed when the agent stops
 }
 
-// Dataplane is what connects the agent to the dataplane.
+// Dataplane has the agent's connections to the dataplane.
 type Dataplane struct {
 	Client   *vpp.Client
 	Counters *southbound.Counters

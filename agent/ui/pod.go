@@ -13,7 +13,7 @@ import (
 // inSync are the phases of objects that are as they should be.
 var inSync = map[string]bool{"InSync": true, "Observed": true}
 
-// pods reads what the agent knows about a pod.
+// pods reads the agent's knowledge of pods.
 type pods struct {
 	operations operatorv1.OperationsServer
 	events     *events

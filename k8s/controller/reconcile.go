@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 )
 
-// reconciler writes the status of networks, pools and external interfaces, and what else follows from them.
+// reconciler writes the status of networks, pools and external interfaces, and removes taints from nodes.
 type reconciler struct {
 	client      *client.Client
 	overview    *overview
