@@ -128,7 +128,8 @@ func TestDeletedClaimInUseIsNotCollected(t *testing.T) {
 		t.Errorf("left %v, files %q, interfaces %v", n.memifs.Claims(), n.metadataFilesLeft(t), n.metadata.interfaces)
 	}
 	n.memifs.use(id.UID, nil)
-	if n.collector.collect(t.Context()); len(n.memifs.Claims())+len(n.metadata.interfaces)+len(n.metadataFilesLeft(t)) > 0 {
+	n.collector.collect(t.Context())
+	if len(n.memifs.Claims())+len(n.metadata.interfaces)+len(n.metadataFilesLeft(t)) > 0 {
 		t.Errorf("left %v, files %q, interfaces %v", n.memifs.Claims(), n.metadataFilesLeft(t), n.metadata.interfaces)
 	}
 }

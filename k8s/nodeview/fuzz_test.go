@@ -35,7 +35,8 @@ func FuzzObjects(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var network v1.CustomNetwork
 		if json.Unmarshal(raw, &network) == nil {
-			if n, err := c.addressing.networks.convert(&network); err == nil && (!pod.IsLabel(n.Name) || len(n.CIDRs) > 2) {
+			n, err := c.addressing.networks.convert(&network)
+			if err == nil && (!pod.IsLabel(n.Name) || len(n.CIDRs) > 2) {
 				t.Errorf("%s is network %+v", raw, n)
 			}
 		}
