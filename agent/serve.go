@@ -64,26 +64,32 @@ func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
 // operator returns the service for operators until ctx ends.
 func (a *Agent) operator(ctx context.Context) *operations.Server {
 	c := operations.Config{
-		Loop:       a.loop,
-		Scheduler:  a.backend.scheduler,
-		Pods:       a.pods,
-		Network:    a.network,
-		Devices:    a.devices.manager,
-		Health:     a.health,
-		Replayer:   a.replayer,
-		Quarantine: a.quarantine,
-		Garbage:    a.deletions.vanished,
-		External:   a.external,
-		Paused:     a.admission.Paused,
-		Dataplane:  a.backend.dataplane.Client,
-		Counters:   a.telemetry.counters,
-		Settings:   a.cluster.settings,
-		Stopping:   ctx.Done(),
-		Drift:      a.drift,
-		Unread:     a.deletions.unread,
-		Owners:     a.observers.owners,
-		Splices:    a.backend.splices,
-		LogLevel:   a.telemetry.logLevel,
+		Process: operations.Process{
+			Health:   a.health,
+			LogLevel: a.telemetry.logLevel,
+			Settings: a.cluster.settings,
+			Paused:   a.admission.Paused,
+			Stopping: ctx.Done(),
+		},
+		Loop:      a.loop,
+		Scheduler: a.backend.scheduler,
+		External:  a.external,
+		Owners:    a.observers.owners,
+		Pods:      a.pods,
+		Network:   a.network,
+		Devices:   a.devices.manager,
+		Dataplane: operations.Dataplane{
+			Client:   a.backend.dataplane.Client,
+			Counters: a.telemetry.counters,
+			Splices:  a.backend.splices,
+		},
+		Repair: operations.Repair{
+			Drift:      a.drift,
+			Unread:     a.deletions.unread,
+			Garbage:    a.deletions.vanished,
+			Quarantine: a.quarantine,
+			Replayer:   a.replayer,
+		},
 	}
 	if a.cluster.enforces() {
 		c.Policies = a.cluster.member.Enforced

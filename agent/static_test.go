@@ -38,15 +38,17 @@ func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.P
 	}
 	k, err := blocks.New(blocks.Config{
 		Node: name, Owner: func() string { return "uid" }, Store: store, Local: local, Interval: 50 * time.Millisecond,
-		Pools:    func() []blocks.PoolCIDR { return []blocks.PoolCIDR{pool} },
-		Keep:     func([]v1.IPBlock) error { return nil },
-		Observed: func() ([]*v1.IPBlock, bool) { list, err := listed(true); return list, err == nil },
-		Foreign: func(name string) *v1.IPBlock {
-			list, _ := listed(false)
-			if at := slices.IndexFunc(list, func(b *v1.IPBlock) bool { return b.Name == name }); at >= 0 {
-				return list[at]
-			}
-			return nil
+		Pools:   func() ([]blocks.PoolCIDR, bool) { return []blocks.PoolCIDR{pool}, true },
+		Durable: blocks.Durable{Keep: func([]v1.IPBlock) error { return nil }},
+		Watch: blockstest.Watch{
+			Own: func() ([]*v1.IPBlock, bool) { list, err := listed(true); return list, err == nil },
+			Foreign: func(name string) *v1.IPBlock {
+				list, _ := listed(false)
+				if at := slices.IndexFunc(list, func(b *v1.IPBlock) bool { return b.Name == name }); at >= 0 {
+					return list[at]
+				}
+				return nil
+			},
 		},
 	})
 	if err != nil {

@@ -74,19 +74,19 @@ func NewBlocks(c BlocksConfig, store *client.BlockStore) (*Blocks, error) {
 	}
 	var err error
 	bs.keeper, err = blocks.New(blocks.Config{
-		Node:     bs.Node,
-		Owner:    func() string { return bs.Cluster.View().Node.UID },
-		Store:    store,
-		Local:    local,
-		Pools:    bs.claimedFrom,
-		All:      func() bool { return bs.Cluster.View().Complete },
-		Marks:    func() blocks.Marks { return bs.Cluster.View().Switches.Marks },
-		Observed: bs.Cluster.Blocks,
-		Foreign:  bs.Cluster.ForeignBlock,
-		Taken:    bs.onTaken,
-		Known:    bs.usable(known, local),
-		Keep:     bs.keep,
-		Log:      bs.Log.With("component", "blocks"),
+		Node:  bs.Node,
+		Owner: func() string { return bs.Cluster.View().Node.UID },
+		Store: store,
+		Local: local,
+		Watch: bs.Cluster,
+		Pools: func() ([]blocks.PoolCIDR, bool) {
+			all := bs.Cluster.View().Complete
+			return bs.claimedFrom(), all // in this order: a complete list stays complete
+		},
+		Marks:   func() blocks.Marks { return bs.Cluster.View().Switches.Marks },
+		Taken:   bs.onTaken,
+		Durable: blocks.Durable{Known: bs.usable(known, local), Keep: bs.keep},
+		Log:     bs.Log.With("component", "blocks"),
 	})
 	bs.waits = blockWaits{keeper: bs.keeper, failure: bs.Cluster.Failure}
 	bs.publisher = &blocks.Publisher{

@@ -53,10 +53,9 @@ func waitsWith(t *testing.T, backend blockstest.Backend) blockWaits {
 	local := &blockstest.Node{Name: "n1", Judge: blockstest.NewJudge(), Now: time.Now, Rest: 30 * time.Second}
 	keeper, err := blocks.New(blocks.Config{
 		Node: "n1", Store: backend, Local: local,
-		Owner:    func() string { return "uid of n1" },
-		Pools:    func() []blocks.PoolCIDR { return waitedFor },
-		Observed: func() ([]*v1.IPBlock, bool) { return nil, true },
-		Foreign:  func(string) *v1.IPBlock { return nil },
+		Owner: func() string { return "uid of n1" },
+		Watch: blockstest.Watch{},
+		Pools: func() ([]blocks.PoolCIDR, bool) { return waitedFor, true },
 	})
 	if err != nil {
 		t.Fatal(err)

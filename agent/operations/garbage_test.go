@@ -53,7 +53,7 @@ func TestCollectGarbageNeedsEvidenceOrForce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, deleted := newGarbage(t)
 			for range tt.polls {
-				o.config.Garbage.Poll(t.Context(), o.config.Pods.Attachments())
+				o.collector.Poll(t.Context(), o.pods.Attachments())
 			}
 			reply, err := o.CollectGarbage(t.Context(), tt.req)
 			if err != nil {
@@ -70,8 +70,8 @@ func TestCollectGarbageNeedsEvidenceOrForce(t *testing.T) {
 	}
 }
 
-// newGarbage returns a server with the attachments a, b and c. The network namespace of b does not exist.
-func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
+// newGarbage returns a collection with the attachments a, b and c. The network namespace of b does not exist.
+func newGarbage(t *testing.T) (o *collection, deleted *[]string) {
 	t.Helper()
 	visible := netnstest.New(t)
 	var all []*pod.Attachment
@@ -100,7 +100,7 @@ func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
 		*deleted = append(*deleted, at.Key.ContainerID+": "+reason)
 		return nil
 	})
-	return New(Config{Pods: pods, Garbage: v}), deleted
+	return &collection{pods: pods, collector: v}, deleted
 }
 
 func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
@@ -115,7 +115,7 @@ func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
 
 func TestFailedDeletionOfGarbageIsReported(t *testing.T) {
 	o, _ := newGarbage(t)
-	o.config.Garbage.Delete = func(context.Context, *pod.Attachment, string) error {
+	o.collector.Delete = func(context.Context, *pod.Attachment, string) error {
 		return errors.New("event queue is full")
 	}
 	reply, err := o.CollectGarbage(t.Context(), &operatorv1.CollectGarbageRequest{Force: []string{"weft/a/eth0"}})

@@ -14,13 +14,21 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
+// journal lists the events of the event loop and the transactions of the scheduler.
+type journal struct {
+	loop      *eventloop.Loop
+	scheduler *kvscheduler.Scheduler
+	owners    *owners.Index
+	stopping  <-chan struct{}
+}
+
 // Events streams the selected events of the event loop.
-func (o *Server) Events(
+func (j *journal) Events(
 	req *operatorv1.EventsRequest, stream grpc.ServerStreamingServer[operatorv1.EventRecord],
 ) error {
 	next := max(req.Since, 1) - 1 // the number before the first requested event
-	recorded := o.config.Loop.History(next)
-	of := o.concerned()
+	recorded := j.loop.History(next)
+	of := j.concerned()
 	selected := slices.DeleteFunc(slices.Clone(recorded), func(r eventloop.Record) bool { return !of.selects(req, &r) })
 	for _, r := range last(selected, req.Last) {
 		if err := stream.Send(of.record(&r)); err != nil {
@@ -38,12 +46,12 @@ func (o *Server) Events(
 	go func() {
 		defer cancel()
 		select {
-		case <-o.config.Stopping:
+		case <-j.stopping:
 		case <-ctx.Done():
 		}
 	}()
-	for r := range o.config.Loop.Watch(ctx, next) {
-		of := o.concerned()
+	for r := range j.loop.Watch(ctx, next) {
+		of := j.concerned()
 		if !of.selects(req, &r) {
 			continue
 		}
@@ -52,6 +60,14 @@ func (o *Server) Events(
 		}
 	}
 	return nil
+}
+
+func (j *journal) concerned() *concerned {
+	c := &concerned{owners: j.owners.Now(), log: make(map[uint64]*kvscheduler.Record)}
+	for r := range j.scheduler.Log(0) {
+		c.log[r.Seq] = r
+	}
+	return c
 }
 
 // selects reports whether a request selects an event. An event is of a pod if its text names the pod, or if it changed
@@ -124,12 +140,12 @@ func (c *concerned) record(r *eventloop.Record) *operatorv1.EventRecord {
 }
 
 // Transactions lists the scheduler's log.
-func (o *Server) Transactions(
+func (j *journal) Transactions(
 	_ context.Context, req *operatorv1.TransactionsRequest,
 ) (*operatorv1.TransactionsReply, error) {
 	reply := &operatorv1.TransactionsReply{}
-	of := o.config.Owners.Now()
-	for r := range o.config.Scheduler.Log(max(req.Since, 1) - 1) {
+	of := j.owners.Now()
+	for r := range j.scheduler.Log(max(req.Since, 1) - 1) {
 		if req.Through == 0 || r.Seq <= req.Through {
 			reply.Transactions = append(reply.Transactions, transactionRecord(r, of))
 		}

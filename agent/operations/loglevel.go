@@ -1,15 +1,9 @@
 package operations
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // LogLevel is the level of the agent's log. Operators can change it until the agent ends, or for some time.
@@ -69,27 +63,6 @@ func (l *LogLevel) Until() time.Time {
 	return l.until
 }
 
-// LogLevel returns the level of the agent's log, after a change if the request has a level.
-func (o *Server) LogLevel(_ context.Context, req *operatorv1.LogLevelRequest) (*operatorv1.LogLevelReply, error) {
-	l := o.config.LogLevel
-	if req.Level != "" {
-		var level slog.Level
-		if err := level.UnmarshalText([]byte(req.Level)); err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "invalid log level %q: must be debug, info, warn or error",
-				req.Level)
-		}
-		if req.For.AsDuration() < 0 {
-			return nil, status.Error(codes.InvalidArgument, "the duration is negative")
-		}
-		l.Change(level, req.For.AsDuration())
-	}
-	return &operatorv1.LogLevelReply{
-		Level:      levelName(l.Level()),
-		Configured: levelName(l.configured),
-		Until:      stamp(l.Until()),
-	}, nil
-}
-
 func levelName(level slog.Level) string {
 	for name, known := range map[string]slog.Level{
 		"debug": slog.LevelDebug,
@@ -102,18 +75,4 @@ func levelName(level slog.Level) string {
 		}
 	}
 	return level.String()
-}
-
-// Audit audits all kinds now.
-func (o *Server) Audit(ctx context.Context, _ *operatorv1.AuditRequest) (*operatorv1.AuditReply, error) {
-	audit, err := o.config.Drift.Now(ctx)
-	if err != nil {
-		return nil, status.FromContextError(err).Err()
-	}
-	reply := &operatorv1.AuditReply{Objects: uint32(audit.Objects), Repaired: audit.Repaired, Error: textOf(audit.Err)}
-	of := o.config.Owners.Now()
-	for _, f := range audit.Found {
-		reply.Found = append(reply.Found, &operatorv1.Drift{Ref: f.Ref, Text: f.Text, Owners: ownersOf(of.Of(f.Ref))})
-	}
-	return reply, nil
 }

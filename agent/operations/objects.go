@@ -5,17 +5,26 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/agent/owners"
+	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/kvscheduler"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	"github.com/weftnet/weft/wire"
 )
 
+// objects lists and explains the scheduler's objects.
+type objects struct {
+	scheduler *kvscheduler.Scheduler
+	dataplane *vpp.Client
+	owners    *owners.Index
+}
+
 // Objects lists the scheduler's objects by kind and name, of one pod or of all.
-func (o *Server) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
-	view := o.config.Scheduler.View()
-	down := o.config.Dataplane.Health() != nil
+func (o *objects) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
+	view := o.scheduler.View()
+	down := o.dataplane.Health() != nil
 	reply := &operatorv1.ObjectsReply{}
-	of := o.config.Owners.Now()
+	of := o.owners.Now()
 	for _, ref := range matching(view, req.Prefix) {
 		all := of.Of(ref.String())
 		if status, ok := view.Status(ref); ok && (req.Pod == "" || isOwned(all, req.Pod)) {
@@ -29,8 +38,8 @@ func (o *Server) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*op
 }
 
 // phases counts the objects by phase.
-func (o *Server) phases() map[string]uint32 {
-	return phasesOf(o.config.Scheduler.View(), o.config.Dataplane.Health() != nil)
+func (o *objects) phases() map[string]uint32 {
+	return phasesOf(o.scheduler.View(), o.dataplane.Health() != nil)
 }
 
 // phaseUnknown replaces InSync for objects of a dataplane that is not connected: it may have lost them.
@@ -54,7 +63,7 @@ func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 	return counts
 }
 
-func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *operatorv1.Object {
+func (o *objects) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *operatorv1.Object {
 	obj := &operatorv1.Object{
 		Ref: ref.String(), Since: stamp(status.Since),
 		Missing: status.Missing,
@@ -63,10 +72,10 @@ func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvsch
 		Error:   textOf(status.Err),
 	}
 	if v, ok := view.Desired(ref); ok {
-		obj.Desired = document(o.config.Scheduler.Redacted(ref, v))
+		obj.Desired = document(o.scheduler.Redacted(ref, v))
 	}
 	if v, _, ok := view.Applied(ref); ok {
-		obj.Applied = document(o.config.Scheduler.Redacted(ref, v))
+		obj.Applied = document(o.scheduler.Redacted(ref, v))
 	}
 	return obj
 }

@@ -39,31 +39,10 @@ func named(text, key string, of pod.Owners) string {
 	return of.Named(key) + strings.TrimPrefix(text, key)
 }
 
-// namedKeys adds their owners to keys. It computes no owners for none.
-func (o *Server) namedKeys(keys []string) []string {
-	if len(keys) == 0 {
-		return nil
-	}
-	of := o.config.Owners.Now()
-	names := make([]string, 0, len(keys))
-	for _, key := range keys {
-		names = append(names, of.Of(key).Named(key))
-	}
-	return names
-}
-
 // concerned finds the owners of the objects of events.
 type concerned struct {
 	owners *owners.Snapshot
 	log    map[uint64]*kvscheduler.Record // transactions that are still recorded
-}
-
-func (o *Server) concerned() *concerned {
-	c := &concerned{owners: o.config.Owners.Now(), log: make(map[uint64]*kvscheduler.Record)}
-	for r := range o.config.Scheduler.Log(0) {
-		c.log[r.Seq] = r
-	}
-	return c
 }
 
 // by returns the owners of the objects that an event changed or failed to change. A resync that handlers rebuilt names

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/policy"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	"github.com/weftnet/weft/wire"
@@ -24,41 +26,50 @@ type Explainer interface {
 	ExcessOf(id policy.ID) []policy.Excess
 }
 
+// policies explains the rules of pods and their decisions.
+type policies struct {
+	explainer Explainer // nil: policies are not enforced
+	pods      *podmanager.Manager
+	network   *ipnet.Network
+	scheduler *kvscheduler.Scheduler
+	dataplane *vpp.Client
+}
+
 // Policy explains which rules of network policies a pod has, and how they decide about a connection.
-func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
-	if o.config.Policies == nil {
+func (p *policies) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
+	if p.explainer == nil {
 		return nil, status.Error(codes.FailedPrecondition,
 			"this agent enforces no network policies: kubernetes.enforcePolicies is off")
 	}
 	if req.From != "" || req.To != "" {
-		return o.explain(req)
+		return p.explain(req)
 	}
 	reply := &operatorv1.PolicyReply{}
 	known := false
-	matches, err := o.config.Dataplane.ACLMatches(ctx)
+	matches, err := p.dataplane.ACLMatches(ctx)
 	if err != nil { // the rules are known nevertheless
 		matches = nil
 		reply.CountsError = err.Error()
 	}
 	objects := map[string]string{} // of the pod, by interface
-	for _, a := range o.config.Pods.Attachments() {
+	for _, a := range p.pods.Attachments() {
 		if a.Pod.String() != req.Pod {
 			continue
 		}
 		known = true
-		reply.Interfaces = rulesOf(o.config.Network.Pods.Lists(a.Pod), req.Interface)
+		reply.Interfaces = rulesOf(p.network.Pods.Lists(a.Pod), req.Interface)
 		for _, i := range a.Interfaces {
 			objects[i.Name] = i.Object
 		}
 	}
 	for _, i := range reply.Interfaces {
-		i.Counts = o.policyCounts(objects[i.Interface], matches)
+		i.Counts = p.policyCounts(objects[i.Interface], matches)
 	}
 	if !known {
 		return nil, status.Errorf(codes.NotFound,
 			"pod %s has no attachment on this node: ask the agent of its node, or add --from or --to", req.Pod)
 	}
-	reply.OverLimits = overLimits(o.config.Policies.ExcessOf(endOf(req.Pod).Pod))
+	reply.OverLimits = overLimits(p.explainer.ExcessOf(endOf(req.Pod).Pod))
 	return reply, nil
 }
 
@@ -79,10 +90,10 @@ func overLimits(excess []policy.Excess) []string {
 }
 
 // policyCounts returns the counters of the rules of an interface.
-func (o *Server) policyCounts(
+func (p *policies) policyCounts(
 	object string, matches map[vpp.ACLIndex][]vpp.Matches,
 ) (counts []*operatorv1.PolicyCount) {
-	view := o.config.Scheduler.View()
+	view := p.scheduler.View()
 	applied, _, _ := view.Applied(kvscheduler.Ref{Kind: wire.KindInterfaceACL, Name: object})
 	lists, _ := applied.(wire.InterfaceACL)
 	for _, d := range []struct {
@@ -113,7 +124,7 @@ func (o *Server) policyCounts(
 	return counts
 }
 
-func (o *Server) explain(req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
+func (p *policies) explain(req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
 	if req.From != "" && req.To != "" {
 		return nil, status.Error(codes.InvalidArgument, "either from or to: the other end is the pod")
 	}
@@ -133,7 +144,7 @@ func (o *Server) explain(req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply
 		from = own
 		to = other
 	}
-	v, err := o.config.Policies.Explain(from, to, protocol, uint16(req.Port))
+	v, err := p.explainer.Explain(from, to, protocol, uint16(req.Port))
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}

@@ -49,7 +49,7 @@ func TestRulesAreListedWithoutCounters(t *testing.T) {
 		Network:   &ipnet.Network{Pods: connected},
 		Scheduler: kvscheduler.New(kvscheduler.Config{}),
 		Policies:  explainer{},
-		Dataplane: vpp.New(filepath.Join(t.TempDir(), "none.sock"), vpp.Options{}),
+		Dataplane: Dataplane{Client: vpp.New(filepath.Join(t.TempDir(), "none.sock"), vpp.Options{})},
 	})
 	reply, err := o.Policy(t.Context(), &operatorv1.PolicyRequest{Pod: "shop/db"})
 	if err != nil || !strings.Contains(reply.GetCountsError(), "none") {

@@ -16,8 +16,8 @@ import (
 
 // Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync. Each
 // explanation ends with the last operation on the object.
-func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1.WhyReply, error) {
-	view := o.config.Scheduler.View()
+func (o *objects) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1.WhyReply, error) {
+	view := o.scheduler.View()
 	refs := matching(view, req.Ref)
 	reply := &operatorv1.WhyReply{Found: len(refs) > 0}
 	if exact, err := kvscheduler.ParseRef(req.Ref); err == nil && (len(refs) == 0 || slices.Contains(refs, exact)) {
@@ -28,9 +28,9 @@ func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1
 		return reply, nil
 	}
 	history := o.lastOperations(refs)
-	of := o.config.Owners.Now()
+	of := o.owners.Now()
 	for _, ref := range refs {
-		reasons := o.config.Scheduler.Why(ref)
+		reasons := o.scheduler.Why(ref)
 		if len(reasons) == 0 {
 			continue
 		}
@@ -68,12 +68,12 @@ type lastOperation struct {
 }
 
 // lastOperations finds the last operation on each object.
-func (o *Server) lastOperations(refs []kvscheduler.Ref) map[string]lastOperation {
+func (o *objects) lastOperations(refs []kvscheduler.Ref) map[string]lastOperation {
 	all := make(map[string]lastOperation, len(refs))
 	for _, ref := range refs {
 		all[ref.String()] = lastOperation{}
 	}
-	for r := range o.config.Scheduler.Log(0) {
+	for r := range o.scheduler.Log(0) {
 		for _, op := range r.Ops {
 			if _, wanted := all[op.Ref]; wanted {
 				all[op.Ref] = lastOperation{r, op}

@@ -16,39 +16,46 @@ import (
 // readTime bounds the reads of one Diff. An audit of a node with 1,000 pods takes about a second.
 const readTime = 15 * time.Second
 
+// reader reads the machine, and compares it with the objects.
+type reader struct {
+	*objects
+
+	reading chan struct{} // of capacity 1: the machine is read for one caller at a time
+}
+
 // Diff reads the selected objects back and lists those with a difference between desired, applied and machine.
-func (s *Server) Diff(ctx context.Context, req *operatorv1.DiffRequest) (*operatorv1.DiffReply, error) {
+func (r *reader) Diff(ctx context.Context, req *operatorv1.DiffRequest) (*operatorv1.DiffReply, error) {
 	var refs []kvscheduler.Ref
 	if req.Selector != "" {
 		var err error
-		if refs, err = s.selected(req.Selector); err != nil {
+		if refs, err = r.selected(req.Selector); err != nil {
 			return nil, err
 		}
 	}
 	select {
-	case s.reading <- struct{}{}:
-		defer func() { <-s.reading }()
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	found, err := s.config.Scheduler.Compare(ctx, refs...)
+	found, err := r.scheduler.Compare(ctx, refs...)
 	if found == nil && err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	reply := &operatorv1.DiffReply{Compared: uint32(len(found)), Unread: linesOf(err)}
-	if note := s.lastKnown("its objects were not read"); note != "" {
+	if note := r.lastKnown("its objects were not read"); note != "" {
 		reply.Unread = append([]string{note}, withoutDown(err)...)
 	}
-	view := s.config.Scheduler.View()
+	view := r.scheduler.View()
 	for _, c := range found {
 		if c.Moving {
 			reply.Moving = append(reply.Moving, c.Ref.String())
 			continue
 		}
 		d := &operatorv1.ObjectDiff{
-			Ref: c.Ref.String(), Phase: s.phaseOf(view, c.Ref), Reason: c.Reason, Unread: c.Unread,
+			Ref: c.Ref.String(), Phase: r.phaseOf(view, c.Ref), Reason: c.Reason, Unread: c.Unread,
 		}
 		if d.Reason == "" && c.Want == nil { // observed, or a third party's
 			continue

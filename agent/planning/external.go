@@ -2,28 +2,37 @@ package planning
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/agent/external"
+	"github.com/weftnet/weft/eventloop"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
+// externals plans changes of external configuration.
+type externals struct {
+	planner
+
+	loop *eventloop.Loop
+}
+
 // PlanExternal plans the replacement of one source of external configuration.
-func (s *Server) PlanExternal(ctx context.Context, req *operatorv1.PlanExternalRequest) (*operatorv1.PlanReply, error) {
+func (e *externals) PlanExternal(
+	ctx context.Context, req *operatorv1.PlanExternalRequest,
+) (*operatorv1.PlanReply, error) {
 	if req.Source == "" {
 		return nil, status.Error(codes.InvalidArgument, "the name of the source is empty")
 	}
-	if isStarting, refusal := s.config.Served(); isStarting {
+	if isStarting, refusal := e.served(); isStarting {
 		return &operatorv1.PlanReply{Error: startingText(refusal)}, nil
 	}
 	values, err := external.Parse(req.Document)
 	if err != nil {
 		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
-	planned, err := s.config.Loop.PlanExternal(ctx, req.Source, values)
+	planned, err := e.loop.PlanExternal(ctx, req.Source, values)
 	if err != nil {
 		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an answer: the change would be refused
 	}
@@ -33,26 +42,6 @@ func (s *Server) PlanExternal(ctx context.Context, req *operatorv1.PlanExternalR
 			reply.Skipped = append(reply.Skipped, d.Key+": "+d.Reason)
 		}
 	}
-	transactions, err := s.config.Plan(ctx, planned.Change)
-	if err != nil {
-		reply.Error = err.Error()
-	}
-	transactions.addTo(reply)
-	s.noteDown(reply)
+	e.addTo(ctx, reply, planned.Change)
 	return reply, nil
-}
-
-// startingText says that no change can be planned before the agent has started.
-func startingText(refusal error) string {
-	if refusal == nil {
-		return "the agent is starting: its first resync has not ended; see weftctl status"
-	}
-	return fmt.Sprintf("%v; see weftctl status", refusal)
-}
-
-// noteDown notes that the plan is made without the dataplane.
-func (s *Server) noteDown(reply *operatorv1.PlanReply) {
-	if note := s.lastKnown("the plan is made from its last known state"); note != "" {
-		reply.Notes = append(reply.Notes, note)
-	}
 }

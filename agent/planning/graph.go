@@ -16,8 +16,13 @@ const (
 	maxNodes = 500
 )
 
+// graph draws objects with their relations.
+type graph struct {
+	*objects
+}
+
 // Graph returns the objects around the selected ones, with their relations. It reads the scheduler's last snapshot.
-func (s *Server) Graph(_ context.Context, req *operatorv1.GraphRequest) (*operatorv1.GraphReply, error) {
+func (g *graph) Graph(_ context.Context, req *operatorv1.GraphRequest) (*operatorv1.GraphReply, error) {
 	switch {
 	case req.Selector == "":
 		return nil, status.Error(codes.InvalidArgument,
@@ -25,17 +30,17 @@ func (s *Server) Graph(_ context.Context, req *operatorv1.GraphRequest) (*operat
 	case req.Depth > maxDepth:
 		return nil, status.Errorf(codes.InvalidArgument, "depth %d: at most %d is possible", req.Depth, maxDepth)
 	}
-	selected, err := s.selected(req.Selector)
+	selected, err := g.selected(req.Selector)
 	if err != nil {
 		return nil, err
 	}
-	view := s.config.Scheduler.View()
-	refs, relations, omitted := s.config.Scheduler.Neighbours(selected, int(req.Depth), maxNodes)
+	view := g.scheduler.View()
+	refs, relations, omitted := g.scheduler.Neighbours(selected, int(req.Depth), maxNodes)
 	reply := &operatorv1.GraphReply{Omitted: uint32(omitted)}
 	for _, ref := range refs {
 		node := &operatorv1.GraphNode{
 			Ref:      ref.String(),
-			Phase:    s.phaseOf(view, ref),
+			Phase:    g.phaseOf(view, ref),
 			Selected: slices.Contains(selected, ref),
 		}
 		if st, _ := view.Status(ref); st.Err != nil {

@@ -4,12 +4,6 @@ package planning
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
@@ -17,7 +11,6 @@ import (
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
-	"github.com/weftnet/weft/wire"
 )
 
 // Config has the components that a Server reads.
@@ -45,92 +38,29 @@ type Config struct {
 	Served func() (isStarting bool, refusal error)
 }
 
-// Server implements Planning.
+// Server implements Planning, with one type for each concern.
 type Server struct {
-	operatorv1.UnimplementedPlanningServer
+	operatorv1.UnsafePlanningServer // it does not compile without all methods
 
-	config  Config
-	reading chan struct{} // of capacity 1: the machine is read for one caller at a time
+	reader
+	graph
+	externals
+	configs
+	pods
 }
 
 // New returns a server for operatorv1.RegisterPlanningServer.
-func New(c Config) *Server { return &Server{config: c, reading: make(chan struct{}, 1)} }
-
-// selected returns the objects that a selector names, sorted by key: a key, a prefix of keys, or NAMESPACE/NAME of a
-// pod. An unknown name is an error with the code
-// NotFound.
-func (s *Server) selected(selector string) ([]kvscheduler.Ref, error) {
-	view := s.config.Scheduler.View()
-	kind, name, isKey := strings.Cut(selector, "/")
-	if isKey && !slices.Contains(wire.Kinds(), kind) {
-		return s.objectsOfPod(kind, name)
+func New(c Config) *Server {
+	down := dataplane{down: c.Down}
+	known := &objects{
+		dataplane: down, scheduler: c.Scheduler, attachments: c.Attachments, ofAttachment: c.Objects,
 	}
-	if ref, err := kvscheduler.ParseRef(selector); err == nil {
-		if _, known := view.Status(ref); known {
-			return []kvscheduler.Ref{ref}, nil
-		}
+	changes := planner{dataplane: down, plan: c.Plan, served: c.Served}
+	return &Server{
+		reader:    reader{objects: known, reading: make(chan struct{}, 1)},
+		graph:     graph{objects: known},
+		externals: externals{planner: changes, loop: c.Loop},
+		configs:   configs{planner: changes, loop: c.Loop, settings: c.Settings, newValues: c.NewValues},
+		pods:      pods{planner: changes, add: c.PlanPod, edit: c.PlanEdit, networks: c.Networks},
 	}
-	var refs []kvscheduler.Ref
-	for _, kind := range wire.Kinds() {
-		for name := range view.All(kvscheduler.Kind(kind)) {
-			if strings.HasPrefix(wire.Key(kind, name), selector) {
-				refs = append(refs, kvscheduler.Ref{Kind: kvscheduler.Kind(kind), Name: name})
-			}
-		}
-	}
-	if len(refs) == 0 {
-		return nil, status.Errorf(codes.NotFound, "no objects with prefix %q; weftctl objects lists all", selector)
-	}
-	return sorted(refs), nil
-}
-
-func (s *Server) objectsOfPod(namespace, name string) ([]kvscheduler.Ref, error) {
-	var refs []kvscheduler.Ref
-	for _, a := range s.config.Attachments() {
-		if a.Pod.Namespace != namespace || a.Pod.Name != name {
-			continue
-		}
-		for _, key := range s.config.Objects(&a) {
-			ref, err := kvscheduler.ParseRef(key)
-			if err != nil {
-				return nil, status.Errorf(codes.Internal, "objects of pod %s/%s: %v", namespace, name, err)
-			}
-			refs = append(refs, ref)
-		}
-	}
-	if len(refs) == 0 {
-		return nil, status.Errorf(codes.NotFound,
-			"%q is neither a key (no kind has the name %q) nor a pod that is attached on this node; weftctl objects and weftctl attachments list them",
-			namespace+"/"+name, namespace)
-	}
-	return sorted(refs), nil
-}
-
-func sorted(refs []kvscheduler.Ref) []kvscheduler.Ref {
-	slices.SortFunc(refs, func(a, b kvscheduler.Ref) int { return strings.Compare(a.String(), b.String()) })
-	return slices.Compact(refs)
-}
-
-// phaseUnknown replaces InSync for objects of a dataplane that is not connected: it may have lost them.
-const phaseUnknown = "Unknown"
-
-// phaseOf returns the phase of an object for operators; "" if the object is neither desired nor known.
-func (s *Server) phaseOf(view kvscheduler.View, ref kvscheduler.Ref) string {
-	st, known := view.Status(ref)
-	switch {
-	case !known:
-		return ""
-	case st.Phase == kvscheduler.InSync && wire.IsDataplane(string(ref.Kind)) && s.config.Down() != nil:
-		return phaseUnknown
-	}
-	return st.Phase.String()
-}
-
-// lastKnown says that the dataplane is not connected, and which values a reply shows instead; "" while it is connected.
-func (s *Server) lastKnown(what string) string {
-	down := s.config.Down()
-	if down == nil {
-		return ""
-	}
-	return fmt.Sprintf("the dataplane is not connected (%v): %s", down, what)
 }

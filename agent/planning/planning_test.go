@@ -42,7 +42,7 @@ func TestSelectorIsAKeyAPrefixOrAPod(t *testing.T) {
 		"vpp.":           "[vpp.route/far vpp.route/fine vpp.vrf/a]",
 		"shop/web":       "[vpp.route/fine]",
 	} {
-		refs, err := s.selected(selector)
+		refs, err := s.graph.selected(selector)
 		if err != nil || fmt.Sprint(refs) != want {
 			t.Errorf("%s: %v, %v", selector, refs, err)
 		}
@@ -51,7 +51,7 @@ func TestSelectorIsAKeyAPrefixOrAPod(t *testing.T) {
 		"shop/nothing": "nor a pod that is attached on this node", "vpp.route/none": "no objects with prefix",
 		"x": "no objects with prefix", "/": "nor a pod",
 	} {
-		_, err := s.selected(selector)
+		_, err := s.graph.selected(selector)
 		if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", selector, err)
 		}

@@ -13,14 +13,23 @@ import (
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
+// pods plans the ADDs and the edits of pods.
+type pods struct {
+	planner
+
+	add      func(context.Context, pod.ID, map[string]string, []pod.Grant) (*podmanager.Planned, error)
+	edit     func(context.Context, pod.ID, map[string]string) (*podmanager.Planned, error)
+	networks func() []string // names of the custom networks
+}
+
 // PlanPod plans the ADD of a pod with this manifest on this node, or the edit of a running pod to this manifest.
-func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*operatorv1.PlanReply, error) {
+func (p *pods) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*operatorv1.PlanReply, error) {
 	m, err := parseManifest(req.Manifest)
 	if err != nil {
 		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
 	if req.Edit {
-		return s.planEdit(ctx, m)
+		return p.planEdit(ctx, m)
 	}
 	grants, err := m.grants()
 	if err != nil {
@@ -35,22 +44,22 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 			"the scheduler chooses the devices of claims: those of the plan are placeholders, of alternatives the first, and one for all devices of a node")
 	}
 	reply := &operatorv1.PlanReply{Notes: notes}
-	isStarting, refusal := s.config.Served()
+	isStarting, refusal := p.served()
 	if refusal != nil {
 		refuse(reply, refusal, false)
 	}
 	if isStarting {
 		return reply, nil
 	}
-	planned, err := s.config.PlanPod(ctx, m.id(), m.Metadata.Annotations, append(claimed, grants...))
-	s.noteDown(reply)
+	planned, err := p.add(ctx, m.id(), m.Metadata.Annotations, append(claimed, grants...))
+	p.noteDown(reply)
 	if err != nil {
 		refuse(reply, err, false)
-		s.suggest(reply, m.Metadata.Annotations)
+		p.suggest(reply, m.Metadata.Annotations)
 		return reply, nil
 	}
 	reply.Notes = append(reply.Notes, planned.Notes...)
-	transactions, err := s.config.Plan(ctx, planned.Change)
+	transactions, err := p.plan(ctx, planned.Change)
 	if err != nil {
 		refuse(reply, err, true)
 	}
@@ -60,16 +69,16 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 }
 
 // planEdit plans an edit. The pod has its devices already.
-func (s *Server) planEdit(ctx context.Context, m *manifest) (*operatorv1.PlanReply, error) {
+func (p *pods) planEdit(ctx context.Context, m *manifest) (*operatorv1.PlanReply, error) {
 	reply := new(operatorv1.PlanReply)
-	planned, err := s.config.PlanEdit(ctx, m.id(), m.Metadata.Annotations)
-	s.noteDown(reply)
+	planned, err := p.edit(ctx, m.id(), m.Metadata.Annotations)
+	p.noteDown(reply)
 	if err != nil {
 		refuse(reply, err, false)
-		s.suggest(reply, m.Metadata.Annotations)
+		p.suggest(reply, m.Metadata.Annotations)
 		return reply, nil
 	}
-	transactions, err := s.config.Plan(ctx, planned.Change)
+	transactions, err := p.plan(ctx, planned.Change)
 	if err != nil {
 		refuse(reply, err, true)
 	}
@@ -135,7 +144,7 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 }
 
 // suggest names the nearest network for each unknown one that the annotations request.
-func (s *Server) suggest(reply *operatorv1.PlanReply, annotations map[string]string) {
+func (p *pods) suggest(reply *operatorv1.PlanReply, annotations map[string]string) {
 	if reply.Code != uint32(pod.CodeUnknownNetwork) {
 		return
 	}
@@ -143,7 +152,7 @@ func (s *Server) suggest(reply *operatorv1.PlanReply, annotations map[string]str
 	if err != nil {
 		return
 	}
-	known := append(s.config.Networks(), pod.DefaultNetwork, pod.StubNetwork)
+	known := append(p.networks(), pod.DefaultNetwork, pod.StubNetwork)
 	for _, r := range requests {
 		if near := nearest(r.Network, known); near != "" {
 			reply.Notes = append(reply.Notes, fmt.Sprintf("unknown network %q; did you mean %q?", r.Network, near))

@@ -108,8 +108,8 @@ func TestNearestNetworkIsNamed(t *testing.T) {
 func planPod(t *testing.T, c Config, planErr, commitErr error) *operatorv1.PlanReply {
 	t.Helper()
 	s := server(t, nil)
-	c.Scheduler = s.config.Scheduler
-	c.Down = s.config.Down
+	c.Scheduler = s.graph.scheduler
+	c.Down = s.graph.down
 	if c.Served == nil {
 		c.Served = func() (bool, error) { return false, nil }
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,8 +31,16 @@ func (s *eventStream) Send(e *operatorv1.EventRecord) error { return s.send(e) }
 
 func row(e *operatorv1.EventRecord) map[string]any { return document.Of(e.ProtoReflect()) }
 
-// events lists the last events, oldest first.
-func (a *API) events(w http.ResponseWriter, r *http.Request) {
+// events reads the events of the agent.
+type events struct {
+	operations operatorv1.OperationsServer
+	stopping   <-chan struct{} // closed when the agent stops
+
+	streams atomic.Int32 // that are open
+}
+
+// list lists the last events, oldest first.
+func (e *events) list(w http.ResponseWriter, r *http.Request) {
 	last, err := number(r, "last")
 	if err != nil {
 		reply(w, nil, err)
@@ -40,23 +49,23 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	if last == 0 || last > maxEvents {
 		last = maxEvents
 	}
-	rows, err := a.eventsOf(r, &operatorv1.EventsRequest{Last: uint32(last), Pod: r.URL.Query().Get("pod")})
+	rows, err := e.of(r, &operatorv1.EventsRequest{Last: uint32(last), Pod: r.URL.Query().Get("pod")})
 	reply(w, map[string]any{"events": rows}, err)
 }
 
-// eventsOf returns the recorded events of a request, oldest first.
-func (a *API) eventsOf(r *http.Request, req *operatorv1.EventsRequest) ([]any, error) {
+// of returns the recorded events of a request, oldest first.
+func (e *events) of(r *http.Request, req *operatorv1.EventsRequest) ([]any, error) {
 	rows := []any{}
 	collect := func(e *operatorv1.EventRecord) error {
 		rows = append(rows, row(e))
 		return nil
 	}
-	err := a.Operations.Events(req, &eventStream{ctx: r.Context(), send: collect})
+	err := e.operations.Events(req, &eventStream{ctx: r.Context(), send: collect})
 	return rows, err
 }
 
-// event returns the complete record of one event, and of its transactions.
-func (a *API) event(w http.ResponseWriter, r *http.Request) {
+// one returns the complete record of one event, and of its transactions.
+func (e *events) one(w http.ResponseWriter, r *http.Request) {
 	seq, err := number(r, "seq")
 	if err != nil {
 		reply(w, nil, err)
@@ -69,7 +78,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 		}
 		return nil
 	}
-	err = a.Operations.Events(&operatorv1.EventsRequest{Since: seq}, &eventStream{ctx: r.Context(), send: pick})
+	err = e.operations.Events(&operatorv1.EventsRequest{Since: seq}, &eventStream{ctx: r.Context(), send: pick})
 	if err == nil && found == nil {
 		err = status.Error(codes.NotFound,
 			fmt.Sprintf("no recorded event has the number %d; the log holds only the last events", seq))
@@ -78,7 +87,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	all, err := a.Operations.Transactions(r.Context(), &operatorv1.TransactionsRequest{})
+	all, err := e.operations.Transactions(r.Context(), &operatorv1.TransactionsRequest{})
 	if err != nil {
 		reply(w, nil, err)
 		return
@@ -116,14 +125,14 @@ const (
 const maxStreams = 32
 
 // stream sends new events as server-sent events, until the client leaves or the agent stops.
-func (a *API) stream(w http.ResponseWriter, r *http.Request) {
+func (e *events) stream(w http.ResponseWriter, r *http.Request) {
 	since, err := number(r, "since")
 	if err != nil {
 		reply(w, nil, err)
 		return
 	}
-	defer a.streams.Add(-1)
-	if a.streams.Add(1) > maxStreams {
+	defer e.streams.Add(-1)
+	if e.streams.Add(1) > maxStreams {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 		reply(w, nil, status.Errorf(codes.Unavailable, "%d streams of events are open: close other pages", maxStreams))
 		return
@@ -134,7 +143,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = a.Operations.Events(&operatorv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{
+		_ = e.operations.Events(&operatorv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{
 			ctx: ctx,
 			send: func(e *operatorv1.EventRecord) error {
 				select {
@@ -147,13 +156,13 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 		})
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
-	a.forward(ctx, w, events, ended)
+	e.forward(ctx, w, events, ended)
 	cancel()
 	<-ended
 }
 
 // forward writes events until the client or the agent ends.
-func (a *API) forward(
+func (e *events) forward(
 	ctx context.Context, w http.ResponseWriter, events <-chan *operatorv1.EventRecord, ended <-chan struct{},
 ) {
 	out := sse{w: w, control: http.NewResponseController(w)}
@@ -166,7 +175,7 @@ func (a *API) forward(
 			err = out.event(e)
 		case <-tick.C:
 			err = out.comment()
-		case <-a.Stopping:
+		case <-e.stopping:
 			return
 		case <-ended:
 			return

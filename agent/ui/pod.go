@@ -13,27 +13,33 @@ import (
 // inSync are the phases of objects that are as they should be.
 var inSync = map[string]bool{"InSync": true, "Observed": true}
 
-// pod returns the agent's knowledge of one pod: attachments, objects by phase, objects that are not in sync, and
+// pods reads the agent's knowledge of pods.
+type pods struct {
+	operations operatorv1.OperationsServer
+	events     *events
+}
+
+// one returns the agent's knowledge of one pod: attachments, objects by phase, objects that are not in sync, and
 // events.
-func (a *API) pod(w http.ResponseWriter, r *http.Request) {
+func (p *pods) one(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
-	doc, err := a.readPod(r, name)
+	doc, err := p.read(r, name)
 	reply(w, doc, err)
 }
 
-func (a *API) readPod(r *http.Request, name string) (map[string]any, error) {
+func (p *pods) read(r *http.Request, name string) (map[string]any, error) {
 	if name == "" {
 		return nil, status.Error(codes.InvalidArgument, "parameter name: a pod is NAMESPACE/NAME")
 	}
-	attached, err := a.Operations.Attachments(r.Context(), &operatorv1.AttachmentsRequest{Pod: name})
+	attached, err := p.operations.Attachments(r.Context(), &operatorv1.AttachmentsRequest{Pod: name})
 	if err != nil {
 		return nil, err
 	}
-	objects, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Pod: name})
+	objects, err := p.operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Pod: name})
 	if err != nil {
 		return nil, err
 	}
-	events, err := a.eventsOf(r, &operatorv1.EventsRequest{Pod: name, Last: maxEvents})
+	events, err := p.events.of(r, &operatorv1.EventsRequest{Pod: name, Last: maxEvents})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
-	"sync/atomic"
 
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
@@ -22,8 +21,6 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 type API struct {
 	Operations operatorv1.OperationsServer
 	Stopping   <-chan struct{} // closed when the agent stops
-
-	streams atomic.Int32 // that are open
 }
 
 // Handler returns the handler of the page and of its API. It accepts only GET, and has no side effects.
@@ -32,6 +29,8 @@ func Handler(api *API) http.Handler {
 	if err != nil {
 		panic(err) //nolint:forbidigo // impossible: the path is constant and embedded
 	}
+	events := &events{operations: api.Operations, stopping: api.Stopping}
+	pods := &pods{operations: api.Operations, events: events}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/state", api.state)
 	mux.HandleFunc("GET /api/topology", api.topology)
@@ -39,10 +38,10 @@ func Handler(api *API) http.Handler {
 	mux.HandleFunc("GET /api/addresses", api.addresses)
 	mux.HandleFunc("GET /api/objects", api.objects)
 	mux.HandleFunc("GET /api/object", api.object)
-	mux.HandleFunc("GET /api/pod", api.pod)
-	mux.HandleFunc("GET /api/events", api.events)
-	mux.HandleFunc("GET /api/event", api.event)
-	mux.HandleFunc("GET /api/stream", api.stream)
+	mux.HandleFunc("GET /api/pod", pods.one)
+	mux.HandleFunc("GET /api/events", events.list)
+	mux.HandleFunc("GET /api/event", events.one)
+	mux.HandleFunc("GET /api/stream", events.stream)
 	mux.Handle("GET /", http.FileServerFS(files))
 	return headers(mux)
 }

@@ -156,7 +156,7 @@ func (ls *loans) repay(ctx context.Context, p PoolCIDR, own level, marks Marks) 
 		errs = append(errs, ls.scan(ctx, p))
 	}
 	for _, loan := range ls.of(p) {
-		requested := requestOf(ls.config.Foreign(loan.name), loan.address)
+		requested := requestOf(ls.config.Watch.ForeignBlock(loan.name), loan.address)
 		isRequested := requested != nil && string(requested.Node) != ls.config.Node && ls.mayPass(loan, requested)
 		claimed := isRequested || !p.Borrowing && loan.usage.Cooling == 0
 		enough := own.free()-own.borrowed >= marks.Low && len(own.blocks) > 0
@@ -173,7 +173,7 @@ func (ls *loans) mayPass(l *loan, r *v1.AddressRequest) bool {
 	if l.usage.Cooling == 0 {
 		return true
 	}
-	own := loanOf(ls.config.Foreign(l.name), l.address)
+	own := loanOf(ls.config.Watch.ForeignBlock(l.name), l.address)
 	return own != nil && own.Namespace != "" && own.Namespace == r.Namespace
 }
 

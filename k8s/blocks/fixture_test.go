@@ -75,34 +75,34 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 			}
 			return n.said
 		},
-		Pools: func() []blocks.PoolCIDR { return l.pools },
-		All:   func() bool { return !l.unknown },
+		Watch: blockstest.Watch{
+			Own: func() ([]*v1.IPBlock, bool) {
+				if n.away {
+					return nil, false
+				}
+				if !n.cut {
+					n.seen = l.store.Of(n.local.Name)
+				}
+				return n.seen, true
+			},
+			Foreign: func(name string) *v1.IPBlock {
+				b, _ := l.store.Get(context.Background(), name)
+				if n.cut || string(b.Spec.Node) == n.local.Name {
+					return nil
+				}
+				return b
+			},
+		},
+		Pools: func() ([]blocks.PoolCIDR, bool) { return l.pools, !l.unknown },
 		Marks: func() blocks.Marks { return l.marks },
 		Now:   l.clock,
-		Known: known,
-		Foreign: func(name string) *v1.IPBlock {
-			b, _ := l.store.Get(context.Background(), name)
-			if n.cut || string(b.Spec.Node) == n.local.Name {
-				return nil
-			}
-			return b
-		},
-		Keep: func(b []v1.IPBlock) error {
+		Durable: blocks.Durable{Known: known, Keep: func(b []v1.IPBlock) error {
 			if n.keepFails {
 				return errors.New("no space left")
 			}
 			n.kept = b
 			return nil
-		},
-		Observed: func() ([]*v1.IPBlock, bool) {
-			if n.away {
-				return nil, false
-			}
-			if !n.cut {
-				n.seen = l.store.Of(n.local.Name)
-			}
-			return n.seen, true
-		},
+		}},
 	})
 	if err != nil {
 		l.t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
@@ -20,10 +19,9 @@ func hungKeeper(t *testing.T, p blocks.PoolCIDR) *blocks.Keeper {
 	store := blockstest.NewHung()
 	k, err := blocks.New(blocks.Config{
 		Node: "n1", Store: store, Local: n.local,
-		Owner:    func() string { return "uid of n1" },
-		Pools:    func() []blocks.PoolCIDR { return l.pools },
-		Observed: func() ([]*v1.IPBlock, bool) { return nil, true },
-		Foreign:  func(string) *v1.IPBlock { return nil },
+		Owner: func() string { return "uid of n1" },
+		Watch: blockstest.Watch{},
+		Pools: func() ([]blocks.PoolCIDR, bool) { return l.pools, true },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -57,44 +57,52 @@ type local interface {
 	Return(b netaddr.Block, address netip.Addr)
 }
 
+// watch shows the blocks of the cluster, as k8s/nodeview.Cluster does.
+type watch interface {
+	// Blocks returns the blocks of this node; false: the watch has not shown all yet.
+	Blocks() ([]*v1.IPBlock, bool)
+	// ForeignBlock returns another node's block, or nil.
+	ForeignBlock(name string) *v1.IPBlock
+}
+
 // ErrNoNetwork means that a block belongs to a network that the node does not have: it is deleted, or not known yet.
 var ErrNoNetwork = errors.New("the node does not have this network")
 
-// Config configures a [Keeper]. Node, Owner, Store, Local, Pools, Observed and Foreign are required.
+// Config configures a [Keeper]. Node, Owner, Store, Local, Watch and Pools are required.
 type Config struct {
 	Node  string
 	Owner func() string // UID of the Node object; "": it is missing; no block is claimed and no address allocated
 	Store store
 	Local local
-	Pools func() []PoolCIDR // in the order of their use
-	All   func() bool       // whether a pool that Pools omits is deleted, and not just unknown yet; default always
-	Marks func() Marks      // default [DefaultMarks]
+	Watch watch
+	// Pools returns the pools in the order of their use, and whether they are all: others are deleted, and not just
+	// unknown yet.
+	Pools func() (pools []PoolCIDR, all bool)
+	Marks func() Marks // default [DefaultMarks]
 
-	// Observed returns the blocks of this node that a watch shows; false: it has not shown all yet.
-	Observed func() ([]*v1.IPBlock, bool)
-	// Foreign returns another node's block that a watch shows, or nil.
-	Foreign func(name string) *v1.IPBlock
 	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It
 	// reports whether these pods are isolated durably. Until then the keeper stores the block, so that a restarted
 	// keeper calls Taken too. Optional.
 	Taken func(b netaddr.Block, by string) (isolated bool)
-	// Known are the blocks that an earlier run stored: addresses are allocated from them before the API server answers.
-	Known []v1.IPBlock
-	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a
-	// restart without an API server must not allocate it. Nil: the node offers no addresses.
-	Keep func([]v1.IPBlock) error
+	Durable
 
 	Interval time.Duration // between steps, default 5 s
 	Now      func() time.Time
 	Log      *slog.Logger
 }
 
+// Durable are the blocks that outlive a restart.
+type Durable struct {
+	// Known are the blocks that an earlier run stored: addresses are allocated from them before the API server answers.
+	Known []v1.IPBlock
+	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a
+	// restart without an API server must not allocate it. Nil: the node offers no addresses.
+	Keep func([]v1.IPBlock) error
+}
+
 func (c Config) withDefaults() Config {
 	if c.Marks == nil {
 		c.Marks = DefaultMarks
-	}
-	if c.All == nil {
-		c.All = func() bool { return true }
 	}
 	if c.Taken == nil {
 		c.Taken = func(netaddr.Block, string) bool { return true }
@@ -127,9 +135,8 @@ type Keeper struct {
 // New makes a keeper that has the known blocks.
 func New(c Config) (*Keeper, error) {
 	c = c.withDefaults()
-	if c.Node == "" || c.Owner == nil || c.Store == nil || c.Local == nil || c.Pools == nil || c.Observed == nil ||
-		c.Foreign == nil {
-		return nil, errors.New("blocks: Node, Owner, Store, Local, Pools, Observed and Foreign are needed")
+	if c.Node == "" || c.Owner == nil || c.Store == nil || c.Local == nil || c.Watch == nil || c.Pools == nil {
+		return nil, errors.New("blocks: Node, Owner, Store, Local, Watch and Pools are needed")
 	}
 	h := fnv.New64a()
 	h.Write([]byte(c.Node))
@@ -180,7 +187,7 @@ func (k *Keeper) Step(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	observed, complete := k.config.Observed()
+	observed, complete := k.config.Watch.Blocks()
 	if !complete {
 		return nil
 	}
@@ -190,8 +197,7 @@ func (k *Keeper) Step(ctx context.Context) error {
 	}
 	err = k.ownership.takeOver(ctx, observed)
 	k.ledger.count()
-	all := k.config.All()
-	pools := k.config.Pools() // in this order: a complete list stays complete
+	pools, all := k.config.Pools()
 	for _, p := range pools {
 		err = errors.Join(err, k.level(ctx, p), k.lender.lend(ctx, p, k.levelOf(p), k.marks().Low))
 		err = errors.Join(err, k.ledger.loans.repay(ctx, p, k.levelOf(p), k.marks()))

@@ -92,7 +92,7 @@ func (k *Keeper) TryClaim(ctx context.Context, s *Static) (claimed bool, err err
 	if err != nil || !s.Pool.Has(block) {
 		return false, fmt.Errorf("address %s is in no block of %s", s.Address, s.Pool)
 	}
-	if _, complete := k.config.Observed(); !complete || k.config.Owner() == "" {
+	if _, complete := k.config.Watch.Blocks(); !complete || k.config.Owner() == "" {
 		return false, fmt.Errorf("claim address %s: the API server has not shown this node's blocks and its Node yet",
 			s.Address)
 	}

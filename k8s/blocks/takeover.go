@@ -34,7 +34,7 @@ func (o *ownership) takeOver(ctx context.Context, observed []*v1.IPBlock) error 
 		}
 	}
 	for _, l := range o.loans.sorted() {
-		if !l.leaving && (l.closed || l.taken || !o.loans.isLent(o.config.Foreign(l.name), l)) {
+		if !l.leaving && (l.closed || l.taken || !o.loans.isLent(o.config.Watch.ForeignBlock(l.name), l)) {
 			errs = append(errs, o.confirmLoan(ctx, l))
 		}
 	}

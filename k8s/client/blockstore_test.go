@@ -34,13 +34,12 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 		c := l.Known(func(c *nodeview.Config) { c.Node = name })
 		n := &blockstest.Node{Name: name, Judge: judge}
 		k, err := blocks.New(blocks.Config{
-			Node:     name,
-			Owner:    func() string { return c.View().Node.UID },
-			Store:    l.Client().BlockStore(),
-			Local:    n,
-			Observed: c.Blocks,
-			Foreign:  c.ForeignBlock,
-			Pools:    func() []blocks.PoolCIDR { v := c.View(); return v.ClaimedFrom() },
+			Node:  name,
+			Owner: func() string { return c.View().Node.UID },
+			Store: l.Client().BlockStore(),
+			Local: n,
+			Watch: c,
+			Pools: func() ([]blocks.PoolCIDR, bool) { v := c.View(); return v.ClaimedFrom(), true },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -15,22 +15,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/internal/retry"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
-	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/endpoints"
 	"github.com/weftnet/weft/k8s/informer"
@@ -73,11 +66,12 @@ type Config struct {
 
 // Controller is one replica of the controller.
 type Controller struct {
-	config    Config
-	overview  *overview
-	collector blocks.Collector
-	election  election
-	lastCheck atomic.Pointer[time.Time] // last check of the lease
+	config     Config
+	overview   *overview
+	reconciler *reconciler
+	collection *collection
+	election   election
+	lastCheck  atomic.Pointer[time.Time] // last check of the lease
 }
 
 // New returns a replica. It sends no request before Run.
@@ -93,14 +87,8 @@ func New(c Config) (*Controller, error) {
 	}
 	c.Collect = cmp.Or(c.Collect, collectEvery)
 	w := &Controller{config: c, overview: newOverview(c.Client, c.Untaint, c.Log)}
-	w.collector = blocks.Collector{
-		Store:   c.Client.BlockStore(),
-		Pools:   w.claimSources,
-		NodeUID: w.nodeUID,
-		Grace:   c.Grace,
-		Now:     time.Now,
-		Log:     c.Log,
-	}
+	w.reconciler = newReconciler(&w.config, w.overview)
+	w.collection = newCollection(&w.config, w.overview)
 	w.election = election{
 		leases: c.Client.Leases(c.Namespace), name: leaseName, me: c.Identity, log: c.Log, checked: w.leaseChecked,
 	}
@@ -123,12 +111,12 @@ func (c *Controller) lead(ctx context.Context) error {
 	c.config.Observer.Leads(true)
 	defer c.config.Observer.Leads(false)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.keepStatus(ctx) })
-	group.Go(func() error { return c.keepCollecting(ctx) })
+	group.Go(func() error { return c.reconciler.run(ctx) })
+	group.Go(func() error { return c.collection.run(ctx) })
 	// The watches of these are for the leader only.
 	if c.config.ServiceEndpoints {
 		keeper := endpoints.NewKeeper(c.config.Client, c.config.Log)
-		keeper.Observe = c.observeEndpoints
+		keeper.Observe = observation{c.config.Observer}.keptEndpoints
 		group.Go(func() error { return keeper.Run(ctx) })
 	}
 	if c.config.PersistentIPs {
@@ -138,125 +126,6 @@ func (c *Controller) lead(ctx context.Context) error {
 		group.Go(func() error { return newPolicyReporter(c.config.Client, c.config.Log).Run(ctx) })
 	}
 	return group.Wait()
-}
-
-// keepStatus reconciles at the start, after each change, and with backoff after an error.
-func (c *Controller) keepStatus(ctx context.Context) error {
-	pauses := retry.Pauses(shortestPause, longestPause)
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-next.C:
-		case <-c.overview.changed:
-		}
-		rest := pause
-		again := resyncEvery
-		switch err := c.reconcile(ctx); {
-		case errors.Is(err, errNotSynced):
-			rest = shortestPause
-			again = 0
-		case err != nil && ctx.Err() == nil:
-			rest = pauses.NextBackOff()
-			again = 0
-			c.config.Log.Warn("status not written, retrying", "after", rest, "err", err)
-		default:
-			pauses.Reset()
-		}
-		if err := retry.Pause(ctx, rest); err != nil {
-			return err
-		}
-		next.Reset(again)
-	}
-}
-
-var errNotSynced = errors.New("the API server has not shown all objects yet")
-
-// reconcile writes each status that differs, and removes taints. It continues after a failed write.
-func (c *Controller) reconcile(ctx context.Context) error {
-	if len(c.overview.Missing()) > 0 {
-		return errNotSynced
-	}
-	return errors.Join(
-		c.observed("CustomNetwork", func() error { return c.reconcileNetworks(ctx) }),
-		c.observed("IPPool", func() error { return c.reconcilePools(ctx) }),
-		c.observed("ExternalInterface", func() error { return c.reconcileExternals(ctx) }),
-		c.observed("Node", func() error { return c.reconcileTaints(ctx) }),
-	)
-}
-
-func (c *Controller) reconcileNetworks(ctx context.Context) error {
-	networks := c.overview.networks.All()
-	nodes := c.overview.nodes.All()
-	var errs []error
-	for _, n := range networks {
-		errs = append(errs, c.keepInUse(ctx, n, nodes))
-	}
-	for _, n := range networks {
-		if n.Spec.VNI == nil && n.Status.VNI == 0 {
-			errs = append(errs, c.assignMissingVNIs(ctx))
-			break
-		}
-	}
-	assigned := 0
-	for _, n := range networks {
-		if n.Spec.VNI == nil && n.Status.VNI != 0 {
-			assigned++
-		}
-		set := func(o *v1.CustomNetwork) { o.Status = networkStatus(n, networks, nodes) }
-		errs = append(errs, writeStatus(ctx, n, set, c.config.Client.Networks().UpdateStatus))
-	}
-	c.config.Observer.VNIs(assigned)
-	return errors.Join(errs...)
-}
-
-func (c *Controller) reconcilePools(ctx context.Context) error {
-	pools := c.overview.pools.All()
-	claimed := c.overview.blocks.All()
-	var errs []error
-	for _, p := range pools {
-		set := func(o *v1.IPPool) { o.Status = poolStatus(p, pools, claimed) }
-		errs = append(errs, writeStatus(ctx, p, set, c.config.Client.Pools().UpdateStatus))
-	}
-	return errors.Join(errs...)
-}
-
-func (c *Controller) reconcileExternals(ctx context.Context) error {
-	nodes := c.overview.nodes.All()
-	var errs []error
-	for _, e := range c.overview.externals.All() {
-		set := func(o *v1.ExternalInterface) { o.Status = externalStatus(e, nodes) }
-		errs = append(errs, writeStatus(ctx, e, set, c.config.Client.Externals().UpdateStatus))
-	}
-	return errors.Join(errs...)
-}
-
-func (c *Controller) reconcileTaints(ctx context.Context) error {
-	var errs []error
-	for _, n := range c.overview.staleTaints() {
-		errs = append(errs, c.untaint(ctx, n))
-	}
-	return errors.Join(errs...)
-}
-
-// writeStatus writes the status that set puts into an object, if it differs. A conflict is no error: the watch shows
-// the other write, and the next reconciliation decides again.
-func writeStatus[T interface {
-	metav1.Object
-	DeepCopy() T
-}](ctx context.Context, o T, set func(T), update func(context.Context, T, metav1.UpdateOptions) (T, error)) error {
-	next := o.DeepCopy()
-	set(next)
-	if equality.Semantic.DeepEqual(o, next) {
-		return nil
-	}
-	_, err := client.Bounded(ctx, update, next, metav1.UpdateOptions{})
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("write the status of %s %s: %w", reflect.TypeFor[T]().Elem().Name(), o.GetName(), err)
 }
 
 // overview has the objects that the controller reads. They are shared and must not be changed.

@@ -178,14 +178,14 @@ func TestConcurrentWritersAssignUniqueVNIsDespiteFailures(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for _, c := range writers {
-			wg.Go(func() { _ = c.reconcile(t.Context()) }) // the next one retries what fails
+			wg.Go(func() { _ = c.reconciler.reconcile(t.Context()) }) // the next one retries what fails
 		}
 		wg.Wait()
 		given = l.checkVNIs(names[:i+1], given)
 	}
 	l.Fail(nil)
 	l.eventually("all networks that are there have a VNI", func() bool {
-		if err := writers[0].reconcile(t.Context()); err != nil {
+		if err := writers[0].reconciler.reconcile(t.Context()); err != nil {
 			t.Log(err)
 		}
 		for _, name := range names {
@@ -204,12 +204,12 @@ func TestAWriterWithAStaleWatchAssignsUniqueVNIs(t *testing.T) {
 	stale, stop := l.watching("stale")
 	stop() // its watch shows blue without a VNI
 	fresh, _ := l.watching("fresh")
-	if err := fresh.reconcile(t.Context()); err != nil {
+	if err := fresh.reconciler.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := l.checkVNIs([]string{"blue"}, nil)
 	l.network("green", nil)
-	if err := stale.reconcile(t.Context()); err != nil {
+	if err := stale.reconciler.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if now := l.checkVNIs([]string{"blue", "green"}, before); now["green"] == 0 || now["blue"] == 0 {
@@ -221,14 +221,14 @@ func TestALostLedgerIsRestoredFromTheNetworks(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	c, _ := l.watching("a")
-	if err := c.reconcile(t.Context()); err != nil {
+	if err := c.reconciler.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := l.checkVNIs([]string{"blue"}, nil)
 	l.Remove("configmaps", namespace, ledgerName)
 	l.network("green", nil)
 	l.eventually("green is seen", func() bool { return len(c.overview.networks.All()) == 2 })
-	if err := c.reconcile(t.Context()); err != nil {
+	if err := c.reconciler.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.checkVNIs([]string{"blue", "green"}, before)
@@ -244,7 +244,7 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	l.Put(pools, &v1.IPPool{ObjectMeta: named("pods"), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/24"}})
 	c, _ := l.watching("a")
 	l.eventually("everything is written", func() bool {
-		if err := c.reconcile(t.Context()); err != nil {
+		if err := c.reconciler.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		seen := c.overview.networks.All()[0]
@@ -253,7 +253,7 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	})
 	asked := len(l.Requests())
 	for range 3 {
-		if err := c.reconcile(t.Context()); err != nil {
+		if err := c.reconciler.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -409,13 +409,13 @@ func TestALateWriteAssignsUniqueVNIs(t *testing.T) {
 		return http.StatusInternalServerError
 	})
 	stop := l.start("late", func(ctx context.Context) error {
-		_ = late.reconcile(ctx) // may fail
+		_ = late.reconciler.reconcile(ctx) // may fail
 		return nil
 	})
 	<-held
 	l.network("amber", nil) // before blue in the order of assignment
 	l.eventually("amber is seen", func() bool { return len(next.overview.networks.All()) == 2 })
-	if err := next.reconcile(t.Context()); err == nil {
+	if err := next.reconciler.reconcile(t.Context()); err == nil {
 		t.Error("the status of blue was written")
 	}
 	close(release)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -14,43 +15,49 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 )
 
-// keepInUse adds the finalizer to a network, and removes it when the network is being deleted and no pod uses it.
+// finalizer keeps networks that are being deleted while pods use them.
+type finalizer struct {
+	client *client.Client
+	log    *slog.Logger
+}
+
+// keep adds the finalizer to a network, and removes it when the network is being deleted and no pod uses it.
 // Without the finalizer another network could get the VNI while pods still send with it, and both would be one network.
-func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes []*v1.NodeNetwork) error {
+func (f *finalizer) keep(ctx context.Context, n *v1.CustomNetwork, nodes []*v1.NodeNetwork) error {
 	has := slices.Contains(n.Finalizers, v1.FinalizerInUse)
 	deleting := n.DeletionTimestamp != nil
 	switch {
 	case has != deleting || deleting && usageOf(n, nodes) != "":
 		return nil
 	case deleting:
-		unused, err := c.isUnused(ctx, n)
+		unused, err := f.isUnused(ctx, n)
 		if err != nil || !unused {
 			return err
 		}
 	}
 	next := n.DeepCopy()
 	if deleting {
-		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == v1.FinalizerInUse })
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(s string) bool { return s == v1.FinalizerInUse })
 	} else {
 		next.Finalizers = append(next.Finalizers, v1.FinalizerInUse)
 	}
-	_, err := client.Bounded(ctx, c.config.Client.Networks().Update, next, metav1.UpdateOptions{})
+	_, err := client.Bounded(ctx, f.client.Networks().Update, next, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the watch shows the change, and the next reconciliation decides again
 	case err != nil:
 		return fmt.Errorf("write the finalizer of network %s: %w", n.Name, err)
 	case deleting:
-		c.config.Log.Info("network is unused and its finalizer removed", "network", n.Name)
+		f.log.Info("network is unused and its finalizer removed", "network", n.Name)
 	}
 	return nil
 }
 
 // isUnused reads the NodeNetworks from the API server: the watch may not show a node yet that has just joined.
-func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, error) {
+func (f *finalizer) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	list, err := c.config.Client.NodeNetworks().List(ctx, metav1.ListOptions{})
+	list, err := f.client.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("list NodeNetworks: %w", err)
 	}

@@ -22,32 +22,39 @@ type observer interface {
 // unobserved is the observer of a controller without one.
 type unobserved struct{}
 
-func (unobserved) Leads(bool)                              {}
-func (unobserved) Reconciled(string, time.Duration, error) {}
-func (unobserved) Freed(int, int)                          {}
-func (unobserved) VNIs(int)                                {}
-func (unobserved) Endpoints(int)                           {}
+func (unobserved) Leads(bool) {}
 
-// observed runs a reconciliation of a kind, and tells the observer.
-func (c *Controller) observed(kind string, reconcile func() error) error {
+func (unobserved) Reconciled(string, time.Duration, error) {}
+
+func (unobserved) Freed(int, int) {}
+
+func (unobserved) VNIs(int) {}
+
+func (unobserved) Endpoints(int) {}
+
+// observation tells an observer of the controller's work.
+type observation struct{ observer }
+
+// reconciled runs a reconciliation of a kind, and tells the observer.
+func (o observation) reconciled(kind string, reconcile func() error) error {
 	began := time.Now()
 	err := reconcile()
-	c.config.Observer.Reconciled(kind, time.Since(began), err)
+	o.Reconciled(kind, time.Since(began), err)
 	return err
 }
 
-func (c *Controller) observeEndpoints(took time.Duration, addresses int, err error) {
-	c.config.Observer.Reconciled("Service", took, err)
-	c.config.Observer.Endpoints(addresses)
+func (o observation) keptEndpoints(took time.Duration, addresses int, err error) {
+	o.Reconciled("Service", took, err)
+	o.Endpoints(addresses)
 }
 
-// observeFreed counts what a collection freed, from the names of blocks and loans.
-func (c *Controller) observeFreed(names []string) {
+// collected counts what a collection freed, from the names of blocks and loans.
+func (o observation) collected(names []string) {
 	blocks := 0
 	for _, name := range names {
 		if strings.HasPrefix(name, "block ") {
 			blocks++
 		}
 	}
-	c.config.Observer.Freed(blocks, len(names)-blocks)
+	o.Freed(blocks, len(names)-blocks)
 }

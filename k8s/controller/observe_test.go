@@ -53,10 +53,9 @@ func TestMetricsShowTheWorkOfTheLeader(t *testing.T) {
 }
 
 func TestFreedBlocksAndLoansAreCounted(t *testing.T) {
-	l := newLab(t)
 	measured := metrics.NewController("weft v1", slog.New(slog.DiscardHandler))
-	c := l.replica("a", func(c *Config) { c.Observer = measured })
-	c.observeFreed([]string{"block b1 of node n", "address 10.0.0.1 lent to node n", "address 10.0.0.2 lent to node n"})
+	o := observation{measured}
+	o.collected([]string{"block b1 of node n", "address 10.0.0.1 lent to node n", "address 10.0.0.2 lent to node n"})
 	for _, line := range []string{
 		`weft_controller_freed_total{what="block"} 1`, `weft_controller_freed_total{what="loan"} 2`,
 	} {
@@ -64,7 +63,7 @@ func TestFreedBlocksAndLoansAreCounted(t *testing.T) {
 			t.Errorf("%s is missing", line)
 		}
 	}
-	if err := c.observed("IPPool", func() error { return context.Canceled }); err != context.Canceled { //nolint:errorlint // the same error
+	if err := o.reconciled("IPPool", func() error { return context.Canceled }); err != context.Canceled { //nolint:errorlint // the same error
 		t.Error(err)
 	}
 }

@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,8 +44,23 @@ func servesPods(announced *v1.NodeNetwork, node types.UID) bool {
 		meta.IsStatusConditionTrue(announced.Status.Conditions, v1.ConditionReady)
 }
 
-// untaint removes the taint from a node, if the node has not changed.
-func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
+// taints removes the taint from nodes that serve pods.
+type taints struct {
+	client   *client.Client
+	overview *overview
+	log      *slog.Logger
+}
+
+func (t *taints) reconcile(ctx context.Context) error {
+	var errs []error
+	for _, n := range t.overview.staleTaints() {
+		errs = append(errs, t.remove(ctx, n))
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes the taint from a node, if the node has not changed.
+func (t *taints) remove(ctx context.Context, n *corev1.Node) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
 		"spec":     map[string]any{"taints": slices.DeleteFunc(slices.Clone(n.Spec.Taints), isNotReady)},
@@ -53,13 +70,13 @@ func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	_, err = c.config.Client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = t.client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the watch shows the change
 	case err != nil:
 		return fmt.Errorf("remove taint %s from node %s: %w", TaintNotReady, n.Name, err)
 	}
-	c.config.Log.Info("node serves pods, taint removed", "node", n.Name, "taint", TaintNotReady)
+	t.log.Info("node serves pods, taint removed", "node", n.Name, "taint", TaintNotReady)
 	return nil
 }

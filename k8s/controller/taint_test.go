@@ -31,7 +31,7 @@ func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) 
 // taints returns the taints of n1 after a reconciliation.
 func (l *lab) taints(c *Controller) (keys []string) {
 	l.t.Helper()
-	if err := c.reconcile(l.t.Context()); err != nil {
+	if err := c.reconciler.reconcile(l.t.Context()); err != nil {
 		l.t.Fatal(err)
 	}
 	var n corev1.Node
@@ -86,7 +86,7 @@ func TestATaintIsNotRemovedWhenTheNodeChangedMeanwhile(t *testing.T) {
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "theirs"})
 	l.Put("nodes", n)
 	c := l.replica("a", nil)
-	if err := c.untaint(t.Context(), &seen); err != nil {
+	if err := c.reconciler.taints.remove(t.Context(), &seen); err != nil {
 		t.Errorf("that is no fault, the watch shows it: %v", err)
 	}
 	if l.Object("nodes", "", "n1", &seen); len(seen.Spec.Taints) != 2 {
@@ -101,7 +101,7 @@ func TestNodesAreNotWatchedWithoutUntaint(t *testing.T) {
 		ObjectMeta: named("n1"),
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}},
 	})
-	if err := c.reconcile(t.Context()); err != nil {
+	if err := c.reconciler.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range l.Requests() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -68,25 +69,32 @@ func assignVNIs(previous vnis, networks []*v1.CustomNetwork) vnis {
 // ledgerName is the ConfigMap of the VNIs: its keys are VNIs, its values the networks' UIDs.
 const ledgerName = "weft-vnis"
 
-// assignMissingVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then
+// ledger assigns the VNIs of networks.
+type ledger struct {
+	client    *client.Client
+	namespace string
+	log       *slog.Logger
+}
+
+// assignMissing assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then
 // in the networks' status. The next reconciliation retries what fails.
-func (c *Controller) assignMissingVNIs(ctx context.Context) error {
+func (l *ledger) assignMissing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*client.RequestTimeout)
 	defer cancel()
-	ledger, previous, err := c.readLedger(ctx)
+	object, previous, err := l.read(ctx)
 	if err != nil {
 		return err
 	}
 	// This list is read after the ledger, and not from a watch, which may be older than another writer's assignment: a
 	// network that is missing here is deleted.
-	list, err := c.config.Client.Networks().List(ctx, metav1.ListOptions{})
+	list, err := l.client.Networks().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list CustomNetworks: %w", err)
 	}
 	networks := pointers(list.Items)
 	now := assignVNIs(previous, networks)
 	if !maps.Equal(now, previous) {
-		if err := c.writeLedger(ctx, ledger, now); err != nil {
+		if err := l.write(ctx, object, now); err != nil {
 			return err
 		}
 	}
@@ -96,59 +104,59 @@ func (c *Controller) assignMissingVNIs(ctx context.Context) error {
 	}
 	var errs []error
 	for _, n := range networks {
-		errs = append(errs, c.writeVNI(ctx, n, has[string(n.UID)]))
+		errs = append(errs, l.writeVNI(ctx, n, has[string(n.UID)]))
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Controller) writeVNI(ctx context.Context, n *v1.CustomNetwork, vni int32) error {
+func (l *ledger) writeVNI(ctx context.Context, n *v1.CustomNetwork, vni int32) error {
 	if n.Spec.VNI != nil || vni == 0 || n.Status.VNI == vni {
 		return nil
 	}
 	n.Status.VNI = vni
-	if _, err := c.config.Client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
+	if _, err := l.client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("assign VNI %d to network %s: %w", vni, n.Name, err)
 	}
-	c.config.Log.Info("VNI assigned", "network", n.Name, "vni", vni)
+	l.log.Info("VNI assigned", "network", n.Name, "vni", vni)
 	return nil
 }
 
-// readLedger returns the ledger's object, nil if it does not exist, and its content.
-func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, error) {
-	ledger, err := c.config.Client.ConfigMaps(c.config.Namespace).Get(ctx, ledgerName, metav1.GetOptions{})
+// read returns the ledger's object, nil if it does not exist, and its content.
+func (l *ledger) read(ctx context.Context) (*corev1.ConfigMap, vnis, error) {
+	object, err := l.client.ConfigMaps(l.namespace).Get(ctx, ledgerName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, vnis{}, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read ConfigMap %s: %w", ledgerName, err)
 	}
-	previous := make(vnis, len(ledger.Data))
-	for key, uid := range ledger.Data {
+	previous := make(vnis, len(object.Data))
+	for key, uid := range object.Data {
 		vni, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
 			return nil, nil, fmt.Errorf("ConfigMap %s: key %q is not a VNI: remove it", ledgerName, key)
 		}
 		previous[int32(vni)] = uid
 	}
-	return ledger, previous, nil
+	return object, previous, nil
 }
 
-// writeLedger replaces the content of the ledger if its version has not changed.
-func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now vnis) error {
-	store := c.config.Client.ConfigMaps(c.config.Namespace)
-	isNew := ledger == nil
+// write replaces the content of the ledger if its version has not changed.
+func (l *ledger) write(ctx context.Context, object *corev1.ConfigMap, now vnis) error {
+	store := l.client.ConfigMaps(l.namespace)
+	isNew := object == nil
 	if isNew {
-		ledger = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName}}
+		object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName}}
 	}
-	ledger.Data = make(map[string]string, len(now))
+	object.Data = make(map[string]string, len(now))
 	for vni, uid := range now {
-		ledger.Data[strconv.Itoa(int(vni))] = uid
+		object.Data[strconv.Itoa(int(vni))] = uid
 	}
 	var err error
 	if isNew {
-		_, err = store.Create(ctx, ledger, metav1.CreateOptions{})
+		_, err = store.Create(ctx, object, metav1.CreateOptions{})
 	} else {
-		_, err = store.Update(ctx, ledger, metav1.UpdateOptions{})
+		_, err = store.Update(ctx, object, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", ledgerName, err)

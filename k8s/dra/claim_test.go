@@ -80,11 +80,11 @@ func TestAClaimIsNotReleasedThatIsPreparedForAnotherPodMeanwhile(t *testing.T) {
 		}
 		return true, idle, nil
 	})
-	if n.collect(t.Context()); !slices.Contains(n.memifs.Claims(), id) {
+	if n.collector.collect(t.Context()); !slices.Contains(n.memifs.Claims(), id) {
 		t.Error("the claim of the other pod is released")
 	}
 	isNeeded = false
-	if n.collect(t.Context()); len(n.memifs.Claims()) > 0 {
+	if n.collector.collect(t.Context()); len(n.memifs.Claims()) > 0 {
 		t.Errorf("left %v", n.memifs.Claims())
 	}
 }
@@ -98,7 +98,7 @@ func TestNoClaimIsReleasedBecauseTheAPIServerFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, id := claimed(t)
 			n.failing("get", err)
-			if n.collect(t.Context()); !slices.Equal(n.memifs.Claims(), []pod.ClaimID{id}) {
+			if n.collector.collect(t.Context()); !slices.Equal(n.memifs.Claims(), []pod.ClaimID{id}) {
 				t.Errorf("left %v", n.memifs.Claims())
 			}
 		})

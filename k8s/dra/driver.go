@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -55,6 +56,11 @@ type Config struct {
 	Log        *slog.Logger
 }
 
+// directory is where the library has the driver's files and socket.
+func (c *Config) directory() string {
+	return filepath.Join(c.KubeletDir, "plugins", pod.ClaimDriver)
+}
+
 // Limits are the most that a claim can request of a memif.
 type Limits struct {
 	RingSize, BufferSize, Queues int
@@ -62,12 +68,14 @@ type Limits struct {
 
 // Driver serves kubelet.
 type Driver struct {
+	*health
+
 	config       Config
+	offer        offer
 	statuses     *statuses
-	health       *health
 	preparations preparations
 	metadata     metadata
-	successor    chan struct{} // filled when the library removes the metadata of a prepared claim
+	collector    collector
 }
 
 // New returns a driver that is idle before Run.
@@ -75,14 +83,18 @@ func New(c Config) *Driver {
 	c.KubeletDir = cmp.Or(c.KubeletDir, "/var/lib/kubelet")
 	c.CDIDir = cmp.Or(c.CDIDir, kubeletplugin.DefaultCDIDir)
 	c.Collect = cmp.Or(c.Collect, time.Minute)
-	return &Driver{
-		config:   c,
-		statuses: newStatuses(c.Client, c.Node, c.Log),
-		health:   newHealth(),
-		metadata: metadata{interfaces: make(map[string]pod.Interface), unwritten: make(map[requestOf]bool)},
-
-		successor: make(chan struct{}, 1),
+	d := &Driver{config: c, statuses: newStatuses(c.Client, c.Node, c.Log), health: newHealth()}
+	d.offer.config = &d.config
+	d.metadata = metadata{
+		config:     &d.config,
+		offer:      &d.offer,
+		interfaces: make(map[string]pod.Interface),
+		unwritten:  make(map[requestOf]bool),
 	}
+	d.collector = collector{
+		config: &d.config, preparations: &d.preparations, metadata: &d.metadata, successor: make(chan struct{}, 1),
+	}
+	return d
 }
 
 // Limits of the requests of the driver, a second and in a burst.
@@ -123,7 +135,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		helper, err := d.start(ctx)
 		if err == nil {
 			defer helper.Stop()
-			d.serve(helper)
+			d.metadata.serve(helper)
 			break
 		}
 		if ctx.Err() != nil {
@@ -134,13 +146,13 @@ func (d *Driver) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	d.collectUntil(ctx)
+	d.collector.run(ctx)
 	return nil
 }
 
 // start serves kubelet's sockets and publishes the devices.
 func (d *Driver) start(ctx context.Context) (*kubeletplugin.Helper, error) {
-	own := d.directory()
+	own := d.config.directory()
 	if err := privatedir.Make(own); err != nil {
 		return nil, fmt.Errorf("directory of the driver: %w", err)
 	}
@@ -158,12 +170,37 @@ func (d *Driver) start(ctx context.Context) (*kubeletplugin.Helper, error) {
 		opened.close()
 		return nil, fmt.Errorf("serve kubelet: %w", err)
 	}
-	if err := helper.PublishResources(ctx, d.resources()); err != nil {
+	if err := helper.PublishResources(ctx, d.offer.resources()); err != nil {
 		helper.Stop()
 		return nil, fmt.Errorf("publish devices: %w", err)
 	}
 	d.config.Log.Info("claims of memifs are served", "devices", len(d.config.Devices.Claimable()))
 	return helper, nil
+}
+
+// Observe takes an attachment that is complete and durable. It does not wait for the API server.
+func (d *Driver) Observe(a *pod.Attachment) {
+	claims := make(map[string]*pod.ClaimedDevice) // by allocation
+	for _, allocation := range d.config.Devices.Allocations() {
+		claims[allocation.ID] = allocation.Claim
+	}
+	interfaces := make(map[string]pod.Interface) // by allocation
+	found := make(map[pod.ClaimID][]*resourceapply.AllocatedDeviceStatusApplyConfiguration)
+	for _, i := range a.Interfaces {
+		if i.Memif == nil || claims[i.Memif.Allocation] == nil {
+			continue
+		}
+		claim := claims[i.Memif.Allocation]
+		interfaces[i.Memif.Allocation] = i
+		found[claim.ClaimID] = append(found[claim.ClaimID], d.statuses.of(claim, i, a))
+	}
+	d.metadata.connected(interfaces)
+	d.statuses.mu.Lock()
+	defer d.statuses.mu.Unlock()
+	for id, devices := range found {
+		d.statuses.wanted[id] = devices
+		d.statuses.keys.Add(id)
+	}
 }
 
 // plugin is the service that kubelet calls, by way of the helper, which reads the claims from the API server.
@@ -178,7 +215,7 @@ func (p *plugin) PrepareResourceClaims(
 ) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make(map[types.UID]kubeletplugin.PrepareResult)
 	for _, claim := range claims {
-		if p.isNeedless(ctx, idOf(claim)) {
+		if p.metadata.isNeedless(ctx, idOf(claim)) {
 			results[claim.UID] = kubeletplugin.PrepareResult{Err: errNotLost}
 			continue
 		}
@@ -204,7 +241,7 @@ func (p *plugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	}
 	var prepared []kubeletplugin.Device
 	for i := range allocations {
-		prepared = append(prepared, p.prepared(&allocations[i]))
+		prepared = append(prepared, p.metadata.prepared(&allocations[i]))
 	}
 	return prepared, nil
 }
@@ -222,8 +259,8 @@ func (p *plugin) UnprepareResourceClaims(
 			continue
 		}
 		p.preparations.forget(id.UID)
-		p.released()
-		p.succeeded(id)
+		p.metadata.released()
+		p.collector.succeeded(id)
 	}
 	return results, nil
 }

@@ -503,7 +503,7 @@ func TestDevicesAreOfferedWithTheirAttributes(t *testing.T) {
 // devices.
 func TestDevicesHaveTheNUMANodeOfTheDataplane(t *testing.T) {
 	n := newNode(t)
-	attributes := n.device("memif-100").Attributes
+	attributes := n.offer.device("memif-100").Attributes
 	for _, name := range []resourceapi.QualifiedName{"resource.kubernetes.io/numaNode", "dra.net/numaNode"} {
 		if a, is := attributes[name]; is {
 			t.Errorf("without a NUMA node: %s %+v", name, a)
@@ -511,7 +511,7 @@ func TestDevicesHaveTheNUMANodeOfTheDataplane(t *testing.T) {
 	}
 	node := 1
 	n.config.NUMANode = &node
-	attributes = n.device("memif-100").Attributes
+	attributes = n.offer.device("memif-100").Attributes
 	for _, name := range []resourceapi.QualifiedName{"resource.kubernetes.io/numaNode", "dra.net/numaNode"} {
 		if a := attributes[name]; a.IntValue == nil || *a.IntValue != 1 {
 			t.Errorf("%s %+v", name, a)

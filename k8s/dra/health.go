@@ -19,8 +19,7 @@ func newHealth() *health { return &health{changed: make(chan struct{})} }
 
 // SetHealthy reports to kubelet whether the devices work: the dataplane must be reachable for that. The devices start
 // unhealthy.
-func (d *Driver) SetHealthy(healthy bool) {
-	h := d.health
+func (h *health) SetHealthy(healthy bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.healthy == healthy {

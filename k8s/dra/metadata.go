@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -49,6 +48,9 @@ const (
 // each request of a claim when kubelet prepares it, and deletes them when kubelet releases it. The interfaces of the
 // devices are known after the ADD.
 type metadata struct {
+	config *Config
+	offer  *offer
+
 	// writing is held while update writes files, and while files are read: the library does not replace them at once,
 	// so a file that is being written looks lost. The event loop waits for it: a goroutine that waits for the loop must
 	// not hold it.
@@ -79,58 +81,58 @@ func (m *metadata) isUnwritten(a *pod.Allocation) bool {
 }
 
 // prepared returns the device of an allocation as the library has it.
-func (d *Driver) prepared(a *pod.Allocation) kubeletplugin.Device {
+func (m *metadata) prepared(a *pod.Allocation) kubeletplugin.Device {
 	return kubeletplugin.Device{
 		Requests:     []string{a.Claim.Request},
-		PoolName:     d.config.Node,
+		PoolName:     m.config.Node,
 		DeviceName:   a.Claim.Device,
-		CDIDeviceIDs: []string{d.config.CDIDevice(a)},
-		Metadata:     d.metadataOf(a),
+		CDIDeviceIDs: []string{m.config.CDIDevice(a)},
+		Metadata:     m.of(a),
 	}
 }
 
-// metadataOf returns the attributes of a device's ResourceSlice, where a container has its files, and, after the ADD,
+// of returns the attributes of a device's ResourceSlice, where a container has its files, and, after the ADD,
 // its interface.
-func (d *Driver) metadataOf(a *pod.Allocation) *kubeletplugin.DeviceMetadata {
+func (m *metadata) of(a *pod.Allocation) *kubeletplugin.DeviceMetadata {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	number := func(n int) resourceapi.DeviceAttribute {
 		return resourceapi.DeviceAttribute{IntValue: ptr.To(int64(n))}
 	}
-	m := &kubeletplugin.DeviceMetadata{Attributes: make(map[string]resourceapi.DeviceAttribute)}
-	for name, value := range d.device(a.Claim.Device).Attributes {
-		m.Attributes[string(name)] = value
+	device := &kubeletplugin.DeviceMetadata{Attributes: make(map[string]resourceapi.DeviceAttribute)}
+	for name, value := range m.offer.device(a.Claim.Device).Attributes {
+		device.Attributes[string(name)] = value
 	}
-	directory := d.config.Mount(a)
-	m.Attributes[attributeSocket] = text(directory + "/memif.sock")
-	m.Attributes[attributeSecret] = text(directory + "/secret")
-	m.Attributes[attributeInterface] = text(directory + "/interfaces.json")
-	d.metadata.mu.Lock()
-	defer d.metadata.mu.Unlock()
-	i, connected := d.metadata.interfaces[a.ID]
+	directory := m.config.Mount(a)
+	device.Attributes[attributeSocket] = text(directory + "/memif.sock")
+	device.Attributes[attributeSecret] = text(directory + "/secret")
+	device.Attributes[attributeInterface] = text(directory + "/interfaces.json")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, connected := m.interfaces[a.ID]
 	if !connected {
-		return m
+		return device
 	}
-	m.NetworkData = networkData(i)
+	device.NetworkData = networkData(i)
 	for name, value := range map[string]int{
 		attributeID: int(i.Memif.ID), attributeMTU: i.MTU, attributeRingSize: i.Memif.RingSize,
 		attributeBuffers:  i.Memif.BufferSize,
 		attributeRxQueues: i.Memif.RxQueues, attributeTxQueues: i.Memif.TxQueues,
 	} {
-		m.Attributes[name] = number(value)
+		device.Attributes[name] = number(value)
 	}
-	m.Attributes[attributeMode] = text(i.Memif.Mode)
-	m.Attributes[attributeNetwork] = text(i.Network)
+	device.Attributes[attributeMode] = text(i.Memif.Mode)
+	device.Attributes[attributeNetwork] = text(i.Network)
 	if i.Network == "" {
-		m.Attributes[attributeNetwork] = text(pod.DefaultNetwork)
+		device.Attributes[attributeNetwork] = text(pod.DefaultNetwork)
 	}
 	switch i.Memif.Role {
 	case pod.RoleClient:
-		m.Attributes[attributeSocket] = text(directory + "/" + path.Base(i.Memif.DirectSocket()))
+		device.Attributes[attributeSocket] = text(directory + "/" + path.Base(i.Memif.DirectSocket()))
 	case pod.RoleServer:
-		m.Attributes[attributeRole] = text(i.Memif.Role)
-		m.Attributes[attributeSocket] = text(i.ServerSocket())
+		device.Attributes[attributeRole] = text(i.Memif.Role)
+		device.Attributes[attributeSocket] = text(i.ServerSocket())
 	}
-	return m
+	return device
 }
 
 // networkData describes an interface in the status of a claim and in its metadata.
@@ -144,24 +146,24 @@ func networkData(i pod.Interface) *resourceapi.NetworkDeviceData {
 
 // connected adds the interfaces of an attachment, by allocation, to the metadata, before the ADD returns: the
 // containers start afterwards.
-func (d *Driver) connected(interfaces map[string]pod.Interface) {
+func (m *metadata) connected(interfaces map[string]pod.Interface) {
 	if len(interfaces) == 0 {
 		return
 	}
-	d.metadata.mu.Lock()
+	m.mu.Lock()
 	for allocation, i := range interfaces {
-		d.metadata.interfaces[allocation] = i
+		m.interfaces[allocation] = i
 	}
-	d.metadata.mu.Unlock()
-	d.update(func(a *pod.Allocation) bool { _, is := interfaces[a.ID]; return is })
+	m.mu.Unlock()
+	m.update(func(a *pod.Allocation) bool { _, is := interfaces[a.ID]; return is })
 }
 
 // serve starts to write metadata, with the interfaces from before.
-func (d *Driver) serve(helper *kubeletplugin.Helper) {
-	d.metadata.mu.Lock()
-	d.metadata.helper = helper
-	d.metadata.mu.Unlock()
-	d.update(d.isConnected)
+func (m *metadata) serve(helper *kubeletplugin.Helper) {
+	m.mu.Lock()
+	m.helper = helper
+	m.mu.Unlock()
+	m.update(m.isConnected)
 }
 
 // requestOf is a request of a claim, without the chosen alternative: it has one file.
@@ -172,23 +174,23 @@ type requestOf struct {
 
 // update writes the metadata of the requests with one of the chosen allocations. All devices of a request are in one
 // file.
-func (d *Driver) update(isChosen func(*pod.Allocation) bool) {
-	d.metadata.writing.Lock()
-	defer d.metadata.writing.Unlock()
-	d.metadata.mu.Lock()
-	helper := d.metadata.helper
-	d.metadata.mu.Unlock()
+func (m *metadata) update(isChosen func(*pod.Allocation) bool) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.mu.Lock()
+	helper := m.helper
+	m.mu.Unlock()
 	if helper == nil {
 		return
 	}
 	devices := make(map[requestOf][]kubeletplugin.Device)
 	chosen := make(map[requestOf]bool)
-	for _, a := range d.config.Devices.Allocations() {
+	for _, a := range m.config.Devices.Allocations() {
 		if a.Claim == nil {
 			continue
 		}
 		of := requestOf{a.Claim.ClaimID, a.Claim.Request}
-		devices[of] = append(devices[of], d.prepared(&a))
+		devices[of] = append(devices[of], m.prepared(&a))
 		chosen[of] = chosen[of] || isChosen(&a)
 	}
 	for of := range chosen {
@@ -198,22 +200,17 @@ func (d *Driver) update(isChosen func(*pod.Allocation) bool) {
 		err := helper.UpdateRequestMetadata(context.Background(), of.Namespace, of.Name, types.UID(of.UID), of.request,
 			devices[of])
 		if err != nil {
-			d.config.Log.Warn("metadata of a claim not written, retrying", "claim", of.String(), "err", err)
+			m.config.Log.Warn("metadata of a claim not written, retrying", "claim", of.String(), "err", err)
 		}
-		d.metadata.note(of, err)
+		m.note(of, err)
 	}
 }
 
-// directory is where the library has the driver's files and socket.
-func (d *Driver) directory() string {
-	return filepath.Join(d.config.KubeletDir, "plugins", pod.ClaimDriver)
-}
-
-// metadataFiles returns the paths of the library's files for a claim: the directory of its metadata, and the beginning
+// files returns the paths of the library's files for a claim: the directory of its metadata, and the beginning
 // of its CDI files.
-func (d *Driver) metadataFiles(id pod.ClaimID) (directory, cdi string) {
-	return filepath.Join(d.directory(), "dra-device-metadata", id.Namespace+"_"+id.Name), filepath.Join(d.config.CDIDir,
-		pod.ClaimDriver+"_metadata_"+id.UID+"_")
+func (m *metadata) files(id pod.ClaimID) (directory, cdi string) {
+	directory = filepath.Join(m.config.directory(), "dra-device-metadata", id.Namespace+"_"+id.Name)
+	return directory, filepath.Join(m.config.CDIDir, pod.ClaimDriver+"_metadata_"+id.UID+"_")
 }
 
 // ownRequest marks the requests of the driver itself among the requests of kubelet.
@@ -224,40 +221,22 @@ var errNotLost = errors.New("its metadata is complete")
 
 // isNeedless reports whether a request comes from the driver itself, and the claim has all its files: kubelet prepared
 // it meanwhile. The library writes the files of one request after the other, so none is being written now.
-func (d *Driver) isNeedless(ctx context.Context, claim pod.ClaimID) bool {
+func (m *metadata) isNeedless(ctx context.Context, claim pod.ClaimID) bool {
 	isOwn := len(grpcmetadata.ValueFromIncomingContext(ctx, ownRequest)) > 0
-	return isOwn && !d.lostClaims()[claim]
-}
-
-// removalTime is what the library needs to remove metadata after a claim was released.
-const removalTime = time.Second
-
-// succeeded lets the metadata of a prepared claim be restored soon, if a released claim had the same name: the library
-// has one directory for a name, and removes it when kubelet releases the first claim late.
-func (d *Driver) succeeded(released pod.ClaimID) {
-	for _, id := range d.config.Devices.Claims() {
-		if id.Namespace != released.Namespace || id.Name != released.Name {
-			continue
-		}
-		select {
-		case d.successor <- struct{}{}:
-		default: // it is restored already
-		}
-		return
-	}
+	return isOwn && !m.lostClaims()[claim]
 }
 
 // lostClaims returns the prepared claims that lack metadata.
-func (d *Driver) lostClaims() map[pod.ClaimID]bool {
-	d.metadata.writing.Lock()
-	defer d.metadata.writing.Unlock()
+func (m *metadata) lostClaims() map[pod.ClaimID]bool {
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	lost := make(map[pod.ClaimID]bool)
-	for _, a := range d.config.Devices.Allocations() {
+	for _, a := range m.config.Devices.Allocations() {
 		if a.Claim == nil {
 			continue
 		}
 		request := resourceclaim.BaseRequestRef(a.Claim.Request)
-		directory, cdi := d.metadataFiles(a.Claim.ClaimID)
+		directory, cdi := m.files(a.Claim.ClaimID)
 		for _, file := range []string{filepath.Join(directory, request, "metadata.json"), cdi + request + ".json"} {
 			if isLost(file) {
 				lost[a.Claim.ClaimID] = true
@@ -270,22 +249,22 @@ func (d *Driver) lostClaims() map[pod.ClaimID]bool {
 // restore recreates lost metadata of prepared claims: a container that restarts needs them. Only the library's answer
 // to kubelet makes them, so the driver repeats kubelet's request. An ADD may connect the devices meanwhile, so their
 // interfaces are added afterwards. It also writes again what an ADD could not write.
-func (d *Driver) restore(ctx context.Context) {
-	for id := range d.lostClaims() {
-		if err := d.prepareAgain(ctx, id); err != nil && ctx.Err() == nil {
-			d.config.Log.Warn("lost metadata of a claim not recreated, retrying", "claim", id.String(), "err", err)
+func (m *metadata) restore(ctx context.Context) {
+	for id := range m.lostClaims() {
+		if err := m.prepareAgain(ctx, id); err != nil && ctx.Err() == nil {
+			m.config.Log.Warn("lost metadata of a claim not recreated, retrying", "claim", id.String(), "err", err)
 			continue
 		}
-		d.update(func(a *pod.Allocation) bool { return a.Claim.ClaimID == id && d.isConnected(a) })
+		m.update(func(a *pod.Allocation) bool { return a.Claim.ClaimID == id && m.isConnected(a) })
 	}
-	d.update(d.metadata.isUnwritten)
+	m.update(m.isUnwritten)
 }
 
 // isConnected reports whether the interface of an allocation is known.
-func (d *Driver) isConnected(a *pod.Allocation) bool {
-	d.metadata.mu.Lock()
-	defer d.metadata.mu.Unlock()
-	_, is := d.metadata.interfaces[a.ID]
+func (m *metadata) isConnected(a *pod.Allocation) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, is := m.interfaces[a.ID]
 	return is
 }
 
@@ -306,8 +285,8 @@ func isLost(file string) bool {
 }
 
 // prepareAgain is a request of kubelet.
-func (d *Driver) prepareAgain(ctx context.Context, id pod.ClaimID) error {
-	conn, err := grpc.NewClient("unix://"+filepath.Join(d.directory(), "dra.sock"),
+func (m *metadata) prepareAgain(ctx context.Context, id pod.ClaimID) error {
+	conn, err := grpc.NewClient("unix://"+filepath.Join(m.config.directory(), "dra.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -328,44 +307,44 @@ func (d *Driver) prepareAgain(ctx context.Context, id pod.ClaimID) error {
 }
 
 // released forgets the interfaces of released allocations, and their files.
-func (d *Driver) released() {
+func (m *metadata) released() {
 	left := make(map[string]bool)
 	requests := make(map[requestOf]bool)
-	for _, a := range d.config.Devices.Allocations() {
+	for _, a := range m.config.Devices.Allocations() {
 		left[a.ID] = true
 		if a.Claim != nil {
 			requests[requestOf{a.Claim.ClaimID, a.Claim.Request}] = true
 		}
 	}
-	d.metadata.mu.Lock()
-	defer d.metadata.mu.Unlock()
-	for allocation := range d.metadata.interfaces {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for allocation := range m.interfaces {
 		if !left[allocation] {
-			delete(d.metadata.interfaces, allocation)
+			delete(m.interfaces, allocation)
 		}
 	}
-	maps.DeleteFunc(d.metadata.unwritten, func(of requestOf, _ bool) bool { return !requests[of] })
+	maps.DeleteFunc(m.unwritten, func(of requestOf, _ bool) bool { return !requests[of] })
 }
 
-// removeMetadata deletes the library's files for a claim that was released without kubelet. Another claim may have its
+// remove deletes the library's files for a claim that was released without kubelet. Another claim may have its
 // name.
-func (d *Driver) removeMetadata(id pod.ClaimID) error {
-	d.released()
+func (m *metadata) remove(id pod.ClaimID) error {
+	m.released()
 	if strings.ContainsRune(id.Namespace+id.Name, '/') {
 		return fmt.Errorf("claim %q has a name that is no file name", id)
 	}
-	directory, cdi := d.metadataFiles(id)
-	entries, err := os.ReadDir(d.config.CDIDir)
+	directory, cdi := m.files(id)
+	entries, err := os.ReadDir(m.config.CDIDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("CDI files of the metadata of claim %s: %w", id, err)
 	}
 	var errs []error
 	for _, e := range entries {
-		if file := filepath.Join(d.config.CDIDir, e.Name()); strings.HasPrefix(file, cdi) {
+		if file := filepath.Join(m.config.CDIDir, e.Name()); strings.HasPrefix(file, cdi) {
 			errs = append(errs, os.Remove(file))
 		}
 	}
-	for _, other := range d.config.Devices.Claims() {
+	for _, other := range m.config.Devices.Claims() {
 		if other.String() == id.String() {
 			return errors.Join(errs...)
 		}

@@ -188,7 +188,7 @@ func TestMetadataOfADirectMemifHaveItsOwnSocket(t *testing.T) {
 		i.Memif.ID = 7
 		i.Memif.SocketPath = "/run/weft/memif/c/memif.sock"
 		n.metadata.interfaces = map[string]pod.Interface{"c": i}
-		m := n.metadataOf(a)
+		m := n.metadata.of(a)
 		if got := *m.Attributes["socket"].StringValue + " " + *m.Attributes["role"].StringValue; got != want {
 			t.Errorf("role %q: %s, want %s", role, got, want)
 		}
@@ -280,7 +280,7 @@ func TestMetadataOutlivesTheLateReleaseOfAPredecessor(t *testing.T) {
 	}
 	n.run(t)
 	eventually(t, "metadata that are restored at the start, and not again for an hour", func() bool {
-		return len(n.lostClaims()) == 0
+		return len(n.metadata.lostClaims()) == 0
 	})
 	kubelet := drapb.NewDRAPluginClient(n.kubelet(t))
 	prepare := func(uid string) {
@@ -308,10 +308,10 @@ func TestMetadataOutlivesTheLateReleaseOfAPredecessor(t *testing.T) {
 	if err != nil || released.GetClaims()["uid-c"].GetError() != "" {
 		t.Fatalf("%v, %v", released, err)
 	}
-	if lost := n.lostClaims(); !lost[pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-d"}] {
+	if lost := n.metadata.lostClaims(); !lost[pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-d"}] {
 		t.Fatal("the library keeps the files of the second claim: the driver need not restore them")
 	}
-	eventually(t, "metadata of the second claim", func() bool { return len(n.lostClaims()) == 0 })
+	eventually(t, "metadata of the second claim", func() bool { return len(n.metadata.lostClaims()) == 0 })
 }
 
 // The file cannot be written when the ADD connects the device. It is whole, so it is not lost, and lacks the interface.
@@ -322,7 +322,7 @@ func TestMetadataThatAnADDCannotWriteIsWrittenLater(t *testing.T) {
 		prepareOf("c")); err != nil || reply.GetClaims()["uid-c"].GetError() != "" {
 		t.Fatalf("%v, %v", reply, err)
 	}
-	directory, _ := n.metadataFiles(pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-c"})
+	directory, _ := n.metadata.files(pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-c"})
 	file := filepath.Join(directory, "m", "metadata.json")
 	other := filepath.Join(n.dir, "other")
 	if err := os.Mkdir(other, 0o700); err != nil {
@@ -365,7 +365,7 @@ func TestMetadataThatIsBeingWrittenIsNotLost(t *testing.T) {
 		if calls.Add(1) > 1 {
 			return
 		}
-		restored.Go(func() { n.restore(t.Context()) })
+		restored.Go(func() { n.metadata.restore(t.Context()) })
 		select {
 		case <-asked: // the driver's own request waits for this one
 		case <-time.After(time.Minute):
@@ -414,7 +414,7 @@ func TestAnADDDoesNotWaitForLostMetadata(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(n.dir, "plugins", pod.ClaimDriver, "dra-device-metadata")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the files are recreated", func() bool { return calls.Load() >= 2 && len(n.lostClaims()) == 0 })
+	eventually(t, "the files are recreated", func() bool { return calls.Load() >= 2 && len(n.metadata.lostClaims()) == 0 })
 	eventually(t, "metadata with the interface", func() bool {
 		n.metadata.writing.Lock()
 		defer n.metadata.writing.Unlock()
@@ -437,7 +437,7 @@ func TestCollectedClaimLeavesNoMetadata(t *testing.T) {
 	old := pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-old"}
 	gone := pod.ClaimID{Namespace: "shop", Name: "gone", UID: "uid-gone"}
 	for _, id := range []pod.ClaimID{old, gone} {
-		directory, _ := n.metadataFiles(id)
+		directory, _ := n.metadata.files(id)
 		if err := os.MkdirAll(directory+"/m", 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -451,8 +451,8 @@ func TestCollectedClaimLeavesNoMetadata(t *testing.T) {
 		claimedIn(t, n, "c")); err != nil {
 		t.Fatal(err)
 	}
-	n.collect(t.Context())
-	kept, _ := n.metadataFiles(old)
+	n.collector.collect(t.Context())
+	kept, _ := n.metadata.files(old)
 	want := []string{
 		n.config.CDIDir + "/foreign.json", n.config.CDIDir + "/memif.contivpp.io_metadata_uid-c_m.json", kept,
 		kept + "/m",
@@ -460,7 +460,7 @@ func TestCollectedClaimLeavesNoMetadata(t *testing.T) {
 	if left := n.metadataFilesLeft(t); !slices.Equal(left, want) {
 		t.Errorf("left %q, want %q", left, want)
 	}
-	if err := n.removeMetadata(pod.ClaimID{Namespace: "x/../../..", Name: "x", UID: "u"}); err == nil {
+	if err := n.metadata.remove(pod.ClaimID{Namespace: "x/../../..", Name: "x", UID: "u"}); err == nil {
 		t.Error("a namespace that leads out of the directory is accepted")
 	}
 }

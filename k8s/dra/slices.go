@@ -36,11 +36,14 @@ const (
 	attributeNUMANet = "dra.net/numaNode"
 )
 
+// offer are the devices that the driver offers to the scheduler.
+type offer struct{ config *Config }
+
 // resources returns the devices as ResourceSlices: one pool, which has the name of the node.
-func (d *Driver) resources() resourceslice.DriverResources {
+func (o *offer) resources() resourceslice.DriverResources {
 	var all []resourceapi.Device
-	for _, id := range d.config.Devices.Claimable() {
-		all = append(all, d.device(id))
+	for _, id := range o.config.Devices.Claimable() {
+		all = append(all, o.device(id))
 	}
 	var pool resourceslice.Pool
 	for len(all) > 0 {
@@ -48,10 +51,10 @@ func (d *Driver) resources() resourceslice.DriverResources {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: all[:n]})
 		all = all[n:]
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{d.config.Node: pool}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{o.config.Node: pool}}
 }
 
-func (d *Driver) device(id string) resourceapi.Device {
+func (o *offer) device(id string) resourceapi.Device {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: ptr.To(s)} }
 	number := func(n int) resourceapi.DeviceAttribute {
 		return resourceapi.DeviceAttribute{IntValue: ptr.To(int64(n))}
@@ -59,13 +62,13 @@ func (d *Driver) device(id string) resourceapi.Device {
 	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		attributeMultusResource: text(pod.Resource), attributeMultusDevice: text(id),
 		attributeRole: text("client"), attributeDataplane: text("server"),
-		attributeRing: number(d.config.Limits.RingSize), attributeBuffer: number(d.config.Limits.BufferSize),
-		attributeQueues: number(d.config.Limits.Queues),
+		attributeRing: number(o.config.Limits.RingSize), attributeBuffer: number(o.config.Limits.BufferSize),
+		attributeQueues: number(o.config.Limits.Queues),
 	}
-	if len(d.config.Node) <= resourceapi.DeviceAttributeMaxValueLength {
-		attributes[attributeNode] = text(d.config.Node)
+	if len(o.config.Node) <= resourceapi.DeviceAttributeMaxValueLength {
+		attributes[attributeNode] = text(o.config.Node)
 	}
-	if node := d.config.NUMANode; node != nil {
+	if node := o.config.NUMANode; node != nil {
 		attributes[attributeNUMA] = number(*node)
 		attributes[attributeNUMANet] = number(*node)
 	}

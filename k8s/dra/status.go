@@ -38,33 +38,8 @@ func newStatuses(c kubernetes.Interface, node string, log *slog.Logger) *statuse
 	}
 }
 
-// Observe takes an attachment that is complete and durable. It does not wait for the API server.
-func (d *Driver) Observe(a *pod.Attachment) {
-	claims := make(map[string]*pod.ClaimedDevice) // by allocation
-	for _, allocation := range d.config.Devices.Allocations() {
-		claims[allocation.ID] = allocation.Claim
-	}
-	interfaces := make(map[string]pod.Interface) // by allocation
-	found := make(map[pod.ClaimID][]*resourceapply.AllocatedDeviceStatusApplyConfiguration)
-	for _, i := range a.Interfaces {
-		if i.Memif == nil || claims[i.Memif.Allocation] == nil {
-			continue
-		}
-		claim := claims[i.Memif.Allocation]
-		interfaces[i.Memif.Allocation] = i
-		found[claim.ClaimID] = append(found[claim.ClaimID], d.statusOf(claim, i, a))
-	}
-	d.connected(interfaces)
-	d.statuses.mu.Lock()
-	defer d.statuses.mu.Unlock()
-	for id, devices := range found {
-		d.statuses.wanted[id] = devices
-		d.statuses.keys.Add(id)
-	}
-}
-
-// statusOf returns the status of a device that became an interface.
-func (d *Driver) statusOf(
+// of returns the status of a device that became an interface.
+func (s *statuses) of(
 	claim *pod.ClaimedDevice, i pod.Interface, a *pod.Attachment,
 ) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
 	data := networkData(i)
@@ -73,7 +48,7 @@ func (d *Driver) statusOf(
 	ready := metaapply.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).WithReason("Connected").
 		WithMessage("interface " + i.Name + " of pod " +
 			a.Pod.String()).WithLastTransitionTime(metav1.NewTime(a.Created))
-	return resourceapply.AllocatedDeviceStatus().WithDriver(pod.ClaimDriver).WithPool(d.config.Node).WithDevice(
+	return resourceapply.AllocatedDeviceStatus().WithDriver(pod.ClaimDriver).WithPool(s.node).WithDevice(
 		claim.Device).
 		WithConditions(ready).WithNetworkData(network)
 }

@@ -27,7 +27,7 @@ func TestClaimThatIsInUseIsReleasedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(helper.Stop)
-	n.serve(helper)
+	n.metadata.serve(helper)
 	kubelet := drapb.NewDRAPluginClient(n.kubelet(t))
 	for _, name := range []string{"used", "free"} {
 		if reply, err := kubelet.NodePrepareResources(t.Context(), prepareOf(name)); err != nil ||
@@ -118,17 +118,18 @@ func TestDeletedClaimInUseIsNotCollected(t *testing.T) {
 	n.failing("get", apierrors.NewNotFound(resourceClaims, "c"))
 	n.memifs.use(id.UID, errors.New("an attachment of pod shop/a still uses it"))
 	n.Observe(attachmentOf("cmemif-100"))
-	directory, cdi := n.metadataFiles(id)
+	directory, cdi := n.metadata.files(id)
 	if err := errors.Join(os.MkdirAll(directory, 0o700), os.MkdirAll(n.config.CDIDir, 0o700),
 		os.WriteFile(cdi+"m.json", nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if n.collect(t.Context()); len(n.memifs.Claims()) != 1 || len(n.metadata.interfaces) != 1 ||
+	if n.collector.collect(t.Context()); len(n.memifs.Claims()) != 1 || len(n.metadata.interfaces) != 1 ||
 		len(n.metadataFilesLeft(t)) != 2 {
 		t.Errorf("left %v, files %q, interfaces %v", n.memifs.Claims(), n.metadataFilesLeft(t), n.metadata.interfaces)
 	}
 	n.memifs.use(id.UID, nil)
-	if n.collect(t.Context()); len(n.memifs.Claims())+len(n.metadata.interfaces)+len(n.metadataFilesLeft(t)) > 0 {
+	n.collector.collect(t.Context())
+	if len(n.memifs.Claims())+len(n.metadata.interfaces)+len(n.metadataFilesLeft(t)) > 0 {
 		t.Errorf("left %v, files %q, interfaces %v", n.memifs.Claims(), n.metadataFilesLeft(t), n.metadata.interfaces)
 	}
 }

@@ -38,15 +38,16 @@ type deviceConfig struct {
 }
 
 func resourceClaim(o *object) bool {
-	return o.claim("ResourceClaim", spec("devices"))
+	return (&claim{object: o}).validate("ResourceClaim", spec("devices"))
 }
 
 func resourceClaimTemplate(o *object) bool {
-	return o.claim("ResourceClaimTemplate", spec("spec", "devices"))
+	return (&claim{object: o}).validate("ResourceClaimTemplate", spec("spec", "devices"))
 }
 
 func deviceClass(o *object) bool {
-	c := &claim{object: o, configs: o.deviceConfigs(spec("config"))}
+	c := &claim{object: o}
+	c.readConfigs(spec("config"))
 	if len(c.configs) == 0 && o.name() != pod.ClaimDriver {
 		return false
 	}
@@ -55,61 +56,40 @@ func deviceClass(o *object) bool {
 	return true
 }
 
-// claim validates the parameters of a claim; false: it has no device of the driver.
-func (o *object) claim(kind string, at yamltext.Path) bool {
-	c := &claim{object: o, configs: o.deviceConfigs(at.With("config")), requests: o.deviceRequests(at.With("requests"))}
-	o.report.found.has(kind, o.namespace()+"/"+o.name(), c)
+// validate validates the parameters of a claim; false: it has no device of the driver.
+func (c *claim) validate(kind string, at yamltext.Path) bool {
+	c.readConfigs(at.With("config"))
+	c.readRequests(at.With("requests"))
+	c.report.found.has(kind, c.namespace()+"/"+c.name(), c)
 	return len(c.configs) > 0 ||
 		slices.ContainsFunc(c.requests, func(r deviceRequest) bool { return r.class == pod.ClaimDriver })
 }
 
-// list visits the maps of a list in the object.
-func (o *object) list(path yamltext.Path, visit func(at yamltext.Path, item map[string]any)) {
-	var list any = o.fields
-	for _, step := range path {
-		switch in := list.(type) {
-		case map[string]any:
-			list = in[fmt.Sprint(step)]
-		case []any:
-			list = in[step.(int)] //nolint:forcetypeassert // the paths lead to lists that were visited
-		default:
-			return
-		}
-	}
-	items, _ := list.([]any)
-	for i, item := range items {
-		if fields, is := item.(map[string]any); is {
-			visit(path.With(i), fields)
-		}
-	}
-}
-
-// deviceConfigs returns the parameters for the driver, and reports all errors with the text of the driver.
-func (o *object) deviceConfigs(path yamltext.Path) (configs []deviceConfig) {
-	o.list(path, func(at yamltext.Path, item map[string]any) {
+// readConfigs reads the parameters for the driver, and reports all errors with the text of the driver.
+func (c *claim) readConfigs(path yamltext.Path) {
+	c.list(path, func(at yamltext.Path, item map[string]any) {
 		if driver, _, _ := unstructured.NestedString(item, "opaque", "driver"); driver != pod.ClaimDriver {
 			return
 		}
-		c := deviceConfig{path: at.With("opaque").With("parameters"), valid: true}
-		c.requests, _, _ = unstructured.NestedStringSlice(item, "requests")
+		config := deviceConfig{path: at.With("opaque").With("parameters"), valid: true}
+		config.requests, _, _ = unstructured.NestedStringSlice(item, "requests")
 		parameters, _, _ := unstructured.NestedFieldNoCopy(item, "opaque", "parameters")
 		raw, err := json.Marshal(parameters)
 		if err != nil {
-			o.say(c.path, err)
+			c.say(config.path, err)
 			return
 		}
-		c.raw = raw
+		config.raw = raw
 		var p pod.ClaimParameters
 		for _, problem := range p.MergeEach(raw) {
-			c.valid = false
-			o.say(c.of(problem.Parameter), fmt.Errorf("parameters: %w", problem.Err))
+			config.valid = false
+			c.say(config.of(problem.Parameter), fmt.Errorf("parameters: %w", problem.Err))
 		}
-		if c.valid {
-			o.report.found.asksForNetwork(o, c.of("network"), p.Network)
+		if config.valid {
+			c.report.found.asksForNetwork(c.object, config.of("network"), p.Network)
 		}
-		configs = append(configs, c)
+		c.configs = append(c.configs, config)
 	})
-	return configs
 }
 
 // of returns the path of a parameter.
@@ -120,27 +100,26 @@ func (c *deviceConfig) of(parameter string) yamltext.Path {
 	return c.path.With(parameter)
 }
 
-// deviceRequests returns the requests of a claim, and their alternatives.
-func (o *object) deviceRequests(path yamltext.Path) (requests []deviceRequest) {
+// readRequests reads the requests of a claim, and their alternatives.
+func (c *claim) readRequests(path yamltext.Path) {
 	add := func(at yamltext.Path, name string, fields map[string]any) {
 		r := deviceRequest{path: at, name: name, count: 1}
 		r.class, _, _ = unstructured.NestedString(fields, "deviceClassName")
 		if n, err := strconv.Atoi(fmt.Sprint(fields["count"])); err == nil {
 			r.count = min(max(n, 1), pod.MaxCustomInterfaces+1)
 		}
-		requests = append(requests, r)
+		c.requests = append(c.requests, r)
 	}
-	o.list(path, func(at yamltext.Path, item map[string]any) {
+	c.list(path, func(at yamltext.Path, item map[string]any) {
 		name, _, _ := unstructured.NestedString(item, "name")
 		if exactly, is := item["exactly"].(map[string]any); is {
 			add(at, name, exactly)
 		}
-		o.list(at.With("firstAvailable"), func(at yamltext.Path, item map[string]any) {
+		c.list(at.With("firstAvailable"), func(at yamltext.Path, item map[string]any) {
 			alternative, _, _ := unstructured.NestedString(item, "name")
 			add(at, name+"/"+alternative, item)
 		})
 	})
-	return requests
 }
 
 // resolve validates the memifs of a claim, which need the parameters of its classes. Classes that are not in the files

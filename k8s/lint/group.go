@@ -15,7 +15,7 @@ import (
 // written validates the fields of a kind that Weft itself writes, for example in a backup.
 func written(kind string) func(*object) bool {
 	return func(o *object) bool {
-		o.validateSchema(kind)
+		schemas()[kind].validate(o)
 		return true
 	}
 }

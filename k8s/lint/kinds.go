@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/weftnet/weft/internal/jsonerror"
@@ -44,14 +43,6 @@ func kinds() map[string]func(o *object) bool {
 func annotation(name string) yamltext.Path { return yamltext.Path{"metadata", "annotations", name} }
 
 func spec(steps ...any) yamltext.Path { return append(yamltext.Path{"spec"}, steps...) }
-
-// clusterScoped reports a namespace, which the API server removes or refuses.
-func (o *object) clusterScoped() {
-	if o.text("metadata", "namespace") != "" {
-		o.say(yamltext.Path{"metadata", "namespace"},
-			fmt.Errorf("objects of the kind %s belong to the cluster: remove the namespace", o.text("kind")))
-	}
-}
 
 func namespace(o *object) bool {
 	o.clusterScoped()
@@ -90,7 +81,7 @@ func service(o *object) bool {
 func typed[T any](o *object, kind string) (v T, ok bool) {
 	o.clusterScoped()
 	before := len(o.report.Faults)
-	o.validateSchema(kind)
+	schemas()[kind].validate(o)
 	if len(o.report.Faults) > before {
 		return v, false
 	}
@@ -141,13 +132,6 @@ func ipPool(o *object) bool {
 	o.selector("nodeSelector", p.Spec.NodeSelector)
 	o.report.found.hasPool(o, pool.Prefix)
 	return true
-}
-
-// selector reports an invalid selector with the error of the agent.
-func (o *object) selector(field string, s *metav1.LabelSelector) {
-	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
-		o.say(spec(field), fmt.Errorf("%s: %w", field, err))
-	}
 }
 
 func externalInterface(o *object) bool {

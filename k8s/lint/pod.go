@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/k8s/endpoints"
+	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -21,7 +23,7 @@ type template struct {
 	at          yamltext.Path // in the object
 	annotations map[string]string
 	labels      map[string]string
-	memifs      map[string]int // in the limits of the containers, by name
+	memifs      deviceLimits // in the limits of the containers, by name
 	hostNetwork bool
 	claims      bool            // a driver may provide devices that are not in the limits
 	socketUsers []yamltext.Path // in the object: texts of containers with contivSocket
@@ -67,15 +69,9 @@ func (o *object) pod() (template, bool) {
 	return template{}, false
 }
 
-// isOfKubeVirt reports a kind of KubeVirt, which copies labels and annotations of a virtual machine to its pod.
-func (o *object) isOfKubeVirt() bool {
-	group, _, _ := strings.Cut(o.text("apiVersion"), "/")
-	return group == "kubevirt.io" || strings.HasSuffix(group, ".kubevirt.io")
-}
-
 // memifsOf reads the limits of containers.
-func memifsOf(containers []any) map[string]int {
-	memifs := make(map[string]int)
+func memifsOf(containers []any) deviceLimits {
+	memifs := make(deviceLimits)
 	for _, c := range containers {
 		c, ok := c.(map[string]any)
 		if !ok {
@@ -115,6 +111,46 @@ func (t *template) validate() {
 	t.report.found.pods = append(t.report.found.pods, *t)
 }
 
+// unpassedLimit tells of a limit that Multus does not pass. The agent enforces it if it can read the pod.
+const unpassedLimit = `bandwidth of network %s: its definition lacks "capabilities": {"bandwidth": true}, so Multus ` +
+
+	`does not pass the limit, and an agent without the API server does not know it; add the capability`
+
+// resolve collects the references of a pod, and compares its memifs with its limits.
+func (t *template) resolve() {
+	found := &t.report.found
+	requests, err := pod.InterfaceRequests(t.annotations, endpoints.MainInterface)
+	complete := err == nil
+	for _, r := range requests {
+		found.asksForNetwork(t.object, t.annotation(pod.AnnotationCustom), r.Network)
+	}
+	custom := len(requests)
+	selections, _ := pod.Selections(t.annotations, t.namespace())
+	for _, s := range selections {
+		d, known := found.definitions[s.Definition()]
+		if !known {
+			found.asked = append(found.asked, reference{
+				t.object, t.annotation(pod.AnnotationNetworks), "NetworkAttachmentDefinition", s.Definition(),
+			})
+			complete = false
+			continue
+		}
+		if !s.Limits.IsZero() && !d.PassesLimits {
+			t.note(t.annotation(pod.AnnotationNetworks), unpassedLimit, s.Definition())
+		}
+		requests = append(requests, d.Request(s))
+	}
+	if pools, err := pod.ParsePools(t.annotations); err == nil {
+		found.asksForPools(t.object, t.annotation(pod.AnnotationPools), pools)
+	}
+	if err == nil {
+		t.validateNetworks(requests)
+		t.validatePersistent(requests)
+		t.validateDevices(requests, complete)
+		t.validateClaimed(requests[custom:])
+	}
+}
+
 // validateNetworks reports each interface that its network cannot have beside those before it. Members of other pods
 // are unknown, because they may be on other nodes.
 func (t *template) validateNetworks(requests []pod.InterfaceRequest) {
@@ -148,12 +184,12 @@ func (t *template) validateDevices(requests []pod.InterfaceRequest, complete boo
 	for _, named := range []bool{true, false} {
 		for _, r := range memifs {
 			c := r.Options.Memif.Container
-			if (c != "") != named || take(left, c) || failed[c] {
+			if (c != "") != named || left.take(c) || failed[c] {
 				continue
 			}
 			failed[c] = true // once for a container
 			t.say(t.annotation(r.Annotation()),
-				pod.Errorf(pod.CodeDeviceMissing, "interface %s: %s", r.Name, t.missing(c, memifs)))
+				pod.Errorf(pod.CodeDeviceMissing, "interface %s: %s", r.Name, t.memifs.missing(c, memifs)))
 		}
 	}
 	if len(memifs) < have && complete {
@@ -163,11 +199,47 @@ func (t *template) validateDevices(requests []pod.InterfaceRequest, complete boo
 	}
 }
 
+// validatePersistent reports each interface with the option persistentIPs of a pod that does not keep its name.
+func (t *template) validatePersistent(requests []pod.InterfaceRequest) {
+	why := t.notOfStatefulSet()
+	if why == nil {
+		return
+	}
+	for _, r := range requests {
+		if !r.Options.PersistentIPs {
+			continue
+		}
+		at := t.annotation(pod.AnnotationOptions)
+		if r.Definition != "" {
+			at = t.annotation(r.Annotation())
+		}
+		t.say(at, pod.Errorf(pod.CodeInvalidAnnotation, "interface %s: %w", r.Name, why))
+	}
+}
+
+// notOfStatefulSet returns the error of an ADD with the option persistentIPs; nil for the pods of a StatefulSet.
+func (t *template) notOfStatefulSet() error {
+	switch kind := t.text("kind"); kind {
+	case pods.StatefulSetKind:
+		return nil
+	case "Pod":
+		u := unstructured.Unstructured{Object: t.fields}
+		own := metav1.ObjectMeta{Name: t.name(), OwnerReferences: u.GetOwnerReferences()}
+		_, err := pods.SetOf(&own)
+		return err
+	default:
+		return pod.NotOfStatefulSet("a " + kind)
+	}
+}
+
+// deviceLimits are the memifs in the limits of containers, by name.
+type deviceLimits map[string]int
+
 // take takes a memif of the container, or of any ("").
-func take(left map[string]int, container string) bool {
-	for c, n := range left {
+func (l deviceLimits) take(container string) bool {
+	for c, n := range l {
 		if n > 0 && (container == "" || container == c) {
-			left[c]--
+			l[c]--
 			return true
 		}
 	}
@@ -175,7 +247,7 @@ func take(left map[string]int, container string) bool {
 }
 
 // missing says which memifs a container lacks; "": all containers together.
-func (t *template) missing(container string, memifs []pod.InterfaceRequest) string {
+func (l deviceLimits) missing(container string, memifs []pod.InterfaceRequest) string {
 	have := 0
 	needed := 0
 	for _, r := range memifs {
@@ -184,7 +256,7 @@ func (t *template) missing(container string, memifs []pod.InterfaceRequest) stri
 		}
 	}
 	var those []string
-	for c, n := range t.memifs {
+	for c, n := range l {
 		if n > 0 {
 			those = append(those, c)
 		}

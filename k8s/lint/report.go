@@ -3,15 +3,12 @@
 package lint
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/pod"
@@ -82,16 +79,6 @@ func (r *Report) Read(name string, in io.Reader) error {
 	return errors.Join(errs...)
 }
 
-// object is an object of a document.
-type object struct {
-	report   *Report
-	file     string
-	document *yamltext.Document
-	repeated []yamltext.Problem // of the document
-	at       yamltext.Path      // in the document, if the object is an item of a list
-	fields   map[string]any
-}
-
 // object validates an object, or each object of a list.
 func (r *Report) object(o *object) {
 	items, isList := o.fields["items"].([]any)
@@ -138,83 +125,4 @@ func (r *Report) item(list *object, i int, item any) {
 		at:       at,
 		fields:   fields,
 	})
-}
-
-// reportRepeated reports repeated keys of the object.
-func (o *object) reportRepeated() {
-	for _, p := range o.repeated {
-		if len(p.Path) < len(o.at) || !slices.Equal(p.Path[:len(o.at)], o.at) {
-			continue
-		}
-		f := o.fault(p.Path[len(o.at):], p.Reason)
-		f.Line = p.Line
-		o.report.Faults = append(o.report.Faults, f)
-	}
-}
-
-func (o *object) text(path ...string) string {
-	text, _, _ := unstructured.NestedString(o.fields, path...)
-	return text
-}
-
-// group returns the API group and the kind.
-func (o *object) group() string {
-	group, _, versioned := strings.Cut(o.text("apiVersion"), "/")
-	if !versioned {
-		return o.text("kind")
-	}
-	return group + "/" + o.text("kind")
-}
-
-func (o *object) name() string { return o.text("metadata", "name") }
-
-func (o *object) namespace() string { return cmp.Or(o.text("metadata", "namespace"), "default") }
-
-// annotations returns the annotations that are texts.
-func (o *object) annotations() map[string]string {
-	return textsOf(o.fields, "metadata", "annotations")
-}
-
-// textsOf returns the texts of a map of texts; the API server rejects other values.
-func textsOf(fields map[string]any, path ...string) map[string]string {
-	m, _, _ := unstructured.NestedMap(fields, path...)
-	texts := make(map[string]string)
-	for k, v := range m {
-		if text, is := v.(string); is {
-			texts[k] = text
-		}
-	}
-	return texts
-}
-
-// say reports a problem of a field.
-func (o *object) say(path yamltext.Path, err error) {
-	f := o.fault(path, err.Error())
-	if coded := (*pod.Error)(nil); errors.As(err, &coded) {
-		f.Code = coded.Code
-	}
-	o.report.Faults = append(o.report.Faults, f)
-}
-
-// note reports a fact that the files alone do not show.
-func (o *object) note(path yamltext.Path, format string, args ...any) {
-	o.report.Notes = append(o.report.Notes, o.fault(path, fmt.Sprintf(format, args...)))
-}
-
-func (o *object) fault(path yamltext.Path, reason string) Fault {
-	name := cmp.Or(o.name(), o.text("metadata", "generateName"))
-	if namespace := o.text("metadata", "namespace"); namespace != "" {
-		name = namespace + "/" + name
-	}
-	in := o.at
-	for _, step := range path {
-		in = in.With(step)
-	}
-	return Fault{
-		File:   o.file,
-		Line:   o.document.Line(in),
-		Object: strings.TrimSpace(o.text("kind") + " " + name),
-		Path:   path.String(),
-		Reason: reason,
-	}
 }

@@ -22,9 +22,12 @@ import (
 	"github.com/weftnet/weft/k8s/manifests"
 )
 
+// schema is the schema of a kind of Weft.
+type schema struct{ *openapi.Schema }
+
 // schemas are the schemas of Weft's kinds, by plural name.
-var schemas = sync.OnceValue(func() map[string]*openapi.Schema {
-	all := make(map[string]*openapi.Schema)
+var schemas = sync.OnceValue(func() map[string]schema {
+	all := make(map[string]schema)
 	files, err := manifests.CRDs.ReadDir("crds")
 	for _, file := range files {
 		var crd struct {
@@ -38,10 +41,10 @@ var schemas = sync.OnceValue(func() map[string]*openapi.Schema {
 			}
 		}
 		text, _ := manifests.CRDs.ReadFile(path.Join("crds", file.Name()))
-		schema := &openapi.Schema{}
+		read := &openapi.Schema{}
 		err = errors.Join(err, yaml.Unmarshal(text, &crd),
-			json.Unmarshal(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, schema))
-		all[crd.Spec.Names.Plural] = schema
+			json.Unmarshal(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, read))
+		all[crd.Spec.Names.Plural] = schema{read}
 	}
 	if err != nil {
 		panic(fmt.Sprintf("embedded CRDs: %v", err)) //nolint:forbidigo // impossible: a test reads the embedded files
@@ -58,12 +61,11 @@ var renamed = map[string]string{
 // removed are fields of Contiv-VPP's kinds that Weft's do not have, by kind and path, with what to do.
 var removed = map[string]string{"ExternalInterface spec.type": "the network has a type: delete the field"}
 
-// validateSchema validates the fields of an object with the API server's library. It reports unknown fields, which the
+// validate validates the fields of an object with the API server's library. It reports unknown fields, which the
 // API server would only warn of, or drop.
-func (o *object) validateSchema(kind string) {
-	schema := schemas()[kind]
-	o.unknownFields(schema, o.fields, nil)
-	result := validate.NewSchemaValidator(schema, nil, "", strfmt.Default).Validate(o.fields)
+func (s schema) validate(o *object) {
+	s.reportUnknown(o, o.fields, nil)
+	result := validate.NewSchemaValidator(s.Schema, nil, "", strfmt.Default).Validate(o.fields)
 	for _, err := range result.Errors {
 		var wrong *validation.Validation
 		if !errors.As(err, &wrong) {
@@ -75,28 +77,28 @@ func (o *object) validateSchema(kind string) {
 	}
 }
 
-// unknownFields reports fields that the schema does not have.
-func (o *object) unknownFields(schema *openapi.Schema, v any, at yamltext.Path) {
+// reportUnknown reports fields that the schema does not have.
+func (s schema) reportUnknown(o *object, v any, at yamltext.Path) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			property, known := schema.Properties[k]
+			property, known := s.Properties[k]
 			way := removed[o.text("kind")+" "+at.With(k).String()]
 			switch {
 			case known:
-				o.unknownFields(&property, v[k], at.With(k))
+				schema{&property}.reportUnknown(o, v[k], at.With(k))
 			case way != "":
 				o.say(at.With(k), errors.New(way))
-			case len(schema.Properties) > 0:
-				o.say(at.With(k), errors.New(yamltext.Unknown(k, slices.Sorted(maps.Keys(schema.Properties)), renamed)))
+			case len(s.Properties) > 0:
+				o.say(at.With(k), errors.New(yamltext.Unknown(k, slices.Sorted(maps.Keys(s.Properties)), renamed)))
 			}
 		}
 	case []any:
-		if schema.Items == nil || schema.Items.Schema == nil {
+		if s.Items == nil || s.Items.Schema == nil {
 			return
 		}
 		for i, item := range v {
-			o.unknownFields(schema.Items.Schema, item, at.With(i))
+			schema{s.Items.Schema}.reportUnknown(o, item, at.With(i))
 		}
 	}
 }

@@ -3,12 +3,38 @@ package nodeview
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/informer"
 )
+
+// blockWatches show the blocks of the cluster.
+type blockWatches struct {
+	own     *informer.Informer[*v1.IPBlock] // of this node
+	foreign *informer.Informer[*v1.IPBlock] // of the other nodes, without status
+}
+
+// Blocks lists this node's blocks; false: the watch has not shown all yet.
+func (b *blockWatches) Blocks() ([]*v1.IPBlock, bool) { return b.own.All(), b.own.Synced() }
+
+// ForeignBlock returns another node's block without its status, or nil.
+func (b *blockWatches) ForeignBlock(name string) *v1.IPBlock {
+	found, _ := b.foreign.One(name)
+	return found
+}
+
+// lightenBlock drops the status of a block, which changes with each pod.
+func lightenBlock(b *v1.IPBlock) *v1.IPBlock {
+	b.ManagedFields = nil
+	b.Status = v1.IPBlockStatus{}
+	return b
+}
+
+func sameBlock(x, y *v1.IPBlock) bool { return x.UID == y.UID && reflect.DeepEqual(x.Spec, y.Spec) }
 
 // PodBlocks converts a keeper's blocks: the node's own, and of other nodes' blocks the addresses that it borrows.
 func PodBlocks(node string, held []v1.IPBlock) []netaddr.Block {

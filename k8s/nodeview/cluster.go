@@ -8,16 +8,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"reflect"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/weftnet/weft/k8s/api/npwg"
@@ -49,26 +45,18 @@ type Config struct {
 // Cluster is what this node knows of its cluster.
 type Cluster struct {
 	*pods.Pods // of this node
+	*claims
+	*definitions
+	*meshView
+	*blockWatches
+	notice
 
-	config  Config
-	changed chan struct{}
-	watches *informer.Group
-	mesh    meshView
-
-	labelled map[string]labelled // pods of this node by name, as onPod saw them
-
-	machines    *informer.Informer[*corev1.Node]
-	namespaces  *informer.Informer[*corev1.Namespace]
-	networks    *informer.Informer[*v1.CustomNetwork]
-	pools       *informer.Informer[*v1.IPPool]
-	blocks      *informer.Informer[*v1.IPBlock] // of this node
-	foreign     *informer.Informer[*v1.IPBlock] // of the other nodes, without status
-	services    *informer.Informer[*networkingv1.ServiceCIDR]
-	nodes       *informer.Informer[*v1.NodeNetwork]
-	externals   *informer.Informer[*v1.ExternalInterface]
-	configs     *informer.Informer[*v1.WeftConfig]
-	definitions *informer.Informer[*npwg.NetworkAttachmentDefinition]
-	claims      *informer.Informer[*npwg.IPAMClaim]
+	config     *Config
+	watches    *informer.Group
+	addressing *addressing
+	namespaces *namespaces
+	externals  *externals
+	settings   *settings
 }
 
 // New makes a cluster that knows only what an earlier run knew. It sends nothing before Run.
@@ -80,11 +68,15 @@ func New(c Config) (*Cluster, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	cluster := &Cluster{config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log)}
-	cluster.labelled = make(map[string]labelled)
-	cluster.mesh.stale.Store(true)
-	if c.Known != nil {
-		cluster.mesh.former = c.Known.Former
+	cluster := &Cluster{
+		definitions:  &definitions{config: &c},
+		blockWatches: new(blockWatches),
+		notice:       notice{changed: make(chan struct{}, 1)},
+		config:       &c,
+		watches:      informer.NewGroup(c.Log),
+		namespaces:   new(namespaces),
+		externals:    &externals{node: c.Node},
+		settings:     new(settings),
 	}
 	cluster.Pods = pods.New(pods.Config{
 		Node:     c.Node,
@@ -93,6 +85,26 @@ func New(c Config) (*Cluster, error) {
 		Question: c.Question,
 		Log:      c.Log,
 	})
+	cluster.claims = &claims{config: &c, pods: cluster.Pods}
+	permissions := &permissions{
+		config: &c, pods: cluster.Pods, namespaces: cluster.namespaces, labelled: make(map[string]labelled),
+	}
+	cluster.addressing = &addressing{
+		node:     c.Node,
+		networks: customNetworks{namespaces: cluster.namespaces, permissions: permissions},
+		pools:    ipPools{namespaces: cluster.namespaces, settings: cluster.settings},
+	}
+	cluster.meshView = &meshView{
+		notice:     cluster.notice,
+		config:     &c,
+		watches:    cluster.watches,
+		addressing: cluster.addressing,
+		blocks:     cluster.blockWatches,
+	}
+	cluster.stale.Store(true)
+	if c.Known != nil {
+		cluster.former = c.Known.Former
+	}
 	cluster.watch()
 	return cluster, nil
 }
@@ -103,65 +115,64 @@ func (c *Cluster) watch() {
 	client := c.config.Client
 	own := fields.OneTermEqualSelector("spec.node", c.config.Node).String()
 	others := fields.OneTermNotEqualSelector("spec.node", c.config.Node).String()
-	c.machines = informer.Add(g, "nodes", client.Nodes(), informer.Options[*corev1.Node]{
-		Lighten: c.lightenNode,
+	c.addressing.machines = informer.Add(g, "nodes", client.Nodes(), informer.Options[*corev1.Node]{
+		Lighten: c.addressing.lighten,
 		Same:    sameNode,
-		Changed: c.pokeMesh,
+		Changed: c.outdate,
 	})
-	c.namespaces = informer.Add(g, "namespaces", client.Namespaces(), informer.Options[*corev1.Namespace]{
+	c.namespaces.watched = informer.Add(g, "namespaces", client.Namespaces(), informer.Options[*corev1.Namespace]{
 		Changed: c.poke,
 	})
-	c.networks = informer.Add(g, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{
-		Changed: c.pokeMesh,
+	c.addressing.networks.watched = informer.Add(g, "custom networks", client.Networks(),
+		informer.Options[*v1.CustomNetwork]{Changed: c.outdate})
+	c.addressing.pools.watched = informer.Add(g, "pools", client.Pools(), informer.Options[*v1.IPPool]{
+		Changed: c.outdate,
 	})
-	c.pools = informer.Add(g, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: c.pokeMesh})
-	c.blocks = informer.Add(g, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{
+	c.own = informer.Add(g, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{
 		Fields:  own,
-		Changed: c.pokeMesh,
+		Changed: c.outdate,
 	})
 	c.nodes = informer.Add(g, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{
-		Changed: c.pokeMesh,
+		Changed: c.outdate,
 	})
-	c.externals = informer.Add(g, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{
-		Changed: c.poke,
+	c.externals.watched = informer.Add(g, "external interfaces", client.Externals(),
+		informer.Options[*v1.ExternalInterface]{Changed: c.poke})
+	c.settings.watched = informer.Add(g, "configuration", client.Configs(), informer.Options[*v1.WeftConfig]{
+		Changed: c.outdate,
 	})
-	c.configs = informer.Add(g, "configuration", client.Configs(), informer.Options[*v1.WeftConfig]{
-		Changed: c.pokeMesh,
-	})
-	c.definitions = informer.Add(g, "network attachment definitions", client.Definitions(""),
+	c.definitions.watched = informer.Add(g, "network attachment definitions", client.Definitions(""),
 		informer.Options[*npwg.NetworkAttachmentDefinition]{
 			Optional: true,
 			NoWait:   true,
 			Lighten:  lightenDefinition,
 			Changed:  c.poke,
 		})
-	c.claims = informer.Add(g, "IPAM claims", client.IPAMClaims(""), informer.Options[*npwg.IPAMClaim]{
+	c.claims.watched = informer.Add(g, "IPAM claims", client.IPAMClaims(""), informer.Options[*npwg.IPAMClaim]{
 		Optional: true,
 		NoWait:   true,
 		Changed:  c.poke,
 	})
 	c.foreign = informer.Add(g, "blocks of other nodes", client.Blocks(),
-		informer.Options[*v1.IPBlock]{Fields: others, Lighten: lightenBlock, Same: sameBlock, Changed: c.pokeMesh})
+		informer.Options[*v1.IPBlock]{Fields: others, Lighten: lightenBlock, Same: sameBlock, Changed: c.outdate})
 	c.services = informer.Add(g, "service ranges", client.ServiceRanges(),
-		informer.Options[*networkingv1.ServiceCIDR]{Optional: true, Changed: c.pokeMesh})
+		informer.Options[*networkingv1.ServiceCIDR]{Optional: true, Changed: c.outdate})
+}
+
+// notice notifies the reader of the view that it may have changed.
+type notice struct {
+	changed chan struct{} // of capacity 1
 }
 
 // poke notifies the reader that the view may have changed. Notifications before the next read are one.
-func (c *Cluster) poke(string) {
+func (n notice) poke(string) {
 	select {
-	case c.changed <- struct{}{}:
+	case n.changed <- struct{}{}:
 	default:
 	}
 }
 
-// pokeMesh is poke for objects that the mesh depends on.
-func (c *Cluster) pokeMesh(key string) {
-	c.mesh.stale.Store(true)
-	c.poke(key)
-}
-
 // Changed receives a token when the view may have changed since the last read. It has one reader.
-func (c *Cluster) Changed() <-chan struct{} { return c.changed }
+func (n notice) Changed() <-chan struct{} { return n.changed }
 
 // Run watches until ctx ends. It retries while the API server does not answer, and keeps its view meanwhile.
 func (c *Cluster) Run(ctx context.Context) error {
@@ -185,69 +196,29 @@ func (c *Cluster) awaitAll(ctx context.Context) error {
 	return err
 }
 
+// onPod notifies the reader of the view if the labels of a pod may change a permission, and passes the pod on.
+func (c *Cluster) onPod(ctx context.Context, id pod.ID, p *corev1.Pod) error {
+	if c.addressing.networks.concerns(id, p) {
+		c.poke("")
+	}
+	if c.config.OnPod == nil {
+		return nil
+	}
+	return c.config.OnPod(ctx, id, p)
+}
+
+// awaitPods notifies the reader when the pods of this node are known, on which permissions depend.
+func (c *Cluster) awaitPods(ctx context.Context) error {
+	err := c.Pods.Await(ctx)
+	if err == nil {
+		c.poke("")
+	}
+	return err
+}
+
 // Missing lists the kinds that the API server has not shown yet and the view needs; nil: the view is complete.
 func (c *Cluster) Missing() []string { return c.watches.Missing() }
 
 // Failure returns why the view may be outdated: the API server does not answer, or denies a request; nil if all watches
 // are established.
 func (c *Cluster) Failure() error { return c.watches.Failure() }
-
-// Blocks lists this node's blocks; false: the watch has not shown all yet.
-func (c *Cluster) Blocks() ([]*v1.IPBlock, bool) { return c.blocks.All(), c.blocks.Synced() }
-
-// ForeignBlock returns another node's block without its status, or nil.
-func (c *Cluster) ForeignBlock(name string) *v1.IPBlock {
-	b, _ := c.foreign.One(name)
-	return b
-}
-
-// lightenNode keeps of a Node what is read: of other nodes addresses, podCIDRs and age.
-func (c *Cluster) lightenNode(n *corev1.Node) *corev1.Node {
-	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp,
-	}}
-	if n.Name == c.config.Node {
-		light.Labels = n.Labels
-		light.Annotations = n.Annotations
-	}
-	light.Spec.PodCIDRs = n.Spec.PodCIDRs
-	light.Status.Addresses = n.Status.Addresses
-	return light
-}
-
-func sameNode(x, y *corev1.Node) bool { return reflect.DeepEqual(nodeOf(x), nodeOf(y)) }
-
-// lightenBlock drops the status of a block, which changes with each pod.
-func lightenBlock(b *v1.IPBlock) *v1.IPBlock {
-	b.ManagedFields = nil
-	b.Status = v1.IPBlockStatus{}
-	return b
-}
-
-func sameBlock(x, y *v1.IPBlock) bool { return x.UID == y.UID && reflect.DeepEqual(x.Spec, y.Spec) }
-
-// lightenDefinition keeps of a NetworkAttachmentDefinition what is read. Tenants write any number of them, with up to
-// 1.5 MiB each, and each agent has all of the cluster.
-func lightenDefinition(d *npwg.NetworkAttachmentDefinition) *npwg.NetworkAttachmentDefinition {
-	light := &npwg.NetworkAttachmentDefinition{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:       d.Namespace,
-			Name:            d.Name,
-			UID:             d.UID,
-			ResourceVersion: d.ResourceVersion,
-		},
-		Spec: d.Spec, Unreadable: d.Unreadable,
-	}
-	if size := len(d.Spec.Config); size > pod.MaxDefinition {
-		light.Spec.Config = ""
-		light.Unreadable = fmt.Sprintf("config: %d bytes, at most %d are read", size, pod.MaxDefinition)
-	}
-	if len(light.Unreadable) > maxReason {
-		light.Unreadable = strings.ToValidUTF8(light.Unreadable[:maxReason], "")
-	}
-	return light
-}
-
-// maxReason is the maximum length in bytes of the reason why a definition is unreadable, which may quote the
-// definition.
-const maxReason = 300

@@ -35,13 +35,14 @@ func FuzzObjects(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var network v1.CustomNetwork
 		if json.Unmarshal(raw, &network) == nil {
-			if n, err := c.network(&network); err == nil && (!pod.IsLabel(n.Name) || len(n.CIDRs) > 2) {
+			n, err := c.addressing.networks.convert(&network)
+			if err == nil && (!pod.IsLabel(n.Name) || len(n.CIDRs) > 2) {
 				t.Errorf("%s is network %+v", raw, n)
 			}
 		}
 		var pool v1.IPPool
 		if json.Unmarshal(raw, &pool) == nil {
-			if p, err := c.pool(&pool, Node{}); err == nil &&
+			if p, err := c.addressing.pools.convert(&pool, Node{}); err == nil &&
 				(!p.Prefix.IsValid() || p.Prefix != p.Prefix.Masked() || p.Prefix.Addr().Is4In6()) {
 				t.Errorf("%s is pool %+v", raw, p)
 			}

@@ -16,18 +16,27 @@ import (
 	"github.com/weftnet/weft/k8s/api/npwg"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/informer"
+	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/pod"
 )
 
-// ipamClaims sets the claims that hold addresses, by age: until the watch is complete those of an earlier run. If two
+// claims finds, assigns and awaits the IPAMClaims of interfaces.
+type claims struct {
+	config  *Config
+	watched *informer.Informer[*npwg.IPAMClaim]
+	pods    *pods.Pods
+}
+
+// addTo sets the claims that hold addresses, by age: until the watch is complete those of an earlier run. If two
 // claims hold an address the older one has it, and the other one holds nothing.
-func (c *Cluster) ipamClaims(v *View) {
-	if !c.claims.Synced() && c.config.Known != nil {
+func (c *claims) addTo(v *View) {
+	if !c.watched.Synced() && c.config.Known != nil {
 		v.IPAMClaims = c.config.Known.IPAMClaims
 		return
 	}
 	holders := make(map[heldAddress]pod.IPAMClaim)
-	for _, o := range v1.ByAge(c.claims.All()) {
+	for _, o := range v1.ByAge(c.watched.All()) {
 		claim, err := claimOf(o)
 		if err == nil {
 			err = distinctFrom(claim, holders)
@@ -87,7 +96,7 @@ func claimOf(o *npwg.IPAMClaim) (pod.IPAMClaim, error) {
 }
 
 // IPAMClaim returns the claim of an interface, see FindIPAMClaim. It must exist.
-func (c *Cluster) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error) {
+func (c *claims) IPAMClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, error) {
 	claim, exists, err := c.FindIPAMClaim(ctx, namespace, name)
 	if err == nil && !exists {
 		return claim, pod.Errorf(pod.CodeInvalidAnnotation, "there is no IPAMClaim %s/%s", namespace, name)
@@ -97,10 +106,10 @@ func (c *Cluster) IPAMClaim(ctx context.Context, namespace, name string) (pod.IP
 
 // FindIPAMClaim looks for a claim: in the watch, until that is complete in an earlier run, else by one request to the
 // API server. Its errors have code 103, or 11: the runtime retries with the next sandbox.
-func (c *Cluster) FindIPAMClaim(
+func (c *claims) FindIPAMClaim(
 	ctx context.Context, namespace, name string,
 ) (claim pod.IPAMClaim, exists bool, _ error) {
-	if o, known := c.claims.One(namespace + "/" + name); known {
+	if o, known := c.watched.One(namespace + "/" + name); known {
 		return readableClaim(o)
 	}
 	if claim, known := c.claimOfEarlierRun(namespace, name); known {
@@ -121,8 +130,8 @@ func (c *Cluster) FindIPAMClaim(
 }
 
 // claimOfEarlierRun returns a claim that held addresses, until the watch is complete.
-func (c *Cluster) claimOfEarlierRun(namespace, name string) (pod.IPAMClaim, bool) {
-	if c.config.Known == nil || c.claims.Synced() {
+func (c *claims) claimOfEarlierRun(namespace, name string) (pod.IPAMClaim, bool) {
+	if c.config.Known == nil || c.watched.Synced() {
 		return pod.IPAMClaim{}, false
 	}
 	for _, claim := range c.config.Known.IPAMClaims {
@@ -143,7 +152,7 @@ func readableClaim(o *npwg.IPAMClaim) (claim pod.IPAMClaim, exists bool, _ error
 
 // Assign writes the addresses of an interface to the status of its claim, and leaves the rest of it as it is. It fails
 // if the claim was replaced, or has others meanwhile: the next ADD of the pod gets these. Its errors have code 11.
-func (c *Cluster) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
+func (c *claims) Assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
 	defer cancel()
 	err := c.assign(ctx, claim, podName, addresses)
@@ -157,7 +166,7 @@ func (c *Cluster) Assign(ctx context.Context, claim pod.IPAMClaim, podName strin
 }
 
 // assign is one attempt of Assign. Errors of requests are those of the API server.
-func (c *Cluster) assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
+func (c *claims) assign(ctx context.Context, claim pod.IPAMClaim, podName string, addresses []netip.Prefix) error {
 	claims := c.config.Client.IPAMClaims(claim.Namespace)
 	o, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
 	if err != nil {

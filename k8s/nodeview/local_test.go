@@ -33,12 +33,11 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 			}
 			return nil
 		}},
-		Pools: func() []blocks.PoolCIDR {
-			return []blocks.PoolCIDR{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}
+		Pools: func() ([]blocks.PoolCIDR, bool) {
+			return []blocks.PoolCIDR{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}}, true
 		},
-		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
-		Foreign:  func(string) *v1.IPBlock { return nil },
-		Keep:     func([]v1.IPBlock) error { return nil },
+		Watch:   blockstest.Watch{Own: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true }},
+		Durable: blocks.Durable{Keep: func([]v1.IPBlock) error { return nil }},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,8 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/informer"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -20,6 +23,15 @@ type Mesh struct {
 
 // meshView caches the mesh until one of its objects changes.
 type meshView struct {
+	notice
+
+	config     *Config
+	watches    *informer.Group
+	addressing *addressing
+	blocks     *blockWatches
+	nodes      *informer.Informer[*v1.NodeNetwork]
+	services   *informer.Informer[*networkingv1.ServiceCIDR]
+
 	stale atomic.Bool // set after an informer has the change
 
 	mu     sync.Mutex
@@ -37,35 +49,35 @@ func (m *meshView) inUse() announcement.Former {
 
 // Mesh validates the other nodes' announcements. It is empty until the API server has shown all objects that this
 // needs.
-func (c *Cluster) Mesh() Mesh {
-	c.mesh.mu.Lock()
-	defer c.mesh.mu.Unlock()
-	if len(c.Missing()) > 0 {
+func (m *meshView) Mesh() Mesh {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.watches.Missing()) > 0 {
 		return Mesh{}
 	}
-	if !c.mesh.stale.Swap(false) {
-		return c.mesh.now
+	if !m.stale.Swap(false) {
+		return m.now
 	}
-	state := c.grants()
-	c.mesh.former = c.mesh.former.Learn(state)
-	state.Former = c.mesh.former
+	state := m.grants()
+	m.former = m.former.Learn(state)
+	state.Former = m.former
 	validator := announcement.NewValidator(state)
 	mesh := Mesh{}
-	announced := slices.DeleteFunc(c.nodes.All(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
+	announced := slices.DeleteFunc(m.nodes.All(), func(n *v1.NodeNetwork) bool { return n.Name == m.config.Node })
 	for _, n := range v1.ByName(announced) {
 		node, rejected := validator.Accept(n)
 		mesh.Rejected = append(mesh.Rejected, rejected...)
 		if _, exists := state.Nodes[n.Name]; !exists {
 			continue
 		}
-		if why := otherTunnel(c.config.Tunnel, n.Spec.Tunnel); why != "" {
+		if why := otherTunnel(m.config.Tunnel, n.Spec.Tunnel); why != "" {
 			mesh.Rejected = append(mesh.Rejected, announcement.Rejection{Node: n.Name, Reason: why})
 			continue
 		}
 		mesh.Nodes = append(mesh.Nodes, node)
 	}
-	c.mesh.now = mesh
-	c.mesh.used = validator.Used()
+	m.now = mesh
+	m.used = validator.Used()
 	return mesh
 }
 
@@ -94,18 +106,18 @@ func otherTunnel(own, other v1.Tunnel) string {
 }
 
 // grants returns the objects that announcements are validated against.
-func (c *Cluster) grants() announcement.Cluster {
-	v := c.networksAndPools()
+func (m *meshView) grants() announcement.Cluster {
+	v := m.addressing.view()
 	state := announcement.Cluster{
 		Nodes:  make(map[string]announcement.Node),
 		Pools:  v.ClaimedFrom(),
 		Routed: make(map[string][]netip.Prefix),
-		Blocks: slices.Concat(c.blocks.All(), c.foreign.All()),
+		Blocks: slices.Concat(m.blocks.own.All(), m.blocks.foreign.All()),
 	}
 	for _, n := range v.Networks {
 		state.Routed[n.Name] = n.RoutedPrefixes
 	}
-	for _, n := range c.machines.All() {
+	for _, n := range m.addressing.machines.All() {
 		node := nodeOf(n)
 		state.Nodes[n.Name] = announcement.Node{
 			Ranges:    node.PodCIDRs,
@@ -113,15 +125,30 @@ func (c *Cluster) grants() announcement.Cluster {
 			Created:   n.CreationTimestamp.UTC(),
 		}
 	}
-	for _, s := range c.services.All() {
+	for _, s := range m.services.All() {
 		for _, text := range s.Spec.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
 				state.Services = append(state.Services, p.Masked())
 			}
 		}
 	}
-	if a, err := netip.ParseAddr(c.config.Client.Host()); err == nil {
+	if a, err := netip.ParseAddr(m.config.Client.Host()); err == nil {
 		state.Servers = append(state.Servers, a.Unmap())
 	}
 	return state
+}
+
+// NodeID returns the confirmed number of this node, or 0.
+func (m *meshView) NodeID() uint32 {
+	own, there := m.nodes.One(m.config.Node)
+	if !there || !own.Spec.NodeIDConfirmed {
+		return 0
+	}
+	return uint32(own.Spec.NodeID)
+}
+
+// outdate is poke for objects that the mesh depends on.
+func (m *meshView) outdate(key string) {
+	m.stale.Store(true)
+	m.poke(key)
 }

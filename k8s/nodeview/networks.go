@@ -1,54 +1,31 @@
 package nodeview
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/weftnet/weft/internal/netaddr"
-	"github.com/weftnet/weft/k8s/api/npwg"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
-	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/informer"
 	"github.com/weftnet/weft/pod"
 )
 
-// noNamespace is the list's only entry if a selector selects no namespace: an empty list means all. It is no valid name
-// of a namespace.
-const noNamespace = "(none)"
-
-// namespacesOf lists the namespaces that a selector selects; nil: all.
-func (c *Cluster) namespacesOf(s *metav1.LabelSelector) ([]string, error) {
-	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		return nil, nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return nil, fmt.Errorf("namespaceSelector: %w", err)
-	}
-	var names []string
-	for _, n := range c.namespaces.All() {
-		if selector.Matches(labels.Set(n.Labels)) {
-			names = append(names, n.Name)
-		}
-	}
-	if len(names) == 0 {
-		return []string{noNamespace}, nil
-	}
-	slices.Sort(names)
-	return names, nil
+// customNetworks are the CustomNetworks of the cluster.
+type customNetworks struct {
+	watched     *informer.Informer[*v1.CustomNetwork]
+	namespaces  *namespaces
+	permissions *permissions
 }
 
-func (c *Cluster) customNetworks(v *View) {
+func (c *customNetworks) addTo(v *View) {
 	taken := make(map[uint32]string)
-	for _, o := range v1.ByAge(c.networks.All()) {
-		n, err := c.network(o)
+	for _, o := range v1.ByAge(c.watched.All()) {
+		n, err := c.convert(o)
 		v.Generations[o.Name] = o.Generation
 		if o.DeletionTimestamp != nil {
 			v.Deleting = append(v.Deleting, o.Name)
@@ -66,16 +43,26 @@ func (c *Cluster) customNetworks(v *View) {
 	}
 }
 
-// network converts a CustomNetwork with its namespaces.
-func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
+// convert converts a CustomNetwork with its namespaces.
+func (c *customNetworks) convert(o *v1.CustomNetwork) (pod.Network, error) {
 	n, err := NetworkOf(o)
 	if err != nil {
 		return n, err
 	}
-	if n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector); err != nil {
+	if n.Namespaces, err = c.namespaces.selectedBy(o.Spec.NamespaceSelector); err != nil {
 		return n, err
 	}
-	return n, c.selectPods(&n, o.Spec.Permissions)
+	return n, c.permissions.selectPods(&n, o.Spec.Permissions)
+}
+
+// concerns reports whether the labels of a pod of this node, which is nil if it is gone, may change a permission.
+func (c *customNetworks) concerns(id pod.ID, p *corev1.Pod) bool {
+	return c.permissions.relabelled(id, p) && c.hasPermissions()
+}
+
+// hasPermissions reports whether a network has permissions.
+func (c *customNetworks) hasPermissions() bool {
+	return slices.ContainsFunc(c.watched.All(), func(o *v1.CustomNetwork) bool { return len(o.Spec.Permissions) > 0 })
 }
 
 // NetworkOf converts and validates a CustomNetwork without its namespaceSelector, and without the pods of its
@@ -197,10 +184,16 @@ func notPrefix(text string) error {
 	return fmt.Errorf("%.80q is not an address with a prefix length, such as 10.1.0.0/16 or fd00:1::/48", text)
 }
 
-func (c *Cluster) externalInterfaces(v *View) {
-	for _, o := range v1.ByAge(c.externals.All()) {
+// externals are the external interfaces of this node.
+type externals struct {
+	node    string
+	watched *informer.Informer[*v1.ExternalInterface]
+}
+
+func (es *externals) addTo(v *View) {
+	for _, o := range v1.ByAge(es.watched.All()) {
 		for _, n := range o.Spec.Nodes {
-			if string(n.Node) != c.config.Node {
+			if string(n.Node) != es.node {
 				continue
 			}
 			if e, err := ExternalOf(o, n); err != nil {
@@ -231,54 +224,4 @@ func ExternalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
 		return e, fmt.Errorf("ips: %w", err)
 	}
 	return e, nil
-}
-
-func (c *Cluster) attachmentDefinitions(v *View) {
-	for _, d := range c.definitions.All() {
-		if v.Definitions == nil {
-			v.Definitions = make(map[string]Definition)
-		}
-		v.Definitions[d.Namespace+"/"+d.Name] = converted(d)
-	}
-}
-
-// converted returns what is read of a NetworkAttachmentDefinition.
-func converted(d *npwg.NetworkAttachmentDefinition) Definition {
-	return Definition{Config: d.Spec.Config, Unreadable: d.Unreadable}
-}
-
-// readable returns a definition, or an error with code 7 if its object could not be decoded.
-func (d Definition) readable(s pod.Selection) (Definition, error) {
-	if d.Unreadable != "" {
-		return Definition{}, pod.Errorf(pod.CodeInvalidConfig, "NetworkAttachmentDefinition %s: %.300q", s.Definition(),
-			d.Unreadable)
-	}
-	return d, nil
-}
-
-// Definition returns the NetworkAttachmentDefinition that a pod selects: from the watch, until that is complete from an
-// earlier run, else by one request to the API server. Its errors have code 7 (unreadable), 102, or 11: the runtime
-// retries with the next sandbox.
-func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, error) {
-	if d, known := c.definitions.One(s.Definition()); known {
-		return converted(d).readable(s)
-	}
-	if c.config.Known != nil && !c.definitions.Synced() {
-		if d, known := c.config.Known.Definitions[s.Definition()]; known {
-			return d.readable(s)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
-	defer cancel()
-	d, err := c.config.Client.Definitions(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Definition{}, pod.Errorf(pod.CodeUnknownNetwork, "there is no NetworkAttachmentDefinition %s",
-			s.Definition())
-	case err != nil:
-		return Definition{}, pod.Errorf(pod.CodeTryAgain,
-			"NetworkAttachmentDefinition %s: no answer of the API server within %v, and no watch has shown it: %w",
-			s.Definition(), c.config.Question, client.OneLine(err))
-	}
-	return converted(d).readable(s)
 }

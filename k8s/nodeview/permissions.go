@@ -2,7 +2,6 @@ package nodeview
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -49,15 +49,23 @@ func permissionOf(o v1.Permission) (p pod.Permission, err error) {
 	return p, nil
 }
 
+// permissions finds the pods of this node that the permissions of networks select.
+type permissions struct {
+	config     *Config
+	pods       *pods.Pods
+	namespaces *namespaces
+	labelled   map[string]labelled // pods of this node by name, as relabelled saw them
+}
+
 // selectPods sets the pods of the permissions of a network, which is converted from o.
-func (c *Cluster) selectPods(n *pod.Network, o []v1.Permission) error {
+func (ps *permissions) selectPods(n *pod.Network, o []v1.Permission) error {
 	for at := range n.Permissions {
-		if !c.Pods.Synced() {
-			n.Permissions[at].Pods = c.selectedBefore(n.Name, n.Permissions[at].Moving)
+		if !ps.pods.Synced() {
+			n.Permissions[at].Pods = ps.selectedBefore(n.Name, n.Permissions[at].Moving)
 			continue
 		}
 		var err error
-		if n.Permissions[at].Pods, err = c.selected(o[at]); err != nil {
+		if n.Permissions[at].Pods, err = ps.selected(o[at]); err != nil {
 			return fmt.Errorf("permissions: [%d]: %w", at, err)
 		}
 	}
@@ -65,16 +73,16 @@ func (c *Cluster) selectPods(n *pod.Network, o []v1.Permission) error {
 }
 
 // selected lists the pods of this node that a permission selects.
-func (c *Cluster) selected(o v1.Permission) ([]pod.ID, error) {
+func (ps *permissions) selected(o v1.Permission) ([]pod.ID, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&o.PodSelector)
 	if err != nil {
 		return nil, fmt.Errorf("podSelector: %w", err)
 	}
-	namespaces, err := c.namespacesOf(o.NamespaceSelector)
+	namespaces, err := ps.namespaces.selectedBy(o.NamespaceSelector)
 	if err != nil {
 		return nil, err
 	}
-	ids := c.Pods.Labelled(func(namespace string, of map[string]string) bool {
+	ids := ps.pods.Labelled(func(namespace string, of map[string]string) bool {
 		return (namespaces == nil || slices.Contains(namespaces, namespace)) && selector.Matches(labels.Set(of))
 	})
 	slices.SortFunc(ids, func(a, b pod.ID) int {
@@ -85,11 +93,11 @@ func (c *Cluster) selected(o v1.Permission) ([]pod.ID, error) {
 
 // selectedBefore lists the pods that had a permission in the view of an earlier run: until the API server has shown the
 // pods of this node, they keep it.
-func (c *Cluster) selectedBefore(network string, moving pod.Moving) []pod.ID {
-	if c.config.Known == nil {
+func (ps *permissions) selectedBefore(network string, moving pod.Moving) []pod.ID {
+	if ps.config.Known == nil {
 		return nil
 	}
-	for _, n := range c.config.Known.Networks {
+	for _, n := range ps.config.Known.Networks {
 		if n.Name != network {
 			continue
 		}
@@ -102,26 +110,15 @@ func (c *Cluster) selectedBefore(network string, moving pod.Moving) []pod.ID {
 	return nil
 }
 
-// onPod notifies the reader of the view if the labels of a pod may change a permission, and passes the pod on.
-func (c *Cluster) onPod(ctx context.Context, id pod.ID, p *corev1.Pod) error {
-	if c.relabelled(id, p) && c.hasPermissions() {
-		c.poke("")
-	}
-	if c.config.OnPod == nil {
-		return nil
-	}
-	return c.config.OnPod(ctx, id, p)
-}
-
 // relabelled reports whether a pod is new, gone or another one, or has other labels than at the last call.
-func (c *Cluster) relabelled(id pod.ID, p *corev1.Pod) bool {
+func (ps *permissions) relabelled(id pod.ID, p *corev1.Pod) bool {
 	name := id.String()
 	if p == nil {
-		delete(c.labelled, name)
+		delete(ps.labelled, name)
 		return true
 	}
-	was, isKnown := c.labelled[name]
-	c.labelled[name] = labelled{id, p.Labels}
+	was, isKnown := ps.labelled[name]
+	ps.labelled[name] = labelled{id, p.Labels}
 	return !isKnown || was.id != id || !maps.Equal(was.labels, p.Labels)
 }
 
@@ -129,18 +126,4 @@ func (c *Cluster) relabelled(id pod.ID, p *corev1.Pod) bool {
 type labelled struct {
 	id     pod.ID
 	labels map[string]string
-}
-
-// hasPermissions reports whether a network has permissions.
-func (c *Cluster) hasPermissions() bool {
-	return slices.ContainsFunc(c.networks.All(), func(o *v1.CustomNetwork) bool { return len(o.Spec.Permissions) > 0 })
-}
-
-// awaitPods notifies the reader when the pods of this node are known, on which permissions depend.
-func (c *Cluster) awaitPods(ctx context.Context) error {
-	err := c.Pods.Await(ctx)
-	if err == nil {
-		c.poke("")
-	}
-	return err
 }

@@ -72,13 +72,14 @@ func TestPermissionsAreKeptUntilPodsAreKnown(t *testing.T) {
 		return 0
 	})
 	before := []pod.ID{{Namespace: "default", Name: "one", UID: "1"}}
-	known := nodeview.View{Networks: []pod.Network{{Name: "site", Permissions: []pod.Permission{{
+	var known nodeview.View
+	known.Networks = []pod.Network{{Name: "site", Permissions: []pod.Permission{{
 		Moving: pod.Moving{
 			Addresses:      []netip.Prefix{netip.MustParsePrefix("10.5.0.100/32")},
 			VirtualRouters: []int{51},
 		},
 		Pods: before,
-	}}}}}
+	}}}}
 	c := l.Known(func(o *nodeview.Config) { o.Known = &known })
 	if v := c.View(); !v.Complete || permittedIn(v) != "[default/one]" {
 		t.Errorf("complete %t, permitted to %s", v.Complete, permittedIn(v))

@@ -37,8 +37,8 @@ func seedOf(o *npwg.IPAMClaim) string {
 // ReplicaClaim returns the claim with a name that weft-controller makes for a pod of a StatefulSet. It waits a few
 // seconds for a new one. A claim that holds addresses since an earlier run needs no answer of the API server. Its
 // errors have code 103 for a pod of another controller, or 11: the runtime retries with the next sandbox.
-func (c *Cluster) ReplicaClaim(ctx context.Context, id pod.ID, name string) (pod.IPAMClaim, error) {
-	set, err := c.SetOf(ctx, id)
+func (c *claims) ReplicaClaim(ctx context.Context, id pod.ID, name string) (pod.IPAMClaim, error) {
+	set, err := c.pods.SetOf(ctx, id)
 	if coded, _ := errors.AsType[*pod.Error](err); coded != nil && coded.Code == pod.CodeTryAgain {
 		if claim, known := c.claimOfEarlierRun(id.Namespace, name); known {
 			return claim, nil
@@ -63,10 +63,10 @@ func (c *Cluster) ReplicaClaim(ctx context.Context, id pod.ID, name string) (pod
 }
 
 // awaitClaim waits until the watch shows a claim, and then asks the API server.
-func (c *Cluster) awaitClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, bool, error) {
-	if c.claims.Synced() {
+func (c *claims) awaitClaim(ctx context.Context, namespace, name string) (pod.IPAMClaim, bool, error) {
+	if c.watched.Synced() {
 		isShown := func(context.Context) (bool, error) {
-			_, known := c.claims.One(namespace + "/" + name)
+			_, known := c.watched.One(namespace + "/" + name)
 			return known, nil
 		}
 		// if the time is over the API server has the answer
@@ -79,8 +79,8 @@ func (c *Cluster) awaitClaim(ctx context.Context, namespace, name string) (pod.I
 const claimPoll = 20 * time.Millisecond
 
 // FreeClaim returns a claim that the watch has shown, and that holds no address.
-func (c *Cluster) FreeClaim(namespace, name string) (claim pod.IPAMClaim, isFree bool) {
-	o, known := c.claims.One(namespace + "/" + name)
+func (c *claims) FreeClaim(namespace, name string) (claim pod.IPAMClaim, isFree bool) {
+	o, known := c.watched.One(namespace + "/" + name)
 	if !known || o.DeletionTimestamp != nil {
 		return claim, false
 	}

@@ -1,24 +1,14 @@
 package nodeview
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/k8s/announcement"
-	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
-	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -27,25 +17,31 @@ type View struct {
 	// Complete reports whether the API server has shown all objects; else the view is that of an earlier run, or empty.
 	Complete bool `json:"-"`
 
-	Paused   string        `json:"paused,omitempty"` // why no pod may be connected; "": pods are connected
-	Switches Switches      `json:"switches,omitzero"`
-	Node     Node          `json:"node"`
-	Networks []pod.Network `json:"networks,omitempty"` // by age: the older one of two conflicting networks is used
-	Pools    []PoolView    `json:"pools,omitempty"`    // by age
+	Paused   string   `json:"paused,omitempty"` // why no pod may be connected; "": pods are connected
+	Switches Switches `json:"switches,omitzero"`
+	Node     Node     `json:"node"`
+	NetworkViews
+	Pools []PoolView `json:"pools,omitempty"` // by age
 
 	// by namespace, the pools in its annotation
-	NamespacePools map[string][]string     `json:"namespacePools,omitempty"`
-	Externals      []External              `json:"externals,omitempty"`   // of this node
-	Definitions    map[string]Definition   `json:"definitions,omitempty"` // by namespace/name
-	IPAMClaims     []pod.IPAMClaim         `json:"ipamClaims,omitempty"`  // that hold addresses, by name
-	Generations    map[string]int64        `json:"generations,omitempty"` // of Networks, by name
-	BlockSizes     map[string]blocks.Sizes `json:"blockSizes,omitempty"`  // of Networks, by name
-	Deleting       []string                `json:"deleting,omitempty"`    // names, including invalid networks
+	NamespacePools map[string][]string   `json:"namespacePools,omitempty"`
+	Externals      []External            `json:"externals,omitempty"`   // of this node
+	Definitions    map[string]Definition `json:"definitions,omitempty"` // by namespace/name
+	IPAMClaims     []pod.IPAMClaim       `json:"ipamClaims,omitempty"`  // that hold addresses, by name
 
 	Former announcement.Former `json:"former,omitzero"` // former grants of other nodes that are still in use
 
 	// Faults are invalid objects. Most of them are not used.
 	Faults []Fault `json:"faults,omitempty"`
+}
+
+// NetworkViews are the CustomNetworks. Their JSON is part of the view's.
+type NetworkViews struct {
+	// by age: the older one of two conflicting networks is used
+	Networks    []pod.Network           `json:"networks,omitempty"`
+	Generations map[string]int64        `json:"generations,omitempty"` // by name, including invalid networks
+	BlockSizes  map[string]blocks.Sizes `json:"blockSizes,omitempty"`  // by name
+	Deleting    []string                `json:"deleting,omitempty"`    // names, including invalid networks
 }
 
 // Switches are the settings of the WeftConfig for nodes.
@@ -105,25 +101,14 @@ func (c *Cluster) View() View {
 		}
 		return *c.config.Known
 	}
-	v := c.networksAndPools()
+	v := c.addressing.view()
 	v.Complete = true
-	c.switches(&v)
-	c.namespacePools(&v)
-	c.externalInterfaces(&v)
-	c.attachmentDefinitions(&v)
-	c.ipamClaims(&v)
-	v.Former = c.mesh.inUse()
-	return v
-}
-
-// networksAndPools is the part of the view that announcements are validated against.
-func (c *Cluster) networksAndPools() View {
-	v := View{Generations: make(map[string]int64), BlockSizes: make(map[string]blocks.Sizes)}
-	if n, exists := c.machines.One(c.config.Node); exists {
-		v.Node = nodeOf(n)
-	}
-	c.customNetworks(&v)
-	c.ipPools(&v)
+	c.settings.addTo(&v)
+	c.namespaces.addTo(&v)
+	c.externals.addTo(&v)
+	c.definitions.addTo(&v)
+	c.claims.addTo(&v)
+	v.Former = c.inUse()
 	return v
 }
 
@@ -170,45 +155,6 @@ func (v *View) AllocatorPools() []netaddr.Pool {
 	return pools
 }
 
-// ErrNoNode means that the API server has no node of that name.
-var ErrNoNode = errors.New("the API server has no such node")
-
-// ReadNode reads a node from the API server.
-func ReadNode(ctx context.Context, c *client.Client, name string) (Node, error) {
-	n, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Node{}, fmt.Errorf("ask for node %s: %w", name, ErrNoNode)
-	case err != nil:
-		return Node{}, fmt.Errorf("ask for node %s: %w", name, client.OneLine(err))
-	}
-	return nodeOf(n), nil
-}
-
-// nodeOf converts a Node.
-func nodeOf(n *corev1.Node) Node {
-	node := Node{UID: string(n.UID), Labels: n.Labels, Pools: poolNames(n.Annotations[pod.AnnotationPools])}
-	for _, text := range n.Spec.PodCIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			node.PodCIDRs = append(node.PodCIDRs, p.Masked())
-		}
-	}
-	for _, a := range n.Status.Addresses {
-		if address, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
-			node.Addresses = append(node.Addresses, address.Unmap())
-		}
-	}
-	return node
-}
-
-// HasRanges refuses a node without podCIDRs: a node gets them soon after it joins, or never.
-func (n Node) HasRanges(name string) error {
-	if len(n.PodCIDRs) == 0 {
-		return fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", name)
-	}
-	return nil
-}
-
 // poolNames parses a list of pools from an annotation of a node or a namespace; nil if it is invalid.
 func poolNames(text string) []string {
 	var names []string
@@ -224,52 +170,10 @@ func (c *Cluster) Switches() (s Switches, isComplete bool) {
 	var v View
 	switch {
 	case len(c.Missing()) == 0:
-		c.switches(&v)
+		c.settings.addTo(&v)
 		isComplete = true
 	case c.config.Known != nil:
 		v.Switches = c.config.Known.Switches
 	}
 	return v.Switches, isComplete
-}
-
-func (c *Cluster) switches(v *View) {
-	v.Switches.Marks = blocks.DefaultMarks()
-	v.Switches.PodInterfaces = true
-	v.Switches.InterfaceChanges = true
-	config, exists := c.configs.One(v1.WeftConfigName)
-	if !exists {
-		return
-	}
-	spec := config.Spec
-	if spec.Paused {
-		v.Paused = cmp.Or(spec.PausedReason, "the cluster is paused")
-	}
-	v.Switches.Borrowing = spec.Addresses.Borrowing
-	v.Switches.PodInterfaces = ptr.Deref(spec.PodInterfaces, true)
-	v.Switches.InterfaceChanges = ptr.Deref(spec.InterfaceChanges, true)
-	marks := v.Switches.Marks
-	addresses := spec.Addresses
-	marks.Low = int(ptr.Deref(addresses.LowWater, int32(marks.Low)))
-	marks.High = max(marks.Low, int(ptr.Deref(addresses.HighWater, int32(marks.High)))) // if only one of them is set
-	marks.MaxBlocks = int(ptr.Deref(addresses.MaxBlocks, int32(marks.MaxBlocks)))
-	if w := addresses.WarmBlocks; w != nil && addresses.LowWater == nil {
-		marks.WarmBlocks = int(*w)
-	}
-	if d := addresses.ReleaseAfter; d != nil {
-		marks.Grace = d.Duration
-	}
-	if err := marks.Validate(); err != nil {
-		v.Faults = append(v.Faults, Fault{"WeftConfig", config.Name, err.Error()})
-		return
-	}
-	v.Switches.Marks = marks
-}
-
-// NodeID returns the confirmed number of this node, or 0.
-func (c *Cluster) NodeID() uint32 {
-	own, there := c.nodes.One(c.config.Node)
-	if !there || !own.Spec.NodeIDConfirmed {
-		return 0
-	}
-	return uint32(own.Spec.NodeID)
 }

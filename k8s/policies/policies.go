@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/informer"
@@ -47,27 +44,11 @@ type Policies struct {
 	mu             sync.Mutex
 	synced         bool     // the API server has shown all objects once
 	withoutClients []string // why endpoints of Services do not see the clients of a family
-	evidence       *evidence
 	attached       attachments
 	publisher      *publisher
-	pods           *podFeed
-	namespaces     *namespaceFeed
-	nodes          *nodeFeed
-	policies       *policyFeed
-	services       *serviceFeed
+	rules          rules
+	feeds
 }
-
-// shared has the fields that all feeds of the engine need. A feed watches objects of a kind, and gives their current
-// state to the engine.
-type shared struct {
-	config  Config
-	watches *informer.Group
-	engine  *policy.Engine
-	on      locking
-}
-
-// locking returns a function that holds the lock while it calls another one.
-type locking func(func(key string)) func(key string)
 
 // New knows no object. It sends no request before Run.
 func New(c Config) *Policies {
@@ -83,17 +64,12 @@ func New(c Config) *Policies {
 		},
 		dirty:    make(chan struct{}, 1),
 		clients:  make(chan struct{}),
-		evidence: &evidence{node: c.Node},
 		attached: make(attachments),
 	}
 	p.on = p.changing
 	p.publisher = newPublisher(p.attached)
-	p.pods = newPodFeed(&p.shared, p.evidence, p.publisher)
-	p.pods.watch.OnObject(func(o *corev1.Pod) { p.on(func(string) { p.refreshPod(o) })("") })
-	p.namespaces = newNamespaceFeed(&p.shared, p.publisher)
-	p.nodes = newNodeFeed(&p.shared, p.evidence)
-	p.policies = newPolicyFeed(&p.shared)
-	p.services = newServiceFeed(&p.shared)
+	p.feeds = newFeeds(&p.shared, p.publisher)
+	p.rules = rules{engine: p.engine, attached: p.attached, nodes: p.nodes, namespaces: p.namespaces}
 	return p
 }
 
@@ -149,11 +125,7 @@ func (p *Policies) Run(ctx context.Context) error {
 // begin gives the engine all objects, and makes the rules of all attachments current. Between two objects it releases
 // the lock.
 func (p *Policies) begin() {
-	refreshAll(p.namespaces.watch, p.locked(p.namespaces.refresh))
-	refreshAll(p.nodes.watch, p.locked(p.nodes.refresh))
-	p.policies.refreshAll(p.locked)
-	refreshAll(p.pods.watch, p.locked(func(key string) { p.pods.refresh(idOf(key)) }))
-	refreshAll(p.services.watch, p.locked(p.services.refresh)) // endpoints depend on pods
+	p.feeds.begin(p.locked)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = true
@@ -174,33 +146,13 @@ func (p *Policies) locked(f func(key string)) func(key string) {
 	}
 }
 
-// refreshPod gives the current state of a pod, and of its Services, to the engine. o is a version of the pod, which may
-// be gone.
-func (p *Policies) refreshPod(o *corev1.Pod) {
-	p.pods.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
-	p.services.podChanged(o, p.pods.isGone(o))
-}
-
 // SetNetworks replaces the known networks.
 func (p *Policies) SetNetworks(n Networks) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := p.evidence.setNetworks(n)
-	if d == nil {
-		return
+	if p.setNetworks(n) {
+		p.wake()
 	}
-	p.nodes.refreshOwned(d)
-	for _, o := range p.pods.watch.All() {
-		if d.concerns(o) {
-			p.pods.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
-		}
-	}
-	if d.isOther {
-		for id := range p.attached {
-			p.pods.refresh(id)
-		}
-	}
-	p.wake()
 }
 
 // SetClients sets the client addresses of pods, and the reasons for families without one. Rules are not known before
@@ -223,22 +175,6 @@ func (p *Policies) WithoutClients() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.withoutClients
-}
-
-// watched is a type of objects that an informer watches.
-type watched interface {
-	metav1.Object
-	runtime.Object
-}
-
-func refreshAll[T watched](in *informer.Informer[T], refresh func(key string)) {
-	for _, o := range in.All() {
-		key := o.GetName()
-		if o.GetNamespace() != "" {
-			key = o.GetNamespace() + "/" + key
-		}
-		refresh(key)
-	}
 }
 
 // Synced reports whether all objects are known. Until then the rules of an earlier run hold, and new pods are closed.
@@ -313,9 +249,9 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) (rules map[stri
 		p.publisher.forget(id)
 	}
 	if !p.synced {
-		return closedRules(own, p.nodes.addresses), false
+		return p.rules.closed(own), false
 	}
-	return p.rulesOf(id), true
+	return p.rules.of(id), true
 }
 
 // Dismiss removes an attachment. An unknown one is no error.
@@ -340,7 +276,7 @@ func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lis
 		return nil
 	}
 	p.setLink(node)
-	return p.publisher.take(p.rulesOf)
+	return p.publisher.take(p.rules.of)
 }
 
 // setLink sets the addresses of the node's link to the dataplane.
@@ -410,36 +346,6 @@ func (p *Policies) announce() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publisher.announce()
-}
-
-// closedRules returns the rules of an unknown attachment. node are the addresses by which the node reaches its pods.
-func closedRules(a *pod.Attachment, node []netip.Prefix) map[string]policy.Lists {
-	rules := make(map[string]policy.Lists)
-	for _, i := range a.Interfaces {
-		rules[i.Name] = policy.Closed(node)
-	}
-	return rules
-}
-
-// rulesOf returns the rules of an attached pod. An unknown pod is closed, and a pod in a namespace with unknown
-// labels.
-func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
-	lists, known := p.engine.ListsOf(id)
-	rules := make(map[string]policy.Lists)
-	for _, a := range p.attached[id] {
-		maps.Copy(rules, closedRules(a, p.nodes.addresses))
-	}
-	isOpen := known && p.namespaces.shown[id.Namespace]
-	if !isOpen {
-		return rules
-	}
-	for _, a := range p.attached.newestOf(id) { // an interface of a predecessor may have the same name
-		for _, i := range a.Interfaces {
-			delete(rules, i.Name)
-		}
-	}
-	maps.Copy(rules, lists)
-	return rules
 }
 
 // Excess lists the policies and Services that are not applied completely to pods of this node because of a limit, by

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"syscall"
 )
@@ -22,14 +21,14 @@ var ErrNotNow = errors.New("deletes are not possible now")
 // with the reason in a file beside. failed is the number of failed entries and invalid files. err has the moved files,
 // errors of the directory, and the reason why the drain ended early, but not the errors of do.
 func (q *Queue) Drain(ctx context.Context, do func(Entry) error) (done, failed int, err error) {
-	q.drain.Lock()
-	defer q.drain.Unlock()
-	unlock, err := q.lock(ctx, syscall.LOCK_EX)
+	q.draining.Lock()
+	defer q.draining.Unlock()
+	unlock, err := q.lock.take(ctx, syscall.LOCK_EX)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer unlock()
-	if err := removeTemps(q.dir); err != nil {
+	if err := q.dir.removeTemps(); err != nil {
 		return 0, 0, err
 	}
 	entries, failed, err := q.load()
@@ -65,13 +64,13 @@ const (
 
 // load reads the entries, oldest first, and moves invalid files to the directory poison.
 func (q *Queue) load() (entries []Entry, failed int, err error) {
-	names, err := q.names()
+	names, err := q.dir.names()
 	if err != nil {
 		return nil, 0, err
 	}
 	var errs []error
 	for _, name := range names {
-		e, err := readEntry(filepath.Join(q.dir, name))
+		e, err := readEntry(q.dir.path(name))
 		switch {
 		case err == nil:
 			entries = append(entries, e)
@@ -81,7 +80,7 @@ func (q *Queue) load() (entries []Entry, failed int, err error) {
 			errs = append(errs, err)
 		default:
 			failed++
-			errs = append(errs, q.poison(name, err))
+			errs = append(errs, q.dir.poison(name, err))
 		}
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int {
@@ -99,13 +98,13 @@ func isIO(err error) bool {
 // doOne calls do for one entry unless Remove removed it after load.
 func (q *Queue) doOne(ctx context.Context, e Entry, do func(Entry) error) (outcome, error) {
 	name := e.Key().fileName()
-	if !q.begin(name) {
+	if !q.deletes.begin(name) {
 		return removed, nil
 	}
-	defer q.end(name)
+	defer q.deletes.end(name)
 	switch err := do(e); {
 	case err == nil:
-		return succeeded, removeFile(filepath.Join(q.dir, name))
+		return succeeded, q.dir.remove(name)
 	case errors.Is(err, ErrNotNow):
 		return postponed, fmt.Errorf("drain delete queue: %w", err)
 	case ctx.Err() != nil:
@@ -119,29 +118,11 @@ func (q *Queue) countAttempt(e Entry, failure error) error {
 	name := e.Key().fileName()
 	e.Attempts++
 	if e.Attempts >= maxAttempts {
-		return q.poison(name, fmt.Errorf("failed %d times, last error: %w", e.Attempts, failure))
+		return q.dir.poison(name, fmt.Errorf("failed %d times, last error: %w", e.Attempts, failure))
 	}
 	content, err := e.encode()
 	if err != nil {
 		return err
 	}
-	return writeDurably(q.dir, name, content)
-}
-
-// begin marks the entry as busy. It returns false if the entry is removed.
-func (q *Queue) begin(name string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !exists(filepath.Join(q.dir, name)) {
-		return false
-	}
-	q.busy[name] = make(chan struct{})
-	return true
-}
-
-func (q *Queue) end(name string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	close(q.busy[name])
-	delete(q.busy, name)
+	return q.dir.write(name, content)
 }

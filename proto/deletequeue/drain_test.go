@@ -57,7 +57,7 @@ func TestFailedEntryStaysAndOtherEntriesAreDrained(t *testing.T) {
 	if err := drain(t, q, recordTo(&seen, "a"), counts{1, 1}); err != nil {
 		t.Error(err)
 	}
-	e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName()))
+	e, err := readEntry(q.dir.path(keyOf("a").fileName()))
 	if err != nil || e.Attempts != 1 || !e.Time.Equal(start) {
 		t.Errorf("left %+v, %v", e, err)
 	}
@@ -78,7 +78,7 @@ func TestEntryIsPoisonedAfterTenFailures(t *testing.T) {
 		t.Errorf("poisoned with %v", err)
 	}
 	wantLen(t, q, 0)
-	reason, err := os.ReadFile(filepath.Join(q.dir, poisonDir, keyOf("a").fileName()+".reason"))
+	reason, err := os.ReadFile(filepath.Join(string(q.dir), poisonDir, keyOf("a").fileName()+".reason"))
 	if err != nil || !strings.Contains(string(reason), "failed 10 times") {
 		t.Errorf("reason is %q, %v", reason, err)
 	}
@@ -106,14 +106,14 @@ func TestInvalidFileIsPoisonedAndOtherEntriesAreDrained(t *testing.T) {
 	for name, plant := range plant {
 		t.Run(name, func(t *testing.T) {
 			q := open(t, t.TempDir())
-			plant(t, filepath.Join(q.dir, keyOf("bad").fileName()))
+			plant(t, q.dir.path(keyOf("bad").fileName()))
 			add(t, q, entryOf("good"))
 			var seen []string
 			if err := drain(t, q, recordTo(&seen), counts{1, 1}); err == nil {
 				t.Error("no error about the poisoned file")
 			}
 			wantLen(t, q, 0)
-			if !exists(filepath.Join(q.dir, poisonDir, keyOf("bad").fileName())) {
+			if !exists(filepath.Join(string(q.dir), poisonDir, keyOf("bad").fileName())) {
 				t.Error("the file was not kept")
 			}
 		})
@@ -128,7 +128,7 @@ func TestErrNotNowEndsTheDrainAndCountsNoAttempt(t *testing.T) {
 	if !errors.Is(err, ErrNotNow) || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
-	if e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName())); err != nil || e.Attempts != 0 {
+	if e, err := readEntry(q.dir.path(keyOf("a").fileName())); err != nil || e.Attempts != 0 {
 		t.Errorf("left %+v, %v", e, err)
 	}
 }
@@ -142,14 +142,14 @@ func TestCancelledDrainCountsNoAttempts(t *testing.T) {
 		t.Error(err)
 	}
 	wantLen(t, q, 2)
-	if e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName())); err != nil || e.Attempts != 0 {
+	if e, err := readEntry(q.dir.path(keyOf("a").fileName())); err != nil || e.Attempts != 0 {
 		t.Errorf("left %+v, %v", e, err)
 	}
 }
 
 func TestDrainRemovesIncompleteFilesOfCrashedWriters(t *testing.T) {
 	q := open(t, t.TempDir())
-	half := filepath.Join(q.dir, tempPrefix+"123")
+	half := q.dir.path(tempPrefix + "123")
 	write(t, half, "{", 0o600)
 	var seen []string
 	if err := drain(t, q, recordTo(&seen), counts{0, 0}); err != nil {

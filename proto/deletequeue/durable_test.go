@@ -23,10 +23,10 @@ func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 	err := syscalltest.Observe(t, syscalltest.Syncs, func() error { return q.add(t.Context(), entryOf("a")) },
 		func(path string) {
 			what := "directory"
-			if path != q.dir {
+			if path != string(q.dir) {
 				what = "file in " + filepath.Base(filepath.Dir(path))
 			}
-			if exists(filepath.Join(q.dir, keyOf("a").fileName())) {
+			if exists(q.dir.path(keyOf("a").fileName())) {
 				what += " with the entry"
 			}
 			syncs = append(syncs, what)
@@ -34,7 +34,8 @@ func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"file in " + filepath.Base(q.dir), "directory with the entry"}; !slices.Equal(syncs, want) {
+	want := []string{"file in " + filepath.Base(string(q.dir)), "directory with the entry"}
+	if !slices.Equal(syncs, want) {
 		t.Errorf("synced %q, expected %q", syncs, want)
 	}
 	wantLen(t, q, 1)
@@ -109,7 +110,7 @@ func prepareEntry(t *testing.T, e Entry) (dir string) {
 	must(t, err)
 	content, err := e.encode()
 	must(t, err)
-	must(t, writeDurably(dir, e.Key().fileName(), content))
+	must(t, directory(dir).write(e.Key().fileName(), content))
 	return dir
 }
 

@@ -1,27 +1,49 @@
 package deletequeue
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 )
 
+// directory holds the files of a queue.
+type directory string
+
+func (d directory) path(name string) string { return filepath.Join(string(d), name) }
+
+// names returns the file names of the entries.
+func (d directory) names() ([]string, error) {
+	files, err := os.ReadDir(string(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list delete queue: %w", err)
+	}
+	var names []string
+	for _, f := range files {
+		if isEntry(f.Name()) {
+			names = append(names, f.Name())
+		}
+	}
+	return names, nil
+}
+
+func isEntry(name string) bool {
+	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".")
+}
+
 // tempPrefix marks incomplete files. The next drain removes those that a crash left.
 const tempPrefix = ".tmp-"
 
-func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create delete queue: %w", err)
-	}
-	return nil
-}
-
-// writeDurably replaces a file atomically. When it returns, the new file survives a power failure.
-func writeDurably(dir, name string, content []byte) error {
-	temp, err := os.CreateTemp(dir, tempPrefix) // 0600
+// write replaces a file atomically. When it returns, the new file survives a power failure.
+func (d directory) write(name string, content []byte) error {
+	temp, err := os.CreateTemp(string(d), tempPrefix) // 0600
 	if err != nil {
 		return fmt.Errorf("write entry: %w", err)
 	}
@@ -33,13 +55,44 @@ func writeDurably(dir, name string, content []byte) error {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(dir, name))
+		err = os.Rename(temp.Name(), d.path(name))
 	}
 	if err != nil {
 		_ = os.Remove(temp.Name())
 		return fmt.Errorf("write entry: %w", err)
 	}
-	return syncDir(dir)
+	return syncDir(string(d))
+}
+
+func (d directory) remove(name string) error {
+	if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove entry: %w", err)
+	}
+	return nil
+}
+
+// removeTemps removes the incomplete files of crashed writers. The caller holds the exclusive lock, so no writer is
+// active.
+func (d directory) removeTemps() error {
+	files, err := os.ReadDir(string(d))
+	if err != nil {
+		return fmt.Errorf("list delete queue: %w", err)
+	}
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), tempPrefix) {
+			if err := d.remove(f.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create delete queue: %w", err)
+	}
+	return nil
 }
 
 func syncDir(path string) error {
@@ -89,23 +142,6 @@ func trusted(file *os.File) error {
 		return fmt.Errorf("owned by user %d, not %d", owner, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("mode %04o allows other users to write", info.Mode().Perm())
-	}
-	return nil
-}
-
-// removeTemps removes the incomplete files of crashed writers. The caller holds the exclusive lock, so no writer is
-// active.
-func removeTemps(dir string) error {
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("list delete queue: %w", err)
-	}
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), tempPrefix) {
-			if err := removeFile(filepath.Join(dir, f.Name())); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -13,65 +14,68 @@ import (
 // lockPoll is the interval of attempts to lock: writers hold the lock for a few milliseconds.
 const lockPoll = 5 * time.Millisecond
 
-// Lock takes the queue's exclusive lock until unlock is called; unlock may be called more than once. The methods of
-// this Queue use the same lock. Other processes, and other Queues of this process, wait.
-func (q *Queue) Lock(ctx context.Context) (unlock func(), err error) {
-	return q.lock(ctx, syscall.LOCK_EX)
+// dirLock is the flock of a queue's directory. Several users of one queue share its exclusive lock.
+type dirLock struct {
+	dir string
+
+	mu      sync.Mutex
+	held    *os.File // the directory under its exclusive lock
+	holders int      // number of users of held
 }
 
-// lock takes the directory's flock. If this Queue already holds it exclusively, lock only counts another user.
-func (q *Queue) lock(ctx context.Context, how int) (func(), error) {
-	if q.joinHeld() {
-		return once(q.leaveHeld), nil
+// take takes the directory's flock. If this queue already holds it exclusively, take only counts another user.
+func (l *dirLock) take(ctx context.Context, how int) (func(), error) {
+	if l.join() {
+		return once(l.leave), nil
 	}
-	dir, err := q.flock(ctx, how)
+	dir, err := l.flock(ctx, how)
 	if err != nil {
 		return nil, err
 	}
 	if how == syscall.LOCK_SH {
 		return once(func() { _ = dir.Close() }), nil
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.held = dir
-	q.holders = 1
-	return once(q.leaveHeld), nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = dir
+	l.holders = 1
+	return once(l.leave), nil
 }
 
-func (q *Queue) joinHeld() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.held != nil {
-		q.holders++
+func (l *dirLock) join() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		l.holders++
 	}
-	return q.held != nil
+	return l.held != nil
 }
 
-// leaveHeld releases the lock after its last user: closing the only descriptor releases the flock.
-func (q *Queue) leaveHeld() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.holders--; q.holders == 0 {
-		_ = q.held.Close()
-		q.held = nil
+// leave releases the lock after its last user: closing the only descriptor releases the flock.
+func (l *dirLock) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders--; l.holders == 0 {
+		_ = l.held.Close()
+		l.held = nil
 	}
 }
 
 // flock locks the directory. A waiting process holds the file .gate: otherwise a stream of writers, which share the
 // lock, could block the drain forever.
-func (q *Queue) flock(ctx context.Context, how int) (*os.File, error) {
-	gate, err := q.retry(ctx, func() (*os.File, error) { return tryFlock(q.openGate, syscall.LOCK_EX) })
+func (l *dirLock) flock(ctx context.Context, how int) (*os.File, error) {
+	gate, err := l.retry(ctx, func() (*os.File, error) { return tryFlock(l.openGate, syscall.LOCK_EX) })
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = gate.Close() }()
-	return q.retry(ctx, func() (*os.File, error) { return q.tryLock(how) })
+	return l.retry(ctx, func() (*os.File, error) { return l.tryLock(how) })
 }
 
 var errBusy = errors.New("lock is held")
 
 // retry calls try until the lock is free or ctx ends.
-func (q *Queue) retry(ctx context.Context, try func() (*os.File, error)) (*os.File, error) {
+func (l *dirLock) retry(ctx context.Context, try func() (*os.File, error)) (*os.File, error) {
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
 	for {
@@ -81,24 +85,24 @@ func (q *Queue) retry(ctx context.Context, try func() (*os.File, error)) (*os.Fi
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("lock %s: another process holds it: %w", q.dir, ctx.Err())
+			return nil, fmt.Errorf("lock %s: another process holds it: %w", l.dir, ctx.Err())
 		case <-tick.C:
 		}
 	}
 }
 
-func (q *Queue) openGate() (*os.File, error) {
-	if err := makeDir(q.dir); err != nil {
+func (l *dirLock) openGate() (*os.File, error) {
+	if err := makeDir(l.dir); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(filepath.Join(q.dir, ".gate"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	return os.OpenFile(filepath.Join(l.dir, ".gate"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 }
 
 // tryLock locks the directory. If another process replaced the directory meanwhile, the lock excludes no process: the
 // caller retries.
-func (q *Queue) tryLock(how int) (*os.File, error) {
-	dir, err := tryFlock(func() (*os.File, error) { return os.Open(q.dir) }, how)
-	if err == nil && !sameDir(dir, q.dir) {
+func (l *dirLock) tryLock(how int) (*os.File, error) {
+	dir, err := tryFlock(func() (*os.File, error) { return os.Open(l.dir) }, how)
+	if err == nil && !sameDir(dir, l.dir) {
 		_ = dir.Close()
 		return nil, errBusy
 	}

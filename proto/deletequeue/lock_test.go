@@ -79,7 +79,8 @@ func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
 	for round := range 5 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			q := open(t, t.TempDir())
-			writers := []*process{startWriter(t, q.dir), startWriter(t, q.dir), startWriter(t, q.dir)}
+			dir := string(q.dir)
+			writers := []*process{startWriter(t, dir), startWriter(t, dir), startWriter(t, dir)}
 			eventually(t, func() bool { n, _ := q.Len(); return n >= 10 })
 
 			unlock, err := q.Lock(t.Context())
@@ -88,7 +89,7 @@ func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
 			if _, failed, err := q.Drain(t.Context(), recordTo(&drained)); err != nil || failed > 0 {
 				t.Error(failed, err)
 			}
-			write(t, filepath.Join(q.dir, serving), "", 0o600)
+			write(t, q.dir.path(serving), "", 0o600)
 			unlock()
 
 			var queued []string

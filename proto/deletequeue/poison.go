@@ -13,8 +13,8 @@ const poisonDir = "poison"
 const maxPoisoned = 4096
 
 // poison moves a file to poisonDir and returns an error that says so.
-func (q *Queue) poison(name string, reason error) error {
-	dir := filepath.Join(q.dir, poisonDir)
+func (d directory) poison(name string, reason error) error {
+	dir := d.path(poisonDir)
 	if err := makeDir(dir); err != nil {
 		return fmt.Errorf("poison %s: %w", name, err)
 	}
@@ -24,9 +24,9 @@ func (q *Queue) poison(name string, reason error) error {
 	}
 	if len(kept) >= 2*maxPoisoned {
 		return fmt.Errorf("entry %s deleted because %s is full: %w", name, dir,
-			dropAll(filepath.Join(q.dir, name), reason))
+			dropAll(d.path(name), reason))
 	}
-	if err := os.Rename(filepath.Join(q.dir, name), filepath.Join(dir, name)); err != nil {
+	if err := os.Rename(d.path(name), filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("poison %s: %w", name, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, name+".reason"), []byte(reason.Error()+"\n"), 0o600); err != nil {

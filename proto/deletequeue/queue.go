@@ -9,10 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 )
@@ -25,14 +21,10 @@ var ErrFull = errors.New("delete queue is full")
 
 // Queue is the queue in one directory. Its methods are safe for concurrent use.
 type Queue struct {
-	dir string
-
-	drain sync.Mutex // one drain at a time
-
-	mu      sync.Mutex
-	held    *os.File                 // the directory under its exclusive lock
-	holders int                      // number of users of held
-	busy    map[string]chan struct{} // by file name: closed when the entry's delete ends
+	dir      directory
+	lock     dirLock
+	draining sync.Mutex // one drain at a time
+	deletes  deletes
 }
 
 // Open returns the queue in dir. It creates a missing directory with mode 0700.
@@ -40,7 +32,18 @@ func Open(dir string) (*Queue, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	return &Queue{dir: dir, busy: make(map[string]chan struct{})}, nil
+	d := directory(dir)
+	return &Queue{
+		dir:     d,
+		lock:    dirLock{dir: dir},
+		deletes: deletes{dir: d, busy: make(map[string]chan struct{})},
+	}, nil
+}
+
+// Lock takes the queue's exclusive lock until unlock is called; unlock may be called more than once. The methods of
+// this Queue use the same lock. Other processes, and other Queues of this process, wait.
+func (q *Queue) Lock(ctx context.Context) (unlock func(), err error) {
+	return q.lock.take(ctx, syscall.LOCK_EX)
 }
 
 // AddUnless calls served under the lock: served retries the DEL. If it returns false, AddUnless stores e durably and
@@ -50,7 +53,7 @@ func (q *Queue) AddUnless(ctx context.Context, e Entry, served func() bool) erro
 	if err != nil {
 		return err
 	}
-	unlock, err := q.lock(ctx, syscall.LOCK_SH)
+	unlock, err := q.lock.take(ctx, syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
@@ -59,28 +62,24 @@ func (q *Queue) AddUnless(ctx context.Context, e Entry, served func() bool) erro
 		return nil
 	}
 	name := e.Key().fileName()
-	names, err := q.names()
+	names, err := q.dir.names()
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(filepath.Join(q.dir, name)); err != nil && len(names) >= MaxEntries {
+	if !exists(q.dir.path(name)) && len(names) >= MaxEntries {
 		return fmt.Errorf("%w: %d entries in %s", ErrFull, len(names), q.dir)
 	}
-	return writeDurably(q.dir, name, content)
+	return q.dir.write(name, content)
 }
 
 // Remove removes the entry of key, if any: the attachment is added again. If Drain is processing this entry, Remove
 // waits until that delete ends, which otherwise could delete the new attachment.
 func (q *Queue) Remove(ctx context.Context, key Key) error {
-	name := key.fileName()
 	for {
-		q.mu.Lock()
-		done, busy := q.busy[name]
-		if !busy {
-			defer q.mu.Unlock()
-			return removeFile(filepath.Join(q.dir, name))
+		done, err := q.deletes.remove(key.fileName())
+		if done == nil {
+			return err
 		}
-		q.mu.Unlock()
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -91,35 +90,6 @@ func (q *Queue) Remove(ctx context.Context, key Key) error {
 
 // Len returns the number of entries.
 func (q *Queue) Len() (int, error) {
-	names, err := q.names()
+	names, err := q.dir.names()
 	return len(names), err
-}
-
-// names returns the file names of the entries.
-func (q *Queue) names() ([]string, error) {
-	files, err := os.ReadDir(q.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list delete queue: %w", err)
-	}
-	var names []string
-	for _, f := range files {
-		if isEntry(f.Name()) {
-			names = append(names, f.Name())
-		}
-	}
-	return names, nil
-}
-
-func isEntry(name string) bool {
-	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".")
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove entry: %w", err)
-	}
-	return nil
 }

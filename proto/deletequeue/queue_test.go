@@ -32,7 +32,7 @@ func TestFullQueueAcceptsOnlyKnownKeys(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("known"))
 	for i := range MaxEntries - 1 {
-		write(t, filepath.Join(q.dir, fmt.Sprintf("%d.json", i)), "", 0o600)
+		write(t, q.dir.path(fmt.Sprintf("%d.json", i)), "", 0o600)
 	}
 	if err := q.add(t.Context(), entryOf("new")); !errors.Is(err, ErrFull) {
 		t.Errorf("a new entry gives %v", err)

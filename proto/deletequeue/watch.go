@@ -16,7 +16,7 @@ const pollInterval = 30 * time.Second
 func (q *Queue) Watch(ctx context.Context) <-chan struct{} {
 	notices := make(chan struct{}, 1)
 	watcher, err := fsnotify.NewWatcher()
-	if err == nil && watcher.Add(q.dir) != nil {
+	if err == nil && watcher.Add(string(q.dir)) != nil {
 		_ = watcher.Close()
 		watcher = nil
 	}
@@ -55,7 +55,7 @@ func (q *Queue) watch(ctx context.Context, watcher *fsnotify.Watcher, notices ch
 			}
 		case <-poll.C:
 			if watcher != nil {
-				_ = watcher.Add(q.dir) // the directory may be a new one
+				_ = watcher.Add(string(q.dir)) // the directory may be a new one
 			}
 			q.noticeAny(notices)
 		}

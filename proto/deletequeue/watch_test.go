@@ -38,7 +38,7 @@ func TestWatchNotifiesOfExistingAndNewEntries(t *testing.T) {
 func TestEntryOfAFailedAttemptIsNotFresh(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"))
-	path := q.dir + "/" + keyOf("a").fileName()
+	path := q.dir.path(keyOf("a").fileName())
 	if !isFresh(path) {
 		t.Error("a new entry is not fresh")
 	}

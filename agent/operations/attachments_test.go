@@ -33,11 +33,11 @@ func TestPeerOnADirectNetworkIsTheNewestSandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := New(Config{
-			Pods:    pods,
-			Network: &ipnet.Network{Pods: connected},
-			Splices: splice.New(slog.New(slog.DiscardHandler)),
-		})
+		o := &attachments{
+			pods:    pods,
+			network: &ipnet.Network{Pods: connected},
+			splices: splice.New(slog.New(slog.DiscardHandler)),
+		}
 		want := "not connected yet, second of pod lab/server"
 		if created[0] > created[1] {
 			want = "not connected yet, first of pod lab/server"
