@@ -32,15 +32,21 @@ type Options struct {
 
 	Exclusive bool // foreign configurations are set aside until Weft is uninstalled
 
-	Socket      string
-	DeleteQueue string
-	LogLevel    string
-	LogFile     string
+	NodeSettings
 
 	// install: maximum time until the agent is ready, 0 = unlimited; uninstall: until the last pod is deleted, 0 = none
 	Wait  time.Duration
 	Watch bool
 	Force bool
+}
+
+// NodeSettings is the content of the settings file of the plugin. Weft's object in a configuration repeats it, for
+// earlier releases of weft-cni.
+type NodeSettings struct {
+	Socket      string `json:"socket"`
+	DeleteQueue string `json:"deleteQueue"`
+	LogLevel    string `json:"logLevel"`
+	LogFile     string `json:"logFile"`
 }
 
 // Flags binds the options that install and uninstall share.
@@ -152,6 +158,28 @@ func (o *Options) validateConfName() error {
 func (o *Options) conf() string { return filepath.Join(o.ConfDir, o.ConfName) }
 
 func (o *Options) binary(name string) string { return filepath.Join(o.BinDir, name) }
+
+// target returns the path of the configuration to write; "" if the operator writes it.
+func (o *Options) target() string {
+	if o.Mode == Primary {
+		return o.conf()
+	}
+	return o.Extend
+}
+
+// dirs returns the directories that the installer writes to.
+func (o *Options) dirs() []string {
+	dirs := []string{o.BinDir}
+	target := o.target()
+	if target == "" {
+		return dirs
+	}
+	dirs = append(dirs, filepath.Dir(target))
+	if file, err := filepath.EvalSymlinks(target); err == nil && filepath.Dir(file) != filepath.Dir(target) {
+		dirs = append(dirs, filepath.Dir(file)) // the other CNI writes there
+	}
+	return dirs
+}
 
 func absolute(flag, path string) error {
 	if !filepath.IsAbs(path) {
