@@ -414,7 +414,7 @@ func (o *Server) Counters(ctx context.Context, _ *operatorv1.CountersRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	exceeded, err := o.config.Dataplane.Violations(ctx)
+	exceeded, err := o.config.Dataplane.Statistics().Violations(ctx)
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}

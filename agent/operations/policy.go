@@ -35,7 +35,7 @@ func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*op
 	}
 	reply := &operatorv1.PolicyReply{}
 	known := false
-	matches, err := o.config.Dataplane.ACLMatches(ctx)
+	matches, err := o.config.Dataplane.Statistics().ACLMatches(ctx)
 	if err != nil { // the rules are known nevertheless
 		matches = nil
 		reply.CountsError = err.Error()

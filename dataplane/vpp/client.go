@@ -37,7 +37,7 @@ type Options struct {
 	RunDir       string               // a directory that only root can write to; default os.TempDir()
 	Connected    func(version string) // a connection is usable: read the dataplane back
 	NotConnected func(error)          // Run could not connect, for a new reason
-	CountMatches bool                 // count matches of rules of ACLs, for Client.ACLMatches
+	CountMatches bool                 // count matches of rules of ACLs, for Statistics.ACLMatches
 	Hold         bool                 // refuse changes after a reconnection until Client.Hold's function is called
 	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
 	Disturbed    func(Index)          // an interface was deleted or set down; must not block
@@ -69,6 +69,12 @@ func (c *Client) Close() error {
 	c.stats.close()
 	return nil
 }
+
+// Inventory returns the inventory of the dataplane.
+func (c *Client) Inventory() Inventory { return Inventory{c} }
+
+// Statistics returns what the dataplane counts.
+func (c *Client) Statistics() Statistics { return Statistics{c} }
 
 func (o *Options) defaults() {
 	if o.Logger == nil {

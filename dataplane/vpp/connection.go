@@ -162,31 +162,32 @@ func (c *connection) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version, err := s.version(ctx, c.options.Limit)
+	exchange := exchangeAll(func(ctx context.Context, requests []*request) error {
+		s.exchange(ctx, c.options.Limit, requests)
+		return firstFault(requests)
+	})
+	version, err := versionOf(ctx, exchange)
 	if err == nil {
 		s.facts = factsOf(version)
-		err = s.check(version, neededBy(version))
+		err = s.ids.check(version, neededBy(version))
 	}
 	if err == nil {
 		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Disturbed)
 	}
 	if err == nil {
 		// An agent that was killed may not have moved its queues yet.
-		err = c.options.spreadQueues(ctx, version, func(ctx context.Context, requests []*request) error {
-			s.exchange(ctx, c.options.Limit, requests)
-			return firstFault(requests)
-		})
+		err = c.options.spreadQueues(ctx, version, exchange)
 	}
 	if err != nil {
 		s.close()
 		return err
 	}
 	if c.options.CountMatches {
-		if err := s.countMatches(ctx, c.options.Limit); err != nil {
+		if err := countMatches(ctx, exchange); err != nil {
 			c.options.Logger.Warn("packets are not counted by rule of network policies", "err", err)
 		}
 	}
-	if err := s.pruneCaptures(ctx, &c.options); err != nil {
+	if err := c.options.pruneCaptures(ctx, exchange); err != nil {
 		c.options.Logger.Warn("packet captures of an earlier agent not removed", "err", err)
 	}
 	c.mu.Lock()
@@ -204,11 +205,9 @@ func (c *connection) connect(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) version(ctx context.Context, limit time.Duration) (string, error) {
+func versionOf(ctx context.Context, exchange exchangeAll) (string, error) {
 	reply := &vpe.ShowVersionReply{}
-	r := ask("show_version", &vpe.ShowVersion{}, reply)
-	s.exchange(ctx, limit, []*request{r})
-	if err := r.fault(); err != nil {
+	if err := exchange(ctx, []*request{ask("show_version", &vpe.ShowVersion{}, reply)}); err != nil {
 		return "", err
 	}
 	return reply.Program + " " + reply.Version, nil

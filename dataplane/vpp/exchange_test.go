@@ -181,7 +181,7 @@ func TestRequestBehindLongWorkIsAwaited(t *testing.T) {
 
 // outstanding is how many answers are awaited.
 func (s *session) outstanding() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.waiting)
+	s.pending.mu.Lock()
+	defer s.pending.mu.Unlock()
+	return len(s.pending.waiting)
 }
