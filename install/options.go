@@ -25,19 +25,23 @@ type Options struct {
 	ConfDir  string
 	ConfName string
 
-	Mode     string
-	Extend   string // list of another CNI to append Weft's object to; "" = none
-	Versions []string
-	Behind   []string // plugins that follow Weft in the chain, if they are installed
+	Mode   string
+	Extend string // list of another CNI to append Weft's object to; "" = none
 
-	Exclusive bool // foreign configurations are set aside until Weft is uninstalled
-
+	ListOptions
 	NodeSettings
 
 	// install: maximum time until the agent is ready, 0 = unlimited; uninstall: until the last pod is deleted, 0 = none
 	Wait  time.Duration
 	Watch bool
 	Force bool
+}
+
+// ListOptions are the settings of Weft's own list, which is written in mode primary.
+type ListOptions struct {
+	Versions  []string // of CNI
+	Behind    []string // plugins that follow Weft in the chain, if they are installed
+	Exclusive bool     // foreign configurations are set aside until Weft is uninstalled
 }
 
 // NodeSettings is the content of the settings file of the plugin. Weft's object in a configuration repeats it, for
