@@ -172,7 +172,7 @@ func (c *connection) connect(ctx context.Context) error {
 		err = s.ids.check(version, neededBy(version))
 	}
 	if err == nil {
-		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Disturbed)
+		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Events.Disturbed)
 	}
 	if err == nil {
 		// An agent that was killed may not have moved its queues yet.
@@ -201,7 +201,7 @@ func (c *connection) connect(ctx context.Context) error {
 		c.options.Logger.Warn("dataplane socket is open to others: restrict its directory to root", "socket", c.socket,
 			"openTo", who)
 	}
-	c.options.Connected(version)
+	c.options.Events.Connected(version)
 	return nil
 }
 
@@ -233,7 +233,7 @@ func (c *connection) reconnect(ctx context.Context) {
 	c.mu.Unlock()
 	if news && ctx.Err() == nil {
 		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
-		c.options.NotConnected(err)
+		c.options.Events.NotConnected(err)
 	}
 	pause := c.options.Redial
 	if time.Now().Before(urgent) {
@@ -272,5 +272,5 @@ func (c *connection) drop(s *session) {
 	c.urgent = time.Now().Add(urgency)
 	c.mu.Unlock()
 	c.options.Logger.Warn("dataplane lost", "socket", c.socket, "err", s.lost())
-	c.options.Lost(s.lost())
+	c.options.Events.Lost(s.lost())
 }

@@ -96,9 +96,9 @@ func TestChangesAreRefusedAfterAReconnectionUntilTheComparison(t *testing.T) {
 	p.listen()
 	connected := make(chan string, 10)
 	c := connect(t, p.socket, Options{
-		Hold:      true,
-		Redial:    time.Millisecond,
-		Connected: func(v string) { connected <- v },
+		Hold:   true,
+		Redial: time.Millisecond,
+		Events: Events{Connected: func(v string) { connected <- v }},
 	})
 	<-connected
 	background(t, c.Run)

@@ -178,7 +178,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 				defer release()
 			}
 		case it.Want.Type == wire.TypeAFPacket:
-			r = newAFPacket(it.Name, it.Want, b.c.options.Rings)
+			r = newAFPacket(it.Name, it.Want, b.c.options.AFPacket.Rings)
 		case it.Want.Type == wire.TypeMemif:
 			r = newMemif(it.Name, it.Want, handle[SocketID](it, 0))
 		case it.Want.Type == wire.TypeSub:
@@ -230,7 +230,7 @@ func (b ifaces) take(ctx context.Context, s *steps, batch []interfaceItem) {
 	isLink := func(it interfaceItem) bool {
 		return it.Want.Type == wire.TypeAFPacket || it.Have.Type == wire.TypeAFPacket
 	}
-	if g := b.c.options.GracePeriods; g != nil && slices.ContainsFunc(batch, isLink) {
+	if g := b.c.options.AFPacket.GracePeriods; g != nil && slices.ContainsFunc(batch, isLink) {
 		end, err := g.expedite()
 		defer end()
 		if err != nil {

@@ -39,7 +39,7 @@ type ErrorCount struct {
 	Count        uint64
 }
 
-// Statistics reads what the dataplane counts.
+// Statistics reads the counters of the dataplane.
 type Statistics struct{ c *Client }
 
 // Counters reads the counters. They are up to a second old with weft-vswitch, and current with VPP. An error of the
