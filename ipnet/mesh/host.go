@@ -82,10 +82,15 @@ func (h *Host) HostLink() desired.Link {
 		}
 	}
 	return desired.Link{
-		Kind: h.LinkTypes().Host, Object: desired.HostObject, Name: h.Config.HostLink, Alias: desired.HostAlias,
-		MAC:     desired.MACOf(desired.HostObject, desired.DataplaneEnd),
-		PeerMAC: desired.MACOf(desired.HostObject, desired.LinuxEnd),
-		MTU:     h.networks.Config.MTU, MaxSegment: h.Config.MaxSegment, Addresses: addresses,
+		Kind: h.LinkTypes().Host, Object: desired.HostObject,
+		LinuxPlace: desired.LinuxPlace{Name: h.Config.HostLink, Alias: desired.HostAlias},
+		Ethernet: desired.Ethernet{
+			MAC:        desired.MACOf(desired.HostObject, desired.DataplaneEnd),
+			PeerMAC:    desired.MACOf(desired.HostObject, desired.LinuxEnd),
+			MTU:        h.networks.Config.MTU,
+			MaxSegment: h.Config.MaxSegment,
+		},
+		Addresses: addresses,
 	}
 }
 
@@ -128,11 +133,15 @@ func (h *Host) uplinkVRFs(v *desired.Values, families []netaddr.Family) {
 // node's addresses, and must stay when the dataplane ends.
 func (h *Host) cardLink() desired.Link {
 	return desired.Link{
-		Kind: pod.TypeVeth, Object: desired.PuntingObject, Name: desired.UplinkLink, Alias: puntingAlias,
-		MAC:     desired.MACOf(desired.PuntingObject, desired.DataplaneEnd),
-		PeerMAC: desired.MACOf(desired.PuntingObject, desired.LinuxEnd),
-		MTU:     h.Config.Card.MTU,
-		GSO:     true, MaxSegment: h.Config.MaxSegment,
+		Kind: pod.TypeVeth, Object: desired.PuntingObject,
+		LinuxPlace: desired.LinuxPlace{Name: desired.UplinkLink, Alias: puntingAlias},
+		Ethernet: desired.Ethernet{
+			MAC:        desired.MACOf(desired.PuntingObject, desired.DataplaneEnd),
+			PeerMAC:    desired.MACOf(desired.PuntingObject, desired.LinuxEnd),
+			MTU:        h.Config.Card.MTU,
+			GSO:        true,
+			MaxSegment: h.Config.MaxSegment,
+		},
 	}
 }
 

@@ -264,11 +264,15 @@ func kernelEnd(f netaddr.Family) netip.Addr {
 // tunnelLink is the link for tunnel packets. It has the MTU of the uplink.
 func (h *Host) tunnelLink() desired.Link {
 	return desired.Link{
-		Kind: h.HostLink().Kind, Object: desired.TunnelObject, Name: h.Config.TunnelLink, Alias: desired.TunnelAlias,
-		MAC:     desired.MACOf(desired.TunnelObject, desired.DataplaneEnd),
-		PeerMAC: desired.MACOf(desired.TunnelObject, desired.LinuxEnd),
-		MTU:     h.networks.Config.PathMTU(),
-		GSO:     true, MaxSegment: h.Config.MaxSegment,
+		Kind: h.HostLink().Kind, Object: desired.TunnelObject,
+		LinuxPlace: desired.LinuxPlace{Name: h.Config.TunnelLink, Alias: desired.TunnelAlias},
+		Ethernet: desired.Ethernet{
+			MAC:        desired.MACOf(desired.TunnelObject, desired.DataplaneEnd),
+			PeerMAC:    desired.MACOf(desired.TunnelObject, desired.LinuxEnd),
+			MTU:        h.networks.Config.PathMTU(),
+			GSO:        true,
+			MaxSegment: h.Config.MaxSegment,
+		},
 	}
 }
 
