@@ -249,13 +249,14 @@ func (c *Conn) addRx(r newRing, eventfd, maxPacket int) error {
 	return nil
 }
 
+func (c *Conn) serve(at ring, eventfd, maxPacket int) queue {
+	return queue{ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd}
+}
+
 // serveRx makes a server's receive queue of a ring.
 func (c *Conn) serveRx(at ring, eventfd, maxPacket int) *RxQueue {
 	at.maskInterrupts(true)
-	q := &RxQueue{
-		ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd,
-		segments: make([][]byte, 0, at.size),
-	}
+	q := &RxQueue{queue: c.serve(at, eventfd, maxPacket), segments: make([][]byte, 0, at.size)}
 	c.rx = append(c.rx, q)
 	return q
 }
@@ -272,7 +273,7 @@ func (c *Conn) addTx(r newRing, eventfd, maxPacket int) error {
 
 // serveTx makes a server's transmit queue of a ring.
 func (c *Conn) serveTx(at ring, eventfd, maxPacket int) *TxQueue {
-	q := &TxQueue{ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd}
+	q := &TxQueue{queue: c.serve(at, eventfd, maxPacket)}
 	c.tx = append(c.tx, q)
 	return q
 }

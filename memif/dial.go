@@ -322,16 +322,15 @@ func (l layout) newRing(base unsafe.Pointer, i int) ring {
 // addQueues makes the client's queues over the region.
 func (l layout) addQueues(c *Conn, eventfds []int, maxPacket int) {
 	base := c.memory.regions[0].base
-	for i := range l.toServer {
-		c.tx = append(c.tx, &TxQueue{
+	for i := range l.rings() {
+		q := queue{
 			ring: l.newRing(base, i), memory: &c.memory, conn: c, maxPacket: uint32(maxPacket), eventfd: eventfds[i],
-			bufferSize: l.bufferSize, buffers: unsafe.Add(base, uintptr(l.bufferOffset(i))),
-		})
-	}
-	for i := l.toServer; i < l.rings(); i++ {
-		c.rx = append(c.rx, &RxQueue{
-			ring: l.newRing(base, i), memory: &c.memory, conn: c, maxPacket: uint32(maxPacket), eventfd: eventfds[i],
-			bufferSize: l.bufferSize, segments: make([][]byte, 0, 1<<l.log2),
-		})
+			bufferSize: l.bufferSize,
+		}
+		if i < l.toServer {
+			c.tx = append(c.tx, &TxQueue{queue: q, buffers: unsafe.Add(base, uintptr(l.bufferOffset(i)))})
+		} else {
+			c.rx = append(c.rx, &RxQueue{queue: q, segments: make([][]byte, 0, 1<<l.log2)})
+		}
 	}
 }

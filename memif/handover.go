@@ -59,7 +59,8 @@ func newHandover() handover {
 	return handover{parked: make(chan struct{}), left: make(chan struct{}), relay: -1}
 }
 
-// park waits for the decision about a suspended connection, or its end. It reports whether another process continues it.
+// park waits for the decision about a suspended connection, or for its end. It reports whether another process
+// continues it.
 func (h *handover) park(gone <-chan struct{}) (left bool) {
 	close(h.parked)
 	select {

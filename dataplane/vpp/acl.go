@@ -390,7 +390,7 @@ func (b interfaceACLs) read(
 		name, isOurs := p.byIndex[Index(d.SwIfIndex)]
 		return isOurs && (len(of) == 0 || slices.Contains(of, name))
 	}
-	ours, err := acls{b.c}.tags(ctx, dumpTagsOf(listOf[*acl.ACLInterfaceListDetails](lists), len(of) == 0, isWanted))
+	ours, err := acls(b).tags(ctx, dumpTagsOf(listOf[*acl.ACLInterfaceListDetails](lists), len(of) == 0, isWanted))
 	if err != nil {
 		return nil, err
 	}

@@ -41,11 +41,11 @@ type InterfaceEntry struct {
 
 // Interfaces lists the interfaces by index.
 func (v Inventory) Interfaces(ctx context.Context) ([]InterfaceEntry, error) {
-	p, there, err := both(ctx, v.c.ports, bridges{v.c}.read)
+	p, there, err := both(ctx, v.c.ports, bridges(v).read)
 	if err != nil {
 		return nil, err
 	}
-	members, err := memberships{v.c}.read(ctx, nil)
+	members, err := memberships(v).read(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ type MACEntry struct {
 
 // Bridges lists the bridge domains by name.
 func (v Inventory) Bridges(ctx context.Context) ([]BridgeEntry, error) {
-	p, there, err := both(ctx, v.c.ports, bridges{v.c}.read)
+	p, there, err := both(ctx, v.c.ports, bridges(v).read)
 	if err != nil {
 		return nil, err
 	}

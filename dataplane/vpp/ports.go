@@ -204,7 +204,7 @@ func (v Inventory) OwnPorts(ctx context.Context) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := neighbours{v.c}.read(ctx, nil)
+	found, err := neighbours(v).read(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (v Inventory) OwnPorts(ctx context.Context) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits, err := policers{v.c}.dump(ctx)
+	limits, err := policers(v).dump(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -252,11 +252,11 @@ func (v Inventory) OwnPorts(ctx context.Context) ([]Port, error) {
 
 // memberLabels returns the labels of the VRFs and bridge domains of our interfaces, by interface.
 func (v Inventory) memberLabels(ctx context.Context) (map[string][]string, error) {
-	routed, err := memberships{v.c}.read(ctx, nil)
+	routed, err := memberships(v).read(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	bridged, err := bridgeMembers{v.c}.read(ctx)
+	bridged, err := bridgeMembers(v).read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func (v Inventory) memberLabels(ctx context.Context) (map[string][]string, error
 
 // OwnNumbers returns the numbers of our tables and bridge domains, by label.
 func (v Inventory) OwnNumbers(ctx context.Context) (tables, domains map[string]uint32, err error) {
-	owned, there, err := both(ctx, vrfs{c: v.c}.tables, bridges{v.c}.read)
+	owned, there, err := both(ctx, vrfs{c: v.c}.tables, bridges(v).read)
 	if err != nil {
 		return nil, nil, err
 	}
