@@ -421,7 +421,7 @@ type omissions struct {
 	names  map[*policyState]string // in explanations
 }
 
-// leaveOut notes that the rules of a policy allow nothing. It isolates the pod as before.
+// leaveOut notes that the rules of a policy allow no connection. It isolates the pod as before.
 func (o *omissions) leaveOut(policy *policyState, size, limit int, unit string) {
 	o.excess = append(o.excess, Excess{
 		Of:     policy.String(),
@@ -433,7 +433,7 @@ func (o *omissions) leaveOut(policy *policyState, size, limit int, unit string) 
 	o.rename(policy, policy.String()+" (over the limit of rules)")
 }
 
-// exclude notes that a policy permits nothing to or from pods of some namespaces, because of a limit of the given name.
+// exclude notes that a policy permits no connection with pods of some namespaces, because of a limit of the given name.
 // x has the need of one of them.
 func (o *omissions) exclude(policy *policyState, namespaces, limit string, x Excess) {
 	o.rename(policy, o.nameOf(policy)+" (not for pods of "+namespaces+": over the limit of "+limit+")")

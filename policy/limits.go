@@ -34,6 +34,11 @@ type Limits struct {
 	Services int // rules of Services
 	Closed   int // prefixes of Services that are denied because they are over a limit
 	Fixed    int // rules that no policy overrides
+	ReadLimits
+}
+
+// ReadLimits bound the inputs that are read for a list.
+type ReadLimits struct {
 	// addresses of peers that are read for the policies of a namespace, and for policies of kind Admin and Baseline
 	Effort  int
 	Lookups int // decisions about addresses and endpoints of Services
@@ -55,7 +60,9 @@ var DefaultLimits = Limits{
 	Services:      14_000,
 	Closed:        22_000,
 	Fixed:         8_000,
-	Effort:        250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
+	ReadLimits: ReadLimits{
+		Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
+	},
 }
 
 // Rules of the dataplane for a permitted prefix on a guarded network: its pods may be neither routers nor DHCP servers.
