@@ -147,7 +147,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 		Member:     a.cluster.member,
 	}
 	if a.cluster.enforces() {
-		matches := a.backend.dataplane.Client.ACLMatches
+		matches := a.backend.dataplane.Client.Statistics().ACLMatches
 		a.telemetry.source.Policies = measure.NewPolicyCounters(a.backend.scheduler.View, matches)
 	}
 	return a, nil

@@ -38,8 +38,7 @@ func (s networkSettings) of(c *config.Config) ipnet.Config {
 			CoolDown:       orNone(c.Addresses.CoolDown),
 			MTU:            c.Pods.MTU,
 			Blocks:         s.cluster.member != nil,
-			Tunnel:         s.cluster.tunnelType(c),
-			UplinkMTU:      node.MTU,
+			Tunnels:        networks.Tunnels{Tunnel: s.cluster.tunnelType(c), UplinkMTU: node.MTU},
 			Log:            s.log.With("component", "ipnet"),
 		},
 		Mesh: mesh.Config{

@@ -1,11 +1,8 @@
 package cni
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/proto/deletequeue"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -89,16 +86,51 @@ func errorf(code uint, format string, args ...any) *types.Error {
 // maxID limits the container id and the network's name, which are parts of keys.
 const maxID = 256
 
-// validateEnvironment checks values that skel does not check.
-func (c *call) validateEnvironment() error {
-	if err := c.validateKey(); err != nil {
-		return err
+// attachmentKey identifies an attachment.
+type attachmentKey struct {
+	role
+	name        string // of the network configuration
+	containerID string
+	ifName      string
+}
+
+func (k attachmentKey) network() string { return k.role.network(k.name) }
+
+func (k attachmentKey) message() *weftv1.Attachment {
+	return &weftv1.Attachment{Network: k.network(), ContainerId: k.containerID, IfName: k.ifName}
+}
+
+// queued returns the key of a queued DEL.
+func (k attachmentKey) queued() deletequeue.Key {
+	return deletequeue.Key{Network: k.network(), ContainerID: k.containerID, IfName: k.ifName}
+}
+
+// describe returns the attachment's name in errors.
+func (k attachmentKey) describe(p *weftv1.Pod) string {
+	if p.GetName() == "" {
+		return fmt.Sprintf("container %.12s %s", k.containerID, k.ifName)
 	}
+	return fmt.Sprintf("pod %s/%s %s", p.GetNamespace(), p.GetName(), k.ifName)
+}
+
+// validate rejects keys that no release of the agent accepts.
+func (k attachmentKey) validate() error {
 	switch {
-	case slices.Contains(reservedNames, c.IfName) || strings.Contains(c.IfName, "%"):
-		return invalidIfName(c.IfName)
-	case !filepath.IsAbs(c.Netns) || strings.ContainsRune(c.Netns, '\n'):
-		return errorf(types.ErrInvalidEnvironmentVariables, "CNI_NETNS %.200q is not an absolute path", c.Netns)
+	case len(k.containerID) > maxID:
+		return errorf(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID has more than %d characters", maxID)
+	case len(k.network()) > maxID:
+		return errorf(types.ErrInvalidNetworkConfig, "network configuration: name has more than %d characters",
+			maxID-len(k.network())+len(k.name))
+	case strings.ContainsFunc(k.ifName, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return invalidIfName(k.ifName)
+	}
+	return nil
+}
+
+// validateIfName rejects names that cannot be a pod's link.
+func (k attachmentKey) validateIfName() error {
+	if slices.Contains(reservedNames, k.ifName) || strings.Contains(k.ifName, "%") {
+		return invalidIfName(k.ifName)
 	}
 	return nil
 }
@@ -111,28 +143,27 @@ func invalidIfName(name string) error {
 	return errorf(types.ErrInvalidEnvironmentVariables, "CNI_IFNAME %q is not a valid interface name", name)
 }
 
-// validateKey rejects keys that no release of the agent accepts.
-func (c *call) validateKey() error {
-	switch {
-	case len(c.ContainerID) > maxID:
-		return errorf(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID has more than %d characters", maxID)
-	case len(c.network()) > maxID:
-		return errorf(types.ErrInvalidNetworkConfig, "network configuration: name has more than %d characters",
-			maxID-len(c.network())+len(c.conf.Name))
-	case strings.ContainsFunc(c.IfName, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return invalidIfName(c.IfName)
+// netns is the network namespace of the sandbox.
+type netns struct {
+	path       string
+	ownAllowed bool // it may be the runtime's own
+}
+
+func (n netns) validatePath() error {
+	if !filepath.IsAbs(n.path) || strings.ContainsRune(n.path, '\n') {
+		return errorf(types.ErrInvalidEnvironmentVariables, "CNI_NETNS %.200q is not an absolute path", n.path)
 	}
 	return nil
 }
 
-// validateNetns rejects the plugin's own network namespace, which is the runtime's, and files that are not network
+// validateFile rejects the plugin's own network namespace, which is the runtime's, and files that are not network
 // namespaces. It opens the path with O_PATH, because an open of a FIFO blocks. The agent reports a path that does not
 // exist.
-func (c *call) validateNetns() error {
-	if c.ownNetnsAllowed() {
+func (n netns) validateFile() error {
+	if n.ownAllowed {
 		return nil
 	}
-	fd, err := unix.Open(c.Netns, unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(n.path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
@@ -141,70 +172,13 @@ func (c *call) validateNetns() error {
 	var there, own unix.Stat_t
 	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &there),
 		unix.Stat("/proc/thread-self/ns/net", &own)); err != nil {
-		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s: %v", c.Netns, err)
+		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s: %v", n.path, err)
 	}
 	switch {
 	case system.Type != unix.NSFS_MAGIC:
-		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s is not a network namespace", c.Netns)
+		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s is not a network namespace", n.path)
 	case there.Ino == own.Ino && there.Dev == own.Dev:
-		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s is the network namespace of the runtime itself", c.Netns)
-	}
-	return nil
-}
-
-// cniArgs are the keys of the configuration's args that Weft reads.
-type cniArgs struct {
-	CNI struct {
-		IPs []string `json:"ips"`
-		MAC string   `json:"mac"`
-	} `json:"cni"`
-}
-
-// requestedAddresses returns the requested IP addresses and MAC. runtimeConfig takes precedence over args, and args
-// over CNI_ARGS.
-func (c *call) requestedAddresses(env *envArgs) (ips []string, mac string, err error) {
-	var args cniArgs
-	if json.Unmarshal(c.conf.Args, &args) != nil {
-		args = cniArgs{} // invalid args are ignored
-	}
-	// weft-ipam gets the capabilities of its caller
-	if err := c.conf.RuntimeConfig.validateCapabilities(); err != nil && !c.role.ipam {
-		return nil, "", err
-	}
-	ips = firstList(c.conf.RuntimeConfig.IPs, args.CNI.IPs, splitList(string(env.IP)))
-	for _, ip := range ips {
-		if !isAddress(ip) {
-			return nil, "", errorf(types.ErrInvalidNetworkConfig,
-				"%s: requested address %.60q is invalid: use an IPv4 or IPv6 address, with or without a prefix length",
-				c.name(env.pod()), ip)
-		}
-	}
-	mac = cmp.Or(c.conf.RuntimeConfig.MAC, args.CNI.MAC, string(env.MAC))
-	if _, err := netaddr.ParseMAC(mac); mac != "" && err != nil {
-		return nil, "", errorf(types.ErrInvalidNetworkConfig,
-			"%s: requested MAC %.60q is invalid: use six octets as 02:00:00:00:00:01", c.name(env.pod()), mac)
-	}
-	return ips, mac, nil
-}
-
-func isAddress(text string) bool {
-	_, addr := netip.ParseAddr(text)
-	_, prefix := netip.ParsePrefix(text)
-	return addr == nil || prefix == nil
-}
-
-func splitList(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, ",")
-}
-
-func firstList(lists ...[]string) []string {
-	for _, l := range lists {
-		if len(l) > 0 {
-			return l
-		}
+		return errorf(types.ErrInvalidNetNS, "CNI_NETNS %s is the network namespace of the runtime itself", n.path)
 	}
 	return nil
 }

@@ -36,6 +36,19 @@ type endpoint struct {
 	starting    time.Duration // while the agent starts: since its first such reply, or since it closed the connection
 }
 
+// restartTime limits how long an ADD waits for an agent that starts.
+const restartTime = 10 * time.Second
+
+func (c *weftConf) endpoint() endpoint {
+	return endpoint{socket: c.Socket, unreachable: time.Duration(c.DialTimeout)}
+}
+
+func (c *weftConf) addEndpoint() endpoint {
+	e := c.endpoint()
+	e.starting = restartTime
+	return e
+}
+
 type reply interface{ GetError() *weftv1.Error }
 
 // method is a method expression of the gRPC client.

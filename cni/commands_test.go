@@ -440,17 +440,17 @@ func TestThePluginsOwnNetworkNamespaceIsRejected(t *testing.T) {
 		fmt.Sprintf("/proc/%d/ns/net", os.Getpid()): "runtime itself",
 		file: "not a network namespace",
 	} {
-		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{Netns: path}}
-		if err := c.validateNetns(); err == nil || !strings.Contains(err.Error(), word) {
+		n := netns{path: path}
+		if err := n.validateFile(); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", path, err)
 		}
-		c.override = "1"
-		if err := c.validateNetns(); err != nil {
+		n.ownAllowed = true
+		if err := n.validateFile(); err != nil {
 			t.Errorf("%s with %s: %v", path, netnsOverride, err)
 		}
 	}
-	missing := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{Netns: file + ".missing"}}
-	if err := missing.validateNetns(); err != nil {
+	missing := netns{path: file + ".missing"}
+	if err := missing.validateFile(); err != nil {
 		t.Errorf("a missing path is the agent's to check: %v", err)
 	}
 }

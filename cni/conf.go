@@ -8,18 +8,15 @@ import (
 	"io"
 	"iter"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/agext/levenshtein"
 	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/weftnet/weft/internal/jsonempty"
 	"github.com/weftnet/weft/internal/jsonerror"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // conf is the plugin object of a network configuration, with the keys that the runtime injects.
@@ -337,59 +334,6 @@ const (
 	modeChained  = "chained"
 	modeDelegate = "delegate"
 )
-
-// addPrevResult returns the result of the plugins before this one. It is required in mode chained. Other modes ignore
-// an invalid one.
-func (c *call) addPrevResult() (*types100.Result, error) {
-	if c.ipam {
-		return nil, nil
-	}
-	prev, err := c.conf.prevResult()
-	switch {
-	case c.mode() != modeChained && err != nil:
-		c.log.Warn("ignoring invalid prevResult", "err", err)
-	case c.mode() != modeChained:
-	case err != nil:
-		return nil, errorf(types.ErrInvalidNetworkConfig, "%v", err)
-	case prev == nil:
-		return nil, errorf(types.ErrInvalidNetworkConfig,
-			"mode chained needs prevResult: weft-cni cannot be the first plugin of the list")
-	}
-	return prev, nil
-}
-
-// passThrough returns prevResult byte for byte if an ADD in a chain does not change it, to keep members that the
-// library does not know. It returns nil if members are added, or if prevResult has another version.
-func (c *call) passThrough(answer *weftv1.AddReply) *verbatim {
-	if c.mode() != modeChained || len(answer.GetInterfaces())+len(answer.GetIps())+len(answer.GetRoutes()) > 0 {
-		return nil
-	}
-	var conf struct {
-		Prev json.RawMessage `json:"prevResult"`
-	}
-	var prev struct {
-		CNIVersion string `json:"cniVersion"`
-	}
-	if json.Unmarshal(c.StdinData, &conf) != nil || json.Unmarshal(conf.Prev, &prev) != nil ||
-		prev.CNIVersion != c.conf.CNIVersion {
-		return nil
-	}
-	return &verbatim{conf.Prev, os.Stdout}
-}
-
-// verbatim is a JSON document that is printed without changes.
-type verbatim struct {
-	document []byte
-	out      io.Writer
-}
-
-// Print prints it.
-func (v *verbatim) Print() error {
-	if _, err := v.out.Write(v.document); err != nil {
-		return fmt.Errorf("print prevResult: %w", err)
-	}
-	return nil
-}
 
 // Limits of a configuration. The list of valid attachments of a large node has tens of kilobytes.
 const (

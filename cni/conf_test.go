@@ -154,7 +154,7 @@ func fuzzConf(t *testing.T, stdin []byte, r role) {
 		t.Fatalf("accepted %s as %+v", stdin, c)
 	}
 	if prev, err := c.prevResult(); err == nil && prev != nil {
-		(&call{plugin: &plugin{role: r}}).checkRequest(prev)
+		r.checkRequest(prev)
 	}
 }
 

@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	cniversion "github.com/containernetworking/cni/pkg/version"
-
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // validateIPAMType rejects an ipam.type that cannot be the IPAM plugin of weft-cni.
@@ -55,22 +53,12 @@ type ipamPlugin struct {
 	name     string
 	stdin    []byte // the whole configuration, as the specification says
 	override string
+	limit    time.Duration // of a DEL
 	exec     invoke.Exec
 }
 
-// ipamPlugin returns the third-party IPAM plugin of the configuration; nil if the agent allocates addresses.
-func (c *call) ipamPlugin() *ipamPlugin {
-	name := c.conf.IPAM.Type
-	if name == "" || name == ipamName || c.conf.validateIPAMType(c.role) != nil || c.ipam {
-		return nil
-	}
-	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}, PluginDecoder: cniversion.PluginDecoder{}}
-	return &ipamPlugin{name: name, stdin: c.StdinData, override: c.override, exec: exec}
-}
-
-// forward executes a verb without a result by the third-party IPAM plugin, if there is one.
-func (c *call) forward(ctx context.Context, verb string) error {
-	p := c.ipamPlugin()
+// forward executes a verb without a result; a nil plugin skips it.
+func (p *ipamPlugin) forward(ctx context.Context, verb string) error {
 	if p == nil {
 		return nil
 	}
@@ -84,12 +72,14 @@ func (c *call) forward(ctx context.Context, verb string) error {
 	return nil
 }
 
-// releaseAddresses executes the DEL of the IPAM plugin. It has its own timeout, because the timeout of the ADD may have
-// expired.
-func (c *call) releaseAddresses() error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.plugin.del.call)
+// release executes the DEL of the IPAM plugin. It has its own timeout, because the timeout of the ADD may have expired.
+func (p *ipamPlugin) release() error {
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.limit)
 	defer cancel()
-	return c.forward(ctx, "DEL")
+	return p.forward(ctx, "DEL")
 }
 
 // lease executes the ADD of the IPAM plugin, which must return an address.
@@ -171,119 +161,4 @@ func joinErrors(first, second error) error {
 		second = errors.New(e.Msg)
 	}
 	return types.NewError(code, first.Error()+"; and "+second.Error(), details)
-}
-
-// addition is an ADD in progress.
-type addition struct {
-	req  *weftv1.AddRequest
-	prev *types100.Result
-}
-
-// addWithIPAM is an ADD with addresses of a third-party IPAM plugin. It does not execute the plugin if the attachment
-// already exists: the undo of a second ADD would release the address of the first.
-func (c *call) addWithIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
-	if _, err := p.path(); err != nil {
-		return err // before an operation that only the plugin can undo
-	}
-	what := "add " + c.name(a.req.GetPod())
-	existing, err := c.askFind(ctx, a.req)
-	if err := callError(what, err, existing.GetError()); err != nil {
-		return err
-	}
-	if existing.GetFound() != nil {
-		return c.printResult(a.prev, existing.GetFound())
-	}
-	a.req.Ips = nil // the IPAM plugin reads them from the configuration
-	if needsInterface(p.name) {
-		return c.addWithInterfaceIPAM(ctx, p, a)
-	}
-	leased, err := p.lease(ctx)
-	if err != nil {
-		return c.withUndoError(err, c.releaseAddresses())
-	}
-	setDelegated(a.req, leased)
-	answer, err := c.askAdd(ctx, a.req)
-	failure := callError(what, err, answer.GetError())
-	switch {
-	case failure == nil:
-		return c.printResult(a.prev, answer)
-	case outcomeUnknown(err):
-		return c.withUndoError(failure, del(c))
-	}
-	return c.withUndoError(failure, c.releaseAddresses())
-}
-
-// addWithInterfaceIPAM is an ADD with an IPAM plugin that needs the interface. The agent creates the interface without
-// addresses, and gets them in a second call. Until then the attachment awaits addresses, even after a restart of the
-// agent. A failure deletes the attachment.
-func (c *call) addWithInterfaceIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
-	what := "add " + c.name(a.req.GetPod())
-	a.req.AwaitsAddresses = true
-	answer, err := c.askAdd(ctx, a.req)
-	failure := callError(what, err, answer.GetError())
-	switch {
-	case outcomeUnknown(err):
-		return c.withUndoError(failure, c.deleteAttachment())
-	case failure != nil:
-		return failure
-	}
-	leased, err := p.lease(ctx)
-	if err != nil {
-		return c.withUndoError(err, del(c))
-	}
-	setDelegated(a.req, leased)
-	answer, err = ask(ctx, c.addEndpoint(), weftv1.RemoteCNIClient.Address, a.req)
-	if failure := callError(what, err, answer.GetError()); failure != nil {
-		return c.withUndoError(failure, del(c))
-	}
-	return c.printResult(a.prev, answer)
-}
-
-func (c *call) askFind(ctx context.Context, req *weftv1.AddRequest) (*weftv1.FindReply, error) {
-	find := &weftv1.FindRequest{Caller: req.GetCaller(), Attachment: req.GetAttachment(), Netns: req.GetNetns()}
-	return ask(ctx, c.addEndpoint(), weftv1.RemoteCNIClient.Find, find)
-}
-
-// outcomeUnknown reports whether the agent may have connected the sandbox, or may still do so. If so, addresses must
-// not be released before a DEL.
-func outcomeUnknown(err error) bool {
-	_, unreachable := errors.AsType[*unreachableError](err)
-	return err != nil && !unreachable
-}
-
-// withUndoError adds the error of the undo, if any, to the reason why an ADD failed.
-func (c *call) withUndoError(reason, undo error) error {
-	if undo == nil {
-		return reason
-	}
-	c.log.Warn("undo of a failed ADD failed", "err", undo)
-	text := undo.Error()
-	if e, ok := errors.AsType[*types.Error](undo); ok {
-		text = e.Msg
-	}
-	return joinErrors(reason, fmt.Errorf("the undo failed: %s", text))
-}
-
-// setDelegated copies the result of a third-party IPAM plugin into the request.
-func setDelegated(req *weftv1.AddRequest, leased *types100.Result) {
-	for _, ip := range leased.IPs {
-		req.DelegatedIps = append(req.DelegatedIps, &weftv1.IP{
-			Address: ip.Address.String(),
-			Gateway: ipText(ip.Gateway),
-		})
-	}
-	for _, r := range leased.Routes {
-		req.DelegatedRoutes = append(req.DelegatedRoutes, &weftv1.Route{
-			Destination: r.Dst.String(),
-			Gateway:     ipText(r.GW),
-		})
-	}
-	if d := leased.DNS; !d.IsEmpty() {
-		req.DelegatedDns = &weftv1.DNS{
-			Nameservers: d.Nameservers,
-			Domain:      d.Domain,
-			Search:      d.Search,
-			Options:     d.Options,
-		}
-	}
 }

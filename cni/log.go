@@ -71,7 +71,7 @@ func trim(path string) {
 // logCall logs the outcome of a call. It does not log stdin, which contains annotations.
 func (l *log) logCall(c *call, took time.Duration, err error) {
 	attributes := []any{
-		"verb", c.command, "network", c.network(), "container", c.ContainerID, "interface", c.IfName,
+		"verb", c.command, "network", c.key().network(), "container", c.ContainerID, "interface", c.IfName,
 		"netns", c.Netns, "took", took.Round(time.Microsecond),
 	}
 	if err != nil {

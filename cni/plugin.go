@@ -11,8 +11,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/utils"
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
@@ -170,12 +172,48 @@ func (c *call) caller() *weftv1.Caller {
 	return &weftv1.Caller{Version: c.version, Protocol: weftv1.Protocol}
 }
 
-func (c *call) network() string { return c.role.network(c.conf.Name) }
-
 func (c *call) mode() string { return c.role.mode(c.conf) }
 
-func (c *call) attachment() *weftv1.Attachment {
-	return &weftv1.Attachment{Network: c.network(), ContainerId: c.ContainerID, IfName: c.IfName}
+func (c *call) key() attachmentKey {
+	return attachmentKey{role: c.role, name: c.conf.Name, containerID: c.ContainerID, ifName: c.IfName}
+}
+
+func (c *call) netns() netns { return netns{path: c.Netns, ownAllowed: c.ownNetnsAllowed()} }
+
+// validateEnvironment checks values that skel does not check.
+func (c *call) validateEnvironment() error {
+	if err := c.key().validate(); err != nil {
+		return err
+	}
+	if err := c.key().validateIfName(); err != nil {
+		return err
+	}
+	return c.netns().validatePath()
+}
+
+func (c *call) composer(prev *types100.Result) composer {
+	return composer{role: c.role, conf: c.conf, prev: prev, stdin: c.StdinData}
+}
+
+func (c *call) deletion() *deletion {
+	req := &weftv1.DeleteRequest{Caller: c.caller(), Attachment: c.key().message()}
+	if env, err := parseArgs(c.CmdArgs.Args); err == nil {
+		req.Pod = env.pod()
+	}
+	return &deletion{
+		socket: c.conf.Socket, queue: c.conf.DeleteQueue, limits: c.del,
+		key: c.key(), req: req, ipam: c.ipamPlugin(), log: c.log,
+	}
+}
+
+// ipamPlugin returns the third-party IPAM plugin of the configuration; nil if the agent allocates addresses.
+func (c *call) ipamPlugin() *ipamPlugin {
+	name := c.conf.IPAM.Type
+	if name == "" || name == ipamName || c.conf.validateIPAMType(c.role) != nil || c.ipam {
+		return nil
+	}
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}, PluginDecoder: cniversion.PluginDecoder{}}
+	return &ipamPlugin{name: name, stdin: c.StdinData, override: c.override, limit: c.del.call, exec: exec}
 }
 
 // role is weft-cni or weft-ipam.

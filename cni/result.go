@@ -1,10 +1,13 @@
 package cni
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -52,13 +55,30 @@ func latest(r types.Result) (_ *types100.Result, err error) {
 	return result, nil
 }
 
-// resultOf appends the agent's reply to prev. The result of weft-ipam has no interfaces.
-func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
-	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.dnsOf(prev, reply)}
-	if prev != nil {
-		result.Interfaces = prev.Interfaces
-		result.IPs = prev.IPs
-		result.Routes = prev.Routes
+// composer makes the result of an ADD from the agent's reply.
+type composer struct {
+	role
+	conf  *conf
+	prev  *types100.Result // nil without one
+	stdin []byte           // the configuration as the runtime sent it
+}
+
+// compose returns the result in the version of the configuration.
+func (c composer) compose(reply *weftv1.AddReply) (types.Result, error) {
+	result, err := c.result(reply)
+	if err != nil {
+		return nil, err
+	}
+	return result.GetAsVersion(c.conf.CNIVersion)
+}
+
+// result appends the agent's reply to prev. The result of weft-ipam has no interfaces.
+func (c composer) result(reply *weftv1.AddReply) (*types100.Result, error) {
+	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.dns(reply)}
+	if c.prev != nil {
+		result.Interfaces = c.prev.Interfaces
+		result.IPs = c.prev.IPs
+		result.Routes = c.prev.Routes
 	}
 	before := len(result.Interfaces)
 	for _, in := range reply.GetInterfaces() {
@@ -107,15 +127,15 @@ func withGateways(routes []*types.Route, ips []*types100.IPConfig) []*types.Rout
 	return routes
 }
 
-// dnsOf returns the DNS of the network for which the pod asks. Otherwise it keeps the DNS of an earlier plugin. The
+// dns returns the DNS of the network for which the pod asks. Otherwise it keeps the DNS of an earlier plugin. The
 // configuration takes precedence over a third-party IPAM plugin.
-func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
+func (c composer) dns(reply *weftv1.AddReply) types.DNS {
 	d := reply.GetDns()
 	switch {
 	case reply.GetNetworkDns() != nil:
 		d = reply.GetNetworkDns()
-	case prev != nil && (c.mode() == modeChained || !prev.DNS.IsEmpty()):
-		return prev.DNS
+	case c.prev != nil && (c.mode(c.conf) == modeChained || !c.prev.DNS.IsEmpty()):
+		return c.prev.DNS
 	case !c.ipam && !c.conf.DNS.IsEmpty():
 		return c.conf.DNS
 	}
@@ -125,6 +145,55 @@ func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
 		Search:      d.GetSearch(),
 		Options:     d.GetOptions(),
 	}
+}
+
+// passThrough returns prevResult byte for byte if an ADD in a chain does not change it, to keep members that the
+// library does not know. It returns nil if members are added, or if prevResult has another version.
+func (c composer) passThrough(answer *weftv1.AddReply) *verbatim {
+	if c.mode(c.conf) != modeChained || len(answer.GetInterfaces())+len(answer.GetIps())+len(answer.GetRoutes()) > 0 {
+		return nil
+	}
+	var conf struct {
+		Prev json.RawMessage `json:"prevResult"`
+	}
+	var prev struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	if json.Unmarshal(c.stdin, &conf) != nil || json.Unmarshal(conf.Prev, &prev) != nil ||
+		prev.CNIVersion != c.conf.CNIVersion {
+		return nil
+	}
+	return &verbatim{conf.Prev, os.Stdout}
+}
+
+// verbatim is a JSON document that is printed without changes.
+type verbatim struct {
+	document []byte
+	out      io.Writer
+}
+
+// Print prints it.
+func (v *verbatim) Print() error {
+	if _, err := v.out.Write(v.document); err != nil {
+		return fmt.Errorf("print prevResult: %w", err)
+	}
+	return nil
+}
+
+func printOutput(result interface{ Print() error }) error {
+	if err := printDocument(result); err != nil {
+		return errorf(types.ErrIOFailure, "print the result: %v", err)
+	}
+	return nil
+}
+
+// printDocument adds a newline, which the library omits.
+func printDocument(document interface{ Print() error }) error {
+	err := document.Print()
+	if err == nil {
+		_, err = fmt.Fprintln(os.Stdout)
+	}
+	return err
 }
 
 // interfaceOf sets members of version 1.1.0 only in that version: the library prints them in 1.0.0 too.

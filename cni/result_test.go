@@ -67,7 +67,7 @@ func TestResultRejectsInvalidReplies(t *testing.T) {
 			&weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.7/32"}}}, "interface index 0, and there are 0",
 		},
 	} {
-		if _, err := callOf(role{}, func(*conf) {}).resultOf(nil, tt.reply); !strings.Contains(textOfError(err),
+		if _, err := callOf(role{}, func(*conf) {}).composer(nil).result(tt.reply); !strings.Contains(textOfError(err),
 			tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
@@ -79,7 +79,7 @@ func TestResultOfWeftIPAMHasNoInterfaces(t *testing.T) {
 		Interfaces: []*weftv1.Interface{{Name: "eth0"}},
 		Ips:        []*weftv1.IP{{Address: "10.1.1.7/24", Interface: 5}},
 	}
-	result, err := callOf(role{ipam: true}, func(*conf) {}).resultOf(nil, reply)
+	result, err := callOf(role{ipam: true}, func(*conf) {}).composer(nil).result(reply)
 	if err != nil || len(result.Interfaces) != 0 || len(result.IPs) != 1 || result.IPs[0].Interface != nil {
 		t.Errorf("%v, %v", result, err)
 	}
@@ -94,7 +94,7 @@ func TestRoutesOfWeftIPAMGetTheGatewayOfTheirFamily(t *testing.T) {
 			},
 		}
 	})
-	result, err := c.resultOf(nil, &weftv1.AddReply{Ips: []*weftv1.IP{
+	result, err := c.composer(nil).result(&weftv1.AddReply{Ips: []*weftv1.IP{
 		{Address: "10.1.1.7/24", Gateway: "10.1.1.1"}, {Address: "fd00::7/64", Gateway: "fd00::1"},
 	}})
 	if err != nil || len(result.Routes) != 3 {
@@ -128,7 +128,7 @@ func TestPrecedenceOfDNS(t *testing.T) {
 			c.Mode = tt.mode
 			c.DNS.Nameservers = tt.conf
 		})
-		if got := strings.Join(c.dnsOf(tt.prev, reply).Nameservers, ","); got != tt.wantText {
+		if got := strings.Join(c.composer(tt.prev).dns(reply).Nameservers, ","); got != tt.wantText {
 			t.Errorf("%s: %q, want %q", name, got, tt.wantText)
 		}
 		asked := &weftv1.AddReply{Dns: reply.GetDns(), NetworkDns: &weftv1.DNS{
@@ -138,7 +138,7 @@ func TestPrecedenceOfDNS(t *testing.T) {
 			Options:     []string{"c"},
 		}}
 		want := types.DNS{Nameservers: []string{"network"}, Domain: "a", Search: []string{"b"}, Options: []string{"c"}}
-		if got := c.dnsOf(tt.prev, asked); !reflect.DeepEqual(got, want) {
+		if got := c.composer(tt.prev).dns(asked); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, although the pod asks for the DNS of a network", name, got)
 		}
 	}

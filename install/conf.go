@@ -51,88 +51,87 @@ const (
 	withStatus = "1.1.0"
 )
 
-func (i *installer) object() object {
+func (o *Options) object() object {
 	capabilities := map[string]bool{"io.kubernetes.cri.pod-annotations": true, "deviceID": true}
-	if i.Mode != Chained { // there another plugin gives the main interface its addresses and MAC
+	if o.Mode != Chained { // there another plugin gives the main interface its addresses and MAC
 		capabilities["ips"] = true
 		capabilities["mac"] = true
 	}
-	if i.Mode == Delegate { // for NetworkAttachmentDefinitions, which have no settings of the node
-		return object{Type: program, Mode: i.Mode, Capabilities: capabilities}
+	if o.Mode == Delegate { // for NetworkAttachmentDefinitions, which have no settings of the node
+		return object{Type: program, Mode: o.Mode, Capabilities: capabilities}
 	}
-	level := i.LogLevel
-	if i.LogFile == "" {
+	level := o.LogLevel
+	if o.LogFile == "" {
 		level = "" // there is no log
 	}
 	return object{
-		Type: program, Mode: i.Mode, Socket: i.Socket, DeleteQueue: i.DeleteQueue,
-		LogLevel: level, LogFile: i.LogFile, Capabilities: capabilities,
+		Type: program, Mode: o.Mode, Socket: o.Socket, DeleteQueue: o.DeleteQueue,
+		LogLevel: level, LogFile: o.LogFile, Capabilities: capabilities,
 	}
 }
 
-// ensureConf writes the configuration if it is missing and the agent serves pods.
-func (i *installer) ensureConf(ctx context.Context) error {
-	switch {
-	case i.Mode == Primary:
-		return i.ensureOwnConf(ctx)
-	case i.Extend != "":
-		return i.ensureExtended(ctx)
-	}
-	return nil
+// ownList is Weft's own list, which the installer writes in mode primary.
+type ownList struct {
+	*Options
+	log   *notices
+	files *files
+
+	composed []byte // content as it was last composed
 }
 
-func (i *installer) ensureOwnConf(ctx context.Context) error {
-	path := i.conf()
-	if _, err := os.Lstat(path); err == nil && i.placed[path] && hasContent(path, i.own) {
-		return i.setAside(ctx)
+// ensure writes the list if it is missing and the agent serves pods.
+func (l *ownList) ensure(ctx context.Context) error {
+	path := l.conf()
+	if _, err := os.Lstat(path); err == nil && l.files.placed[path] && hasContent(path, l.composed) {
+		return l.setAside(ctx)
 	}
-	own, err := i.compose(ctx)
+	own, err := l.compose(ctx)
 	if err != nil {
 		return err
 	}
 	f := file{path: path, content: own, mode: 0o600}
-	i.warnOfOthers()
-	if i.isKept(f) {
-		i.own = own
-		return i.setAside(ctx)
+	l.log.warnOfOthers(path)
+	if l.files.isKept(f) {
+		l.composed = own
+		return l.setAside(ctx)
 	}
-	if err := i.checkStatus(ctx, network); err != nil {
+	if err := l.checkStatus(ctx, network); err != nil {
 		return err
 	}
-	if err := i.put(ctx, f, nil); err != nil {
+	if err := l.files.put(ctx, f, nil); err != nil {
 		return err
 	}
-	i.own = own
-	i.log.Info("configuration installed", "file", path)
-	return i.setAside(ctx)
+	l.composed = own
+	l.log.Info("configuration installed", "file", path)
+	return l.setAside(ctx)
 }
 
 // compose returns Weft's own list. It offers only CNI versions that all plugins of the list support.
-func (i *installer) compose(ctx context.Context) ([]byte, error) {
-	l := list{Name: network, Plugins: []any{i.object()}}
-	versions := i.Versions
-	for _, name := range i.Behind {
-		common, err := i.commonVersions(ctx, name, versions)
+func (l *ownList) compose(ctx context.Context) ([]byte, error) {
+	out := list{Name: network, Plugins: []any{l.object()}}
+	versions := l.Versions
+	for _, name := range l.Behind {
+		common, err := l.commonVersions(ctx, name, versions)
 		if err != nil {
-			if i.isNew(name, err.Error()) {
-				i.log.Warn("plugin omitted from the chain", "plugin", i.binary(name), "err", err)
+			if l.log.isNew(name, err.Error()) {
+				l.log.Warn("plugin omitted from the chain", "plugin", l.binary(name), "err", err)
 			}
 			continue
 		}
 		versions = common
-		l.Plugins = append(l.Plugins, chainedPlugin{Type: name, Capabilities: capabilitiesOf[name]})
+		out.Plugins = append(out.Plugins, chainedPlugin{Type: name, Capabilities: capabilitiesOf[name]})
 	}
-	if !slices.Contains(versions, withStatus) && i.isNew("versions", strings.Join(versions, " ")) {
-		i.log.Warn("runtimes will not call STATUS: a plugin of the chain does not support CNI "+withStatus, "versions",
+	if !slices.Contains(versions, withStatus) && l.log.isNew("versions", strings.Join(versions, " ")) {
+		l.log.Warn("runtimes will not call STATUS: a plugin of the chain does not support CNI "+withStatus, "versions",
 			versions)
 	}
-	l.CNIVersion, l.CNIVersions = offer(versions)
-	return render(l)
+	out.CNIVersion, out.CNIVersions = offer(versions)
+	return render(out)
 }
 
 // commonVersions returns the versions that another plugin supports too.
-func (i *installer) commonVersions(ctx context.Context, name string, versions []string) ([]string, error) {
-	supported, err := plugin{i.binary(name)}.versions(ctx)
+func (l *ownList) commonVersions(ctx context.Context, name string, versions []string) ([]string, error) {
+	supported, err := plugin{l.binary(name)}.versions(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("it is not installed")
 	}
@@ -169,16 +168,16 @@ func offer(versions []string) (single string, all []string) {
 }
 
 // checkStatus calls STATUS of the installed plugin with its future configuration.
-func (i *installer) checkStatus(ctx context.Context, network string) error {
+func (o *Options) checkStatus(ctx context.Context, network string) error {
 	raw, err := json.Marshal(struct {
 		CNIVersion string `json:"cniVersion"`
 		Name       string `json:"name"`
 		object
-	}{withStatus, network, i.object()})
+	}{withStatus, network, o.object()})
 	if err != nil {
 		return fmt.Errorf("encode the configuration: %w", err)
 	}
-	err = plugin{i.binary(program)}.status(ctx, i.BinDir, raw)
+	err = plugin{o.binary(program)}.status(ctx, o.BinDir, raw)
 	if err == nil {
 		return nil
 	}
@@ -197,23 +196,4 @@ func render(v any) ([]byte, error) {
 		return nil, fmt.Errorf("encode the configuration: %w", err)
 	}
 	return append(raw, '\n'), nil
-}
-
-// printObject prints the object that the operator must add if the installer writes no configuration.
-func (i *installer) printObject() {
-	if i.target() != "" {
-		return
-	}
-	heading := "Append this object to the plugins of the other CNI, or use --extend FILE:"
-	conf := any(i.object())
-	if i.Mode == Delegate {
-		heading = "For the config of a NetworkAttachmentDefinition:"
-		conf = list{CNIVersion: lastOld, Name: network, Plugins: []any{i.object()}}
-	}
-	raw, err := render(conf)
-	if err != nil {
-		i.log.Error("configuration not printed", "err", err)
-		return
-	}
-	_, _ = fmt.Fprintf(i.out, "%s\n%s", heading, raw) // output is best effort
 }

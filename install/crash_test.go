@@ -36,13 +36,13 @@ func runVictim() int {
 		return 2
 	}
 	i := newInstaller(v.Options, slog.New(slog.DiscardHandler), os.Stderr)
-	i.build = v.Build
-	i.reached = func(string) {
+	i.programs.build = v.Build
+	i.files.reached = func(string) {
 		if v.Step--; v.Step == 0 {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	}
-	if err := i.load(); err != nil {
+	if err := i.programs.load(); err != nil {
 		return 1
 	}
 	if err := i.run(context.Background()); err != nil {
@@ -78,7 +78,7 @@ func (n *node) checkSettings() {
 	if !n.has("bin/weft-cni.json") {
 		return
 	}
-	var settings nodeSettings
+	var settings NodeSettings
 	if err := json.Unmarshal([]byte(n.read("bin/weft-cni.json")), &settings); err != nil {
 		n.t.Errorf("incomplete settings: %v", err)
 	}

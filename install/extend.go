@@ -14,47 +14,54 @@ import (
 	"github.com/weftnet/weft/internal/jsonerror"
 )
 
-// ensureExtended appends Weft's object to another CNI's list, again after each time that the owner rewrites the list.
-func (i *installer) ensureExtended(ctx context.Context) error {
-	before, err := os.ReadFile(i.Extend)
+// extension is Weft's object in another CNI's list.
+type extension struct {
+	*Options
+	log   *notices
+	files *files
+}
+
+// ensure appends Weft's object to another CNI's list, again after each time that the owner rewrites the list.
+func (e *extension) ensure(ctx context.Context) error {
+	before, err := os.ReadFile(e.Extend)
 	if errors.Is(err, fs.ErrNotExist) {
-		return temporary{i.notWritten()}
+		return temporary{e.notWritten()}
 	}
 	if err != nil {
 		return fmt.Errorf("read the other CNI's list: %w", err)
 	}
-	name, after, err := withWeft(before, i.object())
+	name, after, err := withWeft(before, e.object())
 	if err != nil {
-		return temporary{fmt.Errorf("%s: %w", i.Extend, err)}
+		return temporary{fmt.Errorf("%s: %w", e.Extend, err)}
 	}
-	i.warnOfOthers()
+	e.log.warnOfOthers(e.Extend)
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	if err := i.checkStatus(ctx, name); err != nil {
+	if err := e.checkStatus(ctx, name); err != nil {
 		return err
 	}
-	if err := i.replace(ctx, before, after); err != nil {
+	if err := e.replace(ctx, before, after); err != nil {
 		return err
 	}
-	i.log.Info("configuration extended", "file", i.Extend)
+	e.log.Info("configuration extended", "file", e.Extend)
 	return nil
 }
 
 // notWritten says why the other CNI's list does not exist. In a container the target of a link may be outside the
 // mounted directories.
-func (i *installer) notWritten() error {
-	if target, err := os.Readlink(i.Extend); err == nil {
+func (e *extension) notWritten() error {
+	if target, err := os.Readlink(e.Extend); err == nil {
 		return fmt.Errorf("%s is a link to %s, which does not exist here: use a path that the installer can reach",
-			i.Extend, target)
+			e.Extend, target)
 	}
-	return fmt.Errorf("%s does not exist: the other CNI has not written it", i.Extend)
+	return fmt.Errorf("%s does not exist: the other CNI has not written it", e.Extend)
 }
 
 // replace writes another CNI's list unless the list changed since it was read. It keeps a symbolic link and writes its
 // target.
-func (i *installer) replace(ctx context.Context, before, after []byte) error {
-	path, err := filepath.EvalSymlinks(i.Extend)
+func (e *extension) replace(ctx context.Context, before, after []byte) error {
+	path, err := filepath.EvalSymlinks(e.Extend)
 	if err != nil {
 		return fmt.Errorf("find the other CNI's list: %w", err)
 	}
@@ -63,8 +70,8 @@ func (i *installer) replace(ctx context.Context, before, after []byte) error {
 		return fmt.Errorf("read the mode of the other CNI's list: %w", err)
 	}
 	f := file{path: path, content: after, mode: info.Mode().Perm()}
-	return i.put(ctx, f, func(context.Context, string) error {
-		if !hasContent(i.Extend, before) {
+	return e.files.put(ctx, f, func(context.Context, string) error {
+		if !hasContent(e.Extend, before) {
 			return temporary{errors.New("the other CNI has just written it")}
 		}
 		return nil

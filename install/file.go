@@ -21,6 +21,13 @@ type file struct {
 	mode    fs.FileMode
 }
 
+// files writes files of the node, each by a rename within its directory.
+type files struct {
+	log     *notices
+	placed  map[string]bool   // files that were as desired at least once: a later change is the administrator's
+	reached func(step string) // for tests, which crash the installer at a step
+}
+
 // draftExtension ends the names of temporary files. Runtimes do not read such files as configurations.
 const draftExtension = ".tmp"
 
@@ -37,34 +44,34 @@ func hasContent(path string, content []byte) bool {
 
 // isKept reports whether the file is not written: it is as desired, or it was and the administrator changed it since.
 // Otherwise installers of two versions would replace each other's files forever.
-func (i *installer) isKept(f file) bool {
+func (w *files) isKept(f file) bool {
 	if f.isPresent() {
-		i.placed[f.path] = true
+		w.placed[f.path] = true
 		return true
 	}
-	if _, err := os.Lstat(f.path); err != nil || !i.placed[f.path] {
+	if _, err := os.Lstat(f.path); err != nil || !w.placed[f.path] {
 		return false
 	}
-	if i.isNew(f.path, "changed") {
-		i.log.Warn("installed file was changed and is kept: run install again to replace it", "file", f.path)
+	if w.log.isNew(f.path, "changed") {
+		w.log.Warn("installed file was changed and is kept: run install again to replace it", "file", f.path)
 	}
 	return true
 }
 
 // put writes a file atomically. test, unless it is nil, can reject the temporary file.
-func (i *installer) put(ctx context.Context, f file, test func(ctx context.Context, draft string) error) error {
+func (w *files) put(ctx context.Context, f file, test func(ctx context.Context, draft string) error) error {
 	dir := filepath.Dir(f.path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("install %s: %w", f.path, err)
 	}
 	err := locked(ctx, dir, func() error {
 		removeDrafts(f.path)
-		draft, err := i.draft(f)
+		draft, err := w.draft(f)
 		if err == nil && test != nil {
 			err = test(ctx, draft)
 		}
 		if err == nil {
-			err = i.rename(draft, f.path)
+			err = w.rename(draft, f.path)
 		}
 		if err != nil && draft != "" {
 			err = errors.Join(err, ignoreNotExist(os.Remove(draft)))
@@ -74,40 +81,40 @@ func (i *installer) put(ctx context.Context, f file, test func(ctx context.Conte
 	if err != nil {
 		return fmt.Errorf("install %s: %w", f.path, err)
 	}
-	i.placed[f.path] = true
-	delete(i.logged, f.path)
+	w.placed[f.path] = true
+	w.log.forget(f.path)
 	return nil
 }
 
 // draft writes the file under a temporary name, with its final mode.
-func (i *installer) draft(f file) (name string, err error) {
-	w, err := os.CreateTemp(filepath.Dir(f.path), draftPattern(f.path))
+func (w *files) draft(f file) (name string, err error) {
+	draft, err := os.CreateTemp(filepath.Dir(f.path), draftPattern(f.path))
 	if err != nil {
 		return "", err
 	}
-	name = w.Name()
-	i.reached("created")
+	name = draft.Name()
+	w.reached("created")
 	half := len(f.content) / 2
-	_, err = w.Write(f.content[:half])
-	i.reached("half written")
+	_, err = draft.Write(f.content[:half])
+	w.reached("half written")
 	if err == nil {
-		_, err = w.Write(f.content[half:])
+		_, err = draft.Write(f.content[half:])
 	}
-	i.reached("written")
+	w.reached("written")
 	if err == nil {
-		err = errors.Join(w.Chmod(f.mode), w.Sync())
+		err = errors.Join(draft.Chmod(f.mode), draft.Sync())
 	}
-	i.reached("synced")
-	return name, errors.Join(err, w.Close())
+	w.reached("synced")
+	return name, errors.Join(err, draft.Close())
 }
 
 // rename gives the draft its final name, durably.
-func (i *installer) rename(draft, path string) error {
-	i.reached("tested")
+func (w *files) rename(draft, path string) error {
+	w.reached("tested")
 	if err := os.Rename(draft, path); err != nil {
 		return err
 	}
-	i.reached("renamed")
+	w.reached("renamed")
 	return syncDir(filepath.Dir(path))
 }
 

@@ -90,11 +90,11 @@ func (n *node) installer(changes ...func(*Options)) *installer {
 		n.t.Fatal(err)
 	}
 	i := newInstaller(o, slog.New(slog.NewTextHandler(&n.log, nil)), &n.out)
-	i.build = thisBuild
+	i.programs.build = thisBuild
 	if strings.HasSuffix(o.Source, "next.d") {
-		i.build = nextBuild
+		i.programs.build = nextBuild
 	}
-	if err := i.load(); err != nil {
+	if err := i.programs.load(); err != nil {
 		n.t.Fatal(err)
 	}
 	return i

@@ -31,16 +31,15 @@ func configurations(dir string) []string {
 }
 
 // warnOfOthers logs configurations that runtimes prefer to the target, and further ones that call Weft.
-func (i *installer) warnOfOthers() {
-	target := i.target()
+func (n *notices) warnOfOthers(target string) {
 	for _, path := range configurations(filepath.Dir(target)) {
 		switch {
 		case path == target:
-		case path < target && i.isNew(path, "before"):
-			i.log.Warn("runtimes use another configuration: remove it, or rename it so that it sorts after Weft's",
+		case path < target && n.isNew(path, "before"):
+			n.Warn("runtimes use another configuration: remove it, or rename it so that it sorts after Weft's",
 				"file", path, "before", target)
-		case path > target && callsWeft(path) && i.isNew(path, "twice"):
-			i.log.Warn("another configuration also calls Weft: remove it", "file", path)
+		case path > target && callsWeft(path) && n.isNew(path, "twice"):
+			n.Warn("another configuration also calls Weft: remove it", "file", path)
 		}
 	}
 }
@@ -68,27 +67,27 @@ func callsWeft(path string) bool {
 
 // setAside renames foreign configurations after Weft's own is written. It skips those that call Weft: an uninstall
 // would restore them without the programs that they need.
-func (i *installer) setAside(ctx context.Context) error {
-	if !i.Exclusive {
+func (l *ownList) setAside(ctx context.Context) error {
+	if !l.Exclusive {
 		return nil
 	}
-	foreign := slices.DeleteFunc(configurations(i.ConfDir), func(path string) bool {
-		return path == i.conf() || callsWeft(path)
+	foreign := slices.DeleteFunc(configurations(l.ConfDir), func(path string) bool {
+		return path == l.conf() || callsWeft(path)
 	})
 	if len(foreign) == 0 {
 		return nil
 	}
-	err := locked(ctx, i.ConfDir, func() error {
+	err := locked(ctx, l.ConfDir, func() error {
 		var errs []error
 		for _, path := range foreign {
-			i.reached("setting aside " + filepath.Base(path))
+			l.files.reached("setting aside " + filepath.Base(path))
 			if err := ignoreNotExist(os.Rename(path, path+asideExtension)); err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			i.log.Info("foreign configuration set aside", "file", path, "as", path+asideExtension)
+			l.log.Info("foreign configuration set aside", "file", path, "as", path+asideExtension)
 		}
-		return errors.Join(append(errs, syncDir(i.ConfDir))...)
+		return errors.Join(append(errs, syncDir(l.ConfDir))...)
 	})
 	if err != nil {
 		return fmt.Errorf("set foreign configurations aside: %w", err)
@@ -121,7 +120,7 @@ func (u *uninstaller) rename(from, to string) error {
 		u.say("left %s: %s exists", from, to)
 		return nil
 	}
-	u.reached("restoring " + filepath.Base(to))
+	u.files.reached("restoring " + filepath.Base(to))
 	if err := os.Rename(from, to); err != nil {
 		return ignoreNotExist(err)
 	}

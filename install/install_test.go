@@ -231,7 +231,7 @@ func TestTheErrorNamesASourceWithoutTheProgram(t *testing.T) {
 	n := newNode(t)
 	o := n.options()
 	o.Source = n.path("run")
-	err := Install(t.Context(), o, n.installer().log, &n.out)
+	err := Install(t.Context(), o, n.installer().log.Logger, &n.out)
 	if err == nil || !strings.Contains(err.Error(), filepath.Join(o.Source, "weft-cni")) ||
 		!strings.Contains(err.Error(), "--source") {
 		t.Errorf("error %v", err)

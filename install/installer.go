@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -23,16 +21,14 @@ import (
 
 // installer is one run of the program.
 type installer struct {
-	Options
-	build string // output of --version of each program of this build
-	log   *slog.Logger
-	out   io.Writer
+	*Options
+	log *notices
+	out io.Writer
 
-	content []byte            // of the weft-cni to install
-	own     []byte            // Weft's list as it was last composed
-	placed  map[string]bool   // files that were as desired at least once: a later change is the administrator's
-	logged  map[string]string // last message by subject, to log repeats once
-	reached func(step string) // for tests, which crash the installer at a step
+	files    *files
+	programs *programs
+	own      *ownList   // with mode primary
+	foreign  *extension // with --extend
 }
 
 // Install installs programs and configuration; files that are as desired are not written. It writes the configuration
@@ -40,34 +36,21 @@ type installer struct {
 // operator must add to other configurations are printed to out.
 func Install(ctx context.Context, o Options, log *slog.Logger, out io.Writer) error {
 	i := newInstaller(o, log, out)
-	if err := i.load(); err != nil {
+	if err := i.programs.load(); err != nil {
 		return err
 	}
 	return i.run(ctx)
 }
 
 func newInstaller(o Options, log *slog.Logger, out io.Writer) *installer {
+	n := &notices{Logger: log, last: make(map[string]string)}
+	f := &files{log: n, placed: make(map[string]bool), reached: func(string) {}}
 	return &installer{
-		Options: o, build: version.String(), log: log, out: out,
-		placed: make(map[string]bool), logged: make(map[string]string), reached: func(string) {},
+		Options: &o, log: n, out: out, files: f,
+		programs: &programs{Options: &o, build: version.String(), log: n, files: f},
+		own:      &ownList{Options: &o, log: n, files: f},
+		foreign:  &extension{Options: &o, log: n, files: f},
 	}
-}
-
-// load reads the weft-cni to install into memory: the source may be an image that is unmounted later.
-func (i *installer) load() error {
-	if i.Source == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find the directory of this program: %w", err)
-		}
-		i.Source = filepath.Dir(self)
-	}
-	content, err := os.ReadFile(filepath.Join(i.Source, program))
-	if err != nil {
-		return fmt.Errorf("read the program to install: %w; set --source to the directory of weft-cni", err)
-	}
-	i.content = content
-	return nil
 }
 
 func (i *installer) run(ctx context.Context) error {
@@ -108,7 +91,7 @@ func (i *installer) ensureWithRetries(ctx context.Context) error {
 		if _, retry := errors.AsType[temporary](err); !retry {
 			return true, nil
 		}
-		i.warnOnce("waiting", err)
+		i.log.incomplete("waiting", err)
 		return false, nil
 	})
 	_, unfinished := errors.AsType[temporary](err)
@@ -123,30 +106,38 @@ func (i *installer) ensureWithRetries(ctx context.Context) error {
 
 // ensure installs what is missing, once.
 func (i *installer) ensure(ctx context.Context) error {
-	if err := i.ensurePrograms(ctx); err != nil {
+	if err := i.programs.ensure(ctx); err != nil {
 		return err
 	}
 	return i.ensureConf(ctx)
 }
 
-// target returns the path of the configuration to write; "" if the operator writes it.
-func (i *installer) target() string {
-	if i.Mode == Primary {
-		return i.conf()
+// ensureConf writes the configuration if it is missing and the agent serves pods.
+func (i *installer) ensureConf(ctx context.Context) error {
+	switch {
+	case i.Mode == Primary:
+		return i.own.ensure(ctx)
+	case i.Extend != "":
+		return i.foreign.ensure(ctx)
 	}
-	return i.Extend
+	return nil
 }
 
-// warnOnce logs why the installation is incomplete. It does not repeat a reason.
-func (i *installer) warnOnce(subject string, err error) {
-	if i.isNew(subject, err.Error()) {
-		i.log.Warn("installation incomplete, retrying", "err", err)
+// printObject prints the object that the operator must add if the installer writes no configuration.
+func (i *installer) printObject() {
+	if i.target() != "" {
+		return
 	}
-}
-
-// isNew reports whether the text differs from the last one about the subject.
-func (i *installer) isNew(subject, text string) bool {
-	repeated := i.logged[subject] == text
-	i.logged[subject] = text
-	return !repeated
+	heading := "Append this object to the plugins of the other CNI, or use --extend FILE:"
+	conf := any(i.object())
+	if i.Mode == Delegate {
+		heading = "For the config of a NetworkAttachmentDefinition:"
+		conf = list{CNIVersion: lastOld, Name: network, Plugins: []any{i.object()}}
+	}
+	raw, err := render(conf)
+	if err != nil {
+		i.log.Error("configuration not printed", "err", err)
+		return
+	}
+	_, _ = fmt.Fprintf(i.out, "%s\n%s", heading, raw) // output is best effort
 }

@@ -25,22 +25,32 @@ type Options struct {
 	ConfDir  string
 	ConfName string
 
-	Mode     string
-	Extend   string // list of another CNI to append Weft's object to; "" = none
-	Versions []string
-	Behind   []string // plugins that follow Weft in the chain, if they are installed
+	Mode   string
+	Extend string // list of another CNI to append Weft's object to; "" = none
 
-	Exclusive bool // foreign configurations are set aside until Weft is uninstalled
-
-	Socket      string
-	DeleteQueue string
-	LogLevel    string
-	LogFile     string
+	ListOptions
+	NodeSettings
 
 	// install: maximum time until the agent is ready, 0 = unlimited; uninstall: until the last pod is deleted, 0 = none
 	Wait  time.Duration
 	Watch bool
 	Force bool
+}
+
+// ListOptions are the settings of Weft's own list, which is written in mode primary.
+type ListOptions struct {
+	Versions  []string // of CNI
+	Behind    []string // plugins that follow Weft in the chain, if they are installed
+	Exclusive bool     // foreign configurations are set aside until Weft is uninstalled
+}
+
+// NodeSettings is the content of the settings file of the plugin. Weft's object in a configuration repeats it, for
+// earlier releases of weft-cni.
+type NodeSettings struct {
+	Socket      string `json:"socket"`
+	DeleteQueue string `json:"deleteQueue"`
+	LogLevel    string `json:"logLevel"`
+	LogFile     string `json:"logFile"`
 }
 
 // Flags binds the options that install and uninstall share.
@@ -152,6 +162,28 @@ func (o *Options) validateConfName() error {
 func (o *Options) conf() string { return filepath.Join(o.ConfDir, o.ConfName) }
 
 func (o *Options) binary(name string) string { return filepath.Join(o.BinDir, name) }
+
+// target returns the path of the configuration to write; "" if the operator writes it.
+func (o *Options) target() string {
+	if o.Mode == Primary {
+		return o.conf()
+	}
+	return o.Extend
+}
+
+// dirs returns the directories that the installer writes to.
+func (o *Options) dirs() []string {
+	dirs := []string{o.BinDir}
+	target := o.target()
+	if target == "" {
+		return dirs
+	}
+	dirs = append(dirs, filepath.Dir(target))
+	if file, err := filepath.EvalSymlinks(target); err == nil && filepath.Dir(file) != filepath.Dir(target) {
+		dirs = append(dirs, filepath.Dir(file)) // the other CNI writes there
+	}
+	return dirs
+}
 
 func absolute(flag, path string) error {
 	if !filepath.IsAbs(path) {

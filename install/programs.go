@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -23,97 +24,110 @@ var supportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 // tenant's.
 const settingsFile = program + ".json"
 
-// nodeSettings is the content of the settings file. Weft's object in a configuration repeats it, for earlier releases
-// of weft-cni.
-type nodeSettings struct {
-	Socket      string `json:"socket"`
-	DeleteQueue string `json:"deleteQueue"`
-	LogLevel    string `json:"logLevel"`
-	LogFile     string `json:"logFile"`
+// programs are weft-cni, its link and its settings.
+type programs struct {
+	*Options
+	build string // output of --version of each program of this build
+	log   *notices
+	files *files
+
+	content []byte // of the weft-cni to install
 }
 
-// ensureSettings writes the settings of the node.
-func (i *installer) ensureSettings(ctx context.Context) error {
-	content, err := render(nodeSettings{
-		Socket:      i.Socket,
-		DeleteQueue: i.DeleteQueue,
-		LogLevel:    i.LogLevel,
-		LogFile:     i.LogFile,
-	})
+// load reads the weft-cni to install into memory: the source may be an image that is unmounted later.
+func (p *programs) load() error {
+	if p.Source == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find the directory of this program: %w", err)
+		}
+		p.Source = filepath.Dir(self)
+	}
+	content, err := os.ReadFile(filepath.Join(p.Source, program))
 	if err != nil {
-		return err
+		return fmt.Errorf("read the program to install: %w; set --source to the directory of weft-cni", err)
 	}
-	f := file{path: i.binary(settingsFile), content: content, mode: 0o644}
-	if i.isKept(f) {
-		return nil
-	}
-	if err := i.put(ctx, f, nil); err != nil {
-		return err
-	}
-	i.log.Info("settings of the plugin installed", "file", f.path)
+	p.content = content
 	return nil
 }
 
-// ensurePrograms installs weft-cni and its link, after the settings that it reads. It never replaces a working program
-// by one that fails its test.
-func (i *installer) ensurePrograms(ctx context.Context) error {
-	if err := i.ensureSettings(ctx); err != nil {
+// ensureSettings writes the settings of the node.
+func (p *programs) ensureSettings(ctx context.Context) error {
+	content, err := render(p.NodeSettings)
+	if err != nil {
 		return err
 	}
-	f := file{path: i.binary(program), content: i.content, mode: 0o755}
-	if !i.isKept(f) {
-		if err := i.put(ctx, f, i.test); err != nil {
+	f := file{path: p.binary(settingsFile), content: content, mode: 0o644}
+	if p.files.isKept(f) {
+		return nil
+	}
+	if err := p.files.put(ctx, f, nil); err != nil {
+		return err
+	}
+	p.log.Info("settings of the plugin installed", "file", f.path)
+	return nil
+}
+
+// ensure installs weft-cni and its link, after the settings that it reads. It never replaces a working program
+// by one that fails its test.
+func (p *programs) ensure(ctx context.Context) error {
+	if err := p.ensureSettings(ctx); err != nil {
+		return err
+	}
+	f := file{path: p.binary(program), content: p.content, mode: 0o755}
+	if !p.files.isKept(f) {
+		if err := p.files.put(ctx, f, p.test); err != nil {
 			return err
 		}
-		i.log.Info("program installed", "file", f.path, "version", i.build)
+		p.log.Info("program installed", "file", f.path, "version", p.build)
 	}
-	return i.ensureLink(ctx)
+	return p.ensureLink(ctx)
 }
 
 // ensureLink creates the link. It keeps another file of that name: it belongs to the administrator.
-func (i *installer) ensureLink(ctx context.Context) error {
-	path := i.binary(link)
+func (p *programs) ensureLink(ctx context.Context) error {
+	path := p.binary(link)
 	target, err := os.Readlink(path)
 	if target == program {
 		return nil
 	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		if i.isNew(path, "foreign") {
-			i.log.Warn("IPAM plugin not installed: remove the foreign file", "file", path)
+		if p.log.isNew(path, "foreign") {
+			p.log.Warn("IPAM plugin not installed: remove the foreign file", "file", path)
 		}
 		return nil
 	}
-	err = locked(ctx, i.BinDir, func() error {
-		i.reached("link missing")
+	err = locked(ctx, p.BinDir, func() error {
+		p.files.reached("link missing")
 		if err := os.Symlink(program, path); err != nil {
 			return err
 		}
-		i.reached("linked")
-		return syncDir(i.BinDir)
+		p.files.reached("linked")
+		return syncDir(p.BinDir)
 	})
 	if err != nil {
 		return fmt.Errorf("install %s: %w", path, err)
 	}
-	i.log.Info("link installed", "file", path, "target", program)
+	p.log.Info("link installed", "file", path, "target", program)
 	return nil
 }
 
 // test runs the draft in its final directory. It fails if the draft does not run there, is of another build, or does
 // not support the CNI versions of the configuration.
-func (i *installer) test(ctx context.Context, draft string) error {
-	p := plugin{draft}
-	build, err := p.build(ctx)
+func (p *programs) test(ctx context.Context, draft string) error {
+	tested := plugin{draft}
+	build, err := tested.build(ctx)
 	if err != nil {
 		return fmt.Errorf("weft-cni does not run on this node: %w", err)
 	}
-	if build != i.build {
-		return fmt.Errorf("weft-cni is of build %q, weft-agent of %q: install both from one image", build, i.build)
+	if build != p.build {
+		return fmt.Errorf("weft-cni is of build %q, weft-agent of %q: install both from one image", build, p.build)
 	}
-	versions, err := p.versions(ctx)
+	versions, err := tested.versions(ctx)
 	if err != nil {
 		return fmt.Errorf("weft-cni does not run on this node: %w", err)
 	}
-	for _, v := range i.Versions {
+	for _, v := range p.Versions {
 		if !slices.Contains(versions, v) {
 			return fmt.Errorf("weft-cni does not support CNI %s, only %s: change --cni-versions", v,
 				strings.Join(versions, ", "))

@@ -95,7 +95,7 @@ func (u *uninstaller) removeObject(ctx context.Context) error {
 	if !changed {
 		return nil
 	}
-	if err := u.replace(ctx, before, after); err != nil {
+	if err := u.foreign.replace(ctx, before, after); err != nil {
 		return err
 	}
 	u.say("removed Weft's object from %s", u.Extend)
@@ -204,11 +204,11 @@ func hasWeftBuild(ctx context.Context, path string) bool {
 
 // isSource reports whether the content equals the weft-cni to install, which may not run on this node.
 func (u *uninstaller) isSource(raw []byte) bool {
-	return u.load() == nil && bytes.Equal(u.content, raw)
+	return u.programs.load() == nil && bytes.Equal(u.programs.content, raw)
 }
 
 func (u *uninstaller) remove(path string) error {
-	u.reached("removing " + filepath.Base(path))
+	u.files.reached("removing " + filepath.Base(path))
 	if err := ignoreNotExist(os.Remove(path)); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}

@@ -50,10 +50,10 @@ func (i *installer) repair(ctx context.Context, w *fsnotify.Watcher) time.Durati
 	}
 	err := i.restore(ctx)
 	if err != nil && ctx.Err() == nil {
-		i.warnOnce("watch", err)
+		i.log.incomplete("watch", err)
 		return repairRetry
 	}
-	delete(i.logged, "watch")
+	i.log.forget("watch")
 	if unwatched { // a directory was missing; the restore created it
 		return repairRetry
 	}
@@ -64,26 +64,13 @@ func (i *installer) repair(ctx context.Context, w *fsnotify.Watcher) time.Durati
 func (i *installer) restore(ctx context.Context) error {
 	return withMarkerLocked(ctx, i.marker(), func() error {
 		if _, err := os.Lstat(i.marker()); err == nil {
-			if i.isNew("marker", "there") {
+			if i.log.isNew("marker", "there") {
 				i.log.Warn("files are not restored after an uninstall", "marker", i.marker())
 			}
 			return nil
 		}
 		return i.ensure(ctx)
 	})
-}
-
-func (i *installer) dirs() []string {
-	dirs := []string{i.BinDir}
-	target := i.target()
-	if target == "" {
-		return dirs
-	}
-	dirs = append(dirs, filepath.Dir(target))
-	if file, err := filepath.EvalSymlinks(target); err == nil && filepath.Dir(file) != filepath.Dir(target) {
-		dirs = append(dirs, filepath.Dir(file)) // the other CNI writes there
-	}
-	return dirs
 }
 
 // marker returns the path of the file that stops the watch of this node from restoring files after an uninstall. It is

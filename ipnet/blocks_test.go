@@ -25,7 +25,11 @@ var (
 
 // inCluster is the configuration of a node that allocates addresses of blocks.
 func inCluster(pools ...netaddr.Pool) ipnet.Config {
-	return ipnet.Config{Networks: networks.Config{Pools: pools, Blocks: true, Tunnel: networks.TunnelVXLAN4}}
+	return ipnet.Config{Networks: networks.Config{
+		Pools:   pools,
+		Blocks:  true,
+		Tunnels: networks.Tunnels{Tunnel: networks.TunnelVXLAN4},
+	}}
 }
 
 func block(network, prefix string, withheld ...string) netaddr.Block {

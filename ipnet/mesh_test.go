@@ -21,7 +21,10 @@ import (
 
 // meshed is the configuration of a cluster's node with tunnels.
 func meshed(tunnel string, pools ...netaddr.Pool) ipnet.Config {
-	return ipnet.Config{Networks: networks.Config{Pools: pools, Tunnel: tunnel}, Mesh: mesh.Config{Uplink: "eth9"}}
+	return ipnet.Config{
+		Networks: networks.Config{Pools: pools, Tunnels: networks.Tunnels{Tunnel: tunnel}},
+		Mesh:     mesh.Config{Uplink: "eth9"},
+	}
 }
 
 // self returns this node, with both families.

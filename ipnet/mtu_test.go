@@ -47,10 +47,9 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			config := ipnet.Config{
 				Networks: networks.Config{
-					Pools:     []netaddr.Pool{four, six},
-					Tunnel:    tt.tunnel,
-					UplinkMTU: tt.uplink,
-					MTU:       tt.mtu,
+					Pools:   []netaddr.Pool{four, six},
+					Tunnels: networks.Tunnels{Tunnel: tt.tunnel, UplinkMTU: tt.uplink},
+					MTU:     tt.mtu,
 				},
 			}
 			if tt.refused != "" {
@@ -68,7 +67,10 @@ func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 
 func TestMTUOfAClusterNetworkFitsIntoTunnels(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []netaddr.Pool{four}, Tunnel: networks.TunnelVXLAN4},
+		Networks: networks.Config{
+			Pools:   []netaddr.Pool{four},
+			Tunnels: networks.Tunnels{Tunnel: networks.TunnelVXLAN4},
+		},
 	}).run(t)
 	mtu := func(n pod.Network, mtu int) pod.Network { n.MTU = mtu; return n }
 	ours := custom("ours", pod.L2)
@@ -92,7 +94,10 @@ func TestMTUOfAClusterNetworkFitsIntoTunnels(t *testing.T) {
 // The dataplane gives a new tunnel an MTU of 9000, and drops longer packets.
 func TestTunnelsCarryTheMTUOfTheirNetwork(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{
-		Networks: networks.Config{Pools: []netaddr.Pool{four}, Tunnel: networks.TunnelVXLAN4, UplinkMTU: 9700},
+		Networks: networks.Config{
+			Pools:   []netaddr.Pool{four},
+			Tunnels: networks.Tunnels{Tunnel: networks.TunnelVXLAN4, UplinkMTU: 9700},
+		},
 	}).run(t)
 	small := vni(custom("small", pod.L2), 500)
 	small.MTU = 1500

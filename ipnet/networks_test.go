@@ -59,25 +59,25 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 	l2 := custom("z2", pod.L2)
 	tests := []struct {
 		name   string
-		config ipnet.Config
+		ranges networks.Ranges
 		want   map[string]string
 	}{
 		{
-			"tables", ipnet.Config{Networks: networks.Config{Tables: networks.IDs{First: 7, Last: 7}}},
+			"tables", networks.Ranges{Tables: networks.IDs{First: 7, Last: 7}},
 			map[string]string{"z3": "no VRF table from 7 to 7 is free: remove a network"},
 		},
 		{
-			"bridge domains", ipnet.Config{Networks: networks.Config{BridgeDomains: networks.IDs{First: 1, Last: 1}}},
+			"bridge domains", networks.Ranges{BridgeDomains: networks.IDs{First: 1, Last: 1}},
 			map[string]string{"z2": "no bridge domain from 1 to 1 is free: remove a network"},
 		},
-		{"VNIs", ipnet.Config{Networks: networks.Config{VNIs: networks.IDs{First: 8, Last: 9}}}, map[string]string{
+		{"VNIs", networks.Ranges{VNIs: networks.IDs{First: 8, Last: 9}}, map[string]string{
 			"z2": "no VNI from 8 to 9 is free: remove a network", "z3": "no VNI from 8 to 9 is free: remove a network",
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.config.Networks.Pools = []netaddr.Pool{four}
-			n := nodeOf(t, tt.config).run(t)
+			config := networks.Config{Pools: []netaddr.Pool{four}, Ranges: tt.ranges}
+			n := nodeOf(t, ipnet.Config{Networks: config}).run(t)
 			a := custom("a", pod.L3, "10.5.0.0/24")
 			b := custom("b", pod.L2)
 			if refused := n.set(t, a, b, l3, l2); !maps.Equal(refused, tt.want) {

@@ -24,7 +24,9 @@ func (n *node) setPools(t testing.TB, pools ...netaddr.Pool) map[string]string {
 
 func TestPoolsThatAreSetEqualThoseOfTheConfiguration(t *testing.T) {
 	configured := nodeOf(t, inCluster(cluster4, cluster6)).run(t)
-	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Blocks: true, Tunnel: networks.TunnelVXLAN4}}).run(t)
+	n := nodeOf(t, ipnet.Config{
+		Networks: networks.Config{Blocks: true, Tunnels: networks.Tunnels{Tunnel: networks.TunnelVXLAN4}},
+	}).run(t)
 	n.join(t, self(), other(2, "10.1.9.0/26", "2001:db8:1::c0/122"))
 	if err := n.refuses(t, sandbox("a")); !strings.Contains(err.Error(), "no pool of the node") {
 		t.Errorf("without pools: %v", err)

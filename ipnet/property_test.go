@@ -42,9 +42,11 @@ func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 		w := &world{
 			config: ipnet.Config{
 				Networks: networks.Config{
-					Pools:         []netaddr.Pool{four, six},
-					Tables:        networks.IDs{First: 100, Last: 102},
-					BridgeDomains: networks.IDs{First: 1, Last: 2},
+					Pools: []netaddr.Pool{four, six},
+					Ranges: networks.Ranges{
+						Tables:        networks.IDs{First: 100, Last: 102},
+						BridgeDomains: networks.IDs{First: 1, Last: 2},
+					},
 				},
 				Mesh: mesh.Config{
 					LinkTypes: mesh.LinkTypes{Pod: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main")},

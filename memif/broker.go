@@ -37,12 +37,17 @@ type Broker struct {
 	once    sync.Once
 
 	mu        sync.Mutex
-	channel   *packetSocket // nil while there is no process
-	process   *os.Process
-	reaped    chan struct{} // closed when the process has ended
+	child     *brokerChild // nil while no process runs
 	last      uint32
 	listeners map[uint32]*brokeredListener
 	clients   map[uint64]*brokeredClient
+}
+
+// brokerChild is the process that a Broker runs now.
+type brokerChild struct {
+	process *os.Process
+	channel *packetSocket
+	reaped  chan struct{} // closed when the process has ended
 }
 
 // brokeredListener is a listening socket of the broker process.
@@ -102,10 +107,10 @@ func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
 func (b *Broker) PID() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.process == nil {
+	if b.child == nil {
 		return 0
 	}
-	return b.process.Pid
+	return b.child.process.Pid
 }
 
 // Close ends the process. Close its listeners first.
@@ -186,7 +191,7 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *packetSo
 	stop := context.AfterFunc(ctx, func() { _ = channel.CloseWrite(); _ = channel.CloseRead() })
 	defer stop()
 	reaped := make(chan struct{})
-	b.adopt(process.Process, channel, reaped)
+	b.adopt(&brokerChild{process.Process, channel, reaped})
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
@@ -200,8 +205,7 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *packetSo
 		}
 	}
 	b.mu.Lock()
-	b.channel = nil
-	b.process = nil
+	b.child = nil
 	for _, d := range b.listeners {
 		if d.splice != nil {
 			d.splice.parted()
@@ -229,17 +233,15 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *packetSo
 	_ = process.Process.Kill()
 }
 
-// adopt makes process the current one and sends it all sockets.
-func (b *Broker) adopt(process *os.Process, channel *packetSocket, reaped chan struct{}) {
+// adopt makes child the current one and sends it all sockets.
+func (b *Broker) adopt(child *brokerChild) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hasYielded() {
-		_ = process.Kill()
+		_ = child.process.Kill()
 		return
 	}
-	b.process = process
-	b.channel = channel
-	b.reaped = reaped
+	b.child = child
 	for number, d := range b.listeners {
 		b.open(number, d)
 		if d.closing {
@@ -265,15 +267,14 @@ func (b *Broker) yield() {
 	b.once.Do(func() {
 		close(b.yielded)
 		b.mu.Lock()
-		process := b.process
-		reaped := b.reaped
+		child := b.child
 		b.mu.Unlock()
-		if process == nil {
+		if child == nil {
 			return
 		}
-		_ = process.Kill() // and not its channel closed: it would shut the clients' sockets down
+		_ = child.process.Kill() // and not its channel closed: it would shut the clients' sockets down
 		select {
-		case <-reaped:
+		case <-child.reaped:
 		case <-time.After(yieldTimeout):
 		}
 	})
@@ -329,12 +330,12 @@ func (b *Broker) resume(c *brokeredClient) bool {
 
 // tell sends a note with b.mu held. A process that does not read is replaced, and its successor told everything.
 func (b *Broker) tell(n note, fds ...int) {
-	if b.channel == nil {
+	if b.child == nil {
 		return
 	}
-	if err := sendNote(b.channel, n, fds...); err != nil {
+	if err := sendNote(b.child.channel, n, fds...); err != nil {
 		b.log.Warn("memif broker does not read", "err", err)
-		_ = b.process.Kill()
+		_ = b.child.process.Kill()
 	}
 }
 

@@ -129,12 +129,19 @@ type acceptor struct {
 	closing bool
 	busy    int // clients that are pending or being closed; of a Splice all
 	most    int
+	spliced map[*splicedClient]bool // of a Splice
 
-	splices bool // it is the socket of a Splice
-	passes  *rate.Limiter
-	ctx     context.Context // ends by stop
-	spliced map[*splicedClient]bool
+	messages *passing // of the clients of a Splice; nil: the listener is not one
 }
+
+// passing bounds the messages that a Splice passes on.
+type passing struct {
+	ctx  context.Context // of the acceptor
+	rate *rate.Limiter
+}
+
+// wait waits until the next message may be passed on; false: the socket is closing.
+func (p *passing) wait() bool { return p.rate.Wait(p.ctx) == nil }
 
 // await waits for room for a client and takes it; false: the socket is closing.
 func (d *acceptor) await() bool {
@@ -218,8 +225,12 @@ func (p *brokerProcess) listen(n note, fd int) {
 		socket:  socket,
 		rate:    rate.NewLimiter(acceptRate, acceptBurst),
 		stop:    stop,
-		ended:   make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice,
-		passes: rate.NewLimiter(passRate, passBurst), ctx: ctx, spliced: map[*splicedClient]bool{},
+		ended:   make(chan struct{}),
+		most:    max(int(n.pending), 1),
+		spliced: map[*splicedClient]bool{},
+	}
+	if n.kind == noteListenSplice {
+		d.messages = &passing{ctx, rate.NewLimiter(passRate, passBurst)}
 	}
 	d.changed.L = &d.mu
 	p.listeners[n.listener] = d
@@ -252,7 +263,7 @@ func (d *acceptor) accept(ctx context.Context) {
 // serve makes a relay for a client and tells the Broker.
 func (d *acceptor) serve(socket *packetSocket) {
 	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, acceptor: d, counted: true}
-	if d.splices {
+	if d.messages != nil {
 		(&splicedClient{relayed: c}).run()
 		return
 	}

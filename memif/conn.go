@@ -64,20 +64,57 @@ type Conn struct {
 	memory  memory
 	control *control
 	kept    []int // the descriptors of regions and eventfds
+	release sync.Once
 
-	broken   atomic.Bool
-	cause    atomic.Pointer[error]
-	gone     chan struct{}
-	parted   chan struct{} // of a server: closed when the client has hung up, or had time to
-	handed   bool          // to Config.Connected; guarded by Interface.calls, as gone's closing is
-	release  sync.Once
-	released func(*Conn)   // may be nil
-	notified *notifyBudget // of a server's interface
+	ending
+	service
 	handover handover
 }
 
+// service is the part of a Conn that concerns a server's interface. It is empty at a client.
+type service struct {
+	parted   chan struct{} // closed when the client has hung up, or had time to
+	handed   bool          // to Config.Connected; guarded by Interface.calls, as the closing of ending.gone is
+	released func(*Conn)   // may be nil
+	notified *notifyBudget // of the interface
+}
+
 func newConn(c *control) *Conn {
-	return &Conn{control: c, gone: make(chan struct{}), handover: newHandover()}
+	return &Conn{control: c, ending: ending{gone: make(chan struct{})}, handover: newHandover()}
+}
+
+// ending is the end of a connection: any thread breaks it, and the goroutine that reads the control socket closes gone.
+type ending struct {
+	broken atomic.Bool
+	cause  atomic.Pointer[error]
+	gone   chan struct{}
+}
+
+// Gone is closed when the connection has ended; the memory is still there.
+func (e *ending) Gone() <-chan struct{} { return e.gone }
+
+// Err returns the cause of the end, nil while connected.
+func (e *ending) Err() error {
+	if cause := e.cause.Load(); cause != nil {
+		return *cause
+	}
+	return nil
+}
+
+// because breaks the connection. The first cause stays, and isFirst reports whether it is this one.
+func (e *ending) because(cause error) (isFirst bool) {
+	e.broken.Store(true)
+	return e.cause.CompareAndSwap(nil, &cause)
+}
+
+// hasEnded reports whether Gone is closed.
+func (e *ending) hasEnded() bool {
+	select {
+	case <-e.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 // Info returns the negotiated parameters.
@@ -88,17 +125,6 @@ func (c *Conn) RxQueues() []*RxQueue { return c.rx }
 
 // TxQueues returns the transmit queues.
 func (c *Conn) TxQueues() []*TxQueue { return c.tx }
-
-// Gone is closed when the connection has ended; the memory is still there.
-func (c *Conn) Gone() <-chan struct{} { return c.gone }
-
-// Err returns the cause of the end, nil while connected.
-func (c *Conn) Err() error {
-	if cause := c.cause.Load(); cause != nil {
-		return *cause
-	}
-	return nil
-}
 
 // Close ends the connection and tells the peer. The memory stays until Release.
 func (c *Conn) Close() { c.breakOff(ErrClosed) }
@@ -132,19 +158,8 @@ func (c *Conn) free() {
 // breakOff ends the connection from any thread, without waiting. The goroutine that reads the control socket does the
 // rest.
 func (c *Conn) breakOff(cause error) {
-	c.broken.Store(true)
-	if c.cause.CompareAndSwap(nil, &cause) {
+	if c.because(cause) {
 		c.control.interrupt()
-	}
-}
-
-// hasEnded reports whether Gone is closed.
-func (c *Conn) hasEnded() bool {
-	select {
-	case <-c.gone:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -168,9 +183,8 @@ func (c *Conn) watch() error {
 	default:
 		err = refusal("unexpected message received")
 	}
-	c.broken.Store(true)
-	if !c.cause.CompareAndSwap(nil, &err) {
-		err = *c.cause.Load()
+	if !c.because(err) {
+		err = c.Err()
 	}
 	return err
 }
@@ -189,6 +203,21 @@ func (c *Conn) touch(f func() error) error {
 func (c *Conn) guard(f func() error) error {
 	defer c.recoverFault(debug.SetPanicOnFault(true))
 	return f()
+}
+
+// recoverFault is deferred around what touches guarded memory: a fault in it ends the connection, any other panic goes
+// on. old is what debug.SetPanicOnFault was.
+func (c *Conn) recoverFault(old bool) {
+	debug.SetPanicOnFault(old)
+	r := recover()
+	if r == nil {
+		return
+	}
+	if fault, ok := r.(interface{ Addr() uintptr }); ok && c.memory.holds(fault.Addr()) {
+		c.breakOff(ErrFault)
+		return
+	}
+	panic(r) //nolint:forbidigo // unrelated panic
 }
 
 // describe completes the Info of the connection from its queues.
@@ -210,27 +239,8 @@ func (c *Conn) describe() {
 	i.Guarded = c.memory.guarded
 }
 
-// ringAt checks and returns a ring of the client.
-func (c *Conn) ringAt(r newRing) (ring, error) {
-	at, verdict := c.memory.at(descriptor{region: r.region, offset: r.offset, length: uint32(ringBytes(1 << r.log2))})
-	switch {
-	case verdict == badRegion:
-		return ring{}, refusal("ring in unknown region")
-	case verdict != good:
-		return ring{}, refusal("ring out of region")
-	case uintptr(at)%ringAlignment != 0:
-		return ring{}, refusal("ring not aligned")
-	}
-	found := newRingAt(at, r.log2)
-	if *found.cookie() != ringCookie {
-		return ring{}, refusal("wrong cookie on ring")
-	}
-	c.memory.regions[r.region].ringed = true
-	return found, nil
-}
-
 func (c *Conn) addRx(r newRing, eventfd, maxPacket int) error {
-	at, err := c.ringAt(r)
+	at, err := c.memory.ringAt(r)
 	if err != nil {
 		return err
 	}
@@ -239,19 +249,20 @@ func (c *Conn) addRx(r newRing, eventfd, maxPacket int) error {
 	return nil
 }
 
+func (c *Conn) serve(at ring, eventfd, maxPacket int) queue {
+	return queue{ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd}
+}
+
 // serveRx makes a server's receive queue of a ring.
 func (c *Conn) serveRx(at ring, eventfd, maxPacket int) *RxQueue {
 	at.maskInterrupts(true)
-	q := &RxQueue{
-		ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd,
-		segments: make([][]byte, 0, at.size),
-	}
+	q := &RxQueue{queue: c.serve(at, eventfd, maxPacket), segments: make([][]byte, 0, at.size)}
 	c.rx = append(c.rx, q)
 	return q
 }
 
 func (c *Conn) addTx(r newRing, eventfd, maxPacket int) error {
-	at, err := c.ringAt(r)
+	at, err := c.memory.ringAt(r)
 	if err != nil {
 		return err
 	}
@@ -262,7 +273,7 @@ func (c *Conn) addTx(r newRing, eventfd, maxPacket int) error {
 
 // serveTx makes a server's transmit queue of a ring.
 func (c *Conn) serveTx(at ring, eventfd, maxPacket int) *TxQueue {
-	q := &TxQueue{ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd}
+	q := &TxQueue{queue: c.serve(at, eventfd, maxPacket)}
 	c.tx = append(c.tx, q)
 	return q
 }

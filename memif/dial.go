@@ -133,7 +133,7 @@ func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
 	conn := newConn(&control{socket: &packetSocket{UnixConn: socket.(*net.UnixConn)}})
 	stop := context.AfterFunc(ctx, func() { _ = conn.control.socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err = conn.greet(c)
+	err = (&clientHandshake{config: c, conn: conn}).run()
 	if err == nil && !stop() {
 		err = ctx.Err()
 	}
@@ -145,15 +145,21 @@ func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
 	return conn, nil
 }
 
-// greet runs the client's side of the handshake.
-func (c *Conn) greet(config *ClientConfig) error {
-	m, err := c.expect(helloMessage)
+// clientHandshake is the client's side of the handshake.
+type clientHandshake struct {
+	config *ClientConfig
+	conn   *Conn
+}
+
+func (h *clientHandshake) run() error {
+	config := h.config
+	m, err := h.expect(helloMessage)
 	if err != nil {
 		return err
 	}
 	offer := decodeHello(m)
 	if offer.minVersion > version || offer.maxVersion < version {
-		return c.decline(refusal("incompatible version"))
+		return h.decline(refusal("incompatible version"))
 	}
 	l := layout{
 		toServer:   min(config.TxQueues, int(offer.maxToServer)+1),
@@ -162,11 +168,11 @@ func (c *Conn) greet(config *ClientConfig) error {
 		bufferSize: uint32(config.BufferSize),
 	}
 	if err := config.checkRing(1 << l.log2); err != nil {
-		_ = c.decline(refusal("too few slots for a packet of the MTU"))
+		_ = h.decline(refusal("too few slots for a packet of the MTU"))
 		return fmt.Errorf("the server offers a %w", err)
 	}
-	c.info = Info{ID: config.ID, Mode: config.Mode, Peer: offer.name, BufferSize: config.BufferSize}
-	c.info.PID, c.info.UID = c.control.peer()
+	h.conn.info = Info{ID: config.ID, Mode: config.Mode, Peer: offer.name, BufferSize: config.BufferSize}
+	h.conn.info.PID, h.conn.info.UID = h.conn.control.peer()
 	start := initiation{
 		version: version,
 		id:      config.ID,
@@ -174,42 +180,42 @@ func (c *Conn) greet(config *ClientConfig) error {
 		secret:  secretFieldOf([]byte(config.Secret)),
 		name:    config.Program,
 	}
-	if err := c.ask(start.encode(), -1); err != nil {
+	if err := h.ask(start.encode(), -1); err != nil {
 		return err
 	}
-	if err := c.offer(l, config.MaxPacket); err != nil {
+	if err := h.offer(l); err != nil {
 		return err
 	}
-	if err := c.control.send(named(connectMessage, config.Name), -1); err != nil {
+	if err := h.conn.control.send(named(connectMessage, config.Name), -1); err != nil {
 		return err
 	}
-	if m, err = c.expect(connectedMessage); err != nil {
+	if m, err = h.expect(connectedMessage); err != nil {
 		return err
 	}
-	c.info.PeerInterface = m.text(2, nameSize)
-	c.describe()
+	h.conn.info.PeerInterface = m.text(2, nameSize)
+	h.conn.describe()
 	return nil
 }
 
 // offer makes memory and queues and hands them to the server.
-func (c *Conn) offer(l layout, maxPacket int) error {
+func (h *clientHandshake) offer(l layout) error {
 	if l.size() > 1<<32 {
-		return c.decline(refusal("rings and buffers take more than 4 GiB"))
+		return h.decline(refusal("rings and buffers take more than 4 GiB"))
 	}
-	region, err := l.allocate(&c.memory)
+	region, err := l.allocate(&h.conn.memory)
 	if err != nil {
 		return err
 	}
-	c.kept = append(c.kept, region)
+	h.conn.kept = append(h.conn.kept, region)
 	eventfds := make([]int, l.rings())
 	for i := range eventfds {
 		if eventfds[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return fmt.Errorf("make eventfd: %w", err)
 		}
-		c.kept = append(c.kept, eventfds[i])
+		h.conn.kept = append(h.conn.kept, eventfds[i])
 	}
-	l.addQueues(c, eventfds, maxPacket)
-	if err := c.ask(newRegion{size: l.size()}.encode(), region); err != nil {
+	l.addQueues(h.conn, eventfds, h.config.MaxPacket)
+	if err := h.ask(newRegion{size: l.size()}.encode(), region); err != nil {
 		return err
 	}
 	for i, fd := range eventfds {
@@ -217,7 +223,7 @@ func (c *Conn) offer(l layout, maxPacket int) error {
 		if !r.toServer {
 			r.index = uint16(i - l.toServer)
 		}
-		if err := c.ask(r.encode(), fd); err != nil {
+		if err := h.ask(r.encode(), fd); err != nil {
 			return err
 		}
 	}
@@ -225,20 +231,20 @@ func (c *Conn) offer(l layout, maxPacket int) error {
 }
 
 // ask sends a message and waits for its acknowledgement.
-func (c *Conn) ask(m *message, fd int) error {
-	if err := c.control.send(m, fd); err != nil {
+func (h *clientHandshake) ask(m *message, fd int) error {
+	if err := h.conn.control.send(m, fd); err != nil {
 		// The server may have said why it hung up.
-		if _, said := c.expect(ackMessage); errors.As(said, new(*DisconnectError)) {
+		if _, said := h.expect(ackMessage); errors.As(said, new(*DisconnectError)) {
 			return said
 		}
 		return err
 	}
-	_, err := c.expect(ackMessage)
+	_, err := h.expect(ackMessage)
 	return err
 }
 
-func (c *Conn) expect(kind messageType) (*message, error) {
-	m, fd, err := c.control.receive()
+func (h *clientHandshake) expect(kind messageType) (*message, error) {
+	m, fd, err := h.conn.control.receive()
 	if err != nil {
 		return nil, err
 	}
@@ -251,12 +257,12 @@ func (c *Conn) expect(kind messageType) (*message, error) {
 	case disconnectMessage:
 		return nil, decodeDisconnection(m)
 	default:
-		return nil, c.decline(refusal("unexpected message received"))
+		return nil, h.decline(refusal("unexpected message received"))
 	}
 }
 
-func (c *Conn) decline(why *DisconnectError) error {
-	_ = c.control.send(disconnection(why), -1)
+func (h *clientHandshake) decline(why *DisconnectError) error {
+	_ = h.conn.control.send(disconnection(why), -1)
 	return why
 }
 
@@ -316,16 +322,15 @@ func (l layout) newRing(base unsafe.Pointer, i int) ring {
 // addQueues makes the client's queues over the region.
 func (l layout) addQueues(c *Conn, eventfds []int, maxPacket int) {
 	base := c.memory.regions[0].base
-	for i := range l.toServer {
-		c.tx = append(c.tx, &TxQueue{
+	for i := range l.rings() {
+		q := queue{
 			ring: l.newRing(base, i), memory: &c.memory, conn: c, maxPacket: uint32(maxPacket), eventfd: eventfds[i],
-			bufferSize: l.bufferSize, buffers: unsafe.Add(base, uintptr(l.bufferOffset(i))),
-		})
-	}
-	for i := l.toServer; i < l.rings(); i++ {
-		c.rx = append(c.rx, &RxQueue{
-			ring: l.newRing(base, i), memory: &c.memory, conn: c, maxPacket: uint32(maxPacket), eventfd: eventfds[i],
-			bufferSize: l.bufferSize, segments: make([][]byte, 0, 1<<l.log2),
-		})
+			bufferSize: l.bufferSize,
+		}
+		if i < l.toServer {
+			c.tx = append(c.tx, &TxQueue{queue: q, buffers: unsafe.Add(base, uintptr(l.bufferOffset(i)))})
+		} else {
+			c.rx = append(c.rx, &RxQueue{queue: q, segments: make([][]byte, 0, 1<<l.log2)})
+		}
 	}
 }

@@ -149,7 +149,7 @@ func FuzzGreeting(f *testing.F) {
 		sent := sendAll(t, server, data)
 		_ = server.CloseWrite()
 		conn := newConn(&control{socket: client})
-		err := conn.greet(&config)
+		err := (&clientHandshake{config: &config, conn: conn}).run()
 		if err == nil {
 			offer := decodeHello((*message)(sent[0]))
 			if len(conn.tx) > min(2, int(offer.maxToServer)+1) || len(conn.rx) > min(2, int(offer.maxToClient)+1) ||

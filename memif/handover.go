@@ -3,7 +3,6 @@ package memif
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"net"
 	"os"
 	"sync/atomic"
@@ -58,6 +57,18 @@ type handover struct {
 
 func newHandover() handover {
 	return handover{parked: make(chan struct{}), left: make(chan struct{}), relay: -1}
+}
+
+// park waits for the decision about a suspended connection, or for its end. It reports whether another process
+// continues it.
+func (h *handover) park(gone <-chan struct{}) (left bool) {
+	close(h.parked)
+	select {
+	case <-h.left:
+		return true
+	case <-gone:
+		return false
+	}
 }
 
 var (
@@ -162,19 +173,8 @@ func (l *Listener) Release() {
 
 // isInterrupted reports whether a receive has ended because of Suspend.
 func (c *Conn) isInterrupted(err error) bool {
-	return c.handover.suspending.Load() && c.cause.Load() == nil &&
+	return c.handover.suspending.Load() && c.Err() == nil &&
 		(errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errBrokerGone))
-}
-
-// park waits for the decision about a suspended connection. It reports whether another process continues it.
-func (c *Conn) park() (left bool) {
-	close(c.handover.parked)
-	select {
-	case <-c.handover.left:
-		return true
-	case <-c.gone:
-		return false
-	}
 }
 
 // Pass describes a suspended connection for another process, with the descriptors, which stay the connection's. It
@@ -199,11 +199,11 @@ func (c *Conn) Pass() (*Passed, []int) {
 		all = append(all, r.file)
 	}
 	for _, q := range c.rx {
-		p.Rings = append(p.Rings, c.describeRing(q.ring, PassedRing{ToServer: true, Next: q.next}))
+		p.Rings = append(p.Rings, c.memory.locate(q.ring, PassedRing{ToServer: true, Next: q.next}))
 		all = append(all, q.eventfd)
 	}
 	for _, q := range c.tx {
-		p.Rings = append(p.Rings, c.describeRing(q.ring, PassedRing{Next: q.next}))
+		p.Rings = append(p.Rings, c.memory.locate(q.ring, PassedRing{Next: q.next}))
 		all = append(all, q.eventfd)
 	}
 	if len(all) != p.descriptors() {
@@ -221,20 +221,6 @@ func (c *Conn) settle() error {
 		q.flush()
 	}
 	return nil
-}
-
-// describeRing completes the description of a ring with its place.
-func (c *Conn) describeRing(at ring, r PassedRing) PassedRing {
-	r.Log2 = uint8(bits.Len(uint(at.size)) - 1)
-	for i := range c.memory.regions {
-		base := uintptr(c.memory.regions[i].base)
-		if offset := uintptr(at.header) - base; uintptr(at.header) >= base &&
-			uint64(offset) < c.memory.regions[i].size {
-			r.Region = uint16(i)
-			r.Offset = uint32(offset)
-		}
-	}
-	return r
 }
 
 // Leave frees a suspended connection that another process continues, or a resumed one before Listener.Start. The client
@@ -352,7 +338,7 @@ func (c *Conn) continueRings(p *Passed, maxPacket int) error {
 	}
 	for n, r := range p.Rings {
 		eventfd := c.kept[len(p.Regions)+n]
-		at, err := c.ringAt(newRing{region: r.Region, offset: r.Offset, log2: r.Log2})
+		at, err := c.memory.ringAt(newRing{region: r.Region, offset: r.Offset, log2: r.Log2})
 		switch {
 		case err != nil:
 			return err

@@ -228,7 +228,7 @@ func (i *Interface) serve(c *Conn) {
 func (i *Interface) follow(c *Conn) {
 	err := c.watch()
 	if errors.Is(err, errSuspended) {
-		if c.park() {
+		if c.handover.park(c.gone) {
 			return
 		}
 		err = c.Err()

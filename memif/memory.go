@@ -2,8 +2,8 @@ package memif
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
-	"runtime/debug"
 	"slices"
 	"unsafe"
 
@@ -92,19 +92,37 @@ func (m *memory) unmap() {
 	m.regions = nil
 }
 
-// recoverFault is deferred around what touches guarded memory: a fault in it ends the connection, any other panic goes
-// on. old is what debug.SetPanicOnFault was.
-func (c *Conn) recoverFault(old bool) {
-	debug.SetPanicOnFault(old)
-	r := recover()
-	if r == nil {
-		return
+// ringAt checks and returns a ring of the client.
+func (m *memory) ringAt(r newRing) (ring, error) {
+	at, verdict := m.at(descriptor{region: r.region, offset: r.offset, length: uint32(ringBytes(1 << r.log2))})
+	switch {
+	case verdict == badRegion:
+		return ring{}, refusal("ring in unknown region")
+	case verdict != good:
+		return ring{}, refusal("ring out of region")
+	case uintptr(at)%ringAlignment != 0:
+		return ring{}, refusal("ring not aligned")
 	}
-	if fault, ok := r.(interface{ Addr() uintptr }); ok && c.memory.holds(fault.Addr()) {
-		c.breakOff(ErrFault)
-		return
+	found := newRingAt(at, r.log2)
+	if *found.cookie() != ringCookie {
+		return ring{}, refusal("wrong cookie on ring")
 	}
-	panic(r) //nolint:forbidigo // unrelated panic
+	m.regions[r.region].ringed = true
+	return found, nil
+}
+
+// locate completes the description of a ring with its place.
+func (m *memory) locate(at ring, r PassedRing) PassedRing {
+	r.Log2 = uint8(bits.Len(uint(at.size)) - 1)
+	for i := range m.regions {
+		base := uintptr(m.regions[i].base)
+		if offset := uintptr(at.header) - base; uintptr(at.header) >= base &&
+			uint64(offset) < m.regions[i].size {
+			r.Region = uint16(i)
+			r.Offset = uint32(offset)
+		}
+	}
+	return r
 }
 
 // checkRegion validates memory that a client offers, and seals it against shrinking. sealed means that access cannot

@@ -153,6 +153,21 @@ func (s QueueStats) Dropped() uint64 {
 	return s.BadRegion + s.BadOffset + s.BadLength + s.TooLong + s.Unfinished
 }
 
+// queue is what both directions of a connection have.
+type queue struct {
+	ring   ring
+	memory *memory
+	conn   *Conn
+	server bool
+
+	bufferSize uint32 // the client's slots
+	maxPacket  uint32
+	eventfd    int
+}
+
+// Size returns the ring's size in slots.
+func (q *queue) Size() int { return int(q.ring.size) }
+
 // counters has one writer, the queue's owner, and any number of readers.
 type counters struct {
 	packets, bytes, rings atomic.Uint64

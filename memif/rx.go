@@ -8,22 +8,15 @@ import (
 // RxQueue receives a connection's packets. One goroutine at a time may use it, except for Stats. Do not use it after
 // Conn.Release.
 type RxQueue struct {
-	ring   ring
-	memory *memory
-	conn   *Conn
-	server bool
-
+	queue
 	next uint16 // the first slot that was not read
 	held uint16 // the first slot that was not returned
 
-	bufferSize uint32 // the client's slots
-	maxPacket  uint32
-	eventfd    int
-	segments   [][]byte // of chains that Peek found
-	arena      []byte   // what Peek shows of guarded memory
-	arenaUsed  int
-	counters   counters
-	errors     int // invalid descriptors less valid packets
+	segments  [][]byte // of chains that Peek found
+	arena     []byte   // what Peek shows of guarded memory
+	arenaUsed int
+	counters  counters
+	errors    int // invalid descriptors less valid packets
 }
 
 const (
@@ -34,9 +27,6 @@ const (
 	// maxErrors ends the connection of a peer that keeps sending invalid descriptors.
 	maxErrors = 1 << 12
 )
-
-// Size returns the ring's size in slots.
-func (q *RxQueue) Size() int { return int(q.ring.size) }
 
 // Stats returns the counters. Any goroutine may call it.
 func (q *RxQueue) Stats() QueueStats { return q.counters.stats() }

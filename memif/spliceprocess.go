@@ -134,7 +134,7 @@ func (c *splicedClient) part() {
 func (c *splicedClient) toServer() {
 	peer := control{socket: c.socket}
 	initiated := false
-	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
+	for c.acceptor.messages.wait() {
 		m, fd, err := peer.receive()
 		if err != nil {
 			return
@@ -184,7 +184,7 @@ func (c *splicedClient) translate(m *message) (reason string) {
 func (c *splicedClient) toClient() {
 	server := control{socket: c.server}
 	peer := control{socket: c.socket}
-	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
+	for c.acceptor.messages.wait() {
 		m, fd, err := server.receive()
 		if err != nil {
 			return

@@ -11,27 +11,17 @@ const minBuffer = 64
 // TxQueue sends a connection's packets. One goroutine at a time may use it, except for Stats. Do not use it after
 // Conn.Release.
 type TxQueue struct {
-	ring   ring
-	memory *memory
-	conn   *Conn
-	server bool
-
+	queue
 	next uint16 // the first slot that was not filled
 	sent uint16 // the first slot that was not published
 	free uint16 // slots from next on, when last looked
 
-	bufferSize uint32         // the client's slots
-	buffers    unsafe.Pointer // and where the first begins
-	maxPacket  uint32
-	eventfd    int
-	reserved   []byte // what Reserve lends of guarded memory
-	packets    uint64 // since the last Flush
-	bytes      uint64
-	counters   counters
+	buffers  unsafe.Pointer // where the client's first slot begins
+	reserved []byte         // what Reserve lends of guarded memory
+	packets  uint64         // since the last Flush
+	bytes    uint64
+	counters counters
 }
-
-// Size returns the ring's size in slots.
-func (q *TxQueue) Size() int { return int(q.ring.size) }
 
 // Stats returns the counters. Any goroutine may call it.
 func (q *TxQueue) Stats() QueueStats { return q.counters.stats() }

@@ -20,24 +20,86 @@ type compiled struct {
 	excess   []Excess
 }
 
-// compilation makes the list of one direction of an interface.
-type compilation struct {
-	*Engine
-	pod       *podState
-	nic       *Interface
-	direction Direction
-	isStarved bool // other pods of the namespace have its rules
-	own       int  // rules that the policies of the namespace have
-	excess    []Excess
-	services  serviceDemand
+// compiler makes the lists of interfaces. It has everything that rules depend on.
+type compiler struct {
+	config Config
+	limits Limits
+	denied []Rule // of config
 
-	unread  *cutoffs // which pods of other namespaces are not read as peers; nil: all are read
-	spreads map[*group]*spread
-	peers   map[*policyState]*peers
+	cluster    cluster
+	membership membership
+	services   services
+	budget     budget
+	kept       fragments
+	work       Work
 }
 
-// isGuarded reports whether the network of the interface may permit packets from the pod by protocol.
-func (c *compilation) isGuarded() bool { return c.direction == Egress && !c.nic.Main }
+// compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
+func (e *compiler) compilePod(p *podState) map[string]Lists {
+	now := make(map[string]Lists)
+	p.excess = nil
+	e.budget.unstarve(p)
+	if !p.Local {
+		return now
+	}
+	for i := range p.Interfaces {
+		e.work.Interfaces++
+		of := e.compileWithin(p, &p.Interfaces[i])
+		if of == nil {
+			continue
+		}
+		if of.services.key != "" {
+			e.budget.demand(p, of.services)
+		}
+		now[p.Interfaces[i].Name] = Lists{e.budget.share(p, of, Ingress), e.budget.share(p, of, Egress)}
+		p.excess = append(p.excess, of.excess...)
+	}
+	return now
+}
+
+// compileWithin compiles an interface. If its namespace has not enough rules left on the node, it is starved.
+func (e *compiler) compileWithin(p *podState, i *Interface) *compiled {
+	of := e.compile(p, i, false)
+	if of == nil {
+		return nil
+	}
+	left := e.budget.namespaceLimit() - e.budget.own[p.Namespace] + p.ownAlone()
+	if of.own[Ingress]+of.own[Egress] <= left {
+		return of
+	}
+	needs := 0 // without the lists that other pods have, too
+	lacks := make(lacking)
+	for d, rules := range of.rules {
+		if of.own[d] == 0 {
+			continue
+		}
+		name := nameOf(rules)
+		lacks[name] = of.own[d]
+		if l := e.budget.lists[name]; l == nil || l.users == 1 && p.has(l) {
+			needs += of.own[d]
+		}
+	}
+	if needs <= left {
+		return of
+	}
+	if p.starved == nil {
+		p.starved = make(map[string]lacking)
+	}
+	p.starved[i.Name] = lacks
+	e.budget.isUndivided = true
+	return e.compile(p, i, true)
+}
+
+// compilation makes the list of one direction of an interface.
+type compilation struct {
+	*compiler
+	resolution
+	omissions
+
+	isStarved bool // other pods of the namespace have its rules
+	own       int  // rules that the policies of the namespace have
+	services  serviceDemand
+}
 
 // ownLimit returns the limit of the policies of a namespace. Only main interfaces have other rules.
 func (c *compilation) ownLimit() int {
@@ -47,20 +109,25 @@ func (c *compilation) ownLimit() int {
 	return c.limits.Further
 }
 
-func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
-
 // compile returns the rules of an interface; nil: everything is permitted. If it is starved, the policies of its
 // namespace allow no connection.
-func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
+func (e *compiler) compile(p *podState, i *Interface, isStarved bool) *compiled {
 	policies := p.policiesOf(i)
 	var all compiled
 	for _, d := range []Direction{Ingress, Egress} {
-		c := &compilation{Engine: e, pod: p, nic: i, direction: d, isStarved: isStarved}
+		c := &compilation{
+			compiler:   e,
+			resolution: e.resolution(subject{pod: p, nic: i, direction: d}),
+			isStarved:  isStarved,
+		}
 		own := c.evaluationOrder(policies)
 		if d == Egress && i.Main && own != nil {
 			own = append(c.toServices(own), own...)
 		}
-		all.rules[d] = append(e.fixed(d, i), own...)
+		if d == Egress && i.Main {
+			own = slices.Concat(e.denied, own)
+		}
+		all.rules[d] = own
 		all.own[d] = c.own
 		all.services = c.services
 		all.excess = append(all.excess, c.excess...)
@@ -75,12 +142,11 @@ func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
 	return &all
 }
 
-// fixed are the rules that no policy overrides.
-func (e *Engine) fixed(d Direction, i *Interface) []Rule {
-	if !i.Main || d != Egress {
-		return nil
+func (e *compiler) resolution(s subject) resolution {
+	return resolution{
+		reading: reading{subject: s, cluster: &e.cluster, tallies: e.membership.tallies, limit: e.limits.Effort},
+		kept:    &e.kept, work: &e.work,
 	}
-	return slices.Clone(e.denied)
 }
 
 func rangesOf(protocol uint8, r Range) []PortRange {
@@ -236,7 +302,6 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 // of a rule in the list.
 func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []Rule {
 	var read []*policyState
-	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
 	for _, policy := range policies {
 		switch {
 		case !policy.Oversize.IsZero():
@@ -247,24 +312,22 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 			c.leaveOut(policy, policy.selectors, maxSelectors, unitSelectors)
 		default:
 			read = append(read, policy)
-			continue
 		}
-		names[policy] = policy.String() + leftOut
 	}
-	read = c.divideEffort(read, names)
+	read = c.divide(read, &c.omissions)
 	var allowed []Rule
 	if c.isStarved {
-		c.starve(read, size, names)
+		c.starve(read, size)
 	} else {
-		allowed = c.allowed(read, size, names)
+		allowed = c.allowed(read, size)
 	}
-	return append(allowed, c.isolated(policies, names))
+	return append(allowed, c.isolated(policies))
 }
 
 // allowed returns what policies allow, within the limit.
-func (c *compilation) allowed(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
+func (c *compilation) allowed(policies []*policyState, size func(*Rule) int) []Rule {
 	if c.unread != nil {
-		return c.shared(policies, size, names)
+		return c.shared(policies, size)
 	}
 	var whole []Rule
 	for _, policy := range policies {
@@ -272,27 +335,74 @@ func (c *compilation) allowed(policies []*policyState, size func(*Rule) int, nam
 	}
 	needed := sizeOfAll(whole, size)
 	if needed > c.ownLimit() {
-		return c.shared(policies, size, names)
+		return c.shared(policies, size)
 	}
 	c.own = needed
 	return whole
 }
 
+// shared returns rules of policies that need more rules than the limit, or have peers that are not read. The policies
+// are first compared by their need without pods of other namespaces, and the smallest ones are applied. The pods of
+// each other namespace then have a fair share of the rest. So the pods of one namespace neither displace pods of
+// another one nor the policies' own peers.
+func (c *compilation) shared(policies []*policyState, size func(*Rule) int) []Rule {
+	sizes := make([]int, len(policies))
+	for n, policy := range policies {
+		sizes[n] = sizeOfAll(c.rulesFor(policy, policy.own()), size)
+	}
+	demands := make(map[string]int) // of other namespaces
+	var allowed []Rule
+	var fit []*policyState
+	for n, fits := range atMost(sizes, c.ownLimit()) {
+		policy := policies[n]
+		if !fits {
+			c.leaveOut(policy, sizes[n], c.ownLimit(), unitRules)
+			continue
+		}
+		fit = append(fit, policy)
+		allowed = append(allowed, c.rulesFor(policy, policy.own())...)
+		c.own += sizes[n]
+		for _, namespace := range c.peersOf(policy).namespaces {
+			demands[namespace] += sizeOfAll(c.rulesFor(policy, part{true, namespace}), size)
+		}
+	}
+	share := fairShare(slices.Collect(maps.Values(demands)), c.ownLimit()-c.own)
+	for _, policy := range fit {
+		var excluded []string
+		for _, namespace := range c.peersOf(policy).namespaces {
+			if demands[namespace] > share {
+				excluded = append(excluded, namespace)
+				continue
+			}
+			rules := c.rulesFor(policy, part{true, namespace})
+			allowed = append(allowed, rules...)
+			c.own += sizeOfAll(rules, size)
+		}
+		if len(excluded) > 0 {
+			c.exclude(policy, listed(excluded), "rules", Excess{
+				Size:  largest(excluded, demands),
+				Limit: share,
+				Unit:  unitRules + " for one of them",
+			})
+		}
+	}
+	return allowed
+}
+
 // isolated is the rule for what policies do not allow.
-func (c *compilation) isolated(policies []*policyState, names map[*policyState]string) Rule {
+func (c *compilation) isolated(policies []*policyState) Rule {
 	var all []string
 	for _, policy := range policies {
-		all = append(all, cmp.Or(names[policy], policy.String()))
+		all = append(all, c.nameOf(policy))
 	}
 	return rest(Deny, listed(all)+" "+c.direction.String()+": no rule allows it")
 }
 
 // starve leaves out all policies that have rules.
-func (c *compilation) starve(policies []*policyState, size func(*Rule) int, names map[*policyState]string) {
+func (c *compilation) starve(policies []*policyState, size func(*Rule) int) {
 	for _, policy := range policies {
 		if n := sizeOfAll(c.readRules(policy), size); n > 0 {
 			c.leaveOut(policy, n, c.budget.namespaceLimit(), unitRules)
-			names[policy] = policy.String() + leftOut
 		}
 	}
 }
@@ -305,17 +415,43 @@ func sizeOfAll(rules []Rule, size func(*Rule) int) int {
 	return n
 }
 
-// leftOut marks a policy without its rules, in explanations.
-const leftOut = " (over the limit of rules)"
+// omissions are the policies of a list that are not applied completely.
+type omissions struct {
+	excess []Excess
+	names  map[*policyState]string // in explanations
+}
 
-func (c *compilation) leaveOut(policy *policyState, size, limit int, unit string) {
-	c.excess = append(c.excess, Excess{
+// leaveOut notes that the rules of a policy allow no connection. It isolates the pod as before.
+func (o *omissions) leaveOut(policy *policyState, size, limit int, unit string) {
+	o.excess = append(o.excess, Excess{
 		Of:     policy.String(),
 		Effect: effectIsolates,
 		Size:   size,
 		Limit:  limit,
 		Unit:   unit,
 	})
+	o.rename(policy, policy.String()+" (over the limit of rules)")
+}
+
+// exclude notes that a policy permits no connection with pods of some namespaces, because of a limit of the given name.
+// x has the need of one of them.
+func (o *omissions) exclude(policy *policyState, namespaces, limit string, x Excess) {
+	o.rename(policy, o.nameOf(policy)+" (not for pods of "+namespaces+": over the limit of "+limit+")")
+	x.Of = policy.String()
+	x.Effect = effectExcludes + namespaces
+	o.excess = append(o.excess, x)
+}
+
+func (o *omissions) rename(policy *policyState, name string) {
+	if o.names == nil {
+		o.names = make(map[*policyState]string)
+	}
+	o.names[policy] = name
+}
+
+// nameOf returns the name of a policy in explanations.
+func (o *omissions) nameOf(policy *policyState) string {
+	return cmp.Or(o.names[policy], policy.String())
 }
 
 // maxListed is the number of policies that an explanation names: thousands of policies may select a pod.
@@ -354,15 +490,6 @@ func flatten(upper, lower []Rule) []Rule {
 		}
 	}
 	return append(rules, lower...)
-}
-
-// intersect returns l for the connections that r matches, too.
-func (r Rule) intersect(l Rule) (Rule, bool) {
-	both := l
-	both.Remotes = intersectAll(r.Remotes, l.Remotes)
-	var some bool
-	both.Ports, some = intersectPorts(r.Ports, l.Ports)
-	return both, some && len(both.Remotes) > 0
 }
 
 // nameLength is the number of bytes of the hash in a name. Pods share lists by name, and users choose parts of the

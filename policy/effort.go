@@ -14,10 +14,34 @@ type effort struct {
 	named    map[string]int // in ingress: how often the subject's ports of a name are read
 }
 
+// subject is an interface of a local pod, in one direction: the list under compilation is for its packets.
+type subject struct {
+	pod       *podState
+	nic       *Interface
+	direction Direction
+}
+
+// isGuarded reports whether the network of the interface may permit packets from the pod by protocol.
+func (s *subject) isGuarded() bool { return s.direction == Egress && !s.nic.Main }
+
+func (s *subject) size(r *Rule) int { return r.Size(s.isGuarded()) }
+
+// reading says which peers of the subject's policies are read, within the limit of effort.
+type reading struct {
+	subject
+	cluster *cluster
+	tallies tallies
+	limit   int // of the effort
+
+	unread  *cutoffs // which pods of other namespaces are not read as peers; nil: all are read
+	spreads map[*group]*spread
+	peers   map[*policyState]*peers
+}
+
 // effortOf returns the effort for a policy in one direction.
-func (c *compilation) effortOf(policy *policyState, d Direction) *effort {
+func (rd *reading) effortOf(policy *policyState, d Direction) *effort {
 	if policy.hasTooManySelectors() {
-		return &effort{fixed: c.limits.Effort + policy.selectors}
+		return &effort{fixed: rd.limit + policy.selectors}
 	}
 	if policy.efforts[d] != nil {
 		return policy.efforts[d]
@@ -41,9 +65,9 @@ func (c *compilation) effortOf(policy *policyState, d Direction) *effort {
 				of.fixed += readings
 				of.readings[policy.peers[peer.Pods.key]] += readings
 			case peer.Nodes != nil:
-				of.fixed += 1 + len(c.cluster.nodes)
+				of.fixed += 1 + len(rd.cluster.nodes)
 			case d == Ingress:
-				of.fixed += len(peer.Prefixes) * (1 + len(c.cluster.clients.pods))
+				of.fixed += len(peer.Prefixes) * (1 + len(rd.cluster.clients.pods))
 			default:
 				of.fixed += len(peer.Prefixes)
 			}
@@ -76,63 +100,63 @@ func (f *effort) ofOthers(namespace string, tallies tallies) int {
 }
 
 // effortFor returns the whole effort for a policy of the subject.
-func (c *compilation) effortFor(policy *policyState) int {
-	of := c.effortOf(policy, c.direction)
-	tallies := c.membership.tallies
-	return of.ofNamespace(policy.Namespace, c.pod, tallies) + of.ofOthers(policy.Namespace, tallies)
+func (rd *reading) effortFor(policy *policyState) int {
+	of := rd.effortOf(policy, rd.direction)
+	return of.ofNamespace(policy.Namespace, rd.pod, rd.tallies) + of.ofOthers(policy.Namespace, rd.tallies)
 }
 
-// divideEffort returns the policies of a namespace with peers that are read. If all of them need more than the limit,
+// divide returns the policies of a namespace with peers that are read. If all of them need more than the limit,
 // they are first compared by their need without pods of other namespaces, and the smallest ones are read. Each other
-// namespace then has a fair share of the rest, in which the smallest policies read its pods. names gets the names of
-// policies that are not applied completely.
-func (c *compilation) divideEffort(policies []*policyState, names map[*policyState]string) []*policyState {
+// namespace then has a fair share of the rest, in which the smallest policies read its pods.
+func (rd *reading) divide(policies []*policyState, o *omissions) []*policyState {
 	own := make([]int, len(policies))
 	sum := 0
 	for n, policy := range policies {
-		of := c.effortOf(policy, c.direction)
-		own[n] = of.ofNamespace(policy.Namespace, c.pod, c.membership.tallies)
-		sum += own[n] + of.ofOthers(policy.Namespace, c.membership.tallies)
+		of := rd.effortOf(policy, rd.direction)
+		own[n] = of.ofNamespace(policy.Namespace, rd.pod, rd.tallies)
+		sum += own[n] + of.ofOthers(policy.Namespace, rd.tallies)
 	}
-	if sum <= c.limits.Effort {
+	if sum <= rd.limit {
 		return policies
 	}
 	var read []*policyState
-	left := c.limits.Effort
-	for n, fits := range atMost(own, c.limits.Effort) {
+	left := rd.limit
+	for n, fits := range atMost(own, rd.limit) {
 		if !fits {
-			c.leaveOut(policies[n], own[n], c.limits.Effort, unitAddresses)
-			names[policies[n]] = policies[n].String() + leftOut
+			o.leaveOut(policies[n], own[n], rd.limit, unitAddresses)
 			continue
 		}
 		read = append(read, policies[n])
 		left -= own[n]
 	}
-	demands := c.foreignEffort(read)
+	demands := rd.foreignEffort(read)
 	share := fairShare(slices.Collect(maps.Values(demands)), left)
 	maps.DeleteFunc(demands, func(_ string, demand int) bool { return demand <= share })
-	c.unread = c.cutNamespaces(read, slices.Collect(maps.Keys(demands)), share)
+	rd.unread = rd.cutNamespaces(read, slices.Collect(maps.Keys(demands)), share)
 	for _, policy := range read {
-		if unread := c.unreadPeers(policy); len(unread) > 0 {
-			c.exclude(policy, some(unread), Excess{Size: largest(unread, demands), Limit: share, Unit: unitAddresses})
-			names[policy] = policy.String() + " (not for pods of " + some(unread) + ": over the limit of addresses)"
+		if unread := rd.unreadPeers(policy); len(unread) > 0 {
+			o.exclude(policy, some(unread), "addresses", Excess{
+				Size:  largest(unread, demands),
+				Limit: share,
+				Unit:  unitAddresses,
+			})
 		}
 	}
 	return read
 }
 
 // foreignEffort returns the effort that policies need for the pods of each other namespace.
-func (c *compilation) foreignEffort(policies []*policyState) map[string]int {
+func (rd *reading) foreignEffort(policies []*policyState) map[string]int {
 	readings := make(map[*group]int) // policies share selectors
 	for _, policy := range policies {
-		for g, n := range c.effortOf(policy, c.direction).readings {
+		for g, n := range rd.effortOf(policy, rd.direction).readings {
 			readings[g] += n
 		}
 	}
 	demands := make(map[string]int)
 	for g, n := range readings {
-		for namespace, members := range c.membership.tallies.of(g).byNamespace {
-			if namespace != c.pod.Namespace {
+		for namespace, members := range rd.tallies.of(g).byNamespace {
+			if namespace != rd.pod.Namespace {
 				demands[namespace] += n * members
 			}
 		}
@@ -155,12 +179,12 @@ type cutoff struct {
 
 // cutNamespaces divides the share of each namespace. The work is bounded by the shares and by the number of selectors
 // and namespaces.
-func (c *compilation) cutNamespaces(policies []*policyState, namespaces []string, share int) *cutoffs {
+func (rd *reading) cutNamespaces(policies []*policyState, namespaces []string, share int) *cutoffs {
 	if len(namespaces) == 0 {
 		return nil
 	}
 	order := slices.Clone(policies)
-	slices.SortStableFunc(order, func(a, b *policyState) int { return cmp.Compare(c.effortFor(a), c.effortFor(b)) })
+	slices.SortStableFunc(order, func(a, b *policyState) int { return cmp.Compare(rd.effortFor(a), rd.effortFor(b)) })
 	all := &cutoffs{ranks: make(map[*policyState]int, len(order)), at: make(map[string]*cutoff)}
 	for _, namespace := range namespaces {
 		all.at[namespace] = &cutoff{rank: len(order), left: share}
@@ -170,8 +194,8 @@ func (c *compilation) cutNamespaces(policies []*policyState, namespaces []string
 	for rank, policy := range order {
 		all.ranks[policy] = rank
 		demands := make(map[string]int)
-		for g, readings := range c.effortOf(policy, c.direction).readings {
-			members := c.membership.tallies.of(g).byNamespace
+		for g, readings := range rd.effortOf(policy, rd.direction).readings {
+			members := rd.tallies.of(g).byNamespace
 			if _, known := open[g]; !known {
 				open[g] = slices.DeleteFunc(slices.Clone(namespaces), func(namespace string) bool {
 					return members[namespace] == 0

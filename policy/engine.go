@@ -29,18 +29,9 @@ type Denied struct {
 
 // Engine compiles policies. It is not safe for concurrent use.
 type Engine struct {
-	config Config
-	limits Limits
-	denied []Rule // of config
-
-	cluster    cluster
-	membership membership
-	policies   policyTable
-	services   services
-	backlog    backlog
-	budget     budget
-	kept       fragments
-	work       Work
+	compiler
+	policies policyTable
+	backlog  backlog
 }
 
 // Work counts what the engine did. It is for tests and metrics.
@@ -54,11 +45,11 @@ type Work struct {
 
 // NewEngine returns an engine without pods and policies.
 func NewEngine(c Config) *Engine {
-	e := &Engine{
+	e := &Engine{compiler: compiler{
 		cluster:  newCluster(),
 		services: services{byName: make(map[string]*Service), external: make(map[netip.Addr]int)},
 		kept:     fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},
-	}
+	}}
 	e.backlog = newBacklog(&e.kept)
 	e.membership = newMembership(&e.cluster, &e.backlog, &e.work)
 	e.policies = newPolicyTable(&e.membership, &e.limits)
@@ -204,3 +195,48 @@ func (e *Engine) SetPolicy(p Policy) { e.policies.set(p) }
 
 // DeletePolicy removes a policy. An unknown policy is no error.
 func (e *Engine) DeletePolicy(id Ref) { e.policies.remove(id) }
+
+// SetService adds a Service or changes it.
+func (e *Engine) SetService(s Service) {
+	if e.services.set(s) {
+		e.servicesChanged()
+	}
+}
+
+// DeleteService removes a Service. An unknown one is no error.
+func (e *Engine) DeleteService(name string) {
+	if e.services.remove(name) {
+		e.servicesChanged()
+	}
+}
+
+// servicesChanged marks the pods with rules about Services: the lists of other pods permit everything.
+func (e *Engine) servicesChanged() {
+	e.services.plan = nil
+	for p := range e.cluster.pods() {
+		if len(p.lists) > 0 {
+			e.backlog.touch(p)
+		}
+	}
+}
+
+// HasPodAt reports whether other pods reach a known pod by an address.
+func (e *Engine) HasPodAt(a netip.Addr) bool { return e.cluster.addresses[a] > 0 }
+
+// countAddresses adds the addresses by which other pods reach a pod to the addresses of all pods, or removes them if n
+// is -1. If a Service has one of them, the rules of pods change.
+func (e *Engine) countAddresses(p *Pod, n int) {
+	for i := range p.Interfaces {
+		if !p.Interfaces[i].Main && !slices.Contains(p.Interfaces[i].Networks, DefaultNetwork) {
+			continue
+		}
+		for _, a := range p.Interfaces[i].Addresses {
+			if e.cluster.addresses[a] += n; e.cluster.addresses[a] == 0 {
+				delete(e.cluster.addresses, a)
+			}
+			if e.services.external[a] > 0 {
+				e.servicesChanged()
+			}
+		}
+	}
+}

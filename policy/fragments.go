@@ -32,13 +32,13 @@ func (f fragment) size() int {
 }
 
 // rulesOf returns the rules of a fragment for the subject.
-func (c *compilation) rulesOf(f fragment) []Rule {
+func (rs *resolution) rulesOf(f fragment) []Rule {
 	rules := make([]Rule, 0, len(f))
 	for i := range f {
 		r := &f[i]
 		ports := r.ports
 		if r.bySubject != nil {
-			ports = c.portsOfSubject(r.bySubject)
+			ports = rs.portsOfSubject(r.bySubject)
 		}
 		if len(r.remotes) > 0 && (r.isAnyPort || len(ports) > 0) {
 			rules = append(rules, Rule{Action: r.action, Remotes: r.remotes, Ports: ports, Origin: r.origin})

@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 )
@@ -35,6 +34,11 @@ type Limits struct {
 	Services int // rules of Services
 	Closed   int // prefixes of Services that are denied because they are over a limit
 	Fixed    int // rules that no policy overrides
+	ReadLimits
+}
+
+// ReadLimits bound the inputs that are read for a list.
+type ReadLimits struct {
 	// addresses of peers that are read for the policies of a namespace, and for policies of kind Admin and Baseline
 	Effort  int
 	Lookups int // decisions about addresses and endpoints of Services
@@ -56,7 +60,9 @@ var DefaultLimits = Limits{
 	Services:      14_000,
 	Closed:        22_000,
 	Fixed:         8_000,
-	Effort:        250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
+	ReadLimits: ReadLimits{
+		Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
+	},
 }
 
 // Rules of the dataplane for a permitted prefix on a guarded network: its pods may be neither routers nor DHCP servers.
@@ -67,31 +73,6 @@ const (
 	GuardedAny6  = 252 // IPv6, any protocol
 	GuardedPorts = 4   // a range of ports
 )
-
-// Size returns the number of rules of the dataplane for a rule, before its remotes and ranges are multiplied out.
-// isGuarded says that it may be for packets from pods to a network with pods that may be neither routers nor DHCP
-// servers.
-func (r *Rule) Size(isGuarded bool) int {
-	isGuarded = isGuarded && r.Action == Allow
-	four := 0
-	six := 0
-	for _, of := range ByFamily(r.Remotes) {
-		if of[0].Addr().Is4() {
-			four = len(of)
-		} else {
-			six = len(of)
-		}
-	}
-	switch {
-	case len(r.Ports) == 0 && isGuarded:
-		return four*GuardedAny4 + six*GuardedAny6
-	case len(r.Ports) == 0:
-		return four + six
-	case isGuarded:
-		return (four + six) * len(r.Ports) * GuardedPorts
-	}
-	return (four + six) * len(r.Ports)
-}
 
 // Size returns the number of rules of the dataplane for a list.
 func (l *List) Size(isGuarded bool) int {
@@ -117,30 +98,6 @@ func (x Excess) String() string {
 	return fmt.Sprintf(
 		"%s: %s, because it needs %d %s, and there are at most %d for all that share the limit: use fewer peers, ports or addresses",
 		x.Of, x.Effect, x.Size, x.Unit, x.Limit)
-}
-
-// Excess lists the policies and Services that are not applied completely to local pods, as compiled last: once each,
-// with the pod for which it is largest, by name.
-func (e *Engine) Excess() []Excess {
-	by := make(map[string]Excess)
-	for p := range e.cluster.pods() {
-		for _, x := range p.excess {
-			x.Pod = p.ID
-			of, known := by[x.Of]
-			if !known || cmp.Or(cmp.Compare(of.Size, x.Size), compareIDs(x.Pod, of.Pod)) < 0 {
-				by[x.Of] = x
-			}
-		}
-	}
-	return slices.SortedFunc(maps.Values(by), func(a, b Excess) int { return cmp.Compare(a.Of, b.Of) })
-}
-
-// ExcessOf lists the policies and Services that are not applied completely to a local pod, as compiled last.
-func (e *Engine) ExcessOf(id ID) []Excess {
-	if p := e.cluster.pod(id); p != nil {
-		return p.excess
-	}
-	return nil
 }
 
 // Units and effects of excesses.

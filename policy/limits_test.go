@@ -179,19 +179,21 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 		slices.SortFunc(services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 		services = slices.CompactFunc(services, func(a, b Service) bool { return a.Name == b.Name })
 		small := Limits{
-			Own:              1 + d.IntN(20),
-			Node:             d.IntN(60),
-			AllNamespaces:    d.IntN(120),
-			AllServices:      d.IntN(60),
-			Further:          1 + d.IntN(2000),
-			Admin:            2 + d.IntN(12),
-			Services:         d.IntN(12),
-			Closed:           2 + d.IntN(6),
-			Fixed:            10,
-			Effort:           1 + d.IntN(60),
-			Lookups:          d.IntN(60),
-			NamespaceLookups: d.IntN(40),
-			Selectors:        d.IntN(8),
+			Own:           1 + d.IntN(20),
+			Node:          d.IntN(60),
+			AllNamespaces: d.IntN(120),
+			AllServices:   d.IntN(60),
+			Further:       1 + d.IntN(2000),
+			Admin:         2 + d.IntN(12),
+			Services:      d.IntN(12),
+			Closed:        2 + d.IntN(6),
+			Fixed:         10,
+			ReadLimits: ReadLimits{
+				Effort:           1 + d.IntN(60),
+				Lookups:          d.IntN(60),
+				NamespaceLookups: d.IntN(40),
+				Selectors:        d.IntN(8),
+			},
 		}
 		engines := [2]*Engine{NewEngine(Config{}), NewEngine(Config{Limits: small})}
 		var lists [2]map[ID]map[string]Lists
@@ -541,7 +543,10 @@ func TestPolicyOverALimitIsolatesAndLeavesOthersAlone(t *testing.T) {
 // The size of a rule in memory is the sum of its sets, also if their product exceeds memory.
 func TestRulesGrowByTheSumOfPeersAndPorts(t *testing.T) {
 	e := NewEngine(Config{
-		Limits: Limits{Own: 1 << 40, Node: 1 << 41, AllNamespaces: 1 << 41, AllServices: 1 << 41, Effort: 1 << 30},
+		Limits: Limits{
+			Own: 1 << 40, Node: 1 << 41, AllNamespaces: 1 << 41, AllServices: 1 << 41,
+			ReadLimits: ReadLimits{Effort: 1 << 30},
+		},
 	})
 	e.SetPod(podAt("a/p", true, "10.0.0.1"))
 	e.SetPolicy(bigPolicy(t, "a/big", 5000, 5000))

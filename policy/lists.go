@@ -69,62 +69,6 @@ func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
 	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
 }
 
-// compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
-func (e *Engine) compilePod(p *podState) map[string]Lists {
-	now := make(map[string]Lists)
-	p.excess = nil
-	e.budget.unstarve(p)
-	if !p.Local {
-		return now
-	}
-	for i := range p.Interfaces {
-		e.work.Interfaces++
-		of := e.compileWithin(p, &p.Interfaces[i])
-		if of == nil {
-			continue
-		}
-		if of.services.key != "" {
-			e.budget.demand(p, of.services)
-		}
-		now[p.Interfaces[i].Name] = Lists{e.budget.share(p, of, Ingress), e.budget.share(p, of, Egress)}
-		p.excess = append(p.excess, of.excess...)
-	}
-	return now
-}
-
-// compileWithin compiles an interface. If its namespace has not enough rules left on the node, it is starved.
-func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
-	of := e.compile(p, i, false)
-	if of == nil {
-		return nil
-	}
-	left := e.budget.namespaceLimit() - e.budget.own[p.Namespace] + p.ownAlone()
-	if of.own[Ingress]+of.own[Egress] <= left {
-		return of
-	}
-	needs := 0 // without the lists that other pods have, too
-	lacks := make(lacking)
-	for d, rules := range of.rules {
-		if of.own[d] == 0 {
-			continue
-		}
-		name := nameOf(rules)
-		lacks[name] = of.own[d]
-		if l := e.budget.lists[name]; l == nil || l.users == 1 && p.has(l) {
-			needs += of.own[d]
-		}
-	}
-	if needs <= left {
-		return of
-	}
-	if p.starved == nil {
-		p.starved = make(map[string]lacking)
-	}
-	p.starved[i.Name] = lacks
-	e.budget.isUndivided = true
-	return e.compile(p, i, true)
-}
-
 // has reports whether a pod has a list.
 func (p *podState) has(list *List) bool {
 	for _, lists := range p.lists {
@@ -157,4 +101,28 @@ func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
 		return nil, false
 	}
 	return maps.Clone(p.lists), true
+}
+
+// Excess lists the policies and Services that are not applied completely to local pods, as compiled last: once each,
+// with the pod for which it is largest, by name.
+func (e *Engine) Excess() []Excess {
+	by := make(map[string]Excess)
+	for p := range e.cluster.pods() {
+		for _, x := range p.excess {
+			x.Pod = p.ID
+			of, known := by[x.Of]
+			if !known || cmp.Or(cmp.Compare(of.Size, x.Size), compareIDs(x.Pod, of.Pod)) < 0 {
+				by[x.Of] = x
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(by), func(a, b Excess) int { return cmp.Compare(a.Of, b.Of) })
+}
+
+// ExcessOf lists the policies and Services that are not applied completely to a local pod, as compiled last.
+func (e *Engine) ExcessOf(id ID) []Excess {
+	if p := e.cluster.pod(id); p != nil {
+		return p.excess
+	}
+	return nil
 }

@@ -254,26 +254,6 @@ type PortRange struct {
 	Range
 }
 
-// Rule is a rule of a compiled list. It matches packets of connections between the pod and one of the remote addresses
-// to one of the ports. Its size is the sum of both sets. Rules share the sets and never change them.
-type Rule struct {
-	Action  Action         `json:"action,omitempty"` // Allow or Deny
-	Remotes []netip.Prefix `json:"remotes"`          // as aggregate returns them: masked, sorted, apart
-	// of the destination, as mergePorts returns them; none: any protocol and port
-	Ports  []PortRange `json:"ranges,omitempty"`
-	Origin string      `json:"origin,omitempty"` // the policy and its rule
-}
-
-// Matches reports whether the rule matches a connection.
-func (r *Rule) Matches(remote netip.Addr, protocol uint8, port uint16) bool {
-	return portsContain(r.Ports, protocol, port) && contain(r.Remotes, remote)
-}
-
-// isForAll reports whether the rule matches all connections of a family.
-func (r *Rule) isForAll(family netip.Prefix) bool {
-	return len(r.Ports) == 0 && slices.Contains(r.Remotes, family)
-}
-
 // List is an immutable list of rules for the connections of one direction: the first rule that matches decides, and the
 // last ones match everything. Packets of a permitted connection are permitted in both directions. Interfaces with the
 // same rules share a list.

@@ -230,16 +230,18 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 func TestLimitsOfAFullNodeEndWithThePodsThatLackedRules(t *testing.T) {
 	e := NewEngine(Config{
 		Limits: Limits{
-			Own:              100,
-			Node:             100,
-			AllNamespaces:    150,
-			AllServices:      100,
-			Services:         100,
-			Closed:           10,
-			Effort:           1000,
-			Lookups:          1000,
-			NamespaceLookups: 1000,
-			Selectors:        10,
+			Own:           100,
+			Node:          100,
+			AllNamespaces: 150,
+			AllServices:   100,
+			Services:      100,
+			Closed:        10,
+			ReadLimits: ReadLimits{
+				Effort:           1000,
+				Lookups:          1000,
+				NamespaceLookups: 1000,
+				Selectors:        10,
+			},
 		},
 	})
 	// One policy has another list for each pod, because of the named port.

@@ -177,8 +177,10 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 				Further:       1 + d.IntN(2000),
 				Admin:         2 + d.IntN(12),
 				Fixed:         10,
-				Effort:        1 + d.IntN(60),
-				Lookups:       1000, NamespaceLookups: 400, Selectors: d.IntN(8),
+				ReadLimits: ReadLimits{
+					Effort:  1 + d.IntN(60),
+					Lookups: 1000, NamespaceLookups: 400, Selectors: d.IntN(8),
+				},
 			}
 		}
 		w := d.world(t)

@@ -23,27 +23,46 @@ type part struct {
 	namespace string // of pods; if it is the policy's own, also addresses and nodes
 }
 
-// rulesFor returns the rules for a part of a policy's peers. They are resolved once for all subjects for which the
-// addresses are the same.
-func (c *compilation) rulesFor(policy *policyState, p part) []Rule {
-	return c.rulesOf(c.fragment(policy, p))
+// resolution makes rules of the subject's policies.
+type resolution struct {
+	reading
+	kept *fragments
+	work *Work
 }
 
-func (c *compilation) fragment(policy *policyState, p part) fragment {
-	key := fragmentKey{direction: c.direction, part: p}
-	if policy.Kind == Multi {
-		key.networks = strings.Join(c.nic.Networks, ",")
+// rulesFor returns the rules for a part of a policy's peers. They are resolved once for all subjects for which the
+// addresses are the same.
+func (rs *resolution) rulesFor(policy *policyState, p part) []Rule {
+	return rs.rulesOf(rs.fragment(policy, p))
+}
+
+// readRules returns the rules of a policy for all peers that are read.
+func (rs *resolution) readRules(policy *policyState) []Rule {
+	if rs.unread == nil {
+		return rs.rulesFor(policy, part{})
 	}
-	if known, is := c.kept.find(policy, key); is {
+	rules := rs.rulesFor(policy, policy.own())
+	for _, namespace := range rs.peersOf(policy).namespaces {
+		rules = append(rules, rs.rulesFor(policy, part{true, namespace})...)
+	}
+	return rules
+}
+
+func (rs *resolution) fragment(policy *policyState, p part) fragment {
+	key := fragmentKey{direction: rs.direction, part: p}
+	if policy.Kind == Multi {
+		key.networks = strings.Join(rs.nic.Networks, ",")
+	}
+	if known, is := rs.kept.find(policy, key); is {
 		return known
 	}
-	c.work.Fragments++
-	r := resolver{compilation: c, policy: policy, part: p}
+	rs.work.Fragments++
+	r := resolver{resolution: rs, policy: policy, part: p}
 	var resolved fragment
 	for _, clause := range r.clauses() {
 		resolved = append(resolved, r.resolve(clause))
 	}
-	c.kept.add(policy, key, resolved)
+	rs.kept.add(policy, key, resolved)
 	return resolved
 }
 
@@ -57,7 +76,7 @@ func (p Port) names(n NamedPort) bool {
 
 // resolver resolves the peers of a policy for an interface of a subject.
 type resolver struct {
-	*compilation
+	*resolution
 	policy *policyState
 	part   part
 }
@@ -118,7 +137,7 @@ func (f *resolver) resolve(r Clause) resolved {
 }
 
 // portsOfSubject returns the ports of a clause that do not depend on the peer.
-func (c *compilation) portsOfSubject(all []Port) []PortRange {
+func (rs *resolution) portsOfSubject(all []Port) []PortRange {
 	var ports []PortRange
 	read := make(map[Port]bool) // names: a clause may have one many times
 	for _, p := range all {
@@ -126,12 +145,12 @@ func (c *compilation) portsOfSubject(all []Port) []PortRange {
 			ports = append(ports, PortRange{p.Protocol, p.Ports})
 			continue
 		}
-		if c.direction == Egress || read[p] {
+		if rs.direction == Egress || read[p] {
 			continue
 		}
 		read[p] = true
-		for _, n := range c.pod.portsOfName(p.Name) {
-			c.work.Ports++
+		for _, n := range rs.pod.portsOfName(p.Name) {
+			rs.work.Ports++
 			if p.names(n) {
 				ports = append(ports, PortRange{n.Protocol, Range{n.Port, n.Port}})
 			}

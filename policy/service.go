@@ -97,51 +97,6 @@ func (v *services) remove(name string) bool {
 	return true
 }
 
-// SetService adds a Service or changes it.
-func (e *Engine) SetService(s Service) {
-	if e.services.set(s) {
-		e.servicesChanged()
-	}
-}
-
-// DeleteService removes a Service. An unknown one is no error.
-func (e *Engine) DeleteService(name string) {
-	if e.services.remove(name) {
-		e.servicesChanged()
-	}
-}
-
-// servicesChanged marks the pods with rules about Services: the lists of other pods permit everything.
-func (e *Engine) servicesChanged() {
-	e.services.plan = nil
-	for p := range e.cluster.pods() {
-		if len(p.lists) > 0 {
-			e.backlog.touch(p)
-		}
-	}
-}
-
-// HasPodAt reports whether other pods reach a known pod by an address.
-func (e *Engine) HasPodAt(a netip.Addr) bool { return e.cluster.addresses[a] > 0 }
-
-// countAddresses adds the addresses by which other pods reach a pod to the addresses of all pods, or removes them if n
-// is -1. If a Service has one of them, the rules of pods change.
-func (e *Engine) countAddresses(p *Pod, n int) {
-	for i := range p.Interfaces {
-		if !p.Interfaces[i].Main && !slices.Contains(p.Interfaces[i].Networks, DefaultNetwork) {
-			continue
-		}
-		for _, a := range p.Interfaces[i].Addresses {
-			if e.cluster.addresses[a] += n; e.cluster.addresses[a] == 0 {
-				delete(e.cluster.addresses, a)
-			}
-			if e.services.external[a] > 0 {
-				e.servicesChanged()
-			}
-		}
-	}
-}
-
 // countExternal adds the external addresses of a Service to the counts of all Services, or removes them if n is -1.
 // Frontends with the same addresses share them, so these count once.
 func (v *services) countExternal(s *Service, n int) {
@@ -286,7 +241,7 @@ func fitByNamespace(namespaces []string, sizes []int, total, most int) (fit []bo
 
 // decider decides about the Services that an interface contacts.
 type decider struct {
-	*Engine
+	*compiler
 	own       *index // the rules that decide about endpoints
 	namespace string // of the pod
 	nic       *Interface
@@ -359,7 +314,7 @@ func (d *decider) decideAll(name string) []decision {
 		if len(plan.decided) >= maxDecided {
 			clear(plan.decided)
 		}
-		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
+		stranger := decider{compiler: d.compiler, own: d.own, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
 			if !d.isSkipped(n) {

@@ -14,7 +14,7 @@ import (
 // The rules of cluster IPs come first, which users cannot choose. A Service that is over a limit is denied at all its
 // addresses that the given rules may permit, behind the rules of other Services.
 func (c *compilation) toServices(rules []Rule) []Rule {
-	plan := c.Engine.services.planned(c.limits)
+	plan := c.compiler.services.planned(c.limits)
 	name := nameOf(rules)
 	key := madeFor{name, c.budget.halved.services[c.pod.Namespace]}
 	isEndpoint := slices.ContainsFunc(c.nic.Addresses, func(a netip.Addr) bool { return len(plan.byPod[a]) > 0 })
@@ -40,8 +40,8 @@ const maxChoices = 3
 // makeServiceRules returns the rules about Services that a list has in front of the given rules. name is the name of
 // the given rules.
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
-	plan := c.Engine.services.planned(c.limits)
-	d := &decider{Engine: c.Engine, own: newIndex(rules), namespace: c.pod.Namespace, nic: c.nic, plan: plan}
+	plan := c.compiler.services.planned(c.limits)
+	d := &decider{compiler: c.compiler, own: newIndex(rules), namespace: c.pod.Namespace, nic: c.nic, plan: plan}
 	d.skip()
 	decisions := d.decideAll(name)
 	sizes := make([]int, len(decisions))

@@ -13,19 +13,21 @@ func TestLimitsOfANodeAreSettledAfterEachChange(t *testing.T) {
 		d := newDice(seed, n)
 		w := d.world(t)
 		e := NewEngine(Config{Limits: Limits{
-			Own:              1 + d.IntN(20),
-			Node:             d.IntN(60),
-			AllNamespaces:    d.IntN(30),
-			AllServices:      d.IntN(60),
-			Further:          1 + d.IntN(2000),
-			Admin:            2 + d.IntN(12),
-			Services:         d.IntN(12),
-			Closed:           2 + d.IntN(6),
-			Fixed:            10,
-			Effort:           1 + d.IntN(60),
-			Lookups:          1000,
-			NamespaceLookups: 400,
-			Selectors:        d.IntN(8),
+			Own:           1 + d.IntN(20),
+			Node:          d.IntN(60),
+			AllNamespaces: d.IntN(30),
+			AllServices:   d.IntN(60),
+			Further:       1 + d.IntN(2000),
+			Admin:         2 + d.IntN(12),
+			Services:      d.IntN(12),
+			Closed:        2 + d.IntN(6),
+			Fixed:         10,
+			ReadLimits: ReadLimits{
+				Effort:           1 + d.IntN(60),
+				Lookups:          1000,
+				NamespaceLookups: 400,
+				Selectors:        d.IntN(8),
+			},
 		}})
 		w.fill(t, e)
 		was := uint(0)

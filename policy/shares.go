@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -14,14 +13,14 @@ type spread struct {
 }
 
 // spreadOf returns the members of a selector. Policies share it.
-func (c *compilation) spreadOf(g *group) *spread {
-	if known := c.spreads[g]; known != nil {
+func (rd *reading) spreadOf(g *group) *spread {
+	if known := rd.spreads[g]; known != nil {
 		return known
 	}
 	is := &spread{members: make(map[string][]*podState)}
 	var cutAt map[string]*cutoff
-	if c.unread != nil {
-		cutAt = c.unread.at
+	if rd.unread != nil {
+		cutAt = rd.unread.at
 	}
 	for p := range g.members {
 		if of := cutAt[p.Namespace]; of == nil || of.isRead {
@@ -29,15 +28,15 @@ func (c *compilation) spreadOf(g *group) *spread {
 		}
 	}
 	for namespace := range cutAt {
-		if c.membership.tallies.of(g).byNamespace[namespace] > 0 {
+		if rd.tallies.of(g).byNamespace[namespace] > 0 {
 			is.cut = append(is.cut, namespace)
 		}
 	}
 	slices.Sort(is.cut)
-	if c.spreads == nil {
-		c.spreads = make(map[*group]*spread)
+	if rd.spreads == nil {
+		rd.spreads = make(map[*group]*spread)
 	}
-	c.spreads[g] = is
+	rd.spreads[g] = is
 	return is
 }
 
@@ -48,44 +47,44 @@ type peers struct {
 }
 
 // peersOf returns the peers of a policy that are read.
-func (c *compilation) peersOf(policy *policyState) *peers {
-	if known := c.peers[policy]; known != nil {
+func (rd *reading) peersOf(policy *policyState) *peers {
+	if known := rd.peers[policy]; known != nil {
 		return known
 	}
 	is := &peers{clauses: make(map[string][]int)}
-	for n, r := range policy.Rules[c.direction] {
+	for n, r := range policy.Rules[rd.direction] {
 		for _, peer := range r.Peers {
 			if peer.Pods == nil {
 				continue
 			}
-			for namespace := range c.spreadOf(policy.peers[peer.Pods.key]).members {
+			for namespace := range rd.spreadOf(policy.peers[peer.Pods.key]).members {
 				of := is.clauses[namespace]
 				isNew := len(of) == 0 || of[len(of)-1] != n
-				if isNew && namespace != policy.Namespace && c.unread.isRead(policy, namespace) {
+				if isNew && namespace != policy.Namespace && rd.unread.isRead(policy, namespace) {
 					is.clauses[namespace] = append(of, n)
 				}
 			}
 		}
 	}
 	is.namespaces = slices.Sorted(maps.Keys(is.clauses))
-	if c.peers == nil {
-		c.peers = make(map[*policyState]*peers)
+	if rd.peers == nil {
+		rd.peers = make(map[*policyState]*peers)
 	}
-	c.peers[policy] = is
+	rd.peers[policy] = is
 	return is
 }
 
 // unreadPeers lists namespaces of peers of a policy that are not read, by name: no more than an explanation names, and
 // one.
-func (c *compilation) unreadPeers(policy *policyState) []string {
-	if c.unread == nil {
+func (rd *reading) unreadPeers(policy *policyState) []string {
+	if rd.unread == nil {
 		return nil
 	}
 	var all []string
-	for g := range c.effortOf(policy, c.direction).readings {
+	for g := range rd.effortOf(policy, rd.direction).readings {
 		var of []string
-		for _, namespace := range c.spreadOf(g).cut {
-			if !c.unread.isRead(policy, namespace) {
+		for _, namespace := range rd.spreadOf(g).cut {
+			if !rd.unread.isRead(policy, namespace) {
 				of = append(of, namespace)
 			}
 			if len(of) > maxListed {
@@ -128,74 +127,4 @@ func (r Clause) aboutPods() Clause {
 	r.Any = false
 	r.Peers = slices.DeleteFunc(slices.Clone(r.Peers), func(p Peer) bool { return p.Pods == nil })
 	return r
-}
-
-// readRules returns the rules of a policy for all peers that are read.
-func (c *compilation) readRules(policy *policyState) []Rule {
-	if c.unread == nil {
-		return c.rulesFor(policy, part{})
-	}
-	rules := c.rulesFor(policy, policy.own())
-	for _, namespace := range c.peersOf(policy).namespaces {
-		rules = append(rules, c.rulesFor(policy, part{true, namespace})...)
-	}
-	return rules
-}
-
-// shared returns rules of policies that need more rules than the limit, or have peers that are not read. The policies
-// are first compared by their need without pods of other namespaces, and the smallest ones are applied. The pods of
-// each other namespace then have a fair share of the rest. So the pods of one namespace neither displace pods of
-// another one nor the policies' own peers. names gets the names of policies that are not applied completely.
-func (c *compilation) shared(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
-	sizes := make([]int, len(policies))
-	for n, policy := range policies {
-		sizes[n] = sizeOfAll(c.rulesFor(policy, policy.own()), size)
-	}
-	demands := make(map[string]int) // of other namespaces
-	var allowed []Rule
-	var fit []*policyState
-	for n, fits := range atMost(sizes, c.ownLimit()) {
-		policy := policies[n]
-		if !fits {
-			c.leaveOut(policy, sizes[n], c.ownLimit(), unitRules)
-			names[policy] = policy.String() + leftOut
-			continue
-		}
-		fit = append(fit, policy)
-		allowed = append(allowed, c.rulesFor(policy, policy.own())...)
-		c.own += sizes[n]
-		for _, namespace := range c.peersOf(policy).namespaces {
-			demands[namespace] += sizeOfAll(c.rulesFor(policy, part{true, namespace}), size)
-		}
-	}
-	share := fairShare(slices.Collect(maps.Values(demands)), c.ownLimit()-c.own)
-	for _, policy := range fit {
-		var excluded []string
-		for _, namespace := range c.peersOf(policy).namespaces {
-			if demands[namespace] > share {
-				excluded = append(excluded, namespace)
-				continue
-			}
-			rules := c.rulesFor(policy, part{true, namespace})
-			allowed = append(allowed, rules...)
-			c.own += sizeOfAll(rules, size)
-		}
-		if len(excluded) > 0 {
-			c.exclude(policy, listed(excluded), Excess{
-				Size:  largest(excluded, demands),
-				Limit: share,
-				Unit:  unitRules + " for one of them",
-			})
-			names[policy] = cmp.Or(names[policy], policy.String()) + " (not for pods of " + listed(excluded) +
-				": over the limit of rules)"
-		}
-	}
-	return allowed
-}
-
-// exclude reports that a policy permits nothing to or from pods of some namespaces. x has the need of one of them.
-func (c *compilation) exclude(policy *policyState, namespaces string, x Excess) {
-	x.Of = policy.String()
-	x.Effect = effectExcludes + namespaces
-	c.excess = append(c.excess, x)
 }

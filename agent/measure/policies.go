@@ -32,7 +32,7 @@ type countedACL struct {
 	index vpp.ACLIndex
 }
 
-// NewPolicyCounters returns totals of 0. matches is Client.ACLMatches.
+// NewPolicyCounters returns totals of 0. matches is Statistics.ACLMatches.
 func NewPolicyCounters(
 	view func() kvscheduler.View, matches func(context.Context) (map[vpp.ACLIndex][]vpp.Matches, error),
 ) *PolicyCounters {

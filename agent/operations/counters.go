@@ -27,7 +27,7 @@ func (r *counters) Counters(ctx context.Context, _ *operatorv1.CountersRequest) 
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	exceeded, err := r.dataplane.Violations(ctx)
+	exceeded, err := r.dataplane.Statistics().Violations(ctx)
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}

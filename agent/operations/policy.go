@@ -46,7 +46,7 @@ func (p *policies) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*
 	}
 	reply := &operatorv1.PolicyReply{}
 	known := false
-	matches, err := p.dataplane.ACLMatches(ctx)
+	matches, err := p.dataplane.Statistics().ACLMatches(ctx)
 	if err != nil { // the rules are known nevertheless
 		matches = nil
 		reply.CountsError = err.Error()

@@ -92,9 +92,9 @@ type machine struct {
 // look retries until the dataplane answers.
 func (r *Rebuilder) look(ctx context.Context) (machine, error) {
 	ask := func() (m machine, err error) {
-		m.ports, err = r.Dataplane.OwnPorts(ctx)
+		m.ports, err = r.Dataplane.Inventory().OwnPorts(ctx)
 		if err == nil {
-			m.numbers.Tables, m.numbers.BridgeDomains, err = r.Dataplane.OwnNumbers(ctx)
+			m.numbers.Tables, m.numbers.BridgeDomains, err = r.Dataplane.Inventory().OwnNumbers(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.Log.Warn("interfaces of the dataplane not read, retrying", "err", err)

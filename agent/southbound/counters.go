@@ -54,7 +54,7 @@ func (c *Counters) Read(ctx context.Context) (*vpp.Counters, error) {
 	c.last = nil
 	c.err = errNoDataplane
 	if c.southbound.up.Load() {
-		c.last, c.err = c.southbound.Client.Counters(ctx)
+		c.last, c.err = c.southbound.Client.Statistics().Counters(ctx)
 		c.judgeLocked(ctx, c.err)
 	}
 	c.at = time.Now()
@@ -68,7 +68,7 @@ func (c *Counters) Run(ctx context.Context) error {
 	}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if c.southbound.up.Load() {
-			err := c.southbound.Client.CheckStats(ctx)
+			err := c.southbound.Client.Statistics().Check(ctx)
 			c.mu.Lock()
 			c.judgeLocked(ctx, err)
 			c.mu.Unlock()

@@ -26,7 +26,7 @@ func TestMissingStatsSocketIsSaidOnceAndIsNoReasonForUnreadiness(t *testing.T) {
 	s.up.Store(true)
 	c := NewCounters(s, h, log)
 	for range 3 {
-		err := s.Client.CheckStats(t.Context())
+		err := s.Client.Statistics().Check(t.Context())
 		if !errors.Is(err, vpp.ErrStats) || !errors.Is(err, unix.ENOENT) {
 			t.Fatal(err)
 		}

@@ -81,21 +81,25 @@ func New(c config.Config, log *slog.Logger, conditions *health.Conditions) *Data
 		s.embedded = &embedded{config: c.Dataplane, log: log}
 	}
 	s.Client = vpp.New(c.Dataplane.Socket, vpp.Options{
-		Sockets:        c.Devices.Memif.Directory,
-		Rings:          c.Dataplane.Rings(),
-		VethsPerThread: cmp.Or(c.Dataplane.VethsPerThread, -1),
-		NodeLink:       desired.IsNodes,
-		GracePeriods:   gracePeriods(c, log),
-		StatsSocket:    c.Dataplane.StatsSocket,
-		RunDir:         filepath.Dir(c.Socket),
-		CountMatches:   c.Kubernetes.EnforcePolicies,
-		Logger:         log.With("component", "dataplane"),
-		Hold:           true,
-		Connected:      s.onConnected,
-		NotConnected:   func(err error) { s.health.Set(health.Dataplane, false, "not connected: "+err.Error()) },
-		Lost:           s.onLost,
-		Disturbed:      func(i vpp.Index) { s.OnDisturbed(i) },
-		InTheWay:       func(namespace, name string) error { return s.InTheWay(namespace, name) },
+		Sockets: c.Devices.Memif.Directory,
+		AFPacket: vpp.AFPacketOptions{
+			Rings:        c.Dataplane.Rings(),
+			PerThread:    cmp.Or(c.Dataplane.VethsPerThread, -1),
+			NodeLink:     desired.IsNodes,
+			GracePeriods: gracePeriods(c, log),
+		},
+		StatsSocket:  c.Dataplane.StatsSocket,
+		RunDir:       filepath.Dir(c.Socket),
+		CountMatches: c.Kubernetes.EnforcePolicies,
+		Logger:       log.With("component", "dataplane"),
+		Hold:         true,
+		Events: vpp.Events{
+			Connected:    s.onConnected,
+			NotConnected: func(err error) { s.health.Set(health.Dataplane, false, "not connected: "+err.Error()) },
+			Lost:         s.onLost,
+			Disturbed:    func(i vpp.Index) { s.OnDisturbed(i) },
+		},
+		InTheWay: func(namespace, name string) error { return s.InTheWay(namespace, name) },
 	})
 	return s
 }

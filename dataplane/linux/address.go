@@ -87,11 +87,11 @@ const localRouteTimeout = 2 * time.Second
 
 // awaitLocalRoute waits for the local route of an IPv6 address, or until the timeout. The kernel confirms a new address
 // earlier, and drops packets to it until it has the route: a pod would lose its first replies.
-func (h *handle) awaitLocalRoute(a netip.Addr) {
+func (s *socket) awaitLocalRoute(a netip.Addr) {
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netaddr.Single(a))}
 	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(
 		deadline); <-time.After(100 * time.Microsecond) {
-		routes, err := h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		routes, err := s.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 		if err != nil || len(routes) > 0 {
 			return
 		}
@@ -144,20 +144,20 @@ type linkEntries struct {
 
 // flushedWith lists the entries that the kernel flushes with the last IPv4 address of a link but that do not depend on
 // it: static neighbours, and Weft's routes with another source or none.
-func (h *handle) flushedWith(l netlink.Link, p netip.Prefix) (flushed linkEntries, err error) {
+func (s *socket) flushedWith(l netlink.Link, p netip.Prefix) (flushed linkEntries, err error) {
 	if p.Addr().Is6() {
 		return flushed, nil
 	}
-	addresses, err := h.AddrList(l, netlink.FAMILY_V4)
+	addresses, err := s.AddrList(l, netlink.FAMILY_V4)
 	if err != nil || len(addresses) != 1 || prefixOf(addresses[0].IPNet) != p {
 		return flushed, err
 	}
-	neighbours, err := h.NeighList(l.Attrs().Index, netlink.FAMILY_V4)
+	neighbours, err := s.NeighList(l.Attrs().Index, netlink.FAMILY_V4)
 	if err != nil {
 		return flushed, err
 	}
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol}
-	routes, err := h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	routes, err := s.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	for _, n := range neighbours {
 		if n.State&netlink.NUD_PERMANENT != 0 {
 			flushed.neighbours = append(flushed.neighbours, n)
@@ -172,13 +172,13 @@ func (h *handle) flushedWith(l netlink.Link, p netip.Prefix) (flushed linkEntrie
 }
 
 // restore adds missing entries.
-func (h *handle) restore(entries linkEntries) (err error) {
+func (s *socket) restore(entries linkEntries) (err error) {
 	for _, n := range entries.neighbours {
-		err = errors.Join(err, h.NeighSet(&n))
+		err = errors.Join(err, s.NeighSet(&n))
 	}
 	for _, r := range entries.routes {
 		r.Flags &= int(netlink.FLAG_ONLINK) // the other flags are states, which cannot be set
-		if e := h.RouteAdd(&r); !errors.Is(e, unix.EEXIST) {
+		if e := s.RouteAdd(&r); !errors.Is(e, unix.EEXIST) {
 			err = errors.Join(err, e)
 		}
 	}

@@ -117,23 +117,96 @@ func endOf(data []byte) error {
 	return errno
 }
 
+// maxTries bounds the attempts of a dump.
+const maxTries = 10
+
+// retryDump repeats a dump that was interrupted by a change of the dumped objects or by a signal.
+func retryDump[T any](list func() (T, error)) (found T, err error) {
+	for range maxTries {
+		if found, err = list(); !interrupted(err) {
+			return found, err
+		}
+	}
+	var none T
+	return none, fmt.Errorf("interrupted %d times: %w", maxTries, err)
+}
+
+func interrupted(err error) bool {
+	return errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
+}
+
+// socket is a netlink socket. It repeats interrupted dumps, and bounds the dumps of a pod.
+type socket struct {
+	*netlink.Handle
+	ofPod    bool  // dumps are bounded
+	overfull error // of an earlier dump
+}
+
+func (s *socket) LinkList() ([]netlink.Link, error) { return retryDump(s.Handle.LinkList) }
+
+func (s *socket) LinkByIndex(index int) (netlink.Link, error) {
+	return retryDump(func() (netlink.Link, error) { return s.Handle.LinkByIndex(index) })
+}
+
+func (s *socket) LinkByName(name string) (netlink.Link, error) {
+	return retryDump(func() (netlink.Link, error) { return s.Handle.LinkByName(name) })
+}
+
+func (s *socket) AddrList(l netlink.Link, family int) ([]netlink.Addr, error) {
+	return retryDump(func() ([]netlink.Addr, error) {
+		if s.ofPod {
+			return s.podAddresses(l, family)
+		}
+		return s.Handle.AddrList(l, family)
+	})
+}
+
+func (s *socket) NeighList(index, family int) ([]netlink.Neigh, error) {
+	return retryDump(func() ([]netlink.Neigh, error) {
+		if s.ofPod {
+			return s.podNeighbours(index, family)
+		}
+		return s.Handle.NeighList(index, family)
+	})
+}
+
+func (s *socket) RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error) {
+	return retryDump(func() ([]netlink.Route, error) {
+		if s.ofPod {
+			return s.podRoutes(family, filter, mask)
+		}
+		return s.Handle.RouteListFiltered(family, filter, mask)
+	})
+}
+
+func (s *socket) RuleList(family int) ([]netlink.Rule, error) {
+	return retryDump(func() ([]netlink.Rule, error) {
+		if s.ofPod {
+			if err := s.countRules(family); err != nil {
+				return nil, err
+			}
+		}
+		return s.Handle.RuleList(family)
+	})
+}
+
 // bounded runs a dump, unless an earlier one of this visit to the namespace ended at a bound.
-func (h *handle) bounded(dump func() error) error {
-	if h.overfull != nil {
-		return h.overfull
+func (s *socket) bounded(dump func() error) error {
+	if s.overfull != nil {
+		return s.overfull
 	}
 	err := dump()
 	if errors.Is(err, errOverfull) {
-		h.overfull = err
+		s.overfull = err
 	}
 	return err
 }
 
 // podAddresses lists the addresses of a link of a pod.
-func (h *handle) podAddresses(l netlink.Link, family int) (found []netlink.Addr, err error) {
+func (s *socket) podAddresses(l netlink.Link, family int) (found []netlink.Addr, err error) {
 	request := nl.NewIfAddrmsg(family)
 	request.Index = uint32(l.Attrs().Index)
-	err = h.bounded(func() error {
+	err = s.bounded(func() error {
 		return dumpEach(unix.RTM_GETADDR, []nl.NetlinkRequestData{request}, func(object []byte) error {
 			a, err := addressFrom(object)
 			if err == nil && a.LinkIndex == l.Attrs().Index {
@@ -170,11 +243,11 @@ func addressFrom(object []byte) (netlink.Addr, error) {
 }
 
 // podNeighbours lists the neighbours of a link of a pod.
-func (h *handle) podNeighbours(index, family int) (found []netlink.Neigh, err error) {
+func (s *socket) podNeighbours(index, family int) (found []netlink.Neigh, err error) {
 	request := []nl.NetlinkRequestData{
 		&netlink.Ndmsg{Family: uint8(family)}, nl.NewRtAttr(unix.NDA_IFINDEX, nl.Uint32Attr(uint32(index))),
 	}
-	err = h.bounded(func() error {
+	err = s.bounded(func() error {
 		return dumpEach(unix.RTM_GETNEIGH, request, func(object []byte) error {
 			n, err := netlink.NeighDeserialize(object)
 			if err == nil && n.LinkIndex == index {
@@ -187,12 +260,12 @@ func (h *handle) podNeighbours(index, family int) (found []netlink.Neigh, err er
 }
 
 // podRoutes lists routes of a pod, in the main table unless the filter has another one.
-func (h *handle) podRoutes(families int, filter *netlink.Route, mask uint64) (found []netlink.Route, err error) {
+func (s *socket) podRoutes(families int, filter *netlink.Route, mask uint64) (found []netlink.Route, err error) {
 	wanted := *filter
 	if mask&netlink.RT_FILTER_TABLE == 0 {
 		wanted.Table = unix.RT_TABLE_MAIN
 	}
-	err = h.bounded(func() error {
+	err = s.bounded(func() error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 			if families != netlink.FAMILY_ALL && families != family {
 				continue
@@ -287,8 +360,8 @@ func mtuFrom(metrics []byte) (mtu int, err error) {
 }
 
 // countRules rejects a pod with more rules than the library should list.
-func (h *handle) countRules(family int) error {
-	return h.bounded(func() error {
+func (s *socket) countRules(family int) error {
+	return s.bounded(func() error {
 		return dumpEach(unix.RTM_GETRULE, []nl.NetlinkRequestData{&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family)}}},
 			func([]byte) error { return nil })
 	})

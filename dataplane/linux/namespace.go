@@ -134,7 +134,8 @@ func withHandle(f func(*handle) error) error {
 	if err := h.SetSocketTimeout(socketLimit); err != nil {
 		return fmt.Errorf("set timeout of netlink: %w", err)
 	}
-	return f(&handle{Handle: h, links: map[string]netlink.Link{}})
+	s := &socket{Handle: h}
+	return f(&handle{socket: s, links: map[string]netlink.Link{}, search: &linkSearch{socket: s}})
 }
 
 // refused marks an error of an operation without effect. It keeps the outcome of an error that has one. An operation in
@@ -223,86 +224,13 @@ func knownNamespace(view kvscheduler.View, path string) (netnsID, bool) {
 
 // handle is a netlink socket in a namespace. Its thread is in that namespace, too, for access to /proc/sys.
 type handle struct {
-	*netlink.Handle
-	links map[string]netlink.Link
-
-	ofPod    bool  // dumps are bounded
-	overfull error // of an earlier dump
-	searched int   // links that were visited in a search
-
-	known map[foundLink]bool // links that the search found; nil: there was none
+	*socket
+	links  map[string]netlink.Link
+	search *linkSearch
 }
 
 // errNoLink means that a link does not exist.
 var errNoLink = errors.New("no such link")
-
-// maxTries bounds the attempts of a dump.
-const maxTries = 10
-
-// retryDump repeats a dump that was interrupted by a change of the dumped objects or by a signal.
-func retryDump[T any](list func() (T, error)) (found T, err error) {
-	for range maxTries {
-		if found, err = list(); !interrupted(err) {
-			return found, err
-		}
-	}
-	var none T
-	return none, fmt.Errorf("interrupted %d times: %w", maxTries, err)
-}
-
-func interrupted(err error) bool {
-	return errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
-}
-
-// The queries of a handle repeat interrupted dumps.
-
-func (h *handle) LinkList() ([]netlink.Link, error) { return retryDump(h.Handle.LinkList) }
-
-func (h *handle) LinkByIndex(index int) (netlink.Link, error) {
-	return retryDump(func() (netlink.Link, error) { return h.Handle.LinkByIndex(index) })
-}
-
-func (h *handle) LinkByName(name string) (netlink.Link, error) {
-	return retryDump(func() (netlink.Link, error) { return h.Handle.LinkByName(name) })
-}
-
-func (h *handle) AddrList(l netlink.Link, family int) ([]netlink.Addr, error) {
-	return retryDump(func() ([]netlink.Addr, error) {
-		if h.ofPod {
-			return h.podAddresses(l, family)
-		}
-		return h.Handle.AddrList(l, family)
-	})
-}
-
-func (h *handle) NeighList(index, family int) ([]netlink.Neigh, error) {
-	return retryDump(func() ([]netlink.Neigh, error) {
-		if h.ofPod {
-			return h.podNeighbours(index, family)
-		}
-		return h.Handle.NeighList(index, family)
-	})
-}
-
-func (h *handle) RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error) {
-	return retryDump(func() ([]netlink.Route, error) {
-		if h.ofPod {
-			return h.podRoutes(family, filter, mask)
-		}
-		return h.Handle.RouteListFiltered(family, filter, mask)
-	})
-}
-
-func (h *handle) RuleList(family int) ([]netlink.Rule, error) {
-	return retryDump(func() ([]netlink.Rule, error) {
-		if h.ofPod {
-			if err := h.countRules(family); err != nil {
-				return nil, err
-			}
-		}
-		return h.Handle.RuleList(family)
-	})
-}
 
 // undoAdd deletes a link that could not be configured because of err.
 func (h *handle) undoAdd(l netlink.Link, err error) error {

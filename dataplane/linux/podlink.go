@@ -2,12 +2,9 @@ package linux
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -27,12 +24,6 @@ const (
 	takenOver              // elsewhere, with another name, or a port of another link
 )
 
-// Bounds of the search for links of a pod: the nested namespaces, and the links in one visit to the pod.
-const (
-	maxNested   = 64
-	maxSearched = 16384
-)
-
 // placeOf finds a link of a pod. It searches the namespace of the handle first, then the namespaces that this one has
 // an nsid of: the kernel assigns one when a link moves there (rtnetlink(7), IFLA_NEW_NETNSID).
 func (h *handle) placeOf(p PodLink) (place, error) {
@@ -49,78 +40,25 @@ func (h *handle) placeOf(p PodLink) (place, error) {
 	if p.Alias == "" {
 		return lost, nil // it cannot be identified elsewhere
 	}
-	if h.known == nil {
-		if h.known, err = h.search(); err != nil {
-			return lost, err
-		}
+	if found, err := h.search.finds(foundLink{p.Alias, p.kind()}); err != nil || !found {
+		return lost, err
 	}
-	if h.known[foundLink{p.Alias, p.kind()}] {
+	return takenOver, nil
+}
+
+// placeOfPeer returns the place of the pod's end of a veth. A host's end has a peer: the pod took over what is not
+// where the ADD put it.
+func (h *handle) placeOfPeer(host netlink.Link, name string) (place, error) {
+	l, err := h.link(name)
+	switch {
+	case errors.Is(err, errNoLink):
+		return takenOver, nil
+	case err != nil:
+		return lost, err
+	case !isPair(host, l), l.Attrs().MasterIndex != 0:
 		return takenOver, nil
 	}
-	return lost, nil
-}
-
-// foundLink identifies a link wherever it is.
-type foundLink struct{ alias, kind string }
-
-// search finds the links with an alias in the namespace of the handle and in those that it has an nsid of.
-func (h *handle) search() (map[foundLink]bool, error) {
-	found := make(map[foundLink]bool)
-	nested, err := h.nsids()
-	if err == nil {
-		err = h.searchIn(nil, found)
-	}
-	for _, nsid := range nested {
-		if err == nil {
-			err = h.searchIn(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(nsid)), found)
-		}
-	}
-	return found, err
-}
-
-// searchIn adds the links of a namespace. target is the attribute that selects it; nil: the handle's. A namespace that
-// was deleted meanwhile has no links.
-func (h *handle) searchIn(target *nl.RtAttr, found map[foundLink]bool) error {
-	request := []nl.NetlinkRequestData{nl.NewIfInfomsg(unix.AF_UNSPEC)}
-	if target != nil {
-		request = append(request, target)
-	}
-	_, err := retryDump(func() (none struct{}, err error) {
-		return none, h.bounded(func() error {
-			return dumpEach(unix.RTM_GETLINK, request, func(object []byte) error {
-				if h.searched++; h.searched > maxSearched {
-					return fmt.Errorf("%w: more than %d links in its network namespaces", errOverfull, maxSearched)
-				}
-				l, err := netlink.LinkDeserialize(nil, object)
-				if err == nil && l.Attrs().Alias != "" {
-					found[foundLink{l.Attrs().Alias, l.Type()}] = true
-				}
-				return err
-			})
-		})
-	})
-	if target != nil && errors.Is(err, unix.EINVAL) {
-		return nil
-	}
-	return err
-}
-
-// nsids lists the namespaces that the namespace of the handle knows, up to maxNested.
-func (h *handle) nsids() ([]uint32, error) {
-	return retryDump(func() (list []uint32, err error) {
-		err = h.bounded(func() error {
-			return dumpEach(unix.RTM_GETNSID, []nl.NetlinkRequestData{nl.NewRtGenMsg()}, func(object []byte) error {
-				attributes, err := nl.ParseRouteAttr(object[nl.NewRtGenMsg().Len():])
-				for _, a := range attributes {
-					if a.Attr.Type == netlink.NETNSA_NSID && len(list) < maxNested {
-						list = append(list, nl.NativeEndian().Uint32(a.Value))
-					}
-				}
-				return err
-			})
-		})
-		return list, err
-	})
+	return inPlace, nil
 }
 
 // holds reports whether a link of a pod is where the ADD put it, for changes of its addresses, routes and settings.

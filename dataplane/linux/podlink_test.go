@@ -292,7 +292,7 @@ func TestSearchForLinksOfAPodIsBounded(t *testing.T) {
 	path := netnstest.New(t)
 	for searched, isTooMany := range map[int]bool{0: false, maxSearched: true} {
 		err := inNamespace(path, netnsID{}, func(h *handle) error {
-			h.searched = searched
+			h.search.visited = searched
 			_, err := h.placeOf(PodLink{Name: "eth0", Alias: alias})
 			return err
 		})

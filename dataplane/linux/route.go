@@ -134,9 +134,9 @@ func routeName(destination netip.Prefix) string {
 }
 
 // nextHop describes link and gateway of a route.
-func (h *handle) nextHop(r netlink.Route) string {
+func (s *socket) nextHop(r netlink.Route) string {
 	text := "without a link"
-	if l, err := h.LinkByIndex(r.LinkIndex); err == nil {
+	if l, err := s.LinkByIndex(r.LinkIndex); err == nil {
 		text = "through " + l.Attrs().Name
 	}
 	if len(r.Gw) > 0 {

@@ -294,21 +294,6 @@ func clearPodEnd(h *handle, host netlink.Link, v wire.Veth, oldAlias string) (co
 	return false, nil
 }
 
-// placeOfPeer returns the place of the pod's end of a veth. A host's end has a peer: the pod took over what is not
-// where the ADD put it.
-func (h *handle) placeOfPeer(host netlink.Link, name string) (place, error) {
-	l, err := h.link(name)
-	switch {
-	case errors.Is(err, errNoLink):
-		return takenOver, nil
-	case err != nil:
-		return lost, err
-	case !isPair(host, l), l.Attrs().MasterIndex != 0:
-		return takenOver, nil
-	}
-	return inPlace, nil
-}
-
 // isPair reports whether two links are the peers of each other.
 func isPair(a, b netlink.Link) bool {
 	return a.Type() == b.Type() && a.Attrs().ParentIndex == b.Attrs().Index && b.Attrs().ParentIndex == a.Attrs().Index

@@ -105,7 +105,7 @@ func aclHash(v wire.ACL) uint64 { return folded(hashEntries(v.Rules)) }
 
 // Create creates ACLs, or replaces existing ones with our tags.
 func (b acls) Create(ctx context.Context, batch []aclItem) {
-	there, err := b.c.aclTags(ctx, []*request{dumpACLTags(noACLIndex)})
+	there, err := b.tags(ctx, []*request{dumpACLTags(noACLIndex)})
 	if unread(batch, err) {
 		return
 	}
@@ -189,7 +189,7 @@ func dumpACLs(index ACLIndex) *request {
 }
 
 func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
-	return yieldAll(b.c.acls(ctx, []*request{dumpACLs(noACLIndex)}))
+	return yieldAll(b.list(ctx, []*request{dumpACLs(noACLIndex)}))
 }
 
 // Read reads the ACLs by their indices, with which the last operation left them. If an index belongs to another ACL
@@ -204,7 +204,7 @@ func (b acls) Read(
 			requests = append(requests, dumpACLs(index))
 		}
 	}
-	found, err := b.c.acls(ctx, requests)
+	found, err := b.list(ctx, requests)
 	isNamed := func(a kvscheduler.Actual[wire.ACL, ACLIndex]) bool { return slices.Contains(names, a.Name) }
 	if err == nil && (len(found) < len(names) || !all(found, isNamed)) {
 		return b.Dump(ctx, view)
@@ -216,9 +216,9 @@ func all[T any](list []T, is func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(item T) bool { return !is(item) })
 }
 
-// acls lists our ACLs in the answers to dumps. Of two with one tag the first is the object.
-func (c *Client) acls(ctx context.Context, dumps []*request) ([]kvscheduler.Actual[wire.ACL, ACLIndex], error) {
-	if err := c.exchangeAll(ctx, dumps); err != nil {
+// list lists our ACLs in the answers to dumps. Of two with one tag the first is the object.
+func (b acls) list(ctx context.Context, dumps []*request) ([]kvscheduler.Actual[wire.ACL, ACLIndex], error) {
+	if err := b.c.exchangeAll(ctx, dumps); err != nil {
 		return nil, err
 	}
 	names := unique{}
@@ -246,9 +246,9 @@ type aclTag struct {
 	index ACLIndex
 }
 
-// aclTags lists our ACLs in the answers to dumps.
-func (c *Client) aclTags(ctx context.Context, dumps []*request) ([]aclTag, error) {
-	if err := c.exchangeAll(ctx, dumps); err != nil {
+// tags lists our ACLs in the answers to dumps.
+func (b acls) tags(ctx context.Context, dumps []*request) ([]aclTag, error) {
+	if err := b.c.exchangeAll(ctx, dumps); err != nil {
 		return nil, err
 	}
 	names := unique{}
@@ -330,7 +330,7 @@ func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL,
 			delete: func(it *interfaceACLItem) *request {
 				return setACLsOf(it.Have.Interface, it.Meta, 0, nil).fineIf(api.INVALID_SW_IF_INDEX)
 			},
-			list: c.interfaceACLs,
+			list: interfaceACLs{c}.read,
 		}},
 	}
 }
@@ -372,22 +372,25 @@ func setACLsOf(name string, i Index, inputs int, list []ACLIndex) *request {
 	return ask(what, m, &acl.ACLInterfaceSetACLListReply{})
 }
 
-func (c *Client) interfaceACLs(
+// interfaceACLs reads the lists of ACLs of interfaces.
+type interfaceACLs struct{ c *Client }
+
+func (b interfaceACLs) read(
 	ctx context.Context, of []string,
 ) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
-	p, err := c.ports(ctx)
+	p, err := b.c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lists := askAll(&acl.ACLInterfaceListDump{SwIfIndex: noIndex.api()}, &acl.ACLInterfaceListDetails{})
-	if err := c.exchangeAll(ctx, []*request{lists}); err != nil {
+	if err := b.c.exchangeAll(ctx, []*request{lists}); err != nil {
 		return nil, err
 	}
 	isWanted := func(d *acl.ACLInterfaceListDetails) bool {
 		name, isOurs := p.byIndex[Index(d.SwIfIndex)]
 		return isOurs && (len(of) == 0 || slices.Contains(of, name))
 	}
-	ours, err := c.aclTags(ctx, dumpTagsOf(listOf[*acl.ACLInterfaceListDetails](lists), len(of) == 0, isWanted))
+	ours, err := acls(b).tags(ctx, dumpTagsOf(listOf[*acl.ACLInterfaceListDetails](lists), len(of) == 0, isWanted))
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func TestNamedACLsAreReadAlone(t *testing.T) {
 	if got := read("x3", "y"); !slices.Contains(got, "x3") {
 		t.Errorf("x3 and a missing one are read as %v", got)
 	}
-	on, err := l.client.interfaceACLs(l.Context(), []string{"b"})
+	on, err := interfaceACLs{l.client}.read(l.Context(), []string{"b"})
 	if err != nil || len(on) != 1 || on[0].Name != "b" || !slices.Equal(on[0].V.Input, []string{"x2"}) {
 		t.Errorf("the lists of b are read as %+v, %v", on, err)
 	}

@@ -3,7 +3,6 @@ package vpp
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"go.fd.io/govpp/adapter"
 	"go.fd.io/govpp/binapi/acl"
@@ -21,18 +20,17 @@ const matchesPattern = "^/acl/[0-9]+/matches$"
 // countMatches makes the dataplane count matches by rule. It waits for a ping after the message, as after a dump,
 // because the reply of VPP has the message id of acl_del_reply (vl_api_acl_stats_intf_counters_enable_t_handler in
 // acl.c of 25.10 and 26.06). The message cannot fail.
-func (s *session) countMatches(ctx context.Context, limit time.Duration) error {
+func countMatches(ctx context.Context, exchange exchangeAll) error {
 	r := askAll(&acl.ACLStatsIntfCountersEnable{Enable: true}, &acl.ACLStatsIntfCountersEnableReply{})
-	s.exchange(ctx, limit, []*request{r})
-	return r.fault()
+	return exchange(ctx, []*request{r})
 }
 
 // ACLMatches reads the matches of all ACLs, by the dataplane's rules; it needs Options.CountMatches. An error of the
 // stats segment wraps ErrStats.
-func (c *Client) ACLMatches(ctx context.Context) (map[ACLIndex][]Matches, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
+func (s Statistics) ACLMatches(ctx context.Context) (map[ACLIndex][]Matches, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.options.Limit)
 	defer cancel()
-	entries, err := c.stats.entries(ctx, matchesPattern)
+	entries, err := s.c.stats.entries(ctx, matchesPattern)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStats, err)
 	}

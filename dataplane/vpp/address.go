@@ -155,7 +155,7 @@ func (b addresses) Read(
 }
 
 func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Address, Index], error) {
-	p, borrowings, err := both(ctx, b.c.ports, b.c.borrowings)
+	p, borrowings, err := both(ctx, b.c.ports, borrowers{b.c}.borrowings)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func unnumberedDescriptor(c *Client) kvscheduler.Descriptor[wire.Unnumbered, Bor
 				return setUnnumbered(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2,
 					api.NO_SUCH_ENTRY)
 			},
-			list: c.unnumbered,
+			list: borrowers{c}.read,
 		},
 	}
 }
@@ -272,8 +272,11 @@ func setUnnumbered(v wire.Unnumbered, m Borrowing, add bool) *request {
 	}, &interfaces.SwInterfaceSetUnnumberedReply{})
 }
 
-func (c *Client) unnumbered(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Unnumbered, Borrowing], error) {
-	p, borrowings, err := both(ctx, c.ports, c.borrowings)
+// borrowers reads the unnumbered interfaces.
+type borrowers struct{ c *Client }
+
+func (b borrowers) read(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Unnumbered, Borrowing], error) {
+	p, borrowings, err := both(ctx, b.c.ports, b.borrowings)
 	if err != nil {
 		return nil, err
 	}
@@ -282,16 +285,16 @@ func (c *Client) unnumbered(ctx context.Context, _ []string) ([]kvscheduler.Actu
 		if name, ours := p.byIndex[m.Borrower]; ours {
 			// VPP does not report the families. It moves no borrowing interface into another table, so an orphan is
 			// deleted before both memberships.
-			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor), IP4: true, IP6: true}
+			v := wire.Unnumbered{Interface: name, Donor: p.byIndex.of(m.Donor), IP4: true, IP6: true}
 			found = append(found, kvscheduler.Actual[wire.Unnumbered, Borrowing]{Name: name, V: v, Meta: m})
 		}
 	}
 	return found, nil
 }
 
-func (c *Client) borrowings(ctx context.Context) (map[Index]Borrowing, error) {
+func (b borrowers) borrowings(ctx context.Context) (map[Index]Borrowing, error) {
 	r := askAll(&ip.IPUnnumberedDump{SwIfIndex: noIndex.api()}, &ip.IPUnnumberedDetails{})
-	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
 		return nil, err
 	}
 	return mapOf(r, func(d *ip.IPUnnumberedDetails) (Index, Borrowing) {
@@ -328,7 +331,7 @@ func neighbourDescriptor(c *Client) kvscheduler.Descriptor[wire.Neighbour, Index
 			delete: func(it *neighbourItem) *request {
 				return addDelNeighbour(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.NO_SUCH_ENTRY)
 			},
-			list: c.neighbours,
+			list: neighbours{c}.read,
 		},
 	}
 }
@@ -359,8 +362,11 @@ func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
 		}, &ip_neighbor.IPNeighborAddDelReply{})
 }
 
-func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Neighbour, Index], error) {
-	p, err := c.ports(ctx)
+// neighbours reads the static neighbours.
+type neighbours struct{ c *Client }
+
+func (b neighbours) read(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Neighbour, Index], error) {
+	p, err := b.c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +376,7 @@ func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actu
 			askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: addressFamily(family)},
 				&ip_neighbor.IPNeighborDetails{}))
 	}
-	if err := c.exchangeAll(ctx, requests); err != nil {
+	if err := b.c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.Neighbour, Index]

@@ -53,7 +53,7 @@ func validateBridge(name string, v wire.BridgeDomain) error {
 
 // Create first lists the bridge domains, because an existing one may be foreign. It updates an existing one of Weft.
 func (b bridges) Create(ctx context.Context, batch []bridgeItem) {
-	there, err := b.c.bridges(ctx)
+	there, err := b.read(ctx)
 	if unread(batch, err) {
 		return
 	}
@@ -77,7 +77,7 @@ func (b bridges) Update(ctx context.Context, batch []bridgeItem) {
 
 // Delete deletes the bridge domains that still have our tags.
 func (b bridges) Delete(ctx context.Context, batch []bridgeItem) {
-	there, err := b.c.bridges(ctx)
+	there, err := b.read(ctx)
 	if unread(batch, err) {
 		return
 	}
@@ -141,7 +141,7 @@ func features(v wire.BridgeDomain) (flags l2.BdFlags) {
 func (b bridges) Dump(
 	ctx context.Context, _ kvscheduler.View,
 ) iter.Seq2[kvscheduler.Actual[wire.BridgeDomain, Domain], error] {
-	there, err := b.c.bridges(ctx)
+	there, err := b.read(ctx)
 	var found []kvscheduler.Actual[wire.BridgeDomain, Domain]
 	for id, name := range there.names {
 		found = append(found, kvscheduler.Actual[wire.BridgeDomain, Domain]{
@@ -165,9 +165,10 @@ type domains struct {
 	names map[Domain]string // of ours
 }
 
-func (c *Client) bridges(ctx context.Context) (domains, error) {
+// read lists all bridge domains, also foreign ones.
+func (b bridges) read(ctx context.Context) (domains, error) {
 	r := askAll(&l2.BridgeDomainDump{BdID: uint32(noDomain), SwIfIndex: noIndex.api()}, &l2.BridgeDomainDetails{})
-	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
 		return domains{}, err
 	}
 	there := domains{byID: map[Domain]*l2.BridgeDomainDetails{}, names: map[Domain]string{}}
@@ -301,11 +302,11 @@ func joinBridge(v wire.BridgeMember, i Index, d Domain) *request {
 func (b bridgeMembers) Dump(
 	ctx context.Context, _ kvscheduler.View,
 ) iter.Seq2[kvscheduler.Actual[wire.BridgeMember, Index], error] {
-	return yieldAll(b.c.bridgeMembers(ctx))
+	return yieldAll(b.read(ctx))
 }
 
-func (c *Client) bridgeMembers(ctx context.Context) ([]kvscheduler.Actual[wire.BridgeMember, Index], error) {
-	p, there, err := both(ctx, c.ports, c.bridges)
+func (b bridgeMembers) read(ctx context.Context) ([]kvscheduler.Actual[wire.BridgeMember, Index], error) {
+	p, there, err := both(ctx, b.c.ports, bridges(b).read)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +369,7 @@ func l2FIBDescriptor(c *Client) kvscheduler.Descriptor[wire.L2FIB, L2Entry] {
 			delete: func(it *l2FIBItem) *request {
 				return addDelL2(it.Have, it.Meta, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX)
 			},
-			list: c.l2FIB,
+			list: l2FIB{c}.read,
 		}},
 	}
 }
@@ -390,10 +391,13 @@ func addDelL2(v wire.L2FIB, m L2Entry, add bool) *request {
 		}, &l2.L2fibAddDelReply{})
 }
 
-// l2FIB lists the static entries of our interfaces in our bridge domains. With names it lists the bridge domains of
+// l2FIB reads the MAC tables of bridge domains.
+type l2FIB struct{ c *Client }
+
+// read lists the static entries of our interfaces in our bridge domains. With names it lists the bridge domains of
 // these objects.
-func (c *Client) l2FIB(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
-	p, there, err := both(ctx, c.ports, c.bridges)
+func (b l2FIB) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
+	p, there, err := both(ctx, b.c.ports, bridges(b).read)
 	if err != nil {
 		return nil, err
 	}
@@ -403,7 +407,7 @@ func (c *Client) l2FIB(ctx context.Context, names []string) ([]kvscheduler.Actua
 			requests = append(requests, askAll(&l2.L2FibTableDump{BdID: uint32(id)}, &l2.L2FibTableDetails{}))
 		}
 	}
-	if err := c.exchangeAll(ctx, requests); err != nil {
+	if err := b.c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.L2FIB, L2Entry]

@@ -54,9 +54,7 @@ type Capture struct {
 	to     Index
 }
 
-// CaptureDirectory is the directory of the sockets of captures.
-func (c *Client) CaptureDirectory() string { return c.options.captureDirectory() }
-
+// captureDirectory is the directory of the sockets of captures.
 func (o *Options) captureDirectory() string {
 	return filepath.Join(cmp.Or(o.RunDir, os.TempDir()), "captures")
 }
@@ -72,7 +70,7 @@ func (c *Client) OpenCapture(ctx context.Context, name string) (*Capture, error)
 	if from == nil {
 		return nil, fmt.Errorf("capture %s: %w", name, ErrNoInterface)
 	}
-	directory := c.CaptureDirectory()
+	directory := c.options.captureDirectory()
 	if err := privatedir.Make(directory); err != nil {
 		return nil, fmt.Errorf("directory of captures: %w", err)
 	}
@@ -155,21 +153,16 @@ func (k *Capture) Close(ctx context.Context) error {
 const pruneTime = time.Second
 
 // pruneCaptures removes the objects of captures of an agent that has ended, or of a broken connection.
-func (s *session) pruneCaptures(ctx context.Context, o *Options) error {
+func (o *Options) pruneCaptures(ctx context.Context, exchange exchangeAll) error {
 	ctx, cancel := context.WithTimeout(ctx, pruneTime)
 	defer cancel()
-	return removeCaptures(ctx, func(ctx context.Context, requests []*request) error {
-		s.exchange(ctx, o.Limit, requests)
-		return firstFault(requests)
-	}, func(socket string) bool { return isBelow(socket, o.captureDirectory()) })
+	return removeCaptures(ctx, exchange, func(socket string) bool { return isBelow(socket, o.captureDirectory()) })
 }
 
 // removeCaptures removes the captures with certain sockets. It reads the dataplane first: an index may belong to
 // another interface by now. Mirrors are removed before their targets, because VPP keeps a mirror to the index of a
 // deleted interface.
-func removeCaptures(
-	ctx context.Context, exchange func(context.Context, []*request) error, chosen func(socket string) bool,
-) error {
+func removeCaptures(ctx context.Context, exchange exchangeAll, chosen func(socket string) bool) error {
 	listed := dumpSockets()
 	memifs := dumpMemifs()
 	if err := exchange(ctx, []*request{listed, memifs}); err != nil {

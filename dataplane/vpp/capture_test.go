@@ -64,7 +64,7 @@ func TestCaptureIsRemovedByTheNextConnection(t *testing.T) {
 	if err := k.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
-	info, err := os.Stat(l.client.CaptureDirectory())
+	info, err := os.Stat(l.client.options.captureDirectory())
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory %v, %v", info.Mode(), err)
 	}

@@ -25,25 +25,35 @@ type Options struct {
 	Probe   time.Duration // between two probes of the dataplane's health; default 1 s
 	Redial  time.Duration // between two attempts to connect; default 100 ms
 	Sockets string        // directory of our memif sockets; default /run/weft/memif
-	Rings   Rings         // of interfaces of type af_packet
-	// VethsPerThread limits the receive queues of type af_packet of each thread of VPP; default MaxVethsPerThread,
-	// negative: unlimited. weft-vswitch has no limit.
-	VethsPerThread int
-	// NodeLink reports whether the node itself needs the named interface of type af_packet: it gets room before
-	// interfaces of pods.
-	NodeLink     func(name string) bool
-	GracePeriods *GracePeriods        // expedited for interfaces of type af_packet; nil: never
-	StatsSocket  string               // of the stats segment; default: statssocket.Of the API socket
-	RunDir       string               // a directory that only root can write to; default os.TempDir()
-	Connected    func(version string) // a connection is usable: read the dataplane back
-	NotConnected func(error)          // Run could not connect, for a new reason
-	CountMatches bool                 // count matches of rules of ACLs, for Client.ACLMatches
-	Hold         bool                 // refuse changes after a reconnection until Client.Hold's function is called
-	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
-	Disturbed    func(Index)          // an interface was deleted or set down; must not block
+
+	StatsSocket  string // of the stats segment; default: statssocket.Of the API socket
+	RunDir       string // a directory that only root can write to; default os.TempDir()
+	CountMatches bool   // count matches of rules of ACLs, for Statistics.ACLMatches
+	Hold         bool   // refuse changes after a reconnection until Client.Hold's function is called
+	AFPacket     AFPacketOptions
+	Events       Events
 	// InTheWay returns why a network namespace ("": the node's) can have no new link of a name; nil: no reason is
 	// known. It explains why the dataplane refused a tap.
 	InTheWay func(namespace, name string) error
+}
+
+// AFPacketOptions are about interfaces of type af_packet.
+type AFPacketOptions struct {
+	Rings Rings
+	// PerThread limits the receive queues of each thread of VPP; default MaxVethsPerThread, negative: unlimited.
+	// weft-vswitch has no limit.
+	PerThread int
+	// NodeLink reports whether the node itself needs the named interface: it gets room before interfaces of pods.
+	NodeLink     func(name string) bool
+	GracePeriods *GracePeriods // expedited for these interfaces; nil: never
+}
+
+// Events are callbacks about the connection. Each may be nil.
+type Events struct {
+	Connected    func(version string) // a connection is usable: read the dataplane back
+	NotConnected func(error)          // Run could not connect, for a new reason
+	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
+	Disturbed    func(Index)          // an interface was deleted or set down; must not block
 }
 
 // Client changes and reads a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -70,6 +80,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Inventory returns the inventory of the dataplane.
+func (c *Client) Inventory() Inventory { return Inventory{c} }
+
+// Statistics returns the statistics of the dataplane.
+func (c *Client) Statistics() Statistics { return Statistics{c} }
+
 func (o *Options) defaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -77,23 +93,31 @@ func (o *Options) defaults() {
 	o.Limit = cmp.Or(o.Limit, 5*time.Second)
 	o.Probe = cmp.Or(o.Probe, time.Second)
 	o.Redial = cmp.Or(o.Redial, 100*time.Millisecond)
-	o.Rings = o.Rings.withDefaults()
-	o.VethsPerThread = cmp.Or(o.VethsPerThread, MaxVethsPerThread)
 	o.Sockets = cmp.Or(o.Sockets, "/run/weft/memif")
-	if o.Disturbed == nil {
-		o.Disturbed = func(Index) {}
-	}
+	o.AFPacket.defaults()
+	o.Events.defaults()
+}
+
+func (o *AFPacketOptions) defaults() {
+	o.Rings = o.Rings.withDefaults()
+	o.PerThread = cmp.Or(o.PerThread, MaxVethsPerThread)
 	if o.NodeLink == nil {
 		o.NodeLink = func(string) bool { return false }
 	}
-	if o.Connected == nil {
-		o.Connected = func(string) {}
+}
+
+func (e *Events) defaults() {
+	if e.Connected == nil {
+		e.Connected = func(string) {}
 	}
-	if o.NotConnected == nil {
-		o.NotConnected = func(error) {}
+	if e.NotConnected == nil {
+		e.NotConnected = func(error) {}
 	}
-	if o.Lost == nil {
-		o.Lost = func(error) {}
+	if e.Lost == nil {
+		e.Lost = func(error) {}
+	}
+	if e.Disturbed == nil {
+		e.Disturbed = func(Index) {}
 	}
 }
 

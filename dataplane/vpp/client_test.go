@@ -82,12 +82,14 @@ func TestRunWaitsForADataplaneWithAllPlugins(t *testing.T) {
 	connected := make(chan string, 1)
 	c := New(socket, Options{
 		Redial: time.Millisecond, Probe: 10 * time.Millisecond, Logger: testLogger(t),
-		NotConnected: func(err error) {
-			if missing := new(MissingMessages); errors.As(err, &missing) {
-				refused <- err
-			}
+		Events: Events{
+			NotConnected: func(err error) {
+				if missing := new(MissingMessages); errors.As(err, &missing) {
+					refused <- err
+				}
+			},
+			Connected: func(version string) { connected <- version },
 		},
-		Connected: func(version string) { connected <- version },
 	})
 	background(t, c.Run)
 	old := &peer{t: t, socket: socket, answer: obliging, messages: lacking}
@@ -339,7 +341,10 @@ func TestLostConnectionIsReestablished(t *testing.T) {
 	events := make(chan string, 10)
 	c := connect(t, p.socket, Options{
 		Probe: 5 * time.Millisecond, Redial: time.Millisecond,
-		Connected: func(string) { events <- "connected" }, Lost: func(error) { events <- "lost" },
+		Events: Events{
+			Connected: func(string) { events <- "connected" },
+			Lost:      func(error) { events <- "lost" },
+		},
 	})
 	background(t, c.Run)
 	expect := func(want string) {
@@ -371,7 +376,10 @@ func TestDataplaneThatComesBackAtOnceIsConnectedWithoutThePauseOfRedials(t *test
 	away := make(chan error, 10)
 	c := connect(t, p.socket, Options{
 		Redial: time.Hour, Logger: testLogger(t),
-		Connected: func(version string) { connected <- version }, NotConnected: func(err error) { away <- err },
+		Events: Events{
+			Connected:    func(version string) { connected <- version },
+			NotConnected: func(err error) { away <- err },
+		},
 	})
 	<-connected
 	background(t, c.Run)
@@ -399,9 +407,9 @@ func TestDataplaneThatDoesNotAnswerProbesIsLost(t *testing.T) {
 	p.listen()
 	lost := make(chan error, 10)
 	c := connect(t, p.socket, Options{
-		Probe: time.Millisecond,
-		Limit: 20 * time.Millisecond,
-		Lost:  func(err error) { lost <- err },
+		Probe:  time.Millisecond,
+		Limit:  20 * time.Millisecond,
+		Events: Events{Lost: func(err error) { lost <- err }},
 	})
 	background(t, c.Run)
 	deaf.Store(true)

@@ -162,31 +162,32 @@ func (c *connection) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version, err := s.version(ctx, c.options.Limit)
+	exchange := exchangeAll(func(ctx context.Context, requests []*request) error {
+		s.exchange(ctx, c.options.Limit, requests)
+		return firstFault(requests)
+	})
+	version, err := versionOf(ctx, exchange)
 	if err == nil {
 		s.facts = factsOf(version)
-		err = s.check(version, neededBy(version))
+		err = s.ids.check(version, neededBy(version))
 	}
 	if err == nil {
-		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Disturbed)
+		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Events.Disturbed)
 	}
 	if err == nil {
 		// An agent that was killed may not have moved its queues yet.
-		err = c.options.spreadQueues(ctx, version, func(ctx context.Context, requests []*request) error {
-			s.exchange(ctx, c.options.Limit, requests)
-			return firstFault(requests)
-		})
+		err = c.options.spreadQueues(ctx, version, exchange)
 	}
 	if err != nil {
 		s.close()
 		return err
 	}
 	if c.options.CountMatches {
-		if err := s.countMatches(ctx, c.options.Limit); err != nil {
+		if err := countMatches(ctx, exchange); err != nil {
 			c.options.Logger.Warn("packets are not counted by rule of network policies", "err", err)
 		}
 	}
-	if err := s.pruneCaptures(ctx, &c.options); err != nil {
+	if err := c.options.pruneCaptures(ctx, exchange); err != nil {
 		c.options.Logger.Warn("packet captures of an earlier agent not removed", "err", err)
 	}
 	c.mu.Lock()
@@ -200,15 +201,13 @@ func (c *connection) connect(ctx context.Context) error {
 		c.options.Logger.Warn("dataplane socket is open to others: restrict its directory to root", "socket", c.socket,
 			"openTo", who)
 	}
-	c.options.Connected(version)
+	c.options.Events.Connected(version)
 	return nil
 }
 
-func (s *session) version(ctx context.Context, limit time.Duration) (string, error) {
+func versionOf(ctx context.Context, exchange exchangeAll) (string, error) {
 	reply := &vpe.ShowVersionReply{}
-	r := ask("show_version", &vpe.ShowVersion{}, reply)
-	s.exchange(ctx, limit, []*request{r})
-	if err := r.fault(); err != nil {
+	if err := exchange(ctx, []*request{ask("show_version", &vpe.ShowVersion{}, reply)}); err != nil {
 		return "", err
 	}
 	return reply.Program + " " + reply.Version, nil
@@ -234,7 +233,7 @@ func (c *connection) reconnect(ctx context.Context) {
 	c.mu.Unlock()
 	if news && ctx.Err() == nil {
 		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
-		c.options.NotConnected(err)
+		c.options.Events.NotConnected(err)
 	}
 	pause := c.options.Redial
 	if time.Now().Before(urgent) {
@@ -273,5 +272,5 @@ func (c *connection) drop(s *session) {
 	c.urgent = time.Now().Add(urgency)
 	c.mu.Unlock()
 	c.options.Logger.Warn("dataplane lost", "socket", c.socket, "err", s.lost())
-	c.options.Lost(s.lost())
+	c.options.Events.Lost(s.lost())
 }

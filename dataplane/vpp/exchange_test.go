@@ -96,9 +96,9 @@ func TestChangesAreRefusedAfterAReconnectionUntilTheComparison(t *testing.T) {
 	p.listen()
 	connected := make(chan string, 10)
 	c := connect(t, p.socket, Options{
-		Hold:      true,
-		Redial:    time.Millisecond,
-		Connected: func(v string) { connected <- v },
+		Hold:   true,
+		Redial: time.Millisecond,
+		Events: Events{Connected: func(v string) { connected <- v }},
 	})
 	<-connected
 	background(t, c.Run)
@@ -181,7 +181,7 @@ func TestRequestBehindLongWorkIsAwaited(t *testing.T) {
 
 // outstanding is how many answers are awaited.
 func (s *session) outstanding() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.waiting)
+	s.pending.mu.Lock()
+	defer s.pending.mu.Unlock()
+	return len(s.pending.waiting)
 }

@@ -57,7 +57,7 @@ type exchangeAll func(context.Context, []*request) error
 
 // pollers returns nil if the dataplane is not VPP or has no limit.
 func (o Options) pollers(ctx context.Context, version string, exchange exchangeAll) (*pollers, error) {
-	if _, isVPP := releaseOf(version); !isVPP || o.VethsPerThread < 0 {
+	if _, isVPP := releaseOf(version); !isVPP || o.AFPacket.PerThread < 0 {
 		return nil, nil
 	}
 	threads := ask("show_threads", &vlib.ShowThreads{}, &vlib.ShowThreadsReply{})
@@ -68,7 +68,7 @@ func (o Options) pollers(ctx context.Context, version string, exchange exchangeA
 		return nil, err
 	}
 	return newPollers(threads.reply.(*vlib.ShowThreadsReply), listOf[*af_packet.AfPacketDetails](links),
-		listOf[*interfaces.SwInterfaceRxPlacementDetails](placed), o.VethsPerThread), nil
+		listOf[*interfaces.SwInterfaceRxPlacementDetails](placed), o.AFPacket.PerThread), nil
 }
 
 // spreadQueues moves queues away from workers with more than they can read.
@@ -194,7 +194,7 @@ func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers 
 		free = p.free()
 		err = p.refusal()
 	}
-	admit(items, b.c.options.NodeLink, free, err)
+	admit(items, b.c.options.AFPacket.NodeLink, free, err)
 	return p
 }
 

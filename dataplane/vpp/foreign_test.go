@@ -88,7 +88,8 @@ func TestForeignObjectsAreNeverTouched(t *testing.T) {
 	if after := l.there(); !slices.Equal(after, before) {
 		t.Errorf("interfaces %v, want %v", after, before)
 	}
-	if owners, err := l.client.tableOwners(t.Context()); err != nil || owners[Table{55, netaddr.IP4}] != "theirs" {
+	owners, err := vrfs{c: l.client}.owners(t.Context())
+	if err != nil || owners[Table{55, netaddr.IP4}] != "theirs" {
 		t.Errorf("tables %v, %v", owners, err)
 	}
 	blue := object{wire.VRFKey("blue", netaddr.IP4), wire.VRF{ID: 55, Family: netaddr.IP4, Label: "blue"}}

@@ -178,7 +178,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 				defer release()
 			}
 		case it.Want.Type == wire.TypeAFPacket:
-			r = newAFPacket(it.Name, it.Want, b.c.options.Rings)
+			r = newAFPacket(it.Name, it.Want, b.c.options.AFPacket.Rings)
 		case it.Want.Type == wire.TypeMemif:
 			r = newMemif(it.Name, it.Want, handle[SocketID](it, 0))
 		case it.Want.Type == wire.TypeSub:
@@ -230,7 +230,7 @@ func (b ifaces) take(ctx context.Context, s *steps, batch []interfaceItem) {
 	isLink := func(it interfaceItem) bool {
 		return it.Want.Type == wire.TypeAFPacket || it.Have.Type == wire.TypeAFPacket
 	}
-	if g := b.c.options.GracePeriods; g != nil && slices.ContainsFunc(batch, isLink) {
+	if g := b.c.options.AFPacket.GracePeriods; g != nil && slices.ContainsFunc(batch, isLink) {
 		end, err := g.expedite()
 		defer end()
 		if err != nil {
@@ -361,7 +361,7 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	}
 	t, isTap := p.taps[Index(d.SwIfIndex)]
 	link, isLink := p.links[Index(d.SwIfIndex)]
-	m, isMemif := p.memifs[Index(d.SwIfIndex)]
+	m, isMemif := p.memifs.byIndex[Index(d.SwIfIndex)]
 	tunnel, isTunnel := p.vxlans[Index(d.SwIfIndex)]
 	_, isLoopback := instanceIn(d, loopbackPrefix)
 	switch {
@@ -376,7 +376,7 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 		v.AFPacket.Link = link
 	case isMemif:
 		v.Type = wire.TypeMemif
-		v.Memif = p.memifOf(m)
+		v.Memif = p.memifs.value(m)
 	case isTunnel:
 		v.Type = wire.TypeVXLAN
 		v.VXLAN = tunnel
@@ -403,7 +403,7 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
 		}
 		if there.has(it) || there.leftover(it) {
 			it.Err = nil
-		} else if other, taken := there.memifAt(it); taken {
+		} else if other, taken := there.memifs.at(it); taken {
 			made[i] = b.replace(ctx, it, there, other)
 		}
 	}
@@ -533,7 +533,7 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 	memifs := dumpMemifs()
 	sockets := dumpSockets()
 	b.c.exchange(ctx, append(slices.Clone(looks), memifs, sockets)...)
-	there := &ports{memifs: memifsIn(memifs), sockets: socketsIn(sockets), socketsDir: b.c.options.Sockets}
+	there := &ports{memifs: newMemifs(memifs, sockets), socketsDir: b.c.options.Sockets}
 	var s steps
 	for i, look := range looks {
 		it := &batch[i]

@@ -15,7 +15,7 @@ func TestAnInterfaceThatIsSetDownOrDeletedIsReported(t *testing.T) {
 	netnstest.Require(t)
 	r := newRuins(t)
 	disturbed := make(chan Index, 16)
-	client := connect(t, r.socket, Options{Disturbed: func(i Index) { disturbed <- i }})
+	client := connect(t, r.socket, Options{Events: Events{Disturbed: func(i Index) { disturbed <- i }}})
 	other := connect(t, r.socket, Options{})
 	reply := &interfaces.CreateLoopbackInstanceReply{}
 	do := func(r *request) {

@@ -115,7 +115,7 @@ const probeName = "weft-probe"
 // WhyNoTap creates a tap and deletes it again. It returns why the dataplane cannot create taps, "" if it can, and an
 // error if that is not known. VPP answers "System call error #1" whatever is missing; nearly always that is
 // /dev/vhost-net.
-func (c *Client) WhyNoTap(ctx context.Context) (string, error) {
+func (c *connection) WhyNoTap(ctx context.Context) (string, error) {
 	create, release, err := newTap(probeName, wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: probeName}})
 	if err != nil {
 		return "", err
@@ -245,16 +245,6 @@ func newLoopback(name string, v wire.Interface, taken map[uint32]bool) *request 
 	return ask("create_loopback_instance "+name, &interfaces.CreateLoopbackInstance{
 		MacAddress: [6]byte(v.MAC), IsSpecified: true, UserInstance: instance,
 	}, &interfaces.CreateLoopbackInstanceReply{})
-}
-
-func (p *ports) takenInstances(prefix string) map[uint32]bool {
-	taken := map[uint32]bool{}
-	for _, d := range p.list {
-		if n, ok := instanceIn(d, prefix); ok {
-			taken[n] = true
-		}
-	}
-	return taken
 }
 
 const (

@@ -26,9 +26,6 @@ import (
 // dataplane's name.
 type Inventory struct{ c *Client }
 
-// Inventory returns the inventory of the dataplane.
-func (c *Client) Inventory() Inventory { return Inventory{c} }
-
 // InterfaceEntry is an interface of the dataplane.
 type InterfaceEntry struct {
 	Index        Index
@@ -44,11 +41,11 @@ type InterfaceEntry struct {
 
 // Interfaces lists the interfaces by index.
 func (v Inventory) Interfaces(ctx context.Context) ([]InterfaceEntry, error) {
-	p, there, err := both(ctx, v.c.ports, v.c.bridges)
+	p, there, err := both(ctx, v.c.ports, bridges(v).read)
 	if err != nil {
 		return nil, err
 	}
-	members, err := v.c.memberships(ctx, nil)
+	members, err := memberships(v).read(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +106,7 @@ func (v Inventory) Memifs(ctx context.Context) ([]MemifEntry, error) {
 	var all []MemifEntry
 	for _, d := range p.list {
 		i := Index(d.SwIfIndex)
-		m, isMemif := p.memifs[i]
+		m, isMemif := p.memifs.byIndex[i]
 		if !isMemif {
 			continue
 		}
@@ -127,8 +124,8 @@ func (v Inventory) Memifs(ctx context.Context) ([]MemifEntry, error) {
 			Object:     p.byIndex[i],
 			ID:         m.ID,
 			Role:       role,
-			Mode:       string(p.memifOf(m).Mode),
-			Socket:     p.socketPath(i),
+			Mode:       string(p.memifs.value(m).Mode),
+			Socket:     p.memifs.socketPath(i),
 			RingSize:   ring,
 			BufferSize: m.BufferSize,
 			Connected:  m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0,
@@ -155,7 +152,7 @@ type PathEntry struct {
 
 // FIB lists the routes of the tables that keep selects by the name of the VRF, sorted by VRF and prefix.
 func (v Inventory) FIB(ctx context.Context, keep func(vrf string) bool) ([]RouteEntry, error) {
-	p, owners, err := both(ctx, v.c.ports, v.c.tableOwners)
+	p, owners, err := both(ctx, v.c.ports, vrfs{c: v.c}.owners)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +176,7 @@ func (v Inventory) FIB(ctx context.Context, keep func(vrf string) bool) ([]Route
 		for _, d := range listOf[*ip.IPRouteDetails](r) {
 			e := RouteEntry{VRF: vrfs[n], Prefix: prefix(d.Route.Prefix).Masked()}
 			for _, f := range withoutBackupDrop(d.Route.Paths) {
-				e.Paths = append(e.Paths, pathEntry(p.path(f), f, names))
+				e.Paths = append(e.Paths, pathEntry(p.byIndex.path(f), f, names))
 			}
 			all = append(all, e)
 		}
@@ -201,16 +198,6 @@ func vrfName(t Table, owner string) string {
 		return owner
 	}
 	return fmt.Sprintf("#%d/%s", t.ID, t.Family)
-}
-
-// anyNames names all interfaces: Weft's by their objects, foreign ones as the dataplane does.
-func (p *ports) anyNames() map[Index]string {
-	names := make(map[Index]string, len(p.list))
-	for _, d := range p.list {
-		i := Index(d.SwIfIndex)
-		names[i] = cmp.Or(p.byIndex[i], d.InterfaceName)
-	}
-	return names
 }
 
 var actions = map[fib_types.FibPathType]string{
@@ -255,7 +242,7 @@ type MACEntry struct {
 
 // Bridges lists the bridge domains by name.
 func (v Inventory) Bridges(ctx context.Context) ([]BridgeEntry, error) {
-	p, there, err := both(ctx, v.c.ports, v.c.bridges)
+	p, there, err := both(ctx, v.c.ports, bridges(v).read)
 	if err != nil {
 		return nil, err
 	}

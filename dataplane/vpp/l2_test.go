@@ -94,7 +94,7 @@ func TestFeaturesOfABridgeDomainChangeInPlace(t *testing.T) {
 	if err != nil || len(record.Ops) > 0 {
 		t.Errorf("resync does %v, %v", record.Ops, err)
 	}
-	there, err := l.client.bridges(t.Context())
+	there, err := bridges{l.client}.read(t.Context())
 	if err != nil || len(there.byID[1].SwIfDetails) != 3 {
 		t.Errorf("bridge domain %+v, %v: members were lost", there.byID[1], err)
 	}
@@ -166,7 +166,7 @@ func TestForeignBridgeDomainsAreNotTouched(t *testing.T) {
 // allBridges describes all bridge domains, in the order of the dataplane.
 func (l *lab) allBridges() (found []string) {
 	l.Helper()
-	there, err := l.client.bridges(l.Context())
+	there, err := bridges{l.client}.read(l.Context())
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestOrphanedBridgeDomainsAreRemoved(t *testing.T) {
 		&l2.SwInterfaceSetL2BridgeReply{})
 	l.resync()
 	l.quiet()
-	there, err := l.client.bridges(t.Context())
+	there, err := bridges{l.client}.read(t.Context())
 	if err != nil || len(there.byID) != 2 {
 		t.Errorf("bridge domains %v, %v", there.names, err)
 	}

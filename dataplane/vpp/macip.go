@@ -213,7 +213,7 @@ func (b macips) dump(ctx context.Context) ([]kvscheduler.Actual[wire.MACIP, ACL]
 	filtered := map[ACL][]string{}
 	for _, d := range listOf[*acl.MacipACLInterfaceListDetails](applied) {
 		for _, list := range d.Acls {
-			filtered[ACL(list)] = append(filtered[ACL(list)], p.nameOf(Index(d.SwIfIndex)))
+			filtered[ACL(list)] = append(filtered[ACL(list)], p.byIndex.of(Index(d.SwIfIndex)))
 		}
 	}
 	return actualLists(listOf[*acl.MacipACLDetails](lists), filtered), nil

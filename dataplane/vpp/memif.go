@@ -51,14 +51,22 @@ var memifModes = map[wire.MemifMode]memif.MemifMode{
 
 func dumpMemifs() *request { return askAll(&memif.MemifDump{}, &memif.MemifDetails{}) }
 
+// memifs are the memifs of the dataplane.
+type memifs struct {
+	byIndex map[Index]*memif.MemifDetails
+	sockets map[SocketID]string // paths
+}
+
+func newMemifs(dump, sockets *request) memifs { return memifs{memifsIn(dump), socketsIn(sockets)} }
+
 func memifsIn(r *request) map[Index]*memif.MemifDetails {
 	return mapOf(r, func(d *memif.MemifDetails) (Index, *memif.MemifDetails) { return Index(d.SwIfIndex), d })
 }
 
-// memifOf returns the reliable fields of a memif. The dataplane reports the client's sizes.
-func (p *ports) memifOf(d *memif.MemifDetails) wire.Memif {
+// value returns the reliable fields of a memif. The dataplane reports the client's sizes.
+func (ms memifs) value(d *memif.MemifDetails) wire.Memif {
 	v := wire.Memif{
-		Socket: socketName(p.sockets[SocketID(d.SocketID)]),
+		Socket: socketName(ms.sockets[SocketID(d.SocketID)]),
 		ID:     d.ID,
 		Mode:   wire.MemifMode(d.Mode.String()),
 	}
@@ -93,15 +101,16 @@ func socketOf(m wire.Memif) []kvscheduler.Dep {
 }
 
 // socketPath is the path of a memif's socket; "" for another interface.
-func (p *ports) socketPath(i Index) string {
-	if m, ok := p.memifs[i]; ok {
-		return p.sockets[SocketID(m.SocketID)]
+func (ms memifs) socketPath(i Index) string {
+	if m, ok := ms.byIndex[i]; ok {
+		return ms.sockets[SocketID(m.SocketID)]
 	}
 	return ""
 }
 
-func (p *ports) memifAt(it *interfaceItem) (Index, bool) {
-	for i, m := range p.memifs {
+// at finds a memif with the socket and number of a wanted one.
+func (ms memifs) at(it *interfaceItem) (Index, bool) {
+	for i, m := range ms.byIndex {
 		if it.Want.Type == wire.TypeMemif && m.ID == it.Want.Memif.ID &&
 			SocketID(m.SocketID) == handle[SocketID](it, 0) {
 			return i, true
@@ -207,7 +216,7 @@ func validateMemifSocket(name string, v wire.MemifSocket) error {
 
 // Create first lists the sockets: a second socket with the same path would get the clients of the first one.
 func (b memifSockets) Create(ctx context.Context, batch []memifSocketItem) {
-	there, err := b.c.sockets(ctx)
+	there, err := b.read(ctx)
 	if unread(batch, err) {
 		return
 	}
@@ -243,7 +252,7 @@ func inUse(there map[SocketID]string, v wire.MemifSocket) error {
 
 // Delete deletes the sockets that still have our paths. The dataplane refuses to delete a socket with memifs.
 func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
-	there, err := b.c.sockets(ctx)
+	there, err := b.read(ctx)
 	if unread(batch, err) {
 		return
 	}
@@ -348,9 +357,10 @@ func knownSockets(view kvscheduler.View) map[wire.MemifSocket]string {
 // socketName is the name of a socket's directory, which is the name of the allocation.
 func socketName(p string) string { return path.Base(path.Dir(p)) }
 
-func (c *Client) sockets(ctx context.Context) (map[SocketID]string, error) {
+// read lists the paths of all sockets.
+func (b memifSockets) read(ctx context.Context) (map[SocketID]string, error) {
 	r := dumpSockets()
-	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
 		return nil, err
 	}
 	return socketsIn(r), nil

@@ -86,12 +86,12 @@ func (l memifLab) memifs() (memifs, sockets []string) {
 		l.Fatal(err)
 	}
 	for _, d := range p.list {
-		if m, is := p.memifs[Index(d.SwIfIndex)]; is {
+		if m, is := p.memifs.byIndex[Index(d.SwIfIndex)]; is {
 			tag, _, _ := strings.Cut(d.Tag, "#")
 			memifs = append(memifs, fmt.Sprintf("%s %d/%d", tag, m.SocketID, m.ID))
 		}
 	}
-	for id, path := range p.sockets {
+	for id, path := range p.memifs.sockets {
 		if id != 0 {
 			sockets = append(sockets, fmt.Sprintf("%d %s", id, filepath.Base(filepath.Dir(path))))
 		}
@@ -332,7 +332,7 @@ func TestOwnPortsAreMemifsToo(t *testing.T) {
 	on := memifOn("m1", "a", 3)
 	l.mustCommit(append(append(l.allocation("a", 5), on, bridge("weft:blue", learning(7))),
 		inBridge("weft:blue", "m1"))...)
-	ports, err := l.client.OwnPorts(t.Context())
+	ports, err := l.client.Inventory().OwnPorts(t.Context())
 	if err != nil || len(ports) != 1 {
 		t.Fatalf("own ports %+v, error %v", ports, err)
 	}

@@ -113,11 +113,22 @@ var Needed = []api.Message{
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
+// messageIDs are the dataplane's message numbers by name_crc.
+type messageIDs map[string]uint16
+
+func (ids messageIDs) of(m api.Message) (uint16, error) {
+	id, ok := ids[messageKey(m)]
+	if !ok {
+		return 0, newMissingMessage(m)
+	}
+	return id, nil
+}
+
 // check returns a *MissingMessages with every message that the dataplane lacks or has with another CRC.
-func (s *session) check(version string, messages []api.Message) error {
+func (ids messageIDs) check(version string, messages []api.Message) error {
 	missing := &MissingMessages{Version: version}
 	for _, m := range messages {
-		if _, err := s.id(m); err != nil {
+		if _, err := ids.of(m); err != nil {
 			missing.Messages = append(missing.Messages, newMissingMessage(m))
 		}
 	}

@@ -27,7 +27,7 @@ func TestOwnPortsAreThoseWithOurTag(t *testing.T) {
 		neighbourOn("pod-a", "10.1.0.5", mac2), neighbourOn("pod-a", "fd00::5", mac2),
 		neighbourOn("far", "10.1.0.6", mac2))...)
 	l.strangersTap(path)
-	taps, err := l.client.OwnPorts(t.Context())
+	taps, err := l.client.Inventory().OwnPorts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestATapIsKnownByItsLongNamespace(t *testing.T) {
 	end := wire.Tap{Namespace: long, Name: "eth0"}
 	l.mustCommit(object{wire.NamespaceKey(long), wire.Namespace{Path: long}},
 		object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, Tap: end}})
-	taps, err := l.client.OwnPorts(t.Context())
+	taps, err := l.client.Inventory().OwnPorts(t.Context())
 	if err != nil || len(taps) != 1 {
 		t.Fatalf("own taps %+v, error %v", taps, err)
 	}
@@ -75,7 +75,7 @@ func TestAnInterfaceOnAVethIsAPortToo(t *testing.T) {
 	path := netnstest.New(t)
 	on := afPacket("a", wire.Interface{MAC: mac1, MTU: 1400, Up: true})
 	l.mustCommit(append(vethOf(t, path, "a"), on)...)
-	ports, err := l.client.OwnPorts(t.Context())
+	ports, err := l.client.Inventory().OwnPorts(t.Context())
 	if err != nil || len(ports) != 1 {
 		t.Fatalf("own ports %+v, error %v", ports, err)
 	}
@@ -97,11 +97,11 @@ func TestPortsHaveLabelsOfTheirNetworks(t *testing.T) {
 	routed := append(append(ground(), vethOf(t, b, "b")...), afPacket("b", wire.Interface{MTU: 1500}),
 		member("b", netaddr.IP4), member("b", netaddr.IP6))
 	l.mustCommit(append(append(routed, bridge("weft:blue", learning(7))), bridgedPodOf(t, a, "a", "10.7.0.1/24")...)...)
-	ports, err := l.client.OwnPorts(t.Context())
+	ports, err := l.client.Inventory().OwnPorts(t.Context())
 	if err != nil || len(ports) != 2 {
 		t.Fatalf("own ports %+v, error %v", ports, err)
 	}
-	tables, domains, err := l.client.OwnNumbers(t.Context())
+	tables, domains, err := l.client.Inventory().OwnNumbers(t.Context())
 	if err != nil || len(tables) != 1 || len(domains) != 1 || domains["weft:blue"] != 7 {
 		t.Fatalf("tables %v, bridge domains %v, error %v", tables, domains, err)
 	}

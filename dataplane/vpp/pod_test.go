@@ -98,7 +98,7 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
 	l := &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
-	l.client = connect(t, socket, Options{Connected: connected, Redial: 5 * time.Millisecond})
+	l.client = connect(t, socket, Options{Events: Events{Connected: connected}, Redial: 5 * time.Millisecond})
 	if err := Register(l.s, l.client); err != nil {
 		t.Fatal(err)
 	}

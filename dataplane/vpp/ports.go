@@ -5,17 +5,13 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
-	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
-	"go.fd.io/govpp/codec"
 
 	"github.com/weftnet/weft/internal/netaddr"
 	"github.com/weftnet/weft/kvscheduler"
@@ -34,16 +30,18 @@ type ports struct {
 	list    []*interfaces.SwInterfaceDetails
 	taps    map[Index]*tapv2.SwInterfaceTapV2Details
 	links   map[Index]string // Linux links of interfaces of type af_packet
-	memifs  map[Index]*memif.MemifDetails
+	memifs  memifs
 	vxlans  map[Index]wire.VXLAN
-	sockets map[SocketID]string // paths of memif sockets
-	byIndex map[Index]string    // names of our interfaces
+	byIndex names
 	byName  map[string]*interfaces.SwInterfaceDetails
 
 	socketsDir string // directory of our memif sockets
 }
 
-func (c *Client) ports(ctx context.Context) (*ports, error) {
+// names are the names of our interfaces.
+type names map[Index]string
+
+func (c *connection) ports(ctx context.Context) (*ports, error) {
 	all := askAll(&interfaces.SwInterfaceDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceDetails{})
 	taps := askAll(&tapv2.SwInterfaceTapV2Dump{SwIfIndex: noIndex.api()}, &tapv2.SwInterfaceTapV2Details{})
 	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
@@ -61,8 +59,8 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 		links: mapOf(links, func(d *af_packet.AfPacketDetails) (Index, string) {
 			return Index(d.SwIfIndex), d.HostIfName
 		}),
-		memifs: memifsIn(memifs), sockets: socketsIn(sockets), vxlans: vxlansIn(vxlans),
-		byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{}, socketsDir: c.options.Sockets,
+		memifs: newMemifs(memifs, sockets), vxlans: vxlansIn(vxlans),
+		byIndex: names{}, byName: map[string]*interfaces.SwInterfaceDetails{}, socketsDir: c.options.Sockets,
 	}
 	for _, d := range p.list {
 		name, _, ours := p.identity(d)
@@ -95,7 +93,7 @@ func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash ui
 		instance, ok = instanceIn(d, tunnelPrefix)
 	}
 	if ok && instance >= firstInstance || strings.HasPrefix(d.InterfaceName, hostLinkPrefix) ||
-		isBelow(p.socketPath(Index(d.SwIfIndex)), p.socketsDir) {
+		isBelow(p.memifs.socketPath(Index(d.SwIfIndex)), p.socketsDir) {
 		return "untagged-" + d.InterfaceName, 0, true
 	}
 	return "", 0, false
@@ -116,9 +114,9 @@ func (u unique) add(name string, i Index) string {
 // duplicate names a second interface with the same tag. It was made by Weft, but is not desired.
 func duplicate(name string, i Index) string { return fmt.Sprintf("%s#%d", name, i) }
 
-// nameOf names an interface. The name of a foreign one is invalid for desired values.
-func (p *ports) nameOf(i Index) string {
-	if name, ok := p.byIndex[i]; ok {
+// of names an interface. The name of a foreign one is invalid for desired values.
+func (n names) of(i Index) string {
+	if name, ok := n[i]; ok {
 		return name
 	}
 	return fmt.Sprintf("#%d", i)
@@ -133,6 +131,26 @@ func (p *ports) named(names []string) map[string]Index {
 		}
 	}
 	return chosen
+}
+
+// anyNames names all interfaces: Weft's by their objects, foreign ones as the dataplane does.
+func (p *ports) anyNames() map[Index]string {
+	names := make(map[Index]string, len(p.list))
+	for _, d := range p.list {
+		i := Index(d.SwIfIndex)
+		names[i] = cmp.Or(p.byIndex[i], d.InterfaceName)
+	}
+	return names
+}
+
+func (p *ports) takenInstances(prefix string) map[uint32]bool {
+	taken := map[uint32]bool{}
+	for _, d := range p.list {
+		if n, ok := instanceIn(d, prefix); ok {
+			taken[n] = true
+		}
+	}
+	return taken
 }
 
 // concerns reports whether an object is named after the interface: its name, or its name with a slash and more.
@@ -181,34 +199,34 @@ func (p Port) Queues(v wire.Interface) (rx, tx int, made bool) {
 // OwnPorts lists the taps, the interfaces of type af_packet and the memifs with our tags, sorted by name, to rebuild
 // lost state. A namespace with a path that is too long for the API has another path here, which may be invalid; see
 // MadeAs.
-func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
-	p, err := c.ports(ctx)
+func (v Inventory) OwnPorts(ctx context.Context) ([]Port, error) {
+	p, err := v.c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.neighbours(ctx, nil)
+	found, err := neighbours(v).read(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	labels, err := c.memberLabels(ctx)
+	labels, err := v.memberLabels(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := policers{c}.dump(ctx)
+	limits, err := policers(v).dump(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var own []Port
 	for _, d := range p.list {
 		_, hash, ours := parseTag(d.Tag)
-		v := p.value(d)
+		is := p.value(d)
 		name := p.byIndex[Index(d.SwIfIndex)]
-		if ours && (v.Type == wire.TypeTap || v.Type == wire.TypeAFPacket || v.Type == wire.TypeMemif) {
+		if ours && (is.Type == wire.TypeTap || is.Type == wire.TypeAFPacket || is.Type == wire.TypeMemif) {
 			own = append(own, Port{
 				Name:      name,
-				Interface: v,
+				Interface: is,
 				Labels:    labels[name],
-				Socket:    p.socketPath(Index(d.SwIfIndex)),
+				Socket:    p.memifs.socketPath(Index(d.SwIfIndex)),
 				hash:      hash,
 			})
 		}
@@ -233,12 +251,12 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 }
 
 // memberLabels returns the labels of the VRFs and bridge domains of our interfaces, by interface.
-func (c *Client) memberLabels(ctx context.Context) (map[string][]string, error) {
-	routed, err := c.memberships(ctx, nil)
+func (v Inventory) memberLabels(ctx context.Context) (map[string][]string, error) {
+	routed, err := memberships(v).read(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	bridged, err := c.bridgeMembers(ctx)
+	bridged, err := bridgeMembers(v).read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -258,41 +276,20 @@ func (c *Client) memberLabels(ctx context.Context) (map[string][]string, error) 
 }
 
 // OwnNumbers returns the numbers of our tables and bridge domains, by label.
-func (c *Client) OwnNumbers(ctx context.Context) (tables, domains map[string]uint32, err error) {
-	vrfs, there, err := both(ctx, c.tables, c.bridges)
+func (v Inventory) OwnNumbers(ctx context.Context) (tables, domains map[string]uint32, err error) {
+	owned, there, err := both(ctx, vrfs{c: v.c}.tables, bridges(v).read)
 	if err != nil {
 		return nil, nil, err
 	}
 	tables = map[string]uint32{}
 	domains = map[string]uint32{}
-	for name, t := range vrfs.byName {
+	for name, t := range owned.byName {
 		tables[strings.TrimSuffix(name, wire.VRFName("", t.Family))] = t.ID
 	}
 	for id, name := range there.names {
 		domains[name] = uint32(id)
 	}
 	return tables, domains, nil
-}
-
-// watchInterfaces subscribes to events, and calls disturbed for interfaces that were deleted or set down.
-func (s *session) watchInterfaces(ctx context.Context, limit time.Duration, disturbed func(Index)) error {
-	id, err := s.id(&interfaces.SwInterfaceEvent{})
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.event = id
-	s.onEvent = func(data []byte) {
-		var e interfaces.SwInterfaceEvent
-		if codec.DecodeMsg(data, &e) == nil && (e.Deleted || e.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP == 0) {
-			disturbed(Index(e.SwIfIndex))
-		}
-	}
-	s.mu.Unlock()
-	r := ask("want_interface_events", &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: uint32(os.Getpid())},
-		&interfaces.WantInterfaceEventsReply{})
-	s.exchange(ctx, limit, []*request{r})
-	return r.fault()
 }
 
 // InterfaceOf returns the object of an interface of the dataplane.

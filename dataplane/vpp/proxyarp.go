@@ -126,7 +126,7 @@ func (b proxyARPs) Dump(
 func (b proxyARPs) dump(
 	ctx context.Context, view kvscheduler.View,
 ) ([]kvscheduler.Actual[wire.ProxyARP, Proxy], error) {
-	p, tables, err := both(ctx, b.c.ports, b.c.tables)
+	p, tables, err := both(ctx, b.c.ports, vrfs{c: b.c}.tables)
 	if err != nil {
 		return nil, err
 	}

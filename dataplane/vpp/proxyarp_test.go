@@ -38,7 +38,7 @@ func (l *lab) proxied() (parts []string) {
 		parts = append(parts, fmt.Sprintf("%d:%s-%s", r.Table, r.First, r.Last))
 	}
 	for i := range there.interfaces {
-		parts = append(parts, p.nameOf(i))
+		parts = append(parts, p.byIndex.of(i))
 	}
 	slices.Sort(parts)
 	return parts

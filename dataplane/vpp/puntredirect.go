@@ -145,7 +145,7 @@ func (b puntRedirects) Dump(
 			}
 			v := wire.PuntRedirect{Interface: name, Family: f}
 			for _, path := range withoutBackupDrop(d.Punt.Paths) {
-				to := p.path(path)
+				to := p.byIndex.path(path)
 				v.Via = to.Interface
 				v.NextHop = to.NextHop
 			}

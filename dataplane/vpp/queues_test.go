@@ -57,7 +57,7 @@ func TestTapIsRecreatedForOtherQueues(t *testing.T) {
 			t.Errorf("%d and %d queues, want %d", rx, tx, queues)
 		}
 		l.quiet()
-		ports, err := l.client.OwnPorts(t.Context())
+		ports, err := l.client.Inventory().OwnPorts(t.Context())
 		if err != nil || len(ports) != 1 {
 			t.Fatalf("own ports %+v, error %v", ports, err)
 		}
@@ -65,7 +65,7 @@ func TestTapIsRecreatedForOtherQueues(t *testing.T) {
 			t.Errorf("found out %d and %d queues, %v; want %d", rx, tx, made, queues)
 		}
 	}
-	if ports, err := l.client.OwnPorts(t.Context()); err != nil || len(ports) != 1 {
+	if ports, err := l.client.Inventory().OwnPorts(t.Context()); err != nil || len(ports) != 1 {
 		t.Errorf("own ports %+v, error %v", ports, err)
 	} else if _, _, made := ports[0].Queues(wire.Interface{
 		Type: wire.TypeTap,
@@ -83,7 +83,7 @@ func TestAnInterfaceOnAVethTellsItsQueues(t *testing.T) {
 	})
 	l.mustCommit(append(vethOf(t, netnstest.New(t), "a"), on)...)
 	l.quiet()
-	ports, err := l.client.OwnPorts(t.Context())
+	ports, err := l.client.Inventory().OwnPorts(t.Context())
 	if err != nil || len(ports) != 1 {
 		t.Fatalf("own ports %+v, error %v", ports, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path"
 	"reflect"
+	"slices"
 	"sync"
 
 	"go.fd.io/govpp/api"
@@ -21,6 +22,7 @@ import (
 	"go.fd.io/govpp/codec"
 
 	"github.com/weftnet/weft/internal/netaddr"
+	"github.com/weftnet/weft/kvscheduler"
 )
 
 // request is a message to the dataplane with its answers.
@@ -97,69 +99,6 @@ func mapOf[D api.Message, K comparable, V any](r *request, entry func(D) (K, V))
 	return found
 }
 
-// enlist gives the request a context in the session and appends its frames.
-func (s *session) enlist(r *request, frames []byte) ([]byte, error) {
-	r.done = make(chan struct{})
-	frames, err := s.enlistOne(r, frames)
-	if err != nil || !r.dump {
-		return frames, err
-	}
-	ping := newPing()
-	ping.done = make(chan struct{})
-	ping.pingOf = r
-	return s.enlistOne(ping, frames)
-}
-
-func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
-	id, err := s.id(r.msg)
-	if err != nil {
-		return frames, err
-	}
-	if r.replyID, err = s.id(r.reply); err != nil {
-		return frames, err
-	}
-	data, err := codec.EncodeMsg(s.facts.spare(r.msg), id)
-	if err != nil {
-		return frames, fmt.Errorf("encode %s: %w", r.msg.GetMessageName(), err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return frames, s.err
-	}
-	s.context++
-	if s.context == 0 { // means "no context" to VPP
-		s.context++
-	}
-	s.waiting[s.context] = r
-	if r.reply.GetMessageType() == api.RequestMessage { // VPP declares some details with a client index
-		s.shifted[r.replyID] = true
-	}
-	r.context = s.context
-	r.sent = true
-	binary.BigEndian.PutUint32(data[2:], s.index)
-	binary.BigEndian.PutUint32(data[6:], s.context)
-	return appendFrame(frames, data), nil
-}
-
-// abandon drops requests with answers that no caller waits for.
-func (s *session) abandon(requests []*request, err error) {
-	s.mu.Lock()
-	gone := make(map[*request]bool, len(requests))
-	for _, r := range requests {
-		gone[r] = true
-	}
-	for context, r := range s.waiting {
-		if gone[r] || r.pingOf != nil && gone[r.pingOf] {
-			delete(s.waiting, context)
-		}
-	}
-	s.mu.Unlock()
-	for _, r := range requests {
-		r.finish(err)
-	}
-}
-
 // last reports whether a message with that number is the only answer to the request. A dump ends with its ping.
 func (r *request) last(id uint16) bool { return id == r.replyID && !r.dump }
 
@@ -228,6 +167,47 @@ func (r *request) retval() api.VPPApiError {
 		return 0
 	}
 	return api.VPPApiError(field.Int())
+}
+
+// fault returns the error of a request for its object: an *OpError if the dataplane has not changed, another error if
+// the outcome is unknown.
+func (r *request) fault() error {
+	switch retval := r.retval(); {
+	case r.err != nil && r.sent:
+		return fmt.Errorf("%s: %w", r.what, r.err)
+	case r.err != nil:
+		missing := new(MissingMessage)
+		return &kvscheduler.OpError{
+			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied,
+			Permanent: errors.As(r.err, &missing),
+		}
+	case retval != 0 && !slices.Contains(r.fine, retval):
+		return &kvscheduler.OpError{
+			Err: fmt.Errorf("%s: %w", r.what, retval), Outcome: kvscheduler.NotApplied, Permanent: isPermanent(retval),
+		}
+	}
+	return nil
+}
+
+// refused reports whether the dataplane answered with one of the retvals.
+func (r *request) refused(retvals ...api.VPPApiError) bool {
+	return r.err == nil && slices.Contains(retvals, r.retval())
+}
+
+// isPermanent reports whether the dataplane refuses the same value for ever.
+func isPermanent(retval api.VPPApiError) bool {
+	switch retval {
+	case api.INVALID_VALUE, api.INVALID_VALUE_2, api.UNIMPLEMENTED, api.ADDRESS_LENGTH_MISMATCH, api.INVALID_ARGUMENT,
+		api.INVALID_ADDRESS_FAMILY, api.UNSUPPORTED, api.ILLEGAL_NAME,
+		api.FIB_PATH_UNSUPPORTED_NH_PROTO, api.INVALID_PREFIX_LENGTH:
+		return true
+	}
+	return false
+}
+
+// permanent returns an error from before any request was sent.
+func permanent(err error) error {
+	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
 }
 
 // MissingMessage says that the dataplane lacks a message, or knows another one of that name.

@@ -39,7 +39,7 @@ func routeDescriptor(c *Client) kvscheduler.Descriptor[wire.Route, Table] {
 		Recreate: func(have, want wire.Route) bool { return have.VRF != want.VRF || have.Prefix != want.Prefix },
 		After:    []string{wire.KindVRF, wire.KindInterface},
 		Backend: readable[wire.Route, Table]{
-			simple[wire.Route, Table]{c: c, create: addRoute, delete: deleteRoute, list: c.routes},
+			simple[wire.Route, Table]{c: c, create: addRoute, delete: deleteRoute, list: routes{c}.read},
 		},
 	}
 }
@@ -164,11 +164,11 @@ func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
 }
 
 // path is the inverse of apiPath. A path of another type gets an interface name that is invalid for desired values.
-func (p *ports) path(f fib_types.FibPath) wire.Path {
+func (n names) path(f fib_types.FibPath) wire.Path {
 	if f.Type == pathTypes[wire.PathUnreachable] {
 		return wire.Path{Type: wire.PathUnreachable} // its other fields have no meaning
 	}
-	path := wire.Path{Interface: p.nameOf(Index(f.SwIfIndex)), Weight: f.Weight}
+	path := wire.Path{Interface: n.of(Index(f.SwIfIndex)), Weight: f.Weight}
 	if f.Type != fib_types.FIB_API_PATH_TYPE_NORMAL {
 		path.Interface = "#" + f.Type.String()
 	}
@@ -182,13 +182,16 @@ func (p *ports) path(f fib_types.FibPath) wire.Path {
 	return path
 }
 
-// routes lists the routes from the API in our VRFs. With names it lists the VRFs of these objects.
-func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Route, Table], error) {
-	p, tables, err := both(ctx, c.ports, c.tables)
+// routes reads the routes from the API.
+type routes struct{ c *Client }
+
+// read lists the routes from the API in our VRFs. With names it lists the VRFs of these objects.
+func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Route, Table], error) {
+	p, tables, err := both(ctx, b.c.ports, vrfs{c: b.c}.tables)
 	if err != nil {
 		return nil, err
 	}
-	source, err := c.routeSource(ctx)
+	source, err := b.source(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +205,7 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 			vrfs = append(vrfs, vrf)
 		}
 	}
-	if err := c.exchangeAll(ctx, requests); err != nil {
+	if err := b.c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.Route, Table]
@@ -212,7 +215,7 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 			// bits.
 			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix).Masked()}
 			for _, f := range withoutBackupDrop(d.Route.Paths) {
-				v.Paths = append(v.Paths, p.path(f))
+				v.Paths = append(v.Paths, p.byIndex.path(f))
 			}
 			found = append(found, kvscheduler.Actual[wire.Route, Table]{
 				Name: wire.RouteName(v.VRF, v.Prefix),
@@ -224,11 +227,11 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 	return found, nil
 }
 
-// routeSource is the dataplane's number of the API as a source of routes. A dataplane without a message for it uses
+// source is the dataplane's number of the API as a source of routes. A dataplane without a message for it uses
 // the number of VPP.
-func (c *Client) routeSource(ctx context.Context) (uint8, error) {
+func (b routes) source(ctx context.Context) (uint8, error) {
 	r := askAll(&fib.FibSourceDump{}, &fib.FibSourceDetails{})
-	err := c.exchangeAll(ctx, []*request{r})
+	err := b.c.exchangeAll(ctx, []*request{r})
 	missing := new(MissingMessage)
 	if errors.As(err, &missing) {
 		return usualSource, nil

@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
+	"os"
 	"sync"
 	"time"
 
 	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/codec"
-
-	"github.com/weftnet/weft/kvscheduler"
 )
 
 const (
@@ -33,21 +33,13 @@ const (
 type session struct {
 	conn  net.Conn
 	read  *bufio.Reader
-	index uint32            // client index, in each request
-	ids   map[string]uint16 // the dataplane's message numbers by name_crc
-	facts facts             // defects of the dataplane
-	ended chan struct{}     // closed when the reader has returned
+	index uint32 // client index, in each request
+	ids   messageIDs
+	facts facts         // defects of the dataplane
+	ended chan struct{} // closed when the reader has returned
 
 	writing sync.Mutex // held while frames are written
-
-	mu      sync.Mutex
-	event   uint16 // message number of interface events; 0: not subscribed
-	onEvent func([]byte)
-	waiting map[uint32]*request // by context
-	shifted map[uint16]bool     // message numbers of answers with the header of a request
-	context uint32              // of the last request
-	heard   time.Time           // time of the last answer
-	err     error               // why the session ended; nil before
+	pending *pending
 }
 
 // dial connects to the socket and shakes hands. Afterwards the session reads until close.
@@ -61,8 +53,7 @@ func dial(ctx context.Context, socket string) (*session, error) {
 		conn:    conn,
 		read:    bufio.NewReaderSize(conn, 64<<10),
 		ended:   make(chan struct{}),
-		waiting: map[uint32]*request{},
-		shifted: map[uint16]bool{},
+		pending: newPending(),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = s.shakeHands()
@@ -102,7 +93,7 @@ func (s *session) shakeHands() error {
 		return fmt.Errorf("dataplane refuses clients: %w", api.VPPApiError(reply.Response))
 	}
 	s.index = reply.Index
-	s.ids = make(map[string]uint16, len(reply.MessageTable))
+	s.ids = make(messageIDs, len(reply.MessageTable))
 	for _, m := range reply.MessageTable {
 		s.ids[m.Name] = m.Index
 	}
@@ -116,28 +107,13 @@ func (s *session) close() {
 
 // end closes the session and fails all pending requests. The first call sets the reason.
 func (s *session) end(err error) {
-	s.mu.Lock()
-	first := s.err == nil
-	if first {
-		s.err = err
-	}
-	lost := s.waiting
-	s.waiting = map[uint32]*request{}
-	s.mu.Unlock()
-	for _, r := range lost {
-		r.finish(s.lost())
-	}
-	if first {
+	if s.pending.end(err) {
 		_ = s.conn.Close()
 	}
 }
 
 // lost returns the reason of the session's end; nil before.
-func (s *session) lost() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
+func (s *session) lost() error { return s.pending.ended() }
 
 // receive passes answers to their requests until the session ends.
 func (s *session) receive() {
@@ -148,38 +124,8 @@ func (s *session) receive() {
 			s.end(fmt.Errorf("read from dataplane: %w", err))
 			return
 		}
-		id := binary.BigEndian.Uint16(data)
-		context := binary.BigEndian.Uint32(data[2:])
-		s.mu.Lock()
-		s.heard = time.Now()
-		if s.event != 0 && id == s.event {
-			s.mu.Unlock()
-			s.onEvent(data)
-			continue
-		}
-		if s.shifted[id] && len(data) >= requestHeader {
-			context = binary.BigEndian.Uint32(data[6:])
-		}
-		r := s.waiting[context]
-		if r != nil && r.last(id) {
-			delete(s.waiting, context)
-			if r.pingOf != nil {
-				delete(s.waiting, r.pingOf.context)
-			}
-		}
-		s.mu.Unlock()
-		if r != nil {
-			r.answer(id, data)
-		}
+		s.pending.receive(data)
 	}
-}
-
-func (s *session) id(m api.Message) (uint16, error) {
-	id, ok := s.ids[messageKey(m)]
-	if !ok {
-		return 0, newMissingMessage(m)
-	}
-	return id, nil
 }
 
 // write sends frames. An error ends the session, because a partial frame garbles the next ones.
@@ -271,7 +217,7 @@ func (s *session) exchange(ctx context.Context, limit time.Duration, requests []
 			}
 		}
 		if !r.changes() {
-			s.abandon([]*request{r}, ctx.Err())
+			s.pending.abandon([]*request{r}, ctx.Err())
 		}
 		if s.await(nil, r, timer, limit) == silent {
 			s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s of %w", errNoAnswer, limit, ctx.Err()))
@@ -299,26 +245,11 @@ func (s *session) await(stop <-chan struct{}, r *request, timer *time.Timer, lim
 			return stopped
 		case <-timer.C:
 		}
-		if !s.isAtEarlier(r, limit) {
+		if !s.pending.isAtEarlier(r, limit) {
 			return silent
 		}
 		timer.Reset(limit)
 	}
-}
-
-// isAtEarlier reports whether the dataplane has answered within the limit and requests older than r are pending.
-func (s *session) isAtEarlier(r *request, limit time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.heard) >= limit {
-		return false
-	}
-	for context := range s.waiting {
-		if int32(context-r.context) < 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // send fills the window that starts at requests[oldest], and returns the index of the first unsent request.
@@ -337,52 +268,62 @@ func (s *session) send(requests []*request, oldest, next int) int {
 	return next
 }
 
+// enlist gives the request a context in the session and appends its frames.
+func (s *session) enlist(r *request, frames []byte) ([]byte, error) {
+	r.done = make(chan struct{})
+	frames, err := s.enlistOne(r, frames)
+	if err != nil || !r.dump {
+		return frames, err
+	}
+	ping := newPing()
+	ping.done = make(chan struct{})
+	ping.pingOf = r
+	return s.enlistOne(ping, frames)
+}
+
+func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
+	id, err := s.ids.of(r.msg)
+	if err != nil {
+		return frames, err
+	}
+	if r.replyID, err = s.ids.of(r.reply); err != nil {
+		return frames, err
+	}
+	data, err := codec.EncodeMsg(s.facts.spare(r.msg), id)
+	if err != nil {
+		return frames, fmt.Errorf("encode %s: %w", r.msg.GetMessageName(), err)
+	}
+	if err := s.pending.add(r); err != nil {
+		return frames, err
+	}
+	binary.BigEndian.PutUint32(data[2:], s.index)
+	binary.BigEndian.PutUint32(data[6:], r.context)
+	return appendFrame(frames, data), nil
+}
+
 // giveUp fails requests without an answer. The first n were sent.
 func (s *session) giveUp(requests []*request, n int, err error) {
-	s.abandon(requests[:n], err)
+	s.pending.abandon(requests[:n], err)
 	for _, r := range requests[n:] {
 		r.done = make(chan struct{})
 		r.finish(fmt.Errorf("%w: %w", errUnsent, err))
 	}
 }
 
-// fault returns the error of a request for its object: an *OpError if the dataplane has not changed, another error if
-// the outcome is unknown.
-func (r *request) fault() error {
-	switch retval := r.retval(); {
-	case r.err != nil && r.sent:
-		return fmt.Errorf("%s: %w", r.what, r.err)
-	case r.err != nil:
-		missing := new(MissingMessage)
-		return &kvscheduler.OpError{
-			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied,
-			Permanent: errors.As(r.err, &missing),
-		}
-	case retval != 0 && !slices.Contains(r.fine, retval):
-		return &kvscheduler.OpError{
-			Err: fmt.Errorf("%s: %w", r.what, retval), Outcome: kvscheduler.NotApplied, Permanent: isPermanent(retval),
-		}
+// watchInterfaces subscribes to events, and calls disturbed for interfaces that were deleted or set down.
+func (s *session) watchInterfaces(ctx context.Context, limit time.Duration, disturbed func(Index)) error {
+	id, err := s.ids.of(&interfaces.SwInterfaceEvent{})
+	if err != nil {
+		return err
 	}
-	return nil
-}
-
-// refused reports whether the dataplane answered with one of the retvals.
-func (r *request) refused(retvals ...api.VPPApiError) bool {
-	return r.err == nil && slices.Contains(retvals, r.retval())
-}
-
-// isPermanent reports whether the dataplane refuses the same value for ever.
-func isPermanent(retval api.VPPApiError) bool {
-	switch retval {
-	case api.INVALID_VALUE, api.INVALID_VALUE_2, api.UNIMPLEMENTED, api.ADDRESS_LENGTH_MISMATCH, api.INVALID_ARGUMENT,
-		api.INVALID_ADDRESS_FAMILY, api.UNSUPPORTED, api.ILLEGAL_NAME,
-		api.FIB_PATH_UNSUPPORTED_NH_PROTO, api.INVALID_PREFIX_LENGTH:
-		return true
-	}
-	return false
-}
-
-// permanent returns an error from before any request was sent.
-func permanent(err error) error {
-	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
+	s.pending.subscribe(id, func(data []byte) {
+		var e interfaces.SwInterfaceEvent
+		if codec.DecodeMsg(data, &e) == nil && (e.Deleted || e.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP == 0) {
+			disturbed(Index(e.SwIfIndex))
+		}
+	})
+	r := ask("want_interface_events", &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: uint32(os.Getpid())},
+		&interfaces.WantInterfaceEventsReply{})
+	s.exchange(ctx, limit, []*request{r})
+	return r.fault()
 }

@@ -36,8 +36,8 @@ func FuzzReceive(f *testing.F) {
 			conn:    conn,
 			read:    bufio.NewReader(io.LimitReader(bytes.NewReader(stream), 1<<20)),
 			ended:   make(chan struct{}),
-			waiting: map[uint32]*request{},
-			ids: map[string]uint16{messageKey(&ip.IPRouteAddDel{}): 1, messageKey(&ip.IPRouteAddDelReply{}): 2,
+			pending: newPending(),
+			ids: messageIDs{messageKey(&ip.IPRouteAddDel{}): 1, messageKey(&ip.IPRouteAddDelReply{}): 2,
 				messageKey(&ip.IPRouteV2Dump{}): 3, messageKey(&ip.IPRouteV2Details{}): 4, messageKey(Needed[0]): 5,
 				messageKey(Needed[1]): 6},
 		}

@@ -39,16 +39,19 @@ type ErrorCount struct {
 	Count        uint64
 }
 
+// Statistics reads the counters of the dataplane.
+type Statistics struct{ c *Client }
+
 // Counters reads the counters. They are up to a second old with weft-vswitch, and current with VPP. An error of the
 // stats segment wraps ErrStats.
-func (c *Client) Counters(ctx context.Context) (*Counters, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
+func (s Statistics) Counters(ctx context.Context) (*Counters, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.options.Limit)
 	defer cancel()
-	counted, err := c.stats.read(ctx)
+	counted, err := s.c.stats.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStats, err)
 	}
-	there, err := c.ports(ctx) // afterwards: deleted interfaces have no name then, and new ones have no counters
+	there, err := s.c.ports(ctx) // afterwards: deleted interfaces have no name then, and new ones have no counters
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +59,7 @@ func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 	for name, d := range there.byName {
 		i := Index(d.SwIfIndex)
 		t := counted.traffic(i, d.InterfaceName)
-		if m := there.memifs[i]; m != nil {
+		if m := there.memifs.byIndex[i]; m != nil {
 			t.LinkUp = m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0
 		}
 		all.Interfaces[name] = t
@@ -69,11 +72,11 @@ func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 	return all, nil
 }
 
-// CheckStats checks that the stats segment is readable. Its error wraps ErrStats.
-func (c *Client) CheckStats(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
+// Check checks that the stats segment is readable. Its error wraps ErrStats.
+func (s Statistics) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.c.options.Limit)
 	defer cancel()
-	if _, err := c.stats.read(ctx); err != nil {
+	if _, err := s.c.stats.read(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStats, err)
 	}
 	return nil

@@ -147,7 +147,7 @@ func TestCountersAreThoseOfTheRestartedDataplane(t *testing.T) {
 func TestCountersAreThoseOfOurInterfaces(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(object{wire.InterfaceKey("lo1"), wire.Interface{Type: wire.TypeLoopback, MTU: 1500, Up: true}})
-	c, err := l.client.Counters(t.Context())
+	c, err := l.client.Statistics().Counters(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,7 @@ func awaitError(t *testing.T, client *Client, want ErrorCount) (others []ErrorCo
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		c, err := client.Counters(t.Context())
+		c, err := client.Statistics().Counters(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func isSub(d *interfaces.SwInterfaceDetails) bool { return d.Type == interface_t
 
 // subOf returns a sub-interface as dumped. A match that Weft never requests has the VLAN -1.
 func (p *ports) subOf(d *interfaces.SwInterfaceDetails) wire.Sub {
-	s := wire.Sub{Parent: p.nameOf(Index(d.SupSwIfIndex))}
+	s := wire.Sub{Parent: p.byIndex.of(Index(d.SupSwIfIndex))}
 	switch d.SubIfFlags {
 	case oneTag:
 		s.VLAN = int(d.SubOuterVlanID)

@@ -74,7 +74,7 @@ func TestSubInterfacesFollowTheirParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := p.byName["s"]
-	if d == nil || untagged(d) != 1 || p.nameOf(Index(d.SupSwIfIndex)) != "trunk" {
+	if d == nil || untagged(d) != 1 || p.byIndex.of(Index(d.SupSwIfIndex)) != "trunk" {
 		t.Errorf("after the change of its parent: %+v", d)
 	}
 }

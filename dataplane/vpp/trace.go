@@ -72,7 +72,7 @@ func (c *Client) OpenTrace(ctx context.Context, names []string) (*Trace, error) 
 		t.Names[d.InterfaceName] = name
 	}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		node, err := c.inputNode(ctx, kind)
+		node, err := t.inputNode(ctx, kind)
 		if err != nil {
 			return nil, err
 		}
@@ -82,11 +82,11 @@ func (c *Client) OpenTrace(ctx context.Context, names []string) (*Trace, error) 
 }
 
 // inputNode returns the index of the graph node that receives packets of interfaces of a type.
-func (c *Client) inputNode(ctx context.Context, kind wire.InterfaceType) (uint32, error) {
+func (t *Trace) inputNode(ctx context.Context, kind wire.InterfaceType) (uint32, error) {
 	for _, name := range inputNodes[kind] {
 		reply := &vlib.GetNodeIndexReply{}
 		r := ask("get_node_index "+name, &vlib.GetNodeIndex{NodeName: name}, reply).fineIf(api.NO_SUCH_NODE)
-		if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+		if err := t.client.exchangeAll(ctx, []*request{r}); err != nil {
 			return 0, err
 		}
 		if reply.Retval == 0 {

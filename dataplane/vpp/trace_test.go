@@ -87,7 +87,7 @@ func TestPacketsFromVethsAreTraced(t *testing.T) {
 // A dataplane that has no node for a type of interfaces must not look as if no packet came.
 func TestTraceWithoutAnInputNodeFails(t *testing.T) {
 	l := newLab(t)
-	if _, err := l.client.inputNode(t.Context(), "loopback"); err == nil ||
+	if _, err := (&Trace{client: l.client}).inputNode(t.Context(), "loopback"); err == nil ||
 		!strings.Contains(err.Error(), "no graph node that receives packets of interfaces of type loopback") {
 		t.Errorf("error %v", err)
 	}

@@ -14,10 +14,10 @@ const violationsPattern = "^/net/policer/violate$"
 
 // Violations reads how many packets exceeded the policers of Weft, by name; policers that dropped no packet are not
 // listed. An error of the stats segment wraps ErrStats.
-func (c *Client) Violations(ctx context.Context) (map[string]Matches, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
+func (s Statistics) Violations(ctx context.Context) (map[string]Matches, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.options.Limit)
 	defer cancel()
-	entries, err := c.stats.entries(ctx, violationsPattern)
+	entries, err := s.c.stats.entries(ctx, violationsPattern)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStats, err)
 	}
@@ -33,7 +33,7 @@ func (c *Client) Violations(ctx context.Context) (map[string]Matches, error) {
 			}
 		}
 	}
-	if err := c.exchangeAll(ctx, names); err != nil {
+	if err := s.c.exchangeAll(ctx, names); err != nil {
 		return nil, err
 	}
 	found := map[string]Matches{}

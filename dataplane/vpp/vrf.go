@@ -61,7 +61,7 @@ func validateVRF(name string, v wire.VRF) error {
 
 // Create looks first: the dataplane would use a foreign table without an error.
 func (b vrfs) Create(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
-	owners, err := b.c.tableOwners(ctx)
+	owners, err := b.owners(ctx)
 	if unread(batch, err) {
 		return
 	}
@@ -78,7 +78,7 @@ func (b vrfs) Create(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Tab
 
 // Delete deletes the tables that still have our names.
 func (b vrfs) Delete(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
-	owners, err := b.c.tableOwners(ctx)
+	owners, err := b.owners(ctx)
 	if unread(batch, err) {
 		return
 	}
@@ -99,7 +99,7 @@ func addDelTable(verb string, v wire.VRF) *request {
 }
 
 func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.VRF, Table], error] {
-	ours, err := b.c.tables(ctx)
+	ours, err := b.tables(ctx)
 	var found []kvscheduler.Actual[wire.VRF, Table]
 	for table, name := range ours.names {
 		label := strings.TrimSuffix(name, wire.VRFName("", table.Family))
@@ -112,9 +112,10 @@ func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedule
 	return yieldAll(found, err)
 }
 
-func (c *Client) tableOwners(ctx context.Context) (map[Table]string, error) {
+// owners returns the names of all tables.
+func (b vrfs) owners(ctx context.Context) (map[Table]string, error) {
 	r := askAll(&ip.IPTableDump{}, &ip.IPTableDetails{})
-	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
 		return nil, err
 	}
 	return mapOf(r, func(d *ip.IPTableDetails) (Table, string) {
@@ -132,8 +133,8 @@ type tables struct {
 	names  map[Table]string
 }
 
-func (c *Client) tables(ctx context.Context) (tables, error) {
-	owners, err := c.tableOwners(ctx)
+func (b vrfs) tables(ctx context.Context) (tables, error) {
+	owners, err := b.owners(ctx)
 	t := tables{map[string]Table{}, map[Table]string{}}
 	for table, owner := range owners {
 		if label, ours := strings.CutPrefix(owner, vrfPrefix); ours {
@@ -179,7 +180,7 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 			delete: func(it *membershipItem) *request {
 				return setTable(it.Have, it.Meta, 0).fineIf(api.INVALID_SW_IF_INDEX)
 			},
-			list: c.memberships,
+			list: memberships{c}.read,
 		}},
 	}
 }
@@ -208,12 +209,15 @@ func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 	}, &interfaces.SwInterfaceSetTableReply{})
 }
 
-// memberships lists our interfaces that are in another table than 0. With names it lists the interfaces of these
+// memberships reads the VRFs of interfaces.
+type memberships struct{ c *Client }
+
+// read lists our interfaces that are in another table than 0. With names it lists the interfaces of these
 // objects.
-func (c *Client) memberships(
+func (b memberships) read(
 	ctx context.Context, names []string,
 ) ([]kvscheduler.Actual[wire.InterfaceVRF, Index], error) {
-	p, vrfs, err := both(ctx, c.ports, c.tables)
+	p, vrfs, err := both(ctx, b.c.ports, vrfs{c: b.c}.tables)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +235,7 @@ func (c *Client) memberships(
 			})
 		}
 	}
-	c.exchange(ctx, requests...)
+	b.c.exchange(ctx, requests...)
 	var found []kvscheduler.Actual[wire.InterfaceVRF, Index]
 	for i, r := range requests {
 		if r.refused(api.INVALID_SW_IF_INDEX) {

@@ -120,10 +120,10 @@ func connect(t *testing.T, socket string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	client := vpp.New(socket, vpp.Options{
+	client := vpp.New(socket, vpp.Options{Events: vpp.Events{
 		Connected:    func(string) { cancel() },
 		NotConnected: func(err error) { t.Log("the agent's client: ", err) },
-	})
+	}})
 	if err := client.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatal("the agent's client: ", err)
 	}

@@ -61,17 +61,6 @@ func (ps *Pods) ChangePod(_ context.Context, ev *pod.ChangePod, t *eventloop.Txn
 	return nil
 }
 
-// valuesOfSandbox lists the values of all attachments of a sandbox: their memifs share objects.
-func (ps *Pods) valuesOfSandbox(netns pod.Netns) desired.Values {
-	var v desired.Values
-	for _, c := range ps.connections.inOrder() {
-		if !c.displaced && c.Netns == netns {
-			v = append(v, ps.valuesOf(c.Attachment)...)
-		}
-	}
-	return v
-}
-
 // withoutEnded returns a connection without the interfaces that changes remove or replace.
 func (c *connection) withoutEnded(changes pod.Changes) *connection {
 	stays := newConnection(c.Attachment)

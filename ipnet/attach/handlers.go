@@ -10,7 +10,6 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/wire"
 )
 
 // ConnectPod gives a pod its addresses, its main interface and the interfaces that its annotations request; all or
@@ -100,22 +99,6 @@ func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 	replaceOthers()
 }
 
-// replace returns a function that adds the difference between the values of then and now of connections to the
-// transaction.
-func (ps *Pods) replace(all []*connection, t *eventloop.Txn) func() {
-	values := func() desired.Values {
-		var v desired.Values
-		for _, c := range all {
-			if !c.displaced {
-				v = append(v, ps.valuesOf(c.Attachment)...)
-			}
-		}
-		return v
-	}
-	before := values()
-	return func() { desired.Replace(t, before, values()) }
-}
-
 // AddressPod gives the main interface of an attachment that awaits addresses its addresses; all or nothing. On its L2
 // network another plugin decides everything: prefixes, gateways and routes are the ones of that plugin.
 func (ps *Pods) AddressPod(_ context.Context, ev *pod.AddressPod, t *eventloop.Txn) error {
@@ -191,22 +174,6 @@ func (ps *Pods) DisconnectPod(_ context.Context, ev *pod.DeletePod, t *eventloop
 	ps.rules.forget(c.Attachment, t)
 	replaceCommon()
 	return nil
-}
-
-// shared lists the values of c that other attachments also need, with the content for these: the namespace, and the
-// objects that their memifs share with its memifs.
-func (ps *Pods) shared(c *connection) desired.Values {
-	var v desired.Values
-	for _, other := range ps.connections.inOrder() {
-		if other.Key == c.Key || other.displaced || other.Netns.Path != c.Netns.Path {
-			continue
-		}
-		v.Add(wire.NamespaceKey(c.Netns.Path), wire.Namespace(other.Netns))
-		for _, p := range ps.connectivity.containers(other.Attachment, ps.connections.siblings) {
-			v = append(v, p.values...)
-		}
-	}
-	return v
 }
 
 // ChangePolicies applies the current rules of all pods.

@@ -9,14 +9,14 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// attachmentsBucket is the bucket of podmanager, which stores the attachments. Pods writes an attachment there only
+// attachmentsBucket is the bucket of podmanager, which stores the attachments. Weft writes an attachment there only
 // when it hands over an address.
 const attachmentsBucket = "attachments"
 
 // handOver removes from older sandboxes of the pod the addresses and memifs that the new sandbox has. The older
 // attachments stay until their DEL. The loss is durable, or a restart would undo it.
-func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
-	for _, c := range ps.connections {
+func (os *objects) handOver(ev *pod.AddPod, t *eventloop.Txn) {
+	for _, c := range os.connections {
 		if !c.isOlderSandbox(ev.ID, ev.Key) {
 			continue
 		}
@@ -24,16 +24,16 @@ func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 		if !hasLost {
 			continue
 		}
-		ps.connections.put(remaining, t)
+		os.connections.put(remaining, t)
 		t.Save(attachmentsBucket, c.Key.String(), remaining.Attachment)
 		ev.HandedOver = append(ev.HandedOver, remaining.Attachment)
 		if c.displaced {
 			continue
 		}
-		for _, key := range ps.valuesOf(c.Attachment).Keys() {
+		for _, key := range os.valuesOf(c.Attachment).Keys() {
 			t.Delete(key)
 		}
-		ps.valuesOf(remaining.Attachment).Put(t)
+		os.valuesOf(remaining.Attachment).Put(t)
 	}
 }
 
@@ -103,14 +103,14 @@ func dropAddress(i *pod.Interface, a netip.Addr) bool {
 
 // displace deletes the values of attachments with the namespace path that this pod's namespace has now. Their own
 // namespace is gone; they keep their addresses until their DEL.
-func (ps *Pods) displace(ev *pod.AddPod, t *eventloop.Txn) {
-	for _, c := range ps.connections {
+func (os *objects) displace(ev *pod.AddPod, t *eventloop.Txn) {
+	for _, c := range os.connections {
 		if c.displaced || c.Key == ev.Key || c.Netns.Path != ev.Netns.Path || c.Netns == ev.Netns {
 			continue
 		}
 		c.displaced = true
 		t.OnRollback(func() error { c.displaced = false; return nil })
-		for _, key := range ps.valuesOf(c.Attachment).Keys() {
+		for _, key := range os.valuesOf(c.Attachment).Keys() {
 			t.Delete(key)
 		}
 	}

@@ -483,19 +483,25 @@ func (c *connectivity) secretOf(allocation string) secret.Text {
 // linkOf returns the link of an interface, without the properties that its record does not have.
 func linkOf(a *pod.Attachment, i pod.Interface) desired.Link {
 	l := desired.Link{
-		Kind:        i.Type,
-		Object:      i.Object,
-		Namespace:   a.Netns.Path,
-		Name:        i.Name,
-		Alias:       desired.AliasOf(a.Key, i.Name),
-		MAC:         desired.MACOf(i.Object, desired.DataplaneEnd),
-		PeerMAC:     desired.MACOf(i.Object, desired.LinuxEnd),
-		MTU:         i.MTU,
-		Addresses:   i.Addresses,
-		AntiSpoofed: i.AntiSpoof || i.Network == "" && i.Name == a.Key.IfName,
-		RxQueues:    i.RxQueues,
-		TxQueues:    i.TxQueues,
-		Memif:       i.Memif,
+		Kind:   i.Type,
+		Object: i.Object,
+		LinuxPlace: desired.LinuxPlace{
+			Namespace: a.Netns.Path,
+			Name:      i.Name,
+			Alias:     desired.AliasOf(a.Key, i.Name),
+		},
+		Ethernet: desired.Ethernet{
+			MAC:      desired.MACOf(i.Object, desired.DataplaneEnd),
+			PeerMAC:  desired.MACOf(i.Object, desired.LinuxEnd),
+			MTU:      i.MTU,
+			RxQueues: i.RxQueues,
+			TxQueues: i.TxQueues,
+		},
+		Addresses: i.Addresses,
+		Restrictions: desired.Restrictions{
+			AntiSpoofed: i.AntiSpoof || i.Network == "" && i.Name == a.Key.IfName,
+		},
+		Memif: i.Memif,
 	}
 	if !i.MAC.IsZero() { // as requested
 		l.PeerMAC = i.MAC

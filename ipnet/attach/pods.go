@@ -22,16 +22,13 @@ import (
 // that change it belong to the event loop. Objects, Owners, Lists, MovingOf and WithholdsOthers may be called from any
 // goroutine.
 type Pods struct {
-	config       Config
-	networks     *networks.Networks
-	host         *mesh.Host
-	mesh         *mesh.Mesh
-	externals    *mesh.Externals
-	connections  connections
-	rules        *podRules
-	connectivity *connectivity
-	common       *commonObjects
-	withheld     withheld
+	objects
+	config    Config
+	networks  *networks.Networks
+	host      *mesh.Host
+	mesh      *mesh.Mesh
+	externals *mesh.Externals
+	rules     *podRules
 }
 
 // Node is the node without its pods.
@@ -49,12 +46,12 @@ func New(c Config, n Node) (*Pods, error) {
 		return nil, err
 	}
 	ps := &Pods{
-		config:      c,
-		networks:    n.Networks,
-		host:        n.Host,
-		mesh:        n.Mesh,
-		externals:   n.Externals,
-		connections: make(connections),
+		objects:   objects{connections: make(connections)},
+		config:    c,
+		networks:  n.Networks,
+		host:      n.Host,
+		mesh:      n.Mesh,
+		externals: n.Externals,
 	}
 	ps.rules = newPodRules(c.Policies, n.Networks, ps.connections)
 	ps.connectivity = &connectivity{
@@ -68,34 +65,6 @@ func New(c Config, n Node) (*Pods, error) {
 	ps.common = &commonObjects{connections: ps.connections, connectivity: ps.connectivity}
 	ps.SetWithheld(nil)
 	return ps, nil
-}
-
-// Values lists the values of all attachments.
-func (ps *Pods) Values() desired.Values {
-	var v desired.Values
-	for _, c := range ps.connections.inOrder() {
-		if !c.displaced {
-			v = append(v, ps.valuesOf(c.Attachment)...)
-		}
-	}
-	return append(v, ps.common.values()...)
-}
-
-// valuesOf lists the values of an attachment that are desired.
-func (ps *Pods) valuesOf(a *pod.Attachment) desired.Values {
-	return ps.withheld.permitted(a.Key, ps.connectivity.valuesOf(a, ps.connections.siblings))
-}
-
-// Objects lists the keys of the values that connect an attachment, withheld or not. Only the content of these values
-// depends on sibling attachments, which belong to the event loop.
-func (ps *Pods) Objects(a *pod.Attachment) []string {
-	return ps.connectivity.valuesOf(a, noSiblings).Keys()
-}
-
-// Owners returns the interfaces of attachments that objects belong to, by key: the values that connect them, withheld
-// or not, ACLs and direct memifs. It may be called from any goroutine.
-func (ps *Pods) Owners(all []pod.Attachment) map[string]pod.Owners {
-	return ps.connectivity.owners(all)
 }
 
 // SetWithheld sets the attachments with objects that the dataplane must not get. It is called before the loop runs;

@@ -134,12 +134,14 @@ func (r *reconstruction) add(f Found, a *pod.Attachment, others []*pod.Attachmen
 		a.Pod = f.Pod
 	}
 	s := spec{
-		name:    f.Name,
-		kind:    f.Type,
-		object:  f.Object,
-		mac:     f.MAC,
-		mtu:     f.MTU,
-		queues:  queues{rx: recordedQueues(f.RxQueues), tx: recordedQueues(f.TxQueues)},
+		name: f.Name,
+		linkChoice: linkChoice{
+			kind:   f.Type,
+			object: f.Object,
+			mac:    f.MAC,
+			mtu:    f.MTU,
+			queues: queues{rx: recordedQueues(f.RxQueues), tx: recordedQueues(f.TxQueues)},
+		},
 		network: networkNamed(pod.DefaultNetwork, r.networks),
 		memif:   memifChoice{assigned: f.Memif},
 		limits:  limitsOf(f.Policers),

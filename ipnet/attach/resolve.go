@@ -36,10 +36,10 @@ func (r *resolver) specs() ([]spec, error) {
 	}
 	if r.request.Mode == pod.ModeIPAM {
 		return []spec{{
-			name:      r.request.Key.IfName,
-			kind:      pod.TypeIPAM,
-			network:   networkNamed(pod.DefaultNetwork, r.networks),
-			addresses: addressChoice{wanted: addressesOf(addresses)},
+			name:       r.request.Key.IfName,
+			linkChoice: linkChoice{kind: pod.TypeIPAM},
+			network:    networkNamed(pod.DefaultNetwork, r.networks),
+			addresses:  addressChoice{wanted: addressesOf(addresses)},
 		}}, nil
 	}
 	var specs []spec
@@ -171,9 +171,11 @@ func (r *resolver) exists(q pod.InterfaceRequest) (bool, error) {
 // spec resolves the request for one interface. The network comes first, because everything else must suit it.
 func (r *resolver) spec(q pod.InterfaceRequest) (spec, error) {
 	s := spec{
-		name:   q.Name,
-		kind:   cmp.Or(q.Type, r.linkTypes.Pod),
-		object: desired.ObjectName(r.request.Key, q.Name),
+		name: q.Name,
+		linkChoice: linkChoice{
+			kind:   cmp.Or(q.Type, r.linkTypes.Pod),
+			object: desired.ObjectName(r.request.Key, q.Name),
+		},
 		memif:  memifChoice{options: q.Options.Memif, claimed: q.Allocation},
 		source: source{definition: q.Definition, options: q.OptionsSource()},
 	}

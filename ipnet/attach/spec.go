@@ -12,12 +12,8 @@ import (
 
 // spec is the resolved request for one interface of a pod, before its addresses are allocated.
 type spec struct {
-	name      string      // in the pod
-	kind      string      // pod.TypeTap, TypeVeth, TypeMemif or TypeIPAM
-	object    string      // name in the dataplane
-	mac       netaddr.MAC // of the pod's end
-	mtu       int
-	queues    queues
+	name string // in the pod
+	linkChoice
 	network   network
 	addresses addressChoice
 	routes    routeChoice
@@ -28,6 +24,15 @@ type spec struct {
 	memif     memifChoice
 	dns       pod.DNS // of the network, if the options request it
 	source    source
+}
+
+// linkChoice is the link to the pod.
+type linkChoice struct {
+	kind   string      // pod.TypeTap, TypeVeth, TypeMemif or TypeIPAM
+	object string      // name in the dataplane
+	mac    netaddr.MAC // of the pod's end
+	mtu    int
+	queues queues
 }
 
 // queues are the numbers of queues of the pod's end: of a memif as requested, of a tap or veth as recorded.

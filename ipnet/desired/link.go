@@ -12,29 +12,40 @@ import (
 
 // Link connects the dataplane with the network namespace of a pod or of the node.
 type Link struct {
-	Kind      string // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
-	Object    string // name in the dataplane
+	Kind   string // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
+	Object string // name in the dataplane
+	LinuxPlace
+	Ethernet
+	Addresses []netip.Prefix // of the Linux end
+	Forwards  bool           // its namespace forwards packets of the families of Addresses
+	Restrictions
+	Memif  *pod.Memif // of type memif
+	Secret secret.Text
+}
+
+// LinuxPlace is where the Linux end of a link is.
+type LinuxPlace struct {
 	Namespace string // path; "" = the node's
 	Name      string // in the namespace
 	Alias     string
-	MAC       netaddr.MAC // of the dataplane's end
-	PeerMAC   netaddr.MAC // of the Linux end
-	MTU       int
+}
 
-	MaxSegment int // of a veth, bytes; 0 = the kernel's
-
-	Addresses   []netip.Prefix // of the Linux end
-	AntiSpoofed bool           // the dataplane forwards no packet before it has the permitted sources
-	GSO         bool           // the dataplane segments long packets in tunnels before it sends them by the link
-	Forwards    bool           // its namespace forwards packets of the families of Addresses
-
-	Rules   policy.Lists // of policies; none: the link permits all packets
-	Guarded bool         // packets that only routers and DHCP servers send are dropped
+// Ethernet are the properties of both ends of a link.
+type Ethernet struct {
+	MAC        netaddr.MAC // of the dataplane's end
+	PeerMAC    netaddr.MAC // of the Linux end
+	MTU        int
+	MaxSegment int  // of a veth, bytes; 0 = the kernel's
+	GSO        bool // the dataplane segments long packets in tunnels before it sends them by the link
 
 	RxQueues, TxQueues int // of the Linux end; of a tap they are the same; 0 is one
+}
 
-	Memif  *pod.Memif // of type memif
-	Secret secret.Text
+// Restrictions say which packets of a link the dataplane drops.
+type Restrictions struct {
+	AntiSpoofed bool         // it forwards no packet before it has the permitted sources
+	Rules       policy.Lists // of policies; none: the link permits all packets
+	Guarded     bool         // packets that only routers and DHCP servers send
 }
 
 // LinuxKey is the key of the object that makes the Linux end.

@@ -295,38 +295,3 @@ func (a *Allocator) restoreCoolingLocked(l Lease) error {
 	b.cool(e, l)
 	return nil
 }
-
-// stray records a used address whose block is not known yet, as a closed block of one address.
-func (s *poolState) stray(l Lease) error {
-	if l.Holder == "" {
-		return fmt.Errorf("restore lease of %s: it has no holder", l.Address)
-	}
-	if held, ok := heldIn(s.blocks, l.Holder); ok {
-		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
-	}
-	b := newBlockState(s.Pool, netaddr.Single(l.Address), s.shared)
-	b.closed = true
-	b.grant(l)
-	b.commit(l.Holder)
-	s.blocks = append(s.blocks, b)
-	return nil
-}
-
-// restorable returns an error if no holder can have had the address. A closed block is closed to new holders only.
-func (b *blockState) restorable(address netip.Addr) error {
-	err := b.grantable(address, nil)
-	if elsewhere := (ErrOutside{}); errors.As(err, &elsewhere) && elsewhere.Elsewhere {
-		return nil
-	}
-	if b.isReservedSince(address, err) {
-		return nil
-	}
-	return err
-}
-
-// isReservedSince reports whether the error of an address says only that its pool reserves it, maybe since a pod got
-// it.
-func (b *blockState) isReservedSince(address netip.Addr, err error) bool {
-	outside := ErrOutside{}
-	return errors.As(err, &outside) && !outside.Elsewhere && b.Reserved.Contain(address) && address != b.Node()
-}

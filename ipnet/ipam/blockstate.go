@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -249,4 +250,23 @@ func (b *blockState) unbind(holder string) {
 	if b.handles[holder] = left; len(left) == 0 {
 		delete(b.handles, holder)
 	}
+}
+
+// restorable returns an error if no holder can have had the address. A closed block is closed to new holders only.
+func (b *blockState) restorable(address netip.Addr) error {
+	err := b.grantable(address, nil)
+	if elsewhere := (ErrOutside{}); errors.As(err, &elsewhere) && elsewhere.Elsewhere {
+		return nil
+	}
+	if b.isReservedSince(address, err) {
+		return nil
+	}
+	return err
+}
+
+// isReservedSince reports whether the error of an address says only that its pool reserves it, maybe since a pod got
+// it.
+func (b *blockState) isReservedSince(address netip.Addr, err error) bool {
+	outside := ErrOutside{}
+	return errors.As(err, &outside) && !outside.Elsewhere && b.Reserved.Contain(address) && address != b.Node()
 }

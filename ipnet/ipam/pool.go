@@ -163,3 +163,19 @@ func admissible(p netaddr.Pool, lists ...[]*poolState) error {
 	}
 	return validPools(all)
 }
+
+// stray records a used address whose block is not known yet, as a closed block of one address.
+func (s *poolState) stray(l Lease) error {
+	if l.Holder == "" {
+		return fmt.Errorf("restore lease of %s: it has no holder", l.Address)
+	}
+	if held, ok := heldIn(s.blocks, l.Holder); ok {
+		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
+	}
+	b := newBlockState(s.Pool, netaddr.Single(l.Address), s.shared)
+	b.closed = true
+	b.grant(l)
+	b.commit(l.Holder)
+	s.blocks = append(s.blocks, b)
+	return nil
+}

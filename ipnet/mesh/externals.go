@@ -330,7 +330,7 @@ func (es *Externals) rangesOfPods() []netip.Prefix {
 		ranges = append(ranges, p.Prefix)
 	}
 	for _, node := range es.mesh.nodes.peers {
-		ranges = append(ranges, es.mesh.defaultOverlay().blocksOf(node)...)
+		ranges = append(ranges, es.mesh.overlays.main().blocksOf(node)...)
 	}
 	return ranges
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -83,10 +82,15 @@ func (h *Host) HostLink() desired.Link {
 		}
 	}
 	return desired.Link{
-		Kind: h.LinkTypes().Host, Object: desired.HostObject, Name: h.Config.HostLink, Alias: desired.HostAlias,
-		MAC:     desired.MACOf(desired.HostObject, desired.DataplaneEnd),
-		PeerMAC: desired.MACOf(desired.HostObject, desired.LinuxEnd),
-		MTU:     h.networks.Config.MTU, MaxSegment: h.Config.MaxSegment, Addresses: addresses,
+		Kind: h.LinkTypes().Host, Object: desired.HostObject,
+		LinuxPlace: desired.LinuxPlace{Name: h.Config.HostLink, Alias: desired.HostAlias},
+		Ethernet: desired.Ethernet{
+			MAC:        desired.MACOf(desired.HostObject, desired.DataplaneEnd),
+			PeerMAC:    desired.MACOf(desired.HostObject, desired.LinuxEnd),
+			MTU:        h.networks.Config.MTU,
+			MaxSegment: h.Config.MaxSegment,
+		},
+		Addresses: addresses,
 	}
 }
 
@@ -129,11 +133,15 @@ func (h *Host) uplinkVRFs(v *desired.Values, families []netaddr.Family) {
 // node's addresses, and must stay when the dataplane ends.
 func (h *Host) cardLink() desired.Link {
 	return desired.Link{
-		Kind: pod.TypeVeth, Object: desired.PuntingObject, Name: desired.UplinkLink, Alias: puntingAlias,
-		MAC:     desired.MACOf(desired.PuntingObject, desired.DataplaneEnd),
-		PeerMAC: desired.MACOf(desired.PuntingObject, desired.LinuxEnd),
-		MTU:     h.Config.Card.MTU,
-		GSO:     true, MaxSegment: h.Config.MaxSegment,
+		Kind: pod.TypeVeth, Object: desired.PuntingObject,
+		LinuxPlace: desired.LinuxPlace{Name: desired.UplinkLink, Alias: puntingAlias},
+		Ethernet: desired.Ethernet{
+			MAC:        desired.MACOf(desired.PuntingObject, desired.DataplaneEnd),
+			PeerMAC:    desired.MACOf(desired.PuntingObject, desired.LinuxEnd),
+			MTU:        h.Config.Card.MTU,
+			GSO:        true,
+			MaxSegment: h.Config.MaxSegment,
+		},
 	}
 }
 
@@ -230,132 +238,4 @@ func cardRoutes(card wire.Card) []wire.CardRoute {
 func (h *Host) cardRoute(v *desired.Values, block netip.Prefix, node netip.Addr) {
 	h.cardLink().LinuxRoute(v, block, cardGateway[netaddr.FamilyOf(block.Addr())], netip.Addr{})
 	desired.TunnelVRF.Route(v, block, wire.Path{Interface: desired.UplinkObject, NextHop: node})
-}
-
-// masquerade translates the sources of packets that leave the cluster. Pods of other nodes see the addresses of pods.
-// Without tunnels the nodes see them too, because they have routes back. With tunnels no route of a node leads into a
-// tunnel, so packets to nodes are translated and replies return the same way.
-func (m *Mesh) masquerade() desired.Values {
-	is := wire.Masquerade{
-		Link:    m.config.HostLink,
-		Egress:  m.config.IPMasq,
-		Exclude: slices.Clone(m.config.IPMasqExclude),
-	}
-	for _, p := range m.networks.Pools().All {
-		is.Pods = append(is.Pods, p.Prefix)
-	}
-	for _, name := range m.others() {
-		is.Pods = append(is.Pods, m.defaultOverlay().blocksOf(m.nodes.peers[name])...)
-		if !m.networks.Config.HasTunnels() {
-			for _, a := range m.nodes.peers[name].Addresses {
-				is.Exclude = append(is.Exclude, netaddr.Single(a))
-			}
-		}
-	}
-	is.Pods = outermost(is.Pods)
-	is.Clients = m.serviceClients()
-	is.Guard = m.tunnelGuard()
-	var v desired.Values
-	v.Add(wire.MasqueradeKey(), is)
-	return v
-}
-
-// serviceClients gives the pods of this node client addresses at the pods of this node and, by tunnels, of nodes that
-// route the replies to this node. Without tunnels the connections to pods of other nodes leave by the uplink with the
-// address of the pod.
-func (m *Mesh) serviceClients() wire.ServiceClients {
-	self := clientRangesOf(m.nodes.self)
-	var is wire.ServiceClients
-	for _, part := range m.nodes.self.Parts {
-		if part.Network != pod.DefaultNetwork {
-			continue
-		}
-		for _, block := range part.Blocks {
-			if addresses, has := self.Of(block); has {
-				is.Pods = append(is.Pods, block)
-				is.Addresses = append(is.Addresses, addresses)
-			}
-		}
-	}
-	if len(is.Pods) == 0 {
-		return is
-	}
-	is.Ranges = self.Prefixes()
-	is.Endpoints = slices.Clone(is.Pods)
-	if m.networks.Config.HasTunnels() {
-		for _, name := range m.others() {
-			peer := m.nodes.peers[name]
-			common := m.clientRangesWith(m.nodes.peers[name])
-			is.Endpoints = append(is.Endpoints,
-				slices.DeleteFunc(m.defaultOverlay().blocksOf(peer), func(block netip.Prefix) bool {
-					_, has := common.Of(block)
-					return !has
-				})...)
-		}
-	}
-	is.Pods = outermost(is.Pods)
-	is.Addresses = outermost(is.Addresses)
-	is.Endpoints = outermost(is.Endpoints)
-	return is
-}
-
-// clientRangesOf returns the ranges of client addresses of a node.
-func clientRangesOf(node pod.Node) policy.ClientRanges {
-	r, err := policy.NewClientRanges(node.ClientRanges)
-	if err != nil {
-		return policy.ClientRanges{} // of another node; the ranges of this node are valid
-	}
-	return r
-}
-
-// clientRangesWith returns the ranges of client addresses that this node and another one have in common: each uses them
-// only for connections to the other that routes the replies.
-func (m *Mesh) clientRangesWith(node pod.Node) policy.ClientRanges {
-	return clientRangesOf(m.nodes.self).Common(clientRangesOf(node))
-}
-
-// tunnelGuard drops packets of pods to the tunnels of all nodes. Pods of this dataplane cannot reach the port even
-// before the other nodes are known.
-func (m *Mesh) tunnelGuard() wire.TunnelGuard {
-	if !m.networks.Config.HasTunnels() {
-		return wire.TunnelGuard{}
-	}
-	guard := wire.TunnelGuard{Port: m.config.VXLANPort}
-	if !m.config.ownsCard() {
-		guard.Link = m.config.TunnelLink
-	}
-	if !m.isPart() {
-		return guard
-	}
-	addresses := slices.Clone(m.nodes.self.Addresses)
-	for _, node := range m.nodes.peers {
-		addresses = append(addresses, node.Addresses...)
-	}
-	for _, a := range addresses {
-		if networks.IsHost(a) {
-			guard.Nodes = append(guard.Nodes, netaddr.Single(a))
-		}
-	}
-	slices.SortFunc(guard.Nodes, netip.Prefix.Compare)
-	guard.Nodes = slices.Compact(guard.Nodes)
-	return guard
-}
-
-// others lists the names of the nodes that this node reaches.
-func (m *Mesh) others() []string {
-	if !m.isPart() {
-		return nil
-	}
-	return m.nodes.names(m.nodes)
-}
-
-// outermost lists, in order, the prefixes that no other prefix contains.
-func outermost(prefixes []netip.Prefix) (outer []netip.Prefix) {
-	slices.SortFunc(prefixes, netip.Prefix.Compare)
-	for _, p := range prefixes { // a prefix precedes those that it contains
-		if end := len(outer) - 1; end < 0 || !outer[end].Overlaps(p) {
-			outer = append(outer, p)
-		}
-	}
-	return outer
 }

@@ -36,12 +36,14 @@ type Mesh struct {
 	networks *networks.Networks
 	host     *Host
 	nodes    *nodes
-	pathMTU  int // of packets of pods, bytes; 0: no limit
+	overlays *overlays
 }
 
 // New returns a mesh without other nodes.
 func New(host *Host, networks *networks.Networks) *Mesh {
-	return &Mesh{config: host.Config, networks: networks, host: host, nodes: &nodes{}}
+	return &Mesh{
+		config: host.Config, networks: networks, host: host, nodes: &nodes{}, overlays: &overlays{networks: networks},
+	}
 }
 
 // nodes are the nodes of the cluster. A value never changes: a new one replaces it.
@@ -53,18 +55,18 @@ type nodes struct {
 // SetPathMTU limits the packets of pods that are routed into tunnels: the sender of a longer one gets an ICMP error
 // from its gateway, or the dataplane fragments it.
 func (m *Mesh) SetPathMTU(ev *pod.SetPathMTU, t *eventloop.Txn) {
-	before := m.pathMTU
-	was := m.enterValues(m.overlays())
-	m.pathMTU = ev.MTU
-	t.OnRollback(func() error { m.pathMTU = before; return nil })
+	before := m.overlays.pathMTU
+	was := m.enterValues(m.overlays.custom())
+	m.overlays.pathMTU = ev.MTU
+	t.OnRollback(func() error { m.overlays.pathMTU = before; return nil })
 	if m.nodes.self.Name != "" {
 		m.saveSelf(t, m.nodes.self)
 	}
-	desired.Replace(t, was, m.enterValues(m.overlays()))
+	desired.Replace(t, was, m.enterValues(m.overlays.custom()))
 }
 
 // PathMTU is the limit of SetPathMTU; 0: none.
-func (m *Mesh) PathMTU() int { return m.pathMTU }
+func (m *Mesh) PathMTU() int { return m.overlays.pathMTU }
 
 // Holders knows which pods of this node have an address.
 type Holders interface {
@@ -126,7 +128,7 @@ func (m *Mesh) saveNodes(t *eventloop.Txn, before, after *nodes) {
 }
 
 func (m *Mesh) saveSelf(t *eventloop.Txn, self pod.Node) {
-	t.Save(nodesBucket, self.Name, SavedNode{Node: self, Self: true, PathMTU: m.pathMTU})
+	t.Save(nodesBucket, self.Name, SavedNode{Node: self, Self: true, PathMTU: m.overlays.pathMTU})
 }
 
 // names lists the names of the peers of both, in order.
@@ -149,7 +151,7 @@ func (m *Mesh) Values() desired.Values { return m.valuesOf(m.nodes.names(m.nodes
 
 // valuesOf lists the values of the mesh that do not depend on one peer, and the values of the named peers.
 func (m *Mesh) valuesOf(peers []string) desired.Values {
-	overlays := m.overlays()
+	overlays := m.overlays.custom()
 	v := append(m.masquerade(), m.tunnelNAT()...)
 	v = append(v, m.clientRoutes()...)
 	v = append(v, m.enterValues(overlays)...)
@@ -165,7 +167,7 @@ func (m *Mesh) enterValues(overlays []overlay) desired.Values {
 		return nil
 	}
 	self := m.nodes.self
-	v := append(m.host.tunnelEnd(m.networks.Config.EndOf(self)), m.defaultOverlay().enter(self)...)
+	v := append(m.host.tunnelEnd(m.networks.Config.EndOf(self)), m.overlays.main().enter(self)...)
 	for _, o := range overlays {
 		v = append(v, o.enter(self)...)
 	}
@@ -181,10 +183,10 @@ func (m *Mesh) reachValues(node pod.Node, overlays []overlay) desired.Values {
 		return m.kernelRoutes(node)
 	}
 	tunnel := m.tunnelTo(node)
-	main := m.defaultOverlay()
+	main := m.overlays.main()
 	v := append(m.host.routeToPeer(m.networks.Config.EndOf(node)), main.reach(tunnel, node)...)
 	v = append(v, m.hostRoutes(node)...)
-	common := m.clientRangesWith(node)
+	common := m.nodes.clientRangesWith(node)
 	for _, block := range main.blocksOf(node) {
 		if addresses, has := common.Of(block); has { // replies to clients of Services
 			main.route(&v, addresses, node)
@@ -232,7 +234,7 @@ func (m *Mesh) RoutedElsewhere(network string, p netip.Prefix) (other netip.Pref
 func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
-	for _, block := range m.defaultOverlay().blocksOf(node) {
+	for _, block := range m.overlays.main().blocksOf(node) {
 		family := netaddr.FamilyOf(block.Addr())
 		if own := m.networks.NodeAddress(family); own.IsValid() && m.networks.Pools().Of(block.Addr()) == "" {
 			host.LinuxRoute(&v, block, desired.GatewayOf(family), own)
@@ -246,7 +248,7 @@ func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
-	for _, block := range m.defaultOverlay().blocksOf(node) {
+	for _, block := range m.overlays.main().blocksOf(node) {
 		family := netaddr.FamilyOf(block.Addr())
 		own := m.networks.NodeAddress(family)
 		gateway := addressOf(node, family)
@@ -296,7 +298,7 @@ func (m *Mesh) Restore(saved []SavedNode) {
 	for _, s := range saved {
 		if s.Self {
 			m.nodes.self = s.Node
-			m.pathMTU = s.PathMTU
+			m.overlays.pathMTU = s.PathMTU
 		} else {
 			m.nodes.peers[s.Node.Name] = s.Node
 		}

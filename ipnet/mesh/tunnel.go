@@ -25,38 +25,44 @@ type overlay struct {
 	own     []netip.Prefix // prefixes that this node has routes for
 }
 
-// overlays lists the custom networks that span several nodes.
-func (m *Mesh) overlays() []overlay {
-	var overlays []overlay
-	for _, s := range m.networks.Saved() {
-		c := m.networks.Custom(s.Network.Name)
-		if o, ok := m.overlayOf(c); ok {
-			overlays = append(overlays, o)
-			overlays = append(overlays, o.vlans(c)...)
-		}
-	}
-	return overlays
+// overlays are the networks that span several nodes.
+type overlays struct {
+	networks *networks.Networks
+	pathMTU  int // of packets of pods, bytes; 0: no limit
 }
 
-// defaultOverlay is the overlay of the network default.
-func (m *Mesh) defaultOverlay() overlay {
+// custom lists the custom networks that span several nodes.
+func (os *overlays) custom() []overlay {
+	var all []overlay
+	for _, s := range os.networks.Saved() {
+		c := os.networks.Custom(s.Network.Name)
+		if o, ok := os.of(c); ok {
+			all = append(all, o)
+			all = append(all, o.vlans(c)...)
+		}
+	}
+	return all
+}
+
+// main is the overlay of the network default.
+func (os *overlays) main() overlay {
 	o := overlay{
 		network: pod.DefaultNetwork,
 		label:   desired.MeshLabelOf(pod.DefaultNetwork),
 		bvi:     desired.BVIOf(pod.DefaultNetwork),
-		domain:  m.networks.Config.MeshDomain, vni: m.networks.Config.VNI, vrf: desired.PodsVRF,
+		domain:  os.networks.Config.MeshDomain, vni: os.networks.Config.VNI, vrf: desired.PodsVRF,
 	}
-	for _, p := range m.networks.Pools().All {
+	for _, p := range os.networks.Pools().All {
 		o.own = append(o.own, p.Prefix)
 	}
-	o.frames = m.networks.Config.MTU
-	o.mtu = m.carried(o.frames, o.own)
+	o.frames = os.networks.Config.MTU
+	o.mtu = os.carried(o.frames, o.own)
 	return o
 }
 
-// overlayOf returns the overlay of a custom network; false if the network is local to the node.
-func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
-	if c == nil || c.Network.VNI == 0 || c.BridgeDomain == 0 || !m.networks.Config.HasTunnels() {
+// of returns the overlay of a custom network; false if the network is local to the node.
+func (os *overlays) of(c *networks.Custom) (overlay, bool) {
+	if c == nil || c.Network.VNI == 0 || c.BridgeDomain == 0 || !os.networks.Config.HasTunnels() {
 		return overlay{}, false
 	}
 	o := overlay{
@@ -64,8 +70,8 @@ func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 		label:   c.Label,
 		domain:  c.BridgeDomain,
 		vni:     c.VNI,
-		mtu:     m.carried(m.networks.MTUOf(c), c.Network.CIDRs),
-		frames:  m.networks.MTUOf(c),
+		mtu:     os.carried(os.networks.MTUOf(c), c.Network.CIDRs),
+		frames:  os.networks.MTUOf(c),
 		vrf:     c.VRF,
 		own:     c.Network.CIDRs,
 	}
@@ -97,11 +103,11 @@ func (o overlay) vlans(c *networks.Custom) []overlay {
 
 // carried returns the MTU of an overlay with these prefixes: the MTU of its network, or the one that the paths to other
 // nodes carry. A link with IPv6 has at least pod.MinMTU.
-func (m *Mesh) carried(mtu int, own []netip.Prefix) int {
-	if m.pathMTU == 0 {
+func (os *overlays) carried(mtu int, own []netip.Prefix) int {
+	if os.pathMTU == 0 {
 		return mtu
 	}
-	return min(mtu, max(m.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), netaddr.IP6))))
+	return min(mtu, max(os.pathMTU, pod.MinMTU(slices.Contains(desired.FamiliesOf(own), netaddr.IP6))))
 }
 
 func (o overlay) isBridged() bool { return o.bvi == "" }
@@ -258,11 +264,15 @@ func kernelEnd(f netaddr.Family) netip.Addr {
 // tunnelLink is the link for tunnel packets. It has the MTU of the uplink.
 func (h *Host) tunnelLink() desired.Link {
 	return desired.Link{
-		Kind: h.HostLink().Kind, Object: desired.TunnelObject, Name: h.Config.TunnelLink, Alias: desired.TunnelAlias,
-		MAC:     desired.MACOf(desired.TunnelObject, desired.DataplaneEnd),
-		PeerMAC: desired.MACOf(desired.TunnelObject, desired.LinuxEnd),
-		MTU:     h.networks.Config.PathMTU(),
-		GSO:     true, MaxSegment: h.Config.MaxSegment,
+		Kind: h.HostLink().Kind, Object: desired.TunnelObject,
+		LinuxPlace: desired.LinuxPlace{Name: h.Config.TunnelLink, Alias: desired.TunnelAlias},
+		Ethernet: desired.Ethernet{
+			MAC:        desired.MACOf(desired.TunnelObject, desired.DataplaneEnd),
+			PeerMAC:    desired.MACOf(desired.TunnelObject, desired.LinuxEnd),
+			MTU:        h.networks.Config.PathMTU(),
+			GSO:        true,
+			MaxSegment: h.Config.MaxSegment,
+		},
 	}
 }
 
@@ -321,29 +331,11 @@ func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 }
 
 // vnis lists the VNIs of the networks that span several nodes.
-func (m *Mesh) vnis() []uint32 {
-	vnis := []uint32{m.defaultOverlay().vni}
-	for _, o := range m.overlays() {
+func (os *overlays) vnis() []uint32 {
+	vnis := []uint32{os.main().vni}
+	for _, o := range os.custom() {
 		vnis = append(vnis, o.vni)
 	}
 	slices.Sort(vnis)
 	return slices.Compact(vnis)
-}
-
-// tunnelNAT translates the addresses of all tunnels. It has no value without tunnels, and where the dataplane owns the
-// card.
-func (m *Mesh) tunnelNAT() desired.Values {
-	if !m.isPart() || !m.networks.Config.HasTunnels() || m.config.ownsCard() {
-		return nil
-	}
-	self := m.networks.Config.EndOf(m.nodes.self)
-	is := wire.TunnelNAT{Link: m.config.TunnelLink, Port: m.config.VXLANPort, Inner: innerEnd(self), Node: self}
-	for _, node := range m.nodes.peers {
-		is.Peers = append(is.Peers, m.networks.Config.EndOf(node))
-	}
-	slices.SortFunc(is.Peers, netip.Addr.Compare)
-	is.VNIs = m.vnis()
-	var v desired.Values
-	v.Add(wire.TunnelNATKey(), is)
-	return v
 }

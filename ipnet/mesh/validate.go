@@ -40,9 +40,9 @@ func (m *Mesh) validate(ev *pod.SetNodes, holders Holders) *nodes {
 		addresses: make(map[netip.Addr]string),
 		claims:    make(map[string]*claims),
 		routed:    make(map[string][]routedPrefix),
-		overlays:  map[string]overlay{pod.DefaultNetwork: m.defaultOverlay()},
+		overlays:  map[string]overlay{pod.DefaultNetwork: m.overlays.main()},
 	}
-	for _, o := range m.overlays() {
+	for _, o := range m.overlays.custom() {
 		v.overlays[o.network] = o
 	}
 	after := &nodes{self: normalised(ev.Self), peers: make(map[string]pod.Node)}

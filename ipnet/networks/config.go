@@ -25,22 +25,30 @@ type Config struct {
 	// nodes share the addresses of custom networks, and this node allocates from blocks
 	Blocks bool
 
-	// Ranges for the numbers of custom networks; default 100 to 2^32-2, 1 to 2^24-1, 100 to 2^24-1.
-	Tables, BridgeDomains, VNIs IDs
+	Ranges
 
 	CoolDown    time.Duration // of released addresses; default 30 s, negative: none
 	MTU         int           // of all interfaces, bytes; default: the uplink's without tunnels, at most pod.MaxMTU
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
-	// How pods of other nodes are reached. Only custom networks whose VNI the cluster chose reach them: other nodes do
-	// not know a VNI that a node chooses for itself.
+	Tunnels
+
+	Now func() time.Time // default time.Now
+	Log *slog.Logger     // default: none
+}
+
+// Ranges are the ranges of the numbers of custom networks; default 100 to 2^32-2, 1 to 2^24-1, 100 to 2^24-1.
+type Ranges struct {
+	Tables, BridgeDomains, VNIs IDs
+}
+
+// Tunnels are how pods of other nodes are reached. Only custom networks with a VNI of the cluster's choice reach them:
+// other nodes do not know a VNI that a node chooses for itself.
+type Tunnels struct {
 	Tunnel     string // TunnelVXLAN4, TunnelVXLAN6, or TunnelNone, the default
 	UplinkMTU  int    // of the path to other nodes, bytes; default 1500
 	VNI        uint32 // of the network default; default [DefaultVNI]
 	MeshDomain uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
-
-	Now func() time.Time // default time.Now
-	Log *slog.Logger     // default: none
 }
 
 func (c Config) withDefaults() Config {
