@@ -14,8 +14,8 @@ import (
 func TestNoRequestEndsTheValidationOfANetwork(t *testing.T) {
 	prefixes := []netip.Prefix{{}}
 	for _, text := range []string{
-		"10.5.0.0/24", "10.5.0.1/24", "fd05::/64", "0.0.0.0/0", "::/0", "10.5.0.9/32", "fd05::9/128", "::ffff:10.5.0.0/120",
-		"fe80::/64", "10.60.0.0/16", "fd60::/48",
+		"10.5.0.0/24", "10.5.0.1/24", "fd05::/64", "0.0.0.0/0", "::/0", "10.5.0.9/32", "fd05::9/128", "fe80::/64",
+		"::ffff:10.5.0.0/120", "10.60.0.0/16", "fd60::/48",
 	} {
 		prefixes = append(prefixes, netip.MustParsePrefix(text))
 	}

@@ -265,8 +265,8 @@ func TestLostMetadataIsRecreated(t *testing.T) {
 	}
 }
 
-// Kubelet may release a claim after it prepared another one of the same name, as for a StatefulSet's pod that was deleted
-// by force: the library removes the files of both.
+// Kubelet may release a claim after it prepared another one of the same name, as for a pod of a StatefulSet that was
+// deleted by force: the library removes the files of both.
 func TestMetadataOutlivesTheLateReleaseOfAPredecessor(t *testing.T) {
 	first := claimOf("c", `"interface":"fast"`, "memif-100")
 	n := newNode(t, first)
