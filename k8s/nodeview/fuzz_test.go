@@ -2,6 +2,9 @@ package nodeview
 
 import (
 	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +15,22 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
+// A fault of the code refuses one object, and not all of a node.
+func TestAPanicRefusesOneObject(t *testing.T) {
+	_, err := guarded(func() (pod.Network, error) {
+		var none []netip.Prefix
+		return pod.Network{CIDRs: none[:1]}, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "internal error") {
+		t.Errorf("the conversion ended with %v", err)
+	}
+	want := errors.New("its own")
+	if n, err := guarded(func() (pod.Network, error) { return pod.Network{Name: "blue"}, want }); n.Name != "blue" ||
+		!errors.Is(err, want) {
+		t.Errorf("the conversion returned %+v, %v", n, err)
+	}
+}
+
 // FuzzObjects reads any CustomNetwork, IPPool, ExternalInterface and Node.
 func FuzzObjects(f *testing.F) {
 	for _, text := range []string{
@@ -21,6 +40,12 @@ func FuzzObjects(f *testing.F) {
 		`{"spec":{"cidr":"::ffff:10.9.0.0/112"},"metadata":{"name":"pods"}}`,
 		`{"spec":{"network":"blue","nodes":[{"node":"n1","interface":"eth1","vlan":7,"ips":["10.0.0.1/24"]}]},"metadata":{"name":"x"}}`,
 		`{"spec":{"podCIDRs":["10.1.0.7/24","x"]},"status":{"addresses":[{"type":"InternalIP","address":"::ffff:10.0.0.1"}]},"metadata":{"annotations":{"contivpp.io/ip-pools":"[\"a\",\"\"]"}}}`,
+		`{"spec":{"type":"L3","cidrs":["fd00:7::/64"],"gateway":"10.7.0.1"},"metadata":{"name":"blue"}}`,
+		`{"spec":{"type":"L2","cidrs":["fd00:7::/64"],"routes":[{"to":"10.8.0.0/16","via":"10.7.0.9","metric":5}]},"metadata":{"name":"blue"}}`,
+		`{"spec":{"type":"L2","cidrs":["10.7.0.0/24"],"gateway":"none","reserved":["10.7.0.1-10.7.0.9"],"excluded":["10.7.0.128/25"],"allowedAddresses":["10.7.0.100"],"virtualRouters":[51],"vlans":["100-110"]},"metadata":{"name":"blue"}}`,
+		`{"spec":{"type":"L2","permissions":[{"podSelector":{"matchLabels":{"a":"b"}},"allowedAddresses":["10.7.0.96/28"],"virtualRouters":[7]}]},"metadata":{"name":"blue"}}`,
+		`{"spec":{"type":"L3","cidrs":["10.7.0.0/24"],"routedPrefixes":["10.60.0.0/16"],"dns":{"nameservers":["10.7.0.53"],"search":["a.b"]}},"metadata":{"name":"blue"}}`,
+		`{"spec":{"network":"blue","nodes":[{"node":"n1","interface":"eth1","vlans":["100-110"],"nativeVLAN":0,"outerVLAN":7}]},"metadata":{"name":"x"}}`,
 	} {
 		f.Add([]byte(text))
 	}

@@ -25,7 +25,7 @@ type customNetworks struct {
 func (c *customNetworks) addTo(v *View) {
 	taken := make(map[uint32]string)
 	for _, o := range v1.ByAge(c.watched.All()) {
-		n, err := c.convert(o)
+		n, err := guarded(func() (pod.Network, error) { return c.convert(o) })
 		v.Generations[o.Name] = o.Generation
 		if o.DeletionTimestamp != nil {
 			v.Deleting = append(v.Deleting, o.Name)
@@ -196,11 +196,12 @@ func (es *externals) addTo(v *View) {
 			if string(n.Node) != es.node {
 				continue
 			}
-			if e, err := ExternalOf(o, n); err != nil {
+			e, err := guarded(func() (External, error) { return ExternalOf(o, n) })
+			if err != nil {
 				v.Faults = append(v.Faults, Fault{"ExternalInterface", o.Name, err.Error()})
-			} else {
-				v.Externals = append(v.Externals, e)
+				continue
 			}
+			v.Externals = append(v.Externals, e)
 		}
 	}
 }

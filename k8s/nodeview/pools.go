@@ -25,7 +25,7 @@ type ipPools struct {
 // addTo adds the IPPools. A pool that overlaps an older one is not used; all nodes see the same order.
 func (i *ipPools) addTo(v *View) {
 	for _, o := range v1.ByAge(i.watched.All()) {
-		p, err := i.convert(o, v.Node)
+		p, err := guarded(func() (PoolView, error) { return i.convert(o, v.Node) })
 		for _, older := range v.Pools {
 			if err == nil && older.Prefix.Overlaps(p.Prefix) {
 				err = fmt.Errorf("%s overlaps %s of the older pool %s", p.Prefix, older.Prefix, older.Name)

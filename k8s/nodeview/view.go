@@ -93,6 +93,17 @@ type Fault struct {
 // String returns one line.
 func (f Fault) String() string { return fmt.Sprintf("%s %s: %s", f.Kind, f.Name, f.Why) }
 
+// guarded makes a panic of a conversion the fault of its object. Without it one object, which all nodes read, would end
+// the agents of the cluster again and again.
+func guarded[T any](convert func() (T, error)) (v T, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("internal error, please report it with the object: %v", cause)
+		}
+	}()
+	return convert()
+}
+
 // View returns the current view, or that of an earlier run until the API server has shown all objects.
 func (c *Cluster) View() View {
 	if len(c.Missing()) > 0 {
