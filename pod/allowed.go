@@ -43,6 +43,9 @@ func (m Moving) Validate() error {
 		return fmt.Errorf("allowedAddresses: %d addresses, at most %d are possible", len(m.Addresses), maxAllowed)
 	}
 	for _, p := range m.Addresses {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return fmt.Errorf("allowedAddresses: %s is not an IPv4 or IPv6 address or prefix", p)
+		}
 		if p != p.Masked() {
 			return fmt.Errorf("allowedAddresses: %s has host bits set, did you mean %s?", p, p.Masked())
 		}

@@ -136,11 +136,13 @@ func annotatedLimits(annotations map[string]string) (l Limits, problems []Annota
 		if !IsLimit(name) || strings.TrimSpace(text) == "" {
 			continue
 		}
-		n, err := parseKilobits(text)
-		switch {
-		case name != AnnotationIngress && name != AnnotationEgress:
+		if name != AnnotationIngress && name != AnnotationEgress {
 			problems = append(problems,
 				problemOf(name, "unknown limit; known are %s and %s", AnnotationIngress, AnnotationEgress))
+			continue
+		}
+		n, err := parseKilobits(text)
+		switch {
 		case err != nil:
 			problems = append(problems, problemOf(name, "%w", err))
 		case name == AnnotationIngress:
@@ -205,6 +207,9 @@ const maxQuantity = 32
 // parseQuantity parses a quantity of Kubernetes that is not negative, such as 100M, 1.5Gi or 1e6.
 func parseQuantity(text string) (*big.Rat, error) {
 	invalid := fmt.Errorf("expected a quantity such as 100M or 1.5Gi, not %.80q", text)
+	if len(text) > maxQuantity {
+		return nil, invalid
+	}
 	number := text
 	factor := big.NewRat(1, 1)
 	for _, s := range suffixes {
@@ -228,8 +233,11 @@ func parseQuantity(text string) (*big.Rat, error) {
 	}
 	digits := strings.Replace(strings.TrimPrefix(number, "+"), ".", "", 1)
 	isDigits := digits != "" && !strings.ContainsFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
+	if !isDigits {
+		return nil, invalid // SetString would make large numbers of exponents, such as 0x1p-9999999
+	}
 	value, ok := new(big.Rat).SetString(number)
-	if len(text) > maxQuantity || !isDigits || !ok {
+	if !ok {
 		return nil, invalid
 	}
 	return value.Mul(value, factor), nil

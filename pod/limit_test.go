@@ -3,6 +3,8 @@ package pod
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -30,6 +32,29 @@ func TestRatesAreQuantitiesOfKubernetes(t *testing.T) {
 	} {
 		if _, err := parseKilobits(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Annotations are as long as the API server permits, and are read while all pods of the node wait: no text makes large
+// numbers.
+func TestQuantitiesAreRefusedWithoutWork(t *testing.T) {
+	annotations := make(map[string]string)
+	for i := range 100 {
+		annotations[fmt.Sprintf("kubernetes.io/%d-bandwidth", i)] = "0x1p-9999999"
+	}
+	for name, refuse := range map[string]func() error{
+		"an exponent":   func() error { _, err := parseKilobits("0x1p-9999999"); return err },
+		"digits":        func() error { _, err := parseKilobits("1." + strings.Repeat("7", 100_000)); return err },
+		"many suffixes": func() error { _, err := parseKilobits(strings.Repeat("1e9k", 50_000)); return err },
+		"annotations":   func() error { return LimitProblems(annotations)[0].Err },
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := refuse()
+		runtime.ReadMemStats(&after)
+		if allocated := after.TotalAlloc - before.TotalAlloc; err == nil || allocated > 1<<20 {
+			t.Errorf("%s: error %.200v after %d bytes of memory", name, err, allocated)
 		}
 	}
 }

@@ -49,6 +49,24 @@ func TestInvalidNetworksAreRejectedByName(t *testing.T) {
 	}
 }
 
+// JSON has the invalid prefix as an empty text.
+func TestInvalidPrefixesAreRefused(t *testing.T) {
+	mapped := netip.MustParsePrefix("::ffff:10.60.0.0/112")
+	for _, p := range []netip.Prefix{{}, mapped} {
+		for name, n := range map[string]Network{
+			"a routed prefix": {Type: L3, CIDRs: cidrs("fd05::/64", "10.5.0.0/24"), RoutedPrefixes: []netip.Prefix{p}},
+			"a permission": {
+				Type: L2, Permissions: []Permission{{Moving: Moving{Addresses: []netip.Prefix{p}}}},
+			},
+		} {
+			n.Name = "blue"
+			if err := n.Validate(); err == nil || !strings.Contains(err.Error(), "is not an IPv4 or IPv6") {
+				t.Errorf("%s %s: %v", name, p, err)
+			}
+		}
+	}
+}
+
 func TestANetworkAdmitsItsNamespaces(t *testing.T) {
 	open := Network{Name: "a"}
 	closed := Network{Name: "b", Namespaces: []string{"shop"}}

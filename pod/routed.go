@@ -48,6 +48,8 @@ func validateRouted(prefixes []netip.Prefix) error {
 // notRoutable says why no network routes a prefix to a pod; nil if one can.
 func notRoutable(p netip.Prefix) error {
 	switch {
+	case !p.IsValid() || p.Addr().Is4In6():
+		return fmt.Errorf("routedPrefixes: %s is not an IPv4 or IPv6 prefix", p)
 	case p != p.Masked():
 		return fmt.Errorf("routedPrefixes: %s has host bits set, did you mean %s?", p, p.Masked())
 	case !isUnicast(netaddr.RangeOf(p)):

@@ -252,6 +252,8 @@ func TestErrorsOfStructuredVariablesAndFlagsNameTheSource(t *testing.T) {
 	for variable, want := range map[string]string{
 		"WEFT_NETWORKS=[{name: a, typ: L2}]":    "WEFT_NETWORKS: networks: [0].typ: unknown key; did you mean type?",
 		"WEFT_NETWORKS={":                       "WEFT_NETWORKS: networks: invalid YAML: ",
+		"WEFT_NETWORKS=--- [{name: a}]":         "move the content after --- to the next line",
+		"WEFT_NETWORKS=[]\n---\n[{name: a}]":    "WEFT_NETWORKS: networks: 2 documents, want one",
 		"WEFT_MTU=1":                            "WEFT_MTU: mtu: 1 is not within 576 to 9600",
 		"WEFT_NETWORKS=[{name: a, type: L4}]":   `WEFT_NETWORKS: networks[0]: network "a": type "L4"`,
 		"WEFT_COOL_DOWN=soon":                   `WEFT_COOL_DOWN: cool-down: expected a duration such as 30s or 5m, not "soon"`,

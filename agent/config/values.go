@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +39,9 @@ func (s *structured[T]) String() string {
 func (s *structured[T]) Set(text string) error {
 	var zero, v T
 	*s.value = zero
+	if documents, err := Documents([]byte(text)); err != nil || len(documents) > 1 {
+		return cmp.Or(err, fmt.Errorf("%d documents, want one", len(documents)))
+	}
 	for _, d := range yamltext.Documents([]byte(text)) {
 		content, err := d.Decode()
 		if err != nil {

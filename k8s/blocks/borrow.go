@@ -85,14 +85,17 @@ func (ls *loans) borrow(ctx context.Context, p PoolCIDR) error {
 // borrowFrom borrows an address of another node's block, and returns the updated block; nil: there is no offer, or
 // another node was faster.
 func (ls *loans) borrowFrom(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	free := slices.IndexFunc(v1.Addresses(b.Spec.Offered), func(a netip.Addr) bool {
+	offered := v1.Addresses(b.Spec.Offered)
+	free := slices.IndexFunc(offered, func(a netip.Addr) bool {
 		return loanOf(b, a) == nil && requestOf(b, a) == nil
 	})
 	if string(b.Spec.Node) == ls.config.Node || free < 0 {
 		return nil, nil
 	}
 	b = b.DeepCopy()
-	b.Spec.Borrowed = append(b.Spec.Borrowed, v1.Loan{Address: b.Spec.Offered[free], Node: v1.NodeName(ls.config.Node)})
+	b.Spec.Borrowed = append(b.Spec.Borrowed, v1.Loan{
+		Address: v1.IP(offered[free].String()), Node: v1.NodeName(ls.config.Node),
+	})
 	updated, err := ls.config.Store.Update(ctx, b)
 	switch {
 	case isOvertaken(err):

@@ -160,7 +160,10 @@ func poolStatus(p *v1.IPPool, pools []*v1.IPPool, claimed []*v1.IPBlock) v1.IPPo
 	conflict := conflicts("", "no older pool overlaps it")
 	prefix, err := netip.ParsePrefix(string(p.Spec.CIDR))
 	if err == nil {
-		status.Blocks = int64(blocks.PoolCIDR{Prefix: prefix, Bits: blocks.BitsOf(p, prefix)}.Blocks())
+		cut := blocks.PoolCIDR{Name: p.Name, Prefix: prefix, Bits: blocks.BitsOf(p, prefix)}
+		if err = cut.Validate(); err == nil {
+			status.Blocks = int64(cut.Blocks())
+		}
 	}
 	switch other := overlapped(p, prefix, pools); {
 	case err != nil:

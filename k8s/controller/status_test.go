@@ -248,6 +248,16 @@ func TestTheStatusOfAPool(t *testing.T) {
 	}
 }
 
+// API servers refuse it by a rule of the definition, which an older one lacks.
+func TestAPoolThatIsSmallerThanABlockIsInvalid(t *testing.T) {
+	for _, cidr := range []v1.CIDR{"10.1.0.0/28", "fd00:1::/124", "10.1.0.7/16", "x"} {
+		p := &v1.IPPool{ObjectMeta: aged("pods", 1), Spec: v1.IPPoolSpec{CIDR: cidr}}
+		if got := poolStatus(p, []*v1.IPPool{p}, nil); got.Blocks != 0 || got.Conditions[0].Reason != v1.ReasonInvalid {
+			t.Errorf("%s: status %+v", cidr, got)
+		}
+	}
+}
+
 func TestAllNodesOfAnExternalInterfaceAreListed(t *testing.T) {
 	e := &v1.ExternalInterface{Spec: v1.ExternalInterfaceSpec{Nodes: []v1.ExternalNode{{Node: "n1"}, {Node: "n2"}}}}
 	if got := externalStatus(e, nil).Nodes; got != "n1, n2" {

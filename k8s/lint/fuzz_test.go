@@ -29,6 +29,11 @@ func FuzzRead(f *testing.F) {
 		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {devices: {requests: [{name: a, exactly: {deviceClassName: memif.contivpp.io, count: -1}}, 7], config: [{opaque: {driver: memif.contivpp.io, parameters: [1]}}, {requests: a}]}}}\n---\nkind: Pod\nspec: {resourceClaims: [{resourceClaimName: c}, 1], containers: []}",
 		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, spec: {spec: {devices: {requests: [{firstAvailable: [{count: x}]}], config: [{opaque: {driver: memif.contivpp.io}}]}}}}",
 		"{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {namespace: a}, spec: {config: [{opaque: {driver: memif.contivpp.io, parameters: {options: 1, interface: a}}}]}}",
+		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: [a]}",
+		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {devices: {requests: {a: b}}}}",
+		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {devices: []}}",
+		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: c}, spec: {spec: [a]}}",
+		"{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: c}, spec: [a]}",
 		"{kind: Pod, metadata: {annotations: {contivpp.io/service-endpoint-if: t1}}, spec: {hostNetwork: 1, containers: [{name: a}]}}",
 	} {
 		f.Add([]byte(seed))

@@ -15,7 +15,6 @@ import (
 	"github.com/weftnet/weft/internal/jsonerror"
 	"github.com/weftnet/weft/internal/yamltext"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
-	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/endpoints"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
@@ -105,11 +104,6 @@ func customNetwork(o *object) bool {
 	if err != nil {
 		o.say(spec(), err)
 		return true
-	}
-	for i, p := range network.CIDRs {
-		if err := (blocks.PoolCIDR{Network: n.Name, Prefix: p, Bits: blocks.SizesOf(&n).Of(p)}).Validate(); err != nil {
-			o.say(spec("cidrs", i), err)
-		}
 	}
 	o.selector("namespaceSelector", n.Spec.NamespaceSelector)
 	o.report.found.takesVNI(o, network.VNI)

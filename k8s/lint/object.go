@@ -73,7 +73,11 @@ func (o *object) list(path yamltext.Path, visit func(at yamltext.Path, item map[
 		case map[string]any:
 			list = in[fmt.Sprint(step)]
 		case []any:
-			list = in[step.(int)] //nolint:forcetypeassert // the paths lead to lists that were visited
+			at, is := step.(int)
+			if !is || at >= len(in) {
+				return // the schema has another type there
+			}
+			list = in[at]
 		default:
 			return
 		}

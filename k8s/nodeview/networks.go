@@ -84,7 +84,15 @@ func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	if err := siteOf(&n, &o.Spec); err != nil {
 		return n, err
 	}
-	return n, n.Validate()
+	if err := n.Validate(); err != nil {
+		return n, err
+	}
+	for _, p := range n.CIDRs {
+		if err := (blocks.PoolCIDR{Network: n.Name, Prefix: p, Bits: blocks.SizesOf(o).Of(p)}).Validate(); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // siteOf sets the gateway, the ranges, the permissions, the routes and the DNS of a network.

@@ -68,6 +68,21 @@ func TestAntiSpoofIsTheDefaultWithCIDRs(t *testing.T) {
 	}
 }
 
+// API servers refuse them by rules of the definition, which an older one lacks.
+func TestANetworkWithoutBlocksIsRefused(t *testing.T) {
+	for name, spec := range map[string]v1.CustomNetworkSpec{
+		"smaller than the default block": {CIDRs: []v1.CIDR{"10.9.0.0/28"}},
+		"smaller than its block":         {CIDRs: []v1.CIDR{"fd00:9::/120"}, BlockSizeV6: 116},
+		"blocks without addresses":       {CIDRs: []v1.CIDR{"10.9.0.0/16"}, BlockSize: 64},
+	} {
+		spec.Type = v1.L3
+		_, err := nodeview.NetworkOf(&v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: spec})
+		if err == nil || !strings.Contains(err.Error(), "network blue: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestTheDNSOfANetworkIsConvertedAndValidated(t *testing.T) {
 	network := &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}}
 	network.Spec.DNS = &v1.DNS{
