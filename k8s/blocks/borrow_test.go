@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
@@ -34,6 +35,24 @@ func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 		if x := lender.local.Lease(); x == a {
 			t.Fatalf("the lender allocates %s itself", x)
 		}
+	}
+}
+
+// An API server refuses such a text by a rule of the definition, which an older one lacks.
+func TestABorrowerReadsTheOffersThatAreAddresses(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender := l.node("n1")
+	borrower := l.node("n2")
+	l.step(lender)
+	b := l.store.All()[0].DeepCopy()
+	b.Spec.Offered = []v1.IP{"x", "10.1.0.9"}
+	if _, err := l.store.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	l.step(borrower)
+	lent := l.store.All()[0].Spec.Borrowed
+	if len(lent) != 1 || lent[0].Address != "10.1.0.9" {
+		t.Errorf("borrowed %v, want 10.1.0.9", lent)
 	}
 }
 
