@@ -288,16 +288,22 @@ func TestThePodMayLowerTheMTU(t *testing.T) {
 }
 
 // A pod cannot occupy the agent by its number of links and nested namespaces: a visit reads a bounded number of links.
+// No link of the visit is lost then, neither the first nor the next one: a lost link would be replaced.
 func TestSearchForLinksOfAPodIsBounded(t *testing.T) {
 	path := netnstest.New(t)
 	for searched, isTooMany := range map[int]bool{0: false, maxSearched: true} {
 		err := inNamespace(path, netnsID{}, func(h *handle) error {
 			h.search.visited = searched
-			_, err := h.placeOf(PodLink{Name: "eth0", Alias: alias})
-			return err
+			for _, name := range []string{"eth0", "t1"} {
+				_, err := h.placeOf(PodLink{Name: name, Alias: alias})
+				if errors.Is(err, errOverfull) != isTooMany || !isTooMany && err != nil {
+					t.Errorf("%s after %d links: %v", name, searched, err)
+				}
+			}
+			return nil
 		})
-		if errors.Is(err, errOverfull) != isTooMany || !isTooMany && err != nil {
-			t.Errorf("after %d links: %v", searched, err)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -22,16 +22,16 @@ type foundLink struct{ alias, kind string }
 type linkSearch struct {
 	*socket
 	visited int                // links
-	known   map[foundLink]bool // of the first search; nil: not searched yet
+	known   map[foundLink]bool // of the only search; nil: not searched yet
+	err     error              // of the search: a link that was not found may be there
 }
 
-// finds reports whether a link is there. It searches once.
+// finds reports whether a link is there. It searches once, and repeats the error of a search that failed.
 func (s *linkSearch) finds(l foundLink) (bool, error) {
-	var err error
 	if s.known == nil {
-		s.known, err = s.all()
+		s.known, s.err = s.all()
 	}
-	return s.known[l], err
+	return s.known[l], s.err
 }
 
 func (s *linkSearch) all() (map[foundLink]bool, error) {
