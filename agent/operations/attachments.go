@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/agent/drift"
+	"github.com/weftnet/weft/agent/shown"
 	"github.com/weftnet/weft/dataplane/splice"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
@@ -55,30 +56,15 @@ func podOf(p pod.ID) *weftv1.Pod {
 }
 
 func attachmentInfo(a pod.Attachment) *operatorv1.AttachmentInfo {
-	info := &operatorv1.AttachmentInfo{
+	return &operatorv1.AttachmentInfo{
 		Attachment:      attachmentOf(a.Key),
 		Pod:             podOf(a.Pod),
 		Netns:           a.Netns.Path,
 		Created:         timestamppb.New(a.Created),
 		AnnotationsFrom: a.AnnotationsFrom,
 		Annotations:     pod.ShownAnnotations(a.Annotations),
+		Interfaces:      shown.Interfaces(&a),
 	}
-	for _, i := range a.Interfaces {
-		row := &operatorv1.InterfaceInfo{
-			Name:    i.Name,
-			Type:    i.Type,
-			Network: i.Network,
-			Object:  i.Object,
-			Mac:     i.MAC.String(),
-			Mtu:     uint32(i.MTU),
-			Limits:  i.Limits.String(),
-		}
-		for _, p := range i.Addresses {
-			row.Addresses = append(row.Addresses, p.String())
-		}
-		info.Interfaces = append(info.Interfaces, row)
-	}
-	return info
 }
 
 // peerOf describes the peer of a memif on a direct network, or why the memif is not connected; "" for other interfaces.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/agent/owners"
+	"github.com/weftnet/weft/agent/shown"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/kvscheduler"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
@@ -30,7 +31,7 @@ func (o *objects) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*o
 		if status, ok := view.Status(ref); ok && (req.Pod == "" || isOwned(all, req.Pod)) {
 			object := o.object(view, ref, status)
 			object.Owners = ownersOf(all)
-			object.Phase = shownPhase(ref.Kind, status, down)
+			object.Phase = shown.Phase(ref.Kind, status, down)
 			reply.Objects = append(reply.Objects, object)
 		}
 	}
@@ -42,22 +43,11 @@ func (o *objects) phases() map[string]uint32 {
 	return phasesOf(o.scheduler.View(), o.dataplane.Health() != nil)
 }
 
-// phaseUnknown replaces InSync for objects of a dataplane that is not connected: it may have lost them.
-const phaseUnknown = "Unknown"
-
-// shownPhase returns the phase of an object for operators.
-func shownPhase(kind kvscheduler.Kind, status kvscheduler.Status, down bool) string {
-	if down && status.Phase == kvscheduler.InSync && wire.IsDataplane(string(kind)) {
-		return phaseUnknown
-	}
-	return status.Phase.String()
-}
-
 func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 	counts := map[string]uint32{}
 	for _, kind := range wire.Kinds() {
 		for _, status := range view.All(kvscheduler.Kind(kind)) {
-			counts[shownPhase(kvscheduler.Kind(kind), status, down)]++
+			counts[shown.Phase(kvscheduler.Kind(kind), status, down)]++
 		}
 	}
 	return counts

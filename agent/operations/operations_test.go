@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/agent/owners"
+	"github.com/weftnet/weft/agent/shown"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
@@ -47,7 +48,7 @@ func TestObjectsAreCountedByPhase(t *testing.T) {
 		new(owners.Snapshot)); got != "1 Pending, 2 InSync; the first that is not in sync is vpp.route/far" {
 		t.Error(got)
 	}
-	if got := phasesOf(s.View(), true); got[phaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {
+	if got := phasesOf(s.View(), true); got[shown.PhaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {
 		t.Errorf("dataplane not connected: %v", got)
 	}
 }

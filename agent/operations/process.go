@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/owners"
+	"github.com/weftnet/weft/agent/shown"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -87,7 +88,7 @@ func repaired(degraded []string, objects map[string]uint32, down error) *operato
 	c := &operatorv1.Condition{Name: "repaired", Ok: true}
 	if down != nil {
 		c.Ok = false
-		c.Message = fmt.Sprintf("%d %s: the dataplane is not connected", objects[phaseUnknown], phaseUnknown)
+		c.Message = fmt.Sprintf("%d %s: the dataplane is not connected", objects[shown.PhaseUnknown], shown.PhaseUnknown)
 		return c
 	}
 	if len(degraded) > 0 {

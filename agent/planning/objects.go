@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/agent/shown"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -77,19 +78,13 @@ func sorted(refs []kvscheduler.Ref) []kvscheduler.Ref {
 	return slices.Compact(refs)
 }
 
-// phaseUnknown replaces InSync for objects of a dataplane that is not connected: it may have lost them.
-const phaseUnknown = "Unknown"
-
 // phaseOf returns the phase of an object for operators; "" if the object is neither desired nor known.
 func (o *objects) phaseOf(view kvscheduler.View, ref kvscheduler.Ref) string {
-	st, known := view.Status(ref)
-	switch {
-	case !known:
+	status, known := view.Status(ref)
+	if !known {
 		return ""
-	case st.Phase == kvscheduler.InSync && wire.IsDataplane(string(ref.Kind)) && o.down() != nil:
-		return phaseUnknown
 	}
-	return st.Phase.String()
+	return shown.Phase(ref.Kind, status, o.down() != nil)
 }
 
 // dataplane knows whether the dataplane is connected.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agext/levenshtein"
 
+	"github.com/weftnet/weft/agent/shown"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
@@ -83,7 +84,7 @@ func (p *pods) planEdit(ctx context.Context, m *manifest) (*operatorv1.PlanReply
 		refuse(reply, err, true)
 	}
 	transactions.addTo(reply)
-	listInterfaces(reply, planned.Attachment)
+	reply.Interfaces = append(reply.Interfaces, shown.Interfaces(planned.Attachment)...)
 	reply.Notes = append(reply.Notes, planned.Notes...)
 	reply.Notes = append(reply.Notes, "addresses go to the pod that comes first")
 	return reply, nil
@@ -100,28 +101,9 @@ func refuse(reply *operatorv1.PlanReply, err error, isCommit bool) {
 	reply.Code = failure.Code
 }
 
-// listInterfaces adds the interfaces of a planned attachment.
-func listInterfaces(reply *operatorv1.PlanReply, a *pod.Attachment) {
-	for _, i := range a.Interfaces {
-		row := &operatorv1.InterfaceInfo{
-			Name:    i.Name,
-			Type:    i.Type,
-			Network: i.Network,
-			Object:  i.Object,
-			Mac:     i.MAC.String(),
-			Mtu:     uint32(i.MTU),
-			Limits:  i.Limits.String(),
-		}
-		for _, p := range i.Addresses {
-			row.Addresses = append(row.Addresses, p.String())
-		}
-		reply.Interfaces = append(reply.Interfaces, row)
-	}
-}
-
 // describe adds the interfaces and devices of a planned attachment.
 func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
-	listInterfaces(reply, a)
+	reply.Interfaces = append(reply.Interfaces, shown.Interfaces(a)...)
 	devices := make(map[string]int)
 	var containers []string
 	for _, i := range a.Interfaces {
