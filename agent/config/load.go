@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/internal/nearest"
 	"github.com/weftnet/weft/internal/yamltext"
@@ -68,9 +67,6 @@ type setting struct {
 
 // fromFile reads the settings of a file. The errors name the lines.
 func fromFile(fs *pflag.FlagSet, file string, raw []byte) ([]setting, []error) {
-	if _, err := Documents(raw); err != nil {
-		return nil, []error{fmt.Errorf("configuration %s: %w", file, err)}
-	}
 	documents := yamltext.Documents(raw)
 	switch len(documents) {
 	case 0:
@@ -369,25 +365,4 @@ func yamlValue(f *pflag.Flag) string {
 		return asJSON(f.Value)
 	}
 	return f.Value.String()
-}
-
-// betweenDocuments matches a line that separates YAML documents. beginsDocument matches a separator with content.
-var (
-	betweenDocuments = regexp.MustCompile(`(?m)^(---|\.\.\.)[ \t]*(#.*)?\r?$`)
-	beginsDocument   = regexp.MustCompile(`(?m)^---[ \t].*$`)
-)
-
-// Documents splits a YAML text into documents without those that have only comments. A YAML parser silently ignores all
-// but the first document.
-func Documents(raw []byte) (documents [][]byte, _ error) {
-	for _, document := range betweenDocuments.Split(string(raw), -1) {
-		if line := beginsDocument.FindString(document); line != "" {
-			return nil, fmt.Errorf("line %q: move the content after --- to the next line", line)
-		}
-		var content any
-		if err := yaml.Unmarshal([]byte(document), &content); err != nil || content != nil {
-			documents = append(documents, []byte(document))
-		}
-	}
-	return documents, nil
 }

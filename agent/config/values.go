@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,10 +38,11 @@ func (s *structured[T]) String() string {
 func (s *structured[T]) Set(text string) error {
 	var zero, v T
 	*s.value = zero
-	if documents, err := Documents([]byte(text)); err != nil || len(documents) > 1 {
-		return cmp.Or(err, fmt.Errorf("%d documents, want one", len(documents)))
+	documents := yamltext.Documents([]byte(text))
+	if len(documents) > 1 {
+		return fmt.Errorf("%d documents, want one", len(documents))
 	}
-	for _, d := range yamltext.Documents([]byte(text)) {
+	for _, d := range documents {
 		content, err := d.Decode()
 		if err != nil {
 			return err

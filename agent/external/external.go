@@ -163,9 +163,6 @@ func trusted(info fs.FileInfo) error {
 // Parse reads key -> value from all documents of a YAML text, or from JSON. The event loop validates each key and
 // value.
 func Parse(raw []byte) (map[string][]byte, error) {
-	if _, err := config.Documents(raw); err != nil {
-		return nil, err
-	}
 	values := make(map[string][]byte)
 	for _, document := range yamltext.Documents(raw) {
 		if err := parseDocument(&document, values); err != nil {

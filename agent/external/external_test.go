@@ -107,7 +107,7 @@ func TestAFileThatCannotBeTrustedOrReadIsRefusedOnce(t *testing.T) {
 		{"a second document that is wrong", "a/b: 1\n---\n{", 0o600, "a.yaml: "},
 		{
 			"a document on the line of its mark", "a/b: 1\n--- {a/c: 2}", 0o600,
-			`a.yaml: line "--- {a/c: 2}": move the content after`,
+			`a.yaml: line 2: move the content after --- to the next line`,
 		},
 		{"too large", strings.Repeat("#", maxExternalFile+1), 0o600, "at most"},
 	} {

@@ -21,6 +21,7 @@ type Document struct {
 	first int // its first line in the text, from 1
 	raw   []byte
 	root  *yaml.Node // nil: only the first line is known
+	wrong string     // why it is not decoded; "": it is
 }
 
 // SyntaxError is the error of a document that is neither YAML nor JSON.
@@ -46,6 +47,10 @@ func Documents(text []byte) []Document {
 		if d := newDocument(text[begin:end], line); d != nil {
 			all = append(all, *d)
 		}
+		if content, is := bytes.CutPrefix(text[end:next], []byte("---")); is && hasContent(content) {
+			separator := line + bytes.Count(text[begin:end], []byte("\n"))
+			all = append(all, Document{first: separator, wrong: "move the content after --- to the next line"})
+		}
 		line += bytes.Count(text[begin:next], []byte("\n"))
 		begin = next
 	}
@@ -67,6 +72,12 @@ func endOfDocument(text []byte, begin int) (end, next int) {
 		at += length
 	}
 	return len(text), len(text)
+}
+
+// hasContent reports whether the rest of a separator is more than a comment: kubectl refuses that, too.
+func hasContent(rest []byte) bool {
+	rest = bytes.TrimSpace(rest)
+	return len(rest) > 0 && rest[0] != '#'
 }
 
 // jsonObjects splits JSON objects. It fails if the text is something else, such as YAML in braces.
@@ -109,6 +120,9 @@ var inSyntaxError = regexp.MustCompile(`line (\d+): (?s)(.*)`)
 // Decode returns the value of the document with the types of encoding/json, as the API server and the agent read it. It
 // uses the last value of a repeated key, see [Document.Repeated]. Its error is a *SyntaxError.
 func (d *Document) Decode() (any, error) {
+	if d.wrong != "" {
+		return nil, &SyntaxError{Line: d.first, Reason: d.wrong}
+	}
 	var v any
 	err := sigsyaml.Unmarshal(d.raw, &v)
 	if err == nil {

@@ -2,6 +2,7 @@ package yamltext_test
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -56,6 +57,25 @@ func TestSyntaxErrorsAndRepeatedKeysHaveLines(t *testing.T) {
 	if len(repeated) != 1 || repeated[0].Line != 9 || repeated[0].Path.String() != "d.e" ||
 		repeated[0].Reason != "the key is already set in line 7" {
 		t.Errorf("%+v", repeated)
+	}
+}
+
+// Content on the line of a separator would vanish without a word.
+func TestContentAfterASeparatorIsAnError(t *testing.T) {
+	for text, want := range map[string]int{
+		"--- {a: 1}\n": 1, "a: 1\n---b: 2\nc: 3\n": 2, "a: 1\n--- \"b\"": 2, "a: 1\n--- # a comment\nb: 2\n": 0,
+		"---\r\na: 1\r\n": 0, "a: |\n  --- b\n": 0,
+	} {
+		line := 0
+		for _, d := range yamltext.Documents([]byte(text)) {
+			_, err := d.Decode()
+			if wrong := (*yamltext.SyntaxError)(nil); errors.As(err, &wrong) {
+				line = wrong.Line
+			}
+		}
+		if line != want {
+			t.Errorf("%q: an error in line %d, want %d", text, line, want)
+		}
 	}
 }
 
