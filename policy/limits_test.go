@@ -167,6 +167,21 @@ func (small Limits) mustHold(t *testing.T, lists map[ID]map[string]Lists) {
 	}
 }
 
+// smallLimits are limits that random worlds exceed, without those of all namespaces and of lookups.
+func smallLimits(d dice) Limits {
+	return Limits{
+		Own:         1 + d.IntN(20),
+		Node:        d.IntN(60),
+		AllServices: d.IntN(60),
+		Further:     1 + d.IntN(2000),
+		Admin:       2 + d.IntN(12),
+		Services:    d.IntN(12),
+		Closed:      2 + d.IntN(6),
+		Fixed:       10,
+		ReadLimits:  ReadLimits{Effort: 1 + d.IntN(60), Selectors: d.IntN(8)},
+	}
+}
+
 // The rules are compared with an evaluation of Services one by one. With limits, a list denies more, never less, and
 // has no more rules than the limits say.
 func TestLimitsDenyMoreNeverLess(t *testing.T) {
@@ -178,23 +193,10 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 		services := several(d, 0, 5, func() Service { return d.service(d.IntN(1000)) })
 		slices.SortFunc(services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 		services = slices.CompactFunc(services, func(a, b Service) bool { return a.Name == b.Name })
-		small := Limits{
-			Own:           1 + d.IntN(20),
-			Node:          d.IntN(60),
-			AllNamespaces: d.IntN(120),
-			AllServices:   d.IntN(60),
-			Further:       1 + d.IntN(2000),
-			Admin:         2 + d.IntN(12),
-			Services:      d.IntN(12),
-			Closed:        2 + d.IntN(6),
-			Fixed:         10,
-			ReadLimits: ReadLimits{
-				Effort:           1 + d.IntN(60),
-				Lookups:          d.IntN(60),
-				NamespaceLookups: d.IntN(40),
-				Selectors:        d.IntN(8),
-			},
-		}
+		small := smallLimits(d)
+		small.AllNamespaces = d.IntN(120)
+		small.Lookups = d.IntN(60)
+		small.NamespaceLookups = d.IntN(40)
 		engines := [2]*Engine{NewEngine(Config{}), NewEngine(Config{Limits: small})}
 		var lists [2]map[ID]map[string]Lists
 		for i, e := range engines {

@@ -167,21 +167,13 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
 		c := Config{}
 		if n%2 == 1 { // which rules of a namespace have room on the node depends on the order
-			c.Limits = Limits{
-				Own:           1 + d.IntN(20),
-				Node:          DefaultLimits.Node,
-				AllNamespaces: DefaultLimits.AllNamespaces,
-				AllServices:   d.IntN(80),
-				Services:      d.IntN(30),
-				Closed:        2 + d.IntN(6),
-				Further:       1 + d.IntN(2000),
-				Admin:         2 + d.IntN(12),
-				Fixed:         10,
-				ReadLimits: ReadLimits{
-					Effort:  1 + d.IntN(60),
-					Lookups: 1000, NamespaceLookups: 400, Selectors: d.IntN(8),
-				},
-			}
+			c.Limits = smallLimits(d)
+			c.Limits.Node = DefaultLimits.Node
+			c.Limits.AllNamespaces = DefaultLimits.AllNamespaces
+			c.Limits.AllServices = d.IntN(80)
+			c.Limits.Services = d.IntN(30)
+			c.Limits.Lookups = 1000
+			c.Limits.NamespaceLookups = 400
 		}
 		w := d.world(t)
 		e := NewEngine(c)

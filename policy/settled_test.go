@@ -12,23 +12,11 @@ func TestLimitsOfANodeAreSettledAfterEachChange(t *testing.T) {
 	for n := range *policyWorlds / 10 {
 		d := newDice(seed, n)
 		w := d.world(t)
-		e := NewEngine(Config{Limits: Limits{
-			Own:           1 + d.IntN(20),
-			Node:          d.IntN(60),
-			AllNamespaces: d.IntN(30),
-			AllServices:   d.IntN(60),
-			Further:       1 + d.IntN(2000),
-			Admin:         2 + d.IntN(12),
-			Services:      d.IntN(12),
-			Closed:        2 + d.IntN(6),
-			Fixed:         10,
-			ReadLimits: ReadLimits{
-				Effort:           1 + d.IntN(60),
-				Lookups:          1000,
-				NamespaceLookups: 400,
-				Selectors:        d.IntN(8),
-			},
-		}})
+		small := smallLimits(d)
+		small.AllNamespaces = d.IntN(30)
+		small.Lookups = 1000
+		small.NamespaceLookups = 400
+		e := NewEngine(Config{Limits: small})
 		w.fill(t, e)
 		was := uint(0)
 		for step := range 12 {

@@ -16,11 +16,14 @@ import (
 	extensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/k8s/lint"
@@ -118,9 +121,8 @@ var onlyLint = []string{
 	"ends before it begins",
 }
 
-// An object that an API server accepts, and each node refuses, is a network that does not come: its user learns the
-// reason only in the status. So what lint refuses the API server refuses too, and the other way round, but for what its
-// rules cannot say.
+// A user learns from the status only that the nodes refuse an object which the API server accepted. So both refuse the
+// same, except for what the API server's rules cannot express.
 func TestAPIServersAndLintRefuseTheSameObjects(t *testing.T) {
 	definitions := readDefinitions(t)
 	scripts, err := filepath.Glob("../../ctl/testdata/script/lint*.txtar")
@@ -298,6 +300,52 @@ func TestAPIServersAndLintRefuseTheSameRandomObjects(t *testing.T) {
 			t.Errorf("%s: only %d objects are accepted", kind, accepted)
 		}
 	}
+}
+
+// A network from before a rule, which breaks it, can still be deleted: that changes its finalizers, and its status.
+// Kubernetes 1.30 and newer compare with the former object.
+func TestObjectsFromBeforeARuleCanBeDeleted(t *testing.T) {
+	d := readDefinitions(t)["CustomNetwork"]
+	for name, spec := range map[string]map[string]any{
+		"a gateway of another family": {"type": "L3", "cidrs": list("fd05::/64"), "gateway": "10.5.0.1"},
+		"reserved addresses elsewhere": {
+			"type": "L2", "cidrs": list("10.5.0.0/24"), "reserved": list("10.9.0.1", "10.5.0.1/24"),
+		},
+		"addresses that are not routed": {"type": "L2", "cidrs": list("127.0.0.0/24"), "allowedAddresses": list("224.0.0.18")},
+		"many VLANs":                    {"type": "L2", "vlans": list("1-257")},
+	} {
+		former := map[string]any{
+			"apiVersion": "contivpp.io/v1",
+			"kind":       "CustomNetwork",
+			"metadata":   map[string]any{"name": "blue", "finalizers": list("contivpp.io/in-use")},
+			"spec":       spec,
+			"status":     map[string]any{"vni": int64(7)},
+		}
+		if d.refusal(t, runtime.DeepCopyJSON(former)) == "" {
+			t.Errorf("%s: a new object is accepted", name)
+		}
+		now := runtime.DeepCopyJSON(former)
+		now["metadata"] = map[string]any{"name": "blue"}
+		now["status"] = map[string]any{"vni": int64(8)}
+		if refusal := d.refusalOfUpdate(t, now, former); refusal != "" {
+			t.Errorf("%s: its finalizer cannot be removed: %s", name, refusal)
+		}
+	}
+}
+
+// refusalOfUpdate returns why an API server refuses to update an object; "" if it accepts it.
+func (d *definition) refusalOfUpdate(t *testing.T, now, former map[string]any) string {
+	t.Helper()
+	defaulting.Default(now, d.schema)
+	defaulting.Default(former, d.schema)
+	both := common.NewCorrelatedObject(now, former, &model.Structural{Structural: d.schema})
+	errs := validation.ValidateCustomResourceUpdate(nil, now, former, d.fields, validation.WithRatcheting(both))
+	found, _ := d.rules.Validate(t.Context(), nil, d.schema, now, former, celconfig.RuntimeCELCostBudget,
+		cel.WithRatcheting(both))
+	if errs = append(errs, found...); len(errs) > 0 {
+		return errs.ToAggregate().Error()
+	}
+	return ""
 }
 
 // differ reports whether one of both refuses an object, and the other would have to.
