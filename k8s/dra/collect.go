@@ -18,7 +18,7 @@ type collector struct {
 	config       *Config
 	preparations *preparations
 	metadata     *metadata
-	successor    chan struct{} // filled when the library removes the metadata of a prepared claim
+	early        chan struct{} // filled when the library removes the metadata of a prepared claim
 }
 
 // run releases claims that vanished and recreates lost metadata of the claims that are left, at once and
@@ -31,7 +31,7 @@ func (c *collector) run(ctx context.Context) {
 		c.metadata.restore(ctx)
 		select {
 		case <-tick.C:
-		case <-c.successor:
+		case <-c.early:
 			if retry.Pause(ctx, removalTime) != nil {
 				return
 			}
@@ -41,19 +41,19 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// removalTime is what the library needs to remove metadata after a claim was released.
+// removalTime is the time in which the library removes metadata after a claim was released.
 const removalTime = time.Second
 
-// succeeded lets the metadata of a prepared claim be restored soon, if a released claim had the same name: the library
+// restoreSuccessor restores the metadata of a prepared claim soon if the released claim had the same name. The library
 // has one directory for a name, and removes it when kubelet releases the first claim late.
-func (c *collector) succeeded(released pod.ClaimID) {
+func (c *collector) restoreSuccessor(released pod.ClaimID) {
 	for _, id := range c.config.Devices.Claims() {
 		if id.Namespace != released.Namespace || id.Name != released.Name {
 			continue
 		}
 		select {
-		case c.successor <- struct{}{}:
-		default: // it is restored already
+		case c.early <- struct{}{}:
+		default: // it will be restored already
 		}
 		return
 	}

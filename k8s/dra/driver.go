@@ -92,7 +92,7 @@ func New(c Config) *Driver {
 		unwritten:  make(map[requestOf]bool),
 	}
 	d.collector = collector{
-		config: &d.config, preparations: &d.preparations, metadata: &d.metadata, successor: make(chan struct{}, 1),
+		config: &d.config, preparations: &d.preparations, metadata: &d.metadata, early: make(chan struct{}, 1),
 	}
 	return d
 }
@@ -260,7 +260,7 @@ func (p *plugin) UnprepareResourceClaims(
 		}
 		p.preparations.forget(id.UID)
 		p.metadata.released()
-		p.collector.succeeded(id)
+		p.collector.restoreSuccessor(id)
 	}
 	return results, nil
 }
